@@ -1,0 +1,1 @@
+"""The archive: the truth. Runs as captured bytes, a journal of events, packs, merge and forget."""

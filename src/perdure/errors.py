@@ -1,0 +1,134 @@
+"""Every error that Perdure raises, in one tree. The class docstring is the message and says what to do.
+
+PerdureError
+├── UsageError                 the call was wrong; exit status 2
+├── NotFound                   nothing of that id that this principal may see; exit status 4
+├── HomeFault                  the home cannot be used as it is; exit status 3
+│   ├── HomeMissing
+│   ├── HomeNotPrivate
+│   ├── NewerFormat
+│   ├── UnsupportedPlatform
+│   ├── NetworkFileSystem
+│   └── ReadOnlyHome
+├── ConfigFault                config.toml says something that cannot be meant
+├── ArchiveFault               the truth is damaged, or would be; nothing was written
+│   ├── DiskFull
+│   ├── Divergent
+│   ├── Gap
+│   └── DamagedRun
+├── IndexFault                 the cache is missing or damaged; the archive still answers
+│   ├── IndexMissing
+│   └── IndexDamaged
+├── FormatFault                bytes that no format claims, or that break their own
+└── Busy                       another process holds the lock
+"""
+
+from __future__ import annotations
+
+
+class PerdureError(Exception):
+    """Something went wrong in Perdure."""
+
+    exit_code = 1
+
+    def __init__(self, detail: str = "") -> None:
+        """`detail` names the thing (a path, an id); the class docstring says what to do about it."""
+        self.detail = detail
+        doc = (type(self).__doc__ or "").strip()
+        super().__init__(f"{detail}: {doc}" if detail else doc)
+
+    @property
+    def code(self) -> str:
+        """A stable name for machines, e.g. `network-file-system`."""
+        name = type(self).__name__
+        return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
+
+
+class UsageError(PerdureError):
+    """That cannot be asked for. See `perdure --help`."""
+
+    exit_code = 2
+
+
+class NotFound(PerdureError):
+    """Nothing by that id that you may see. `perdure search` and `perdure tree` show ids."""
+
+    exit_code = 4
+
+
+class HomeFault(PerdureError):
+    """This home cannot be used as it is. Run `perdure doctor`."""
+
+    exit_code = 3
+
+
+class HomeMissing(HomeFault):
+    """There is no home here yet. Run `perdure import` to make one, or set PERDURE_HOME."""
+
+
+class HomeNotPrivate(HomeFault):
+    """Others can read or own this home. Make it yours alone: `chmod 700` it, and `chown` it to you."""
+
+
+class NewerFormat(HomeFault):
+    """A newer Perdure wrote this archive. Nothing was touched: upgrade Perdure, then try again."""
+
+
+class UnsupportedPlatform(HomeFault):
+    """Perdure runs on Linux and macOS (on Windows, inside WSL): it relies on POSIX file locks and modes."""
+
+
+class NetworkFileSystem(HomeFault):
+    """A home cannot lie on a network file system: locks and fsync are not kept there. Set PERDURE_HOME to a local disk."""
+
+
+class ReadOnlyHome(HomeFault):
+    """This home cannot be written. Reading still works; nothing was captured. Check permissions and mount options."""
+
+
+class ConfigFault(PerdureError):
+    """config.toml cannot be understood. Correct the named setting; docs/configuration.md lists them all."""
+
+    exit_code = 3
+
+
+class ArchiveFault(PerdureError):
+    """The archive refused the write to keep what it has. Run `perdure verify`."""
+
+
+class DiskFull(ArchiveFault):
+    """The disk is full. Nothing acknowledged was lost, nothing half-written is kept; free some space and repeat."""
+
+
+class Divergent(ArchiveFault):
+    """These bytes differ from what was captured of the same source. Capture them as a new generation."""
+
+
+class Gap(ArchiveFault):
+    """These bytes start after the end of what was captured. Send from the stated offset."""
+
+
+class DamagedRun(ArchiveFault):
+    """A run's bytes are not those that were captured. Restore it from a backup; `perdure verify` names every one."""
+
+
+class IndexFault(PerdureError):
+    """The index cannot be used. The archive is intact: run `perdure rebuild`."""
+
+
+class IndexMissing(IndexFault):
+    """There is no index yet. The archive is intact: run `perdure rebuild`."""
+
+
+class IndexDamaged(IndexFault):
+    """The index is damaged or of another version. The archive is intact: run `perdure rebuild`."""
+
+
+class FormatFault(PerdureError):
+    """No supported transcript format fits these bytes. docs/formats.md lists them; `--format` forces one."""
+
+
+class Busy(PerdureError):
+    """Another Perdure process is writing here. Nothing was changed; try again in a moment."""
+
+    exit_code = 5

@@ -1,0 +1,1 @@
+"""The index: a cache. One SQLite file projected from the archive; delete it and rebuild it."""

@@ -1,0 +1,152 @@
+"""The nouns: frozen values that every layer shares. Pure, standard library only.
+
+They say what a thing is, never how it is stored. Instants are aware UTC datetimes and end in `_at`;
+offsets are bytes of the source, counted from its first byte, whatever was captured before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+Role = Literal["user", "assistant", "tool", "system"]
+Author = Literal["person", "machine", "agent", "tool"]
+PartKind = Literal["text", "pasted", "thinking", "call", "result", "image"]
+
+RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. Fixed when a home is opened; every filter is built from it alone."""
+
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where bytes come from: one append-only stream of one native session or sub-agent."""
+
+    user: str  # its owner
+    runtime: str  # the program that ran the agent, one of RUNTIMES or a name of the caller's
+    session: str  # the native session id; a sub-agent's is "<session>/<agent>"
+    generation: int = 0  # grows by one each time the source was rewritten
+
+    @property
+    def key(self) -> str:
+        """The identity as one string: parts cannot contain NUL, so no two sources share a key."""
+        return "\0".join((self.user, self.runtime, self.session, str(self.generation)))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of a source before its bytes are copied; read from its first lines and its path."""
+
+    runtime: str
+    session: str  # as in Source
+    conversation: str  # native id of the session that groups it: its own, or the spawning session's
+    parent_session: str | None = None  # Source.session of the agent that spawned this one, or of the fork's origin
+    cwd: str | None = None  # working directory as the client wrote it
+    fork: bool = False  # parent_session is what it was forked from, not what spawned it
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a source, without its newline."""
+
+    offset: int  # bytes from the start of the source to its first byte
+    raw: bytes
+
+    @property
+    def end(self) -> int:
+        """Offset just behind the newline."""
+        return self.offset + len(self.raw) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a turn, in the order in which it was said or done."""
+
+    kind: PartKind
+    text: str  # the words; for a call its input as compact JSON, for a result its output in full
+    name: str = ""  # the tool's name for a call (and a result when known); the media type of an image
+    call_id: str = ""  # joins a call and its result
+    is_error: bool = False  # a result that reports failure
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a run. Made of whole lines: each of its lines belongs to it alone."""
+
+    role: Role
+    author: Author  # who produced it: a person typing, a machine turn, the agent, or a tool
+    lines: tuple[tuple[int, int], ...]  # [from, to) byte ranges in the source, to behind the newline; never empty
+    parts: tuple[Part, ...]
+    stated_at: datetime | None = None
+    native_id: str | None = None  # unique for this runtime and user across sources; the same in a copy
+    thread: str = ""  # "" is the main line; otherwise names an inline sidechain (a sub-agent in the same file)
+    model: str = ""
+    n_tokens: int = 0  # input + output + cache tokens that the client reported for it
+    files: tuple[str, ...] = ()  # paths that its tool calls read or wrote, as written
+    skills: tuple[str, ...] = ()
+    is_summary: bool = False  # a compaction or branch summary written by the client
+    link: tuple[str, str | None] | None = None  # (entry id, parent entry id) where the file is a tree
+
+    @property
+    def offset(self) -> int:
+        """Byte offset of its first line; with the source it is the turn's identity."""
+        return self.lines[0][0]
+
+    def text(self, *kinds: PartKind) -> str:
+        """Its parts of these kinds (all but images when none is named), joined by blank lines."""
+        wanted = kinds or ("text", "pasted", "thinking", "call", "result")
+        return "\n\n".join(p.text for p in self.parts if p.kind in wanted and p.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a format made of some lines, and what it left out: nothing is skipped silently."""
+
+    turns: tuple[Turn, ...]  # in the order of their first lines
+    links: tuple[tuple[str, str | None], ...] = ()  # (entry id, parent id) of every entry, for tree files
+    title: str = ""  # the last title that the client gave the session
+    skipped: Mapping[str, int] = field(default_factory=dict)  # line type -> count of well-formed lines left out on purpose
+    malformed: tuple[int, ...] = ()  # offsets of lines that are not what their format allows
+    n_forgotten: int = 0  # lines that a `forget` replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The unit of capture: a byte range of a source, with what capture knew (its metadata file)."""
+
+    run_id: str  # 26 characters, sorts by time, deterministic in (source, from_offset)
+    source: Source
+    machine: str  # which device captured it
+    agent: str  # whose mind it is
+    project: str | None  # repository root or folder
+    conversation: str
+    from_offset: int
+    to_offset: int
+    sha256: str  # of the captured bytes, before any forgetting
+    started_at: datetime | None  # first and last time stamp found in the bytes
+    ended_at: datetime | None
+    captured_at: datetime
+    parent_run_id: str | None = None  # only when the caller named it; otherwise derived
+    parent_session: str | None = None  # session that spawned this one (or that it was forked from)
+    fork: bool = False
+    path: str | None = None  # where the client keeps it
+    cwd: str | None = None
+    tags: tuple[str, ...] = ()
+    readable_by: tuple[str, ...] = ()
+    forgotten: tuple[tuple[int, int], ...] = ()  # byte ranges of the source that were forgotten
+    stored_sha256: str | None = None  # of the bytes on disk, when they differ from those captured
+
+    @property
+    def n_bytes(self) -> int:
+        """Length of the captured range in bytes."""
+        return self.to_offset - self.from_offset
+
+
+Json = dict[str, Any]
