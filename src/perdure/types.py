@@ -112,7 +112,7 @@ class Parsed:
     turns: tuple[Turn, ...]  # in the order of their first lines
     links: tuple[tuple[str, str | None], ...] = ()  # (entry id, parent id) of every entry, for tree files
     title: str = ""  # the last title that the client gave the session
-    skipped: Mapping[str, int] = field(default_factory=dict)  # line type -> count of well-formed lines left out on purpose
+    skipped: Mapping[str, int] = field(default_factory=dict)  # line type -> lines left out on purpose
     malformed: tuple[int, ...] = ()  # offsets of lines that are not what their format allows
     n_forgotten: int = 0  # lines that a `forget` replaced
 
@@ -150,3 +150,119 @@ class Run:
 
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a search is limited to. Empty means: no limit. Several values of one field mean any of them."""
+
+    agents: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()  # the project's path, or its last components
+    runtimes: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    conversations: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()  # text, thinking, call, result
+    tags: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # a path or its last components
+    tools: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    since_at: datetime | None = None
+    until_at: datetime | None = None  # exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One turn that a search found."""
+
+    turn_id: str
+    run_id: str
+    conversation: str
+    title: str  # of the conversation
+    runtime: str
+    machine: str
+    agent: str
+    project: str | None
+    role: Role
+    author: Author
+    kind: str  # of the piece that matched: text, thinking, call, result
+    stated_at: datetime | None
+    text: str  # the piece that matched, masked
+    score: float  # higher is better; 0.0 when only filters were given
+    abandoned: bool = False  # on a branch that the session left
+    is_summary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a search, and how it came about."""
+
+    hits: tuple[Hit, ...]  # best first
+    terms: tuple[str, ...] = ()  # what was searched for
+    dropped: tuple[str, ...] = ()  # words too frequent to rank by
+    degraded: tuple[str, ...] = ()  # what could not be done, e.g. "index" when the archive itself was scanned
+    n_behind: int = 0  # runs that the index has not projected yet
+    took_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run with everything that is derived about it."""
+
+    run_id: str
+    user: str
+    machine: str
+    runtime: str
+    agent: str
+    project: str | None
+    conversation: str
+    session: str  # native id of the session or sub-agent
+    generation: int
+    parent_run_id: str | None  # the previous run of its session, or of the agent that spawned it
+    root_run_id: str  # the run at the top of its tree
+    sidechain: bool  # lies inside its parent's bytes
+    fork: bool
+    tags: tuple[str, ...]
+    readable_by: tuple[str, ...]
+    title: str
+    intent: str  # beginning of the first user message, at most 500 characters
+    started_at: datetime | None
+    ended_at: datetime | None
+    captured_at: datetime
+    duration_ms: int | None
+    n_turns: int
+    n_user: int
+    n_assistant: int
+    n_tool: int
+    n_calls: int
+    n_tokens: int
+    n_forgotten: int
+    n_malformed: int
+    skipped: Mapping[str, int]  # line type -> lines left out on purpose
+    path: str | None
+    cwd: str | None
+    from_offset: int
+    to_offset: int
+    jsonl_bytes: int
+    jsonl_sha256: str  # of the stored bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The six columns of a run beside its transcript, as the index has them."""
+
+    user_messages: tuple[str, ...]
+    agent_messages: tuple[str, ...]
+    tool_calls: tuple[str, ...]  # "tool input", in order
+    files_touched: tuple[str, ...]
+    entities: tuple[str, ...]
+    skills: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A run in its tree."""
+
+    run: RunView
+    children: tuple[Node, ...]  # oldest first

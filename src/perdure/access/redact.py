@@ -1,0 +1,366 @@
+"""Find secrets in text and put `[secret:<kind>]` in their place. Pure, standard library only.
+
+Whatever is derived from a transcript, sent to a model or shown goes through `mask` first. It runs on the
+whole part, before chunking: a secret that a chunk border cuts in two is recognisable in neither half.
+Raw bytes in the archive stay as they were (design, section 4, rule 10).
+
+Invariants: `mask(mask(x)) == mask(x)`; text without a secret comes back as the same object; time is linear
+in the length of the text, whatever it holds. Placeholders (`xxx`, `<your key>`, `$VAR`) are not secrets.
+
+It is fast because a byte shadow of the text, one byte per character, answers two questions at C speed: is
+there a run of letters and digits as long as a key, and is there a name such as `password`? Expressions look
+only at those places. Not found: short secrets without a name or a known prefix, secrets told in prose.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret stands in a text, and of which kind it is."""
+
+    kind: str  # what the mask will say: "github", "aws-key-id", "password", …
+    start: int  # characters, first of the secret
+    end: int  # characters, behind its last
+
+
+MIN_RUN_CHARS = 20  # the shortest key with a known prefix is an AWS key id: AKIA and 16 more
+MIN_OPAQUE_CHARS = 32  # below it identifiers and ids look as random as keys
+MAX_OPAQUE_CHARS = 200  # above it base64 is data (images, encrypted reasoning), not a key
+MIN_ENTROPY_BITS = 4.0  # Shannon, per character; 32 random base62 characters measure 4.2 to 4.9
+MIN_CHANGES = 0.36  # share of neighbours of different class; random base62 has 0.62, camelCase below 0.3
+MAX_ROUNDS = 8  # a mask can free a border that makes its neighbour recognisable; two rounds settle real text
+
+# ------------------------------------------------------------------------------------------------- what to find
+
+_RUN, _INSIDE, _GAP = "a", ".", " "  # classes of the shadow: part of a key; part of a word; between words
+
+
+def _class_of(char: str) -> str:
+    if char.isalnum() or char in "_+-":
+        return _RUN
+    return _INSIDE if char in "/.:=@&?%~#" else _GAP
+
+
+_CLASSES = "".join(_class_of(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
+_LONG_RUN = _RUN * MIN_RUN_CHARS
+
+# Runs that cannot be keys: without a digit (but Hugging Face tokens may have none), or hexadecimal (hashes,
+# UUIDs). Matches the whole run or nothing.
+_DULL = re.compile(r"(?!n?hf_)[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+
+_PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
+    ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
+    ("openai", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}+|[A-Za-z0-9]{32,}+)"),
+    ("stripe", r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}+"),
+    ("github", r"(?:gh[pousr]_[A-Za-z0-9]{30,}+|github_pat_[A-Za-z0-9_]{40,}+)"),
+    ("gitlab", r"gl(?:pat|ptt|dt|rt|cbt|soat)-[A-Za-z0-9_-]{20,}+"),
+    ("slack", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{15,}+"),
+    ("slack-webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_+/-]{20,}+"),
+    ("discord-webhook", r"discord(?:app)?\.com/api/webhooks/\d{15,20}/[A-Za-z0-9_-]{40,}+"),
+    ("aws-key-id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("google", r"(?:AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}+|GOCSPX-[A-Za-z0-9_-]{20,}+)"),
+    ("npm", r"npm_[A-Za-z0-9]{36}"),
+    ("pypi", r"pypi-[A-Za-z0-9_-]{40,}+"),
+    ("huggingface", r"hf_[A-Za-z0-9]{30,}+"),
+    ("sendgrid", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{30,64}"),
+    ("twilio", r"(?:SK|AC)[0-9a-f]{32}(?![A-Za-z0-9])"),
+    ("jwt", r"(?<![_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?"),
+)
+_SHAPED = (  # without a hint
+    ("telegram", r"\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    ("discord", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-])"),
+)
+_HINTS = (
+    *(
+        "sk-",
+        "k_live_",
+        "k_test_",
+        "whsec_",
+        "gh",
+        "_pat_",
+        "gl",
+        "xox",
+        "xapp-",
+        "hooks",
+        "AKIA",
+        "ASIA",
+        "ABIA",
+        "ACCA",
+    ),
+    *("AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
+)
+
+
+def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+    """Compile the shapes into one expression whose group names are the kinds."""
+    named = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
+    return re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
+
+
+_WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{32,}+")
+_PIECES = re.compile(r"[-_/=+]+")
+_PLAIN_PIECE = re.compile(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
+_PUBLIC = re.compile(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
+    r"sha\d{3}[-:]|h1:|base64,|(?:srv)?toolu_|(?:msg|req|call|resp|rs|fc|run|file|thread|asst|gen)_|chatcmpl-"
+    r"|AAAA[A-E]3Nza|Qm[1-9A-HJ-NP-Za-km-z]{44}|0x[0-9a-fA-F]{40}"
+)
+
+_BEARER = re.compile(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
+_CREDENTIAL = re.compile(r"[A-Za-z0-9_.~+/=-]{8,}+")
+_URL_PASSWORD = re.compile(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
+_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_END = re.compile(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s\\:,.\"'→|>]|-(?!-)){40,16384}+")  # JSON or line numbers may stand around it
+_PEM_LINES = re.compile(r"(?:[\s\\\"'→|>nr0-9]{0,24}[A-Za-z0-9+/=]{24,}+)+")
+_MASK = re.compile(r"\[secret:[a-z-]+\]")
+
+_NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to it
+    "pass": "password",
+    "pwd": "password",
+    "secret": "secret",
+    "credential": "secret",
+    "token": "token",
+    "key": "api-key",
+}
+_ASSIGNED = re.compile(
+    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,4}[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}"
+    r"(?:(?P<quote>\\{0,4}[\"'`])(?P<quoted>[^\s\"'`\\]{4,512}+)(?=\\{0,4}[\"'`])"
+    r"|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
+)
+_REST = re.compile(
+    r"(?:wo?r?d|phrase)?s?(?:[_-]?(?:key|token|value|secret|access[_-]?key|key[_-]?base|prod|production|dev|staging"
+    r"|test|live|\d{1,3}))?",
+    re.IGNORECASE,
+)
+_KEY_BEFORE = re.compile(
+    r"(?:api|access|private|secret|auth|sign(?:ing)?|encryption|client|account|storage|master|service|ssh|app|license"
+    r"|webhook|deploy|shared)[_ -]?$",
+    re.IGNORECASE,
+)
+_PLACEHOLDER = re.compile(
+    r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
+    r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|password|passwd|pwd|secret|token)$"
+    r"|(?:process|os|import|env|self|this|config|settings)\.",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
+
+# --------------------------------------------------------------------------------------------------- the answers
+
+
+def mask(text: str) -> str:
+    """Return the text with every secret replaced by `[secret:<kind>]`; the same object when there is none.
+
+    >>> mask("db: postgres://ada:tr0ub4dor@host/x")
+    'db: postgres://ada:[secret:password]@host/x'
+    """
+    for _ in range(MAX_ROUNDS):
+        found = find(text)
+        if not found:
+            break
+        pieces: list[str] = []
+        at = 0
+        for secret in found:
+            pieces += (text[at : secret.start], f"[secret:{secret.kind}]")
+            at = secret.end
+        text = "".join((*pieces, text[at:]))
+    return text
+
+
+def find(text: str) -> tuple[Secret, ...]:
+    """Return the secrets of a text in order, none overlapping another."""
+    shadow = text.encode("ascii", "replace")  # one byte per character, so its offsets are the text's own
+    classes = shadow.translate(_CLASSES).decode("ascii")
+    found = _in_words(text, classes) if _LONG_RUN in classes else []
+    lower = shadow.lower().decode("ascii")
+    for name in _NAMES:
+        if name in lower:
+            found += _assigned(text, lower, name)
+    if "authorization" in lower:
+        found += _authorized(text, lower)
+    if "@" in text and "://" in text:
+        found += _in_urls(text)
+    if "PRIVATE KEY" in text:
+        found += _key_blocks(text)
+    return _settled(text, found) if found else ()
+
+
+def n_secrets(text: str) -> int:
+    """Return how many secrets a text holds."""
+    return len(find(text))
+
+
+def _settled(text: str, found: list[Secret]) -> tuple[Secret, ...]:
+    """Return the found in order without overlaps (the earlier, then the longer wins), none inside a mask."""
+    masks = [m.span() for m in _MASK.finditer(text)] if "[secret:" in text else []
+    kept: list[Secret] = []
+    n_passed = 0
+    for secret in sorted(found, key=lambda s: (s.start, -s.end)):
+        while n_passed < len(masks) and masks[n_passed][1] <= secret.start:
+            n_passed += 1
+        in_mask = n_passed < len(masks) and masks[n_passed][0] < secret.end
+        if not in_mask and (not kept or kept[-1].end <= secret.start):
+            kept.append(secret)
+    return tuple(kept)
+
+
+# ------------------------------------------------------------------------------------- known by how they look
+
+
+def _in_words(text: str, classes: str) -> list[Secret]:
+    """Return secrets known by prefix, header or randomness. Each word that holds a long run is looked at once."""
+    found: list[Secret] = []
+    at = floor = 0
+    while (at := classes.find(_LONG_RUN, at)) >= 0:
+        if dull := _DULL.match(text, at):
+            at = dull.end()
+            continue
+        start = max(classes.rfind(_GAP, floor, at) + 1, floor)
+        end = classes.find(_GAP, at)
+        floor = at = len(text) if end < 0 else end
+        found += _in_word(text, start, at)
+    return found
+
+
+def _in_word(text: str, start: int, end: int) -> list[Secret]:
+    """Return the secrets of one word: by known prefixes, else what follows `Bearer`, else what is random."""
+    word = text[start:end]
+    known = _known(text, start, end, _WITH_PREFIX) if any(map(word.__contains__, _HINTS)) else []
+    if not known and (":" in word or word.count(".") > 1):
+        known = _known(text, start, end, _WITH_SHAPE)
+    if known:
+        return known
+    if text[max(0, start - 7) : start].lower() == "bearer ":
+        return _credential(text, start, "bearer")
+    if word.islower():
+        return []
+    return [
+        Secret("high-entropy", m.start(), m.end())
+        for m in _OPAQUE.finditer(text, start, end)
+        if _is_random(m[0]) and not _is_public(text, m.start(), m.end())
+    ]
+
+
+def _known(text: str, start: int, end: int, shapes: re.Pattern[str]) -> list[Secret]:
+    """Return the secrets of one word that have one of the shapes."""
+    return [
+        Secret(str(m.lastgroup).replace("_", "-"), m.start(), m.end())
+        for m in shapes.finditer(text, start, end)
+        if not _is_filler(m[0])
+    ]
+
+
+def _is_filler(key: str) -> bool:
+    """Return whether a key is drawn rather than generated: `sk-xxxxxxxxxxxxxxxx`, `ghp_0000000000000000`."""
+    return len(set(key[-16:])) < 5
+
+
+def _is_random(word: str) -> bool:
+    """Return whether a word of base64 letters is a key rather than a name, a path, a date, a hash or data."""
+    if not MIN_OPAQUE_CHARS <= len(word) <= MAX_OPAQUE_CHARS:
+        return False
+    if any(_PLAIN_PIECE.fullmatch(piece) for piece in _PIECES.split(word)):
+        return False
+    classes = ["0" if c.isdigit() else "A" if c.isupper() else "a" if c.islower() else "-" for c in word]
+    n_of = Counter(classes)
+    if n_of["0"] < 2 or not n_of["A"] or not n_of["a"]:
+        return False
+    n_changes = sum(a != b for a, b in pairwise(classes))
+    return n_changes >= MIN_CHANGES * len(word) and _entropy_bits(word) >= MIN_ENTROPY_BITS
+
+
+def _entropy_bits(word: str) -> float:
+    """Return the Shannon entropy per character: of `aabb` 1.0, of four different letters 2.0."""
+    return -sum(n / len(word) * math.log2(n / len(word)) for n in Counter(word).values())
+
+
+def _is_public(text: str, start: int, end: int) -> bool:
+    """Return whether a random word is an integrity hash, an id of an API, or a line of wrapped base64."""
+    if _PUBLIC.search(text, max(0, start - 7), end):
+        return True
+    alone = text[max(0, start - 1) : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
+    return alone and end - start in (64, 76)
+
+
+# ------------------------------------------------------------------------------------- known by where they stand
+
+
+def _assigned(text: str, lower: str, name: str) -> list[Secret]:
+    """Return values assigned to names that contain `name`: `DB_PASSWORD=…`, `"apiKey": "…"`, `\\"token\\": \\"…\\"`."""
+    found: list[Secret] = []
+    at = lower.find(name)
+    while at >= 0:
+        match = _ASSIGNED.match(text, at + len(name))
+        if match and _names_a_secret(text, at, name, match) and _is_secret_value(match, _NAMES[name]):
+            group = "quoted" if match["quoted"] else "bare"
+            found.append(Secret(_NAMES[name], match.start(group), match.end(group)))
+        at = lower.find(name, at + len(name))
+    return found
+
+
+def _names_a_secret(text: str, at: int, name: str, match: re.Match[str]) -> bool:
+    """Return whether the whole name means a credential: `api_key` but not `key`, `token` but not `token_type`."""
+    if name == "key" and not _KEY_BEFORE.search(text, max(0, at - 12), at):
+        return False
+    if name == "pass" and not match["rest"] and match["bare"]:  # `DB_PASS=…` and `pass=…`, not `--- PASS: TestA1`
+        return text[max(0, at - 1) : at] in ("_", "-") or text[match.end("rest")] == "="
+    return _REST.fullmatch(match["rest"]) is not None
+
+
+def _is_secret_value(match: re.Match[str], kind: str) -> bool:
+    """Return whether an assigned value looks like a credential rather than code, a count or a placeholder."""
+    value: str = match["quoted"] or match["bare"]
+    if _CODE.match(value) or (_PLACEHOLDER.match(value) and not _is_random(value)):
+        return False
+    n_digits = sum(c.isdigit() for c in value)
+    if kind == "password":
+        return bool(match["quoted"]) or n_digits > 0
+    return len(value) >= 8 and 0 < n_digits < len(value) and (bool(match["quoted"]) or n_digits > 1)
+
+
+def _authorized(text: str, lower: str) -> list[Secret]:
+    """Return credentials of `Authorization: Basic …` and `Bearer …`, which may be short."""
+    found: list[Secret] = []
+    at = lower.find("authorization")
+    while at >= 0:
+        header = _BEARER.match(text, at)
+        if header:
+            found += _credential(text, header.end(), "authorization")
+        at = lower.find("authorization", at + 13)
+    return found
+
+
+def _credential(text: str, start: int, kind: str) -> list[Secret]:
+    """Return the credential at `start`, unless a placeholder stands there."""
+    match = _CREDENTIAL.match(text, start)
+    return [Secret(kind, start, match.end())] if match and not _PLACEHOLDER.match(match[0]) else []
+
+
+def _in_urls(text: str) -> list[Secret]:
+    """Return the passwords of `scheme://user:password@host`."""
+    return [
+        Secret("password", m.start(1), m.end(1)) for m in _URL_PASSWORD.finditer(text) if not m[1].startswith(_VARIABLE)
+    ]
+
+
+_VARIABLE = ("$", "{", "%", "*", "[secret:", "xxx", "XXX", "<", "...")
+
+
+def _key_blocks(text: str) -> list[Secret]:
+    """Return private key blocks from BEGIN to END; of a block cut short, the lines that are there."""
+    found: list[Secret] = []
+    for begin in _PEM_BEGIN.finditer(text):
+        body = _PEM_BODY.match(text, begin.end())
+        end = _PEM_END.match(text, body.end()) if body else _PEM_LINES.match(text, begin.end())
+        end = end or _PEM_LINES.match(text, begin.end())
+        if end:
+            found.append(Secret("private-key", begin.start(), end.end()))
+    return found

@@ -1,0 +1,429 @@
+"""The archive: runs as captured bytes, durable before they are acknowledged, never overwritten.
+
+Invariant: a run exists when its metadata file does (or a pack holds it), and then its bytes are there too.
+Writers take turns under one file lock; readers need none. Nothing here knows a transcript format: what a
+line means is handed in where forgetting needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from perdure.archive import merge, metadata, packs
+from perdure.archive.store import Held, Ledger
+from perdure.archive.tombstones import Tombstones
+from perdure.capture import files
+from perdure.capture.lines import complete, first_stamp, last_stamp
+from perdure.errors import DamagedRun, NewerFormat, NotFound, UsageError
+from perdure.identity import check_user, run_id
+from perdure.types import Line, Origin, Run, Source, Turn
+
+FORMAT = 1
+_CACHED_MANIFESTS = 8
+_FILL_RUNS = 5000  # rows in one transaction when the ledger is made anew
+_PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
+
+Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
+ParseTurns = Callable[[Run, Sequence[Line]], Sequence[Turn]]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Some bytes of a source, and what is known of them, on their way into the archive."""
+
+    origin: Origin
+    user: str
+    machine: str
+    data: bytes
+    from_offset: int = 0
+    generation: int | None = None  # None: the latest
+    agent: str = "default"
+    project: str | None = None
+    path: str | None = None
+    tags: tuple[str, ...] = ()
+    parent_run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the archive says to a delta."""
+
+    outcome: Outcome  # stored; already there; accepted up to `to_offset` (send the rest); diverged; gap
+    to_offset: int  # behind the last byte that the archive holds of this source
+    generation: int
+    run_id: str | None = None  # of the run that was stored
+    n_bytes: int = 0  # stored by this call
+
+
+class Archive:
+    """The archive of one home. Open it once a process; not shared between threads."""
+
+    def __init__(self, home: Path, *, parse: ParseTurns, writable: bool = True) -> None:
+        """Open the archive of a home, made if need be. Raises NewerFormat and touches nothing if it is too new."""
+        self.root = home / "archive"
+        self._parse = parse
+        self._manifests: dict[Path, tuple[tuple[int, int], packs.Manifest, dict[str, packs.PackedRun]]] = {}
+        self._check_format(writable=writable)
+        self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
+        if self.ledger.is_new:
+            with self._locked():
+                self._fill_ledger()
+
+    def close(self) -> None:
+        """Release the ledger."""
+        self.ledger.close()
+
+    def _check_format(self, *, writable: bool) -> None:
+        path = self.root / "FORMAT"
+        try:
+            found = int(path.read_text(encoding="ascii").strip() or 0)
+        except FileNotFoundError:
+            if writable:
+                files.make_folder(self.root)
+                files.replace(path, f"{FORMAT}\n".encode())
+            return
+        except ValueError as error:
+            raise NewerFormat(f"{path} is not a number") from error
+        if found > FORMAT:
+            raise NewerFormat(f"{path} says {found}, this Perdure knows {FORMAT}")
+
+    def _locked(self) -> contextlib.AbstractContextManager[int]:
+        return files.locked(self.root / ".lock", wait_s=300)
+
+    # writing ----------------------------------------------------------------------------------------------
+
+    def store(self, deltas: Sequence[Delta], *, now: datetime, tombstones: dict[str, Tombstones]) -> list[Answer]:
+        """Answer each delta; what is stored is durable when this returns.
+
+        tombstones: of each user who has any. Deltas of one source must come in the order of their offsets.
+        """
+        with self._locked():
+            self._repair()
+            answers: list[Answer] = []
+            open_: list[tuple[Run, bytes]] = []
+            for delta in deltas:
+                source = self._source(delta)
+                if any(run.source == source for run, _ in open_):
+                    self._commit(open_)
+                    open_ = []
+                answer, draft = self._plan(source, delta, now, tombstones.get(delta.user))
+                open_ += [draft] if draft else []
+                answers.append(answer)
+            self._commit(open_)
+        return answers
+
+    def _source(self, delta: Delta) -> Source:
+        user, origin = check_user(delta.user), delta.origin
+        latest = self.ledger.generation(user, origin.runtime, origin.session)
+        chosen = latest if delta.generation is None else delta.generation
+        if chosen > latest + 1:
+            raise UsageError(f"generation {chosen} of {origin.session}: the next is {latest + 1}")
+        return Source(user, origin.runtime, origin.session, chosen)
+
+    def _plan(
+        self, source: Source, delta: Delta, now: datetime, tombstones: Tombstones | None
+    ) -> tuple[Answer, tuple[Run, bytes] | None]:
+        """What to answer, and the run to write if there is one."""
+        data, low = delta.data[: complete(delta.data)], delta.from_offset
+        end = self.ledger.end(source)
+        high = low + len(data)
+        if low > end:
+            return Answer("gap", end, source.generation), None
+        if low < end and not self._agrees(source, data, low, min(high, end)):
+            return Answer("diverged", end, source.generation), None
+        if low < end or not data:
+            return Answer("accepted" if high > end else "already", end, source.generation), None
+        run = self._run(source, delta, data, now)
+        stored = data
+        if tombstones:
+            run, stored = self._scrubbed(run, data, tombstones)
+        return Answer("stored", high, source.generation, run.run_id, len(data)), (run, stored)
+
+    def _agrees(self, source: Source, data: bytes, low: int, high: int) -> bool:
+        """Whether the sent bytes equal the stored ones in [low, high): by hash for whole runs, else by content."""
+        for held in self.ledger.runs_of(source, low=low, high=high):
+            if held.from_offset >= low and held.to_offset <= low + len(data):
+                part = data[held.from_offset - low : held.to_offset - low]
+                if hashlib.sha256(part).hexdigest() != held.sha256:
+                    return False
+            elif not metadata.same_bytes(self.run(held), self.read(held), data[: high - low], low):
+                return False
+        return True
+
+    def _run(self, source: Source, delta: Delta, data: bytes, now: datetime) -> Run:
+        """The metadata of a new run, with everything that capture knows."""
+        started = first_stamp(data) or self._time_before(source, delta.from_offset)
+        origin = delta.origin
+        return Run(
+            run_id=run_id(source, delta.from_offset, started),
+            source=source,
+            machine=delta.machine,
+            agent=delta.agent,
+            project=delta.project,
+            conversation=origin.conversation,
+            from_offset=delta.from_offset,
+            to_offset=delta.from_offset + len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            started_at=started,
+            ended_at=last_stamp(data) or started,
+            captured_at=now,
+            parent_run_id=delta.parent_run_id,
+            parent_session=origin.parent_session,
+            fork=origin.fork,
+            path=delta.path,
+            cwd=origin.cwd,
+            tags=tuple(sorted(set(delta.tags))),
+            readable_by=(source.user,),
+        )
+
+    def _time_before(self, source: Source, offset: int) -> datetime | None:
+        """When the run in front of this offset ended: the time of a delta that carries no stamp of its own."""
+        before = self.ledger.runs_of(source, high=offset)
+        return self.run(before[-1]).ended_at if before and offset else None
+
+    def _scrubbed(self, run: Run, stored: bytes, tombstones: Tombstones) -> tuple[Run, bytes]:
+        """The run and its bytes without what the tombstones concern."""
+        lines = list(metadata.source_lines(run, stored))
+        turns = self._parse(run, [line for line, _ in lines])
+        doomed = tombstones.doomed(run.source, lines, turns)
+        marked = {line.offset for line, _ in lines if line.raw.startswith(metadata.FORGOTTEN)}
+        gone = marked & dict(run.forgotten).keys()
+        fresh = {offset: turn for offset, turn in doomed.items() if offset not in gone}
+        if not fresh:
+            return run, stored
+        ranges, body = metadata.forget_lines(run, stored, fresh)
+        return replace(run, forgotten=ranges, stored_sha256=hashlib.sha256(body).hexdigest()), body
+
+    def _commit(self, drafts: Sequence[tuple[Run, bytes]]) -> None:
+        """Bytes first, then the ledger's intent, then the metadata that makes them exist, then their number."""
+        if not drafts:
+            return
+        runs = [run for run, _ in drafts]
+        blobs = [self.root / metadata.blob_name(run.source.user, run.run_id) for run in runs]
+        for folder in {blob.parent for blob in blobs}:
+            files.make_folder(folder)
+        written: list[Path] = []
+        try:
+            self.ledger.begin(runs)
+            for blob, (_, stored) in zip(blobs, drafts, strict=True):
+                written.append(blob)
+                files.write(blob, stored, sync=False)
+            files.sync_all(blobs, root=self.root)
+            self._commit_metadata(runs)
+        except BaseException:
+            self._take_back(runs, written)
+            raise
+        self.ledger.commit(runs)
+
+    def _commit_metadata(self, runs: Sequence[Run]) -> None:
+        paths = [self.root / metadata.metadata_name(run.source.user, run.run_id) for run in runs]
+        single = len(runs) == 1
+        for path, run in zip(paths, runs, strict=True):
+            files.replace(path, metadata.encode(run), sync=single)
+        if not single:
+            files.sync_all(paths, root=self.root)
+
+    def _take_back(self, runs: Sequence[Run], blobs: Sequence[Path]) -> None:
+        """Remove what a failed commit wrote: nothing of it was acknowledged."""
+        with contextlib.suppress(OSError):
+            for run in runs:
+                (self.root / metadata.metadata_name(run.source.user, run.run_id)).unlink(missing_ok=True)
+            for blob in blobs:
+                blob.unlink(missing_ok=True)
+
+    def _repair(self) -> None:
+        """Finish or take back commits that a crash cut short. The caller holds the lock."""
+        lost = []
+        for held in self.ledger.pending():
+            path = self.root / metadata.metadata_name(held.user, held.run_id)
+            try:
+                self.ledger.commit([metadata.decode(path.read_bytes(), where=str(path))])
+            except (FileNotFoundError, DamagedRun):  # never committed, or torn by a power cut before it was
+                self._unlink_loose(held)
+                lost.append(held.run_id)
+        if lost:
+            self.ledger.drop(lost)
+
+    # reading ----------------------------------------------------------------------------------------------
+
+    def held(self, identifier: str) -> Held:
+        """The run of this id. Raises NotFound."""
+        found = self.ledger.held(identifier)
+        if found is None or found.change is None:
+            raise NotFound(identifier)
+        return found
+
+    def run(self, held: Held) -> Run:
+        """The metadata of a run."""
+        if not held.packed:
+            path = self.root / metadata.metadata_name(held.user, held.run_id)
+            try:
+                return metadata.decode(path.read_bytes(), where=str(path))
+            except FileNotFoundError:
+                held = self._moved(held)
+        return self._packed(held).run
+
+    def read(self, held: Held) -> bytes:
+        """The stored bytes of a run: as captured, but for lines that were forgotten."""
+        if not held.packed:
+            try:
+                return (self.root / metadata.blob_name(held.user, held.run_id)).read_bytes()
+            except FileNotFoundError:
+                held = self._moved(held)
+        path = self.root / str(held.packed)
+        return packs.read(path, self._manifest(path)[1], self._packed(held))
+
+    def lines(self, held: Held) -> list[Line]:
+        """The lines of a run with their offsets in the source."""
+        return [line for line, _ in metadata.source_lines(self.run(held), self.read(held))]
+
+    def _moved(self, held: Held) -> Held:
+        """The run's new place, after it was packed under our feet. Raises DamagedRun when it is nowhere."""
+        found = self.ledger.held(held.run_id)
+        if found is None or not found.packed:
+            raise DamagedRun(f"{held.run_id} (its files are missing)")
+        return found
+
+    def _packed(self, held: Held) -> packs.PackedRun:
+        path = self.root / str(held.packed)
+        try:
+            return self._manifest(path)[2][held.run_id]
+        except (KeyError, FileNotFoundError) as error:
+            raise DamagedRun(f"{held.run_id} (not in {path})") from error
+
+    def _manifest(self, path: Path) -> tuple[tuple[int, int], packs.Manifest, dict[str, packs.PackedRun]]:
+        stat = path.stat()
+        signature = (stat.st_mtime_ns, stat.st_ino)
+        cached = self._manifests.get(path)
+        if cached is None or cached[0] != signature:
+            while len(self._manifests) >= _CACHED_MANIFESTS:
+                self._manifests.pop(next(iter(self._manifests)))
+            known = packs.manifest(path)
+            cached = (signature, known, {item.run.run_id: item for item in known.runs})
+            self._manifests[path] = cached
+        return cached
+
+    def walk(self) -> Iterator[tuple[Run, str | None]]:
+        """Every committed run found on disk, with the pack that holds it; reads no ledger."""
+        yield from walk(self.root)
+
+    def _fill_ledger(self) -> None:
+        """Read the whole archive into an empty ledger. The caller holds the lock."""
+        if self.ledger.meta("complete"):
+            return
+        for packed, group in itertools.groupby(self.walk(), key=lambda pair: pair[1]):
+            runs = (run for run, _ in group)
+            while some := list(itertools.islice(runs, _FILL_RUNS)):
+                self.ledger.commit(some, packed=packed)
+        self.ledger.set_meta("complete", "yes")
+
+    # rewriting --------------------------------------------------------------------------------------------
+
+    def scrub(self, helds: Sequence[Held], tombstones: Tombstones) -> list[str]:
+        """Apply tombstones to runs that are already stored. Returns the ids of the runs that changed."""
+        changed = []
+        for held in helds:
+            with self._locked():
+                if self._scrub_one(self.held(held.run_id), tombstones):
+                    changed.append(held.run_id)
+                    self.ledger.touched([held.run_id])
+        return changed
+
+    def _scrub_one(self, held: Held, tombstones: Tombstones) -> bool:
+        run, stored = self.run(held), self.read(held)
+        after, body = self._scrubbed(run, stored, tombstones)
+        if body == stored:
+            return False
+        if held.packed:
+            self._rewrite_pack(self.root / held.packed, {held.run_id: (after, body)})
+            self._unlink_loose(held)
+        else:  # metadata first: it tells how to read either state of the bytes
+            files.replace(self.root / metadata.metadata_name(held.user, held.run_id), metadata.encode(after))
+            files.replace(self.root / metadata.blob_name(held.user, held.run_id), body)
+        return True
+
+    def _rewrite_pack(self, path: Path, new: dict[str, tuple[Run, bytes]]) -> None:
+        packs.write(path, [new.get(run.run_id, (run, stored)) for run, stored in packs.read_all(path)])
+
+    def _unlink_loose(self, held: Held) -> None:
+        (self.root / metadata.metadata_name(held.user, held.run_id)).unlink(missing_ok=True)
+        (self.root / metadata.blob_name(held.user, held.run_id)).unlink(missing_ok=True)
+
+    def pack(self, user: str, runtime: str, conversation: str) -> int:
+        """Put every run of a conversation into its pack; returns how many were loose before."""
+        with self._locked():
+            self._repair()
+            helds = self.ledger.conversation(user, runtime, conversation)
+            loose = [held for held in helds if not held.packed]
+            if not loose or sum(held.to_offset - held.from_offset for held in helds) > _PACK_BYTES:
+                return 0
+            name = metadata.pack_name(user, runtime, conversation)
+            path = self.root / name
+            files.make_folder(path.parent)
+            packs.write(path, [(self.run(held), self.read(held)) for held in helds])
+            for run, stored in packs.read_all(path):  # proven readable before the loose files go
+                if hashlib.sha256(stored).hexdigest() != stored_sha256(run):
+                    raise DamagedRun(f"{run.run_id} in {path}")
+            self.ledger.moved([held.run_id for held in loose], str(name))
+            for held in loose:
+                self._unlink_loose(held)
+            return len(loose)
+
+    def adopt(self, runs: Sequence[tuple[Run, bytes]], tombstones: dict[str, Tombstones]) -> int:
+        """Take runs of another home with their ids; returns how many changed anything here.
+
+        Of two captures of one range the longer is kept when it continues the shorter. Where they differ, both
+        are kept: the one that sorts first in its place, the other as a source of its own. Both homes decide alike.
+        """
+        with self._locked():
+            self._repair()
+            n_new = 0
+            for run, stored in runs:
+                known = tombstones.get(run.source.user)
+                theirs = self._scrubbed(run, stored, known) if known else (run, stored)
+                n_new += self._adopt_one(theirs)
+            return n_new
+
+    def _adopt_one(self, theirs: tuple[Run, bytes]) -> bool:
+        held = self.ledger.held(theirs[0].run_id)
+        if held is None:
+            self._commit([theirs])
+            return True
+        ours = (self.run(held), self.read(held))
+        kept, moved = merge.settle(ours, theirs)
+        if kept is not ours:
+            self._put(held, kept)
+        return (self._adopt_one(moved) if moved else False) or kept is not ours
+
+    def _put(self, held: Held, item: tuple[Run, bytes]) -> None:
+        """Replace a stored run by a longer or equal capture of the same range."""
+        run, stored = item
+        if held.packed:
+            self._rewrite_pack(self.root / held.packed, {held.run_id: item})
+        else:
+            files.replace(self.root / metadata.blob_name(held.user, held.run_id), stored)
+            files.replace(self.root / metadata.metadata_name(held.user, held.run_id), metadata.encode(run))
+        self.ledger.commit([run], packed=held.packed)
+
+
+def stored_sha256(run: Run) -> str:
+    """The hash that the run's bytes on disk must have."""
+    return run.stored_sha256 or run.sha256
+
+
+def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
+    """Every committed run under an archive folder, with the pack that holds it. Damaged files are passed over."""
+    for path in (root / "runs").glob("*/*/*.metadata.json"):
+        with contextlib.suppress(DamagedRun, FileNotFoundError):
+            yield metadata.decode(path.read_bytes(), where=str(path)), None
+    for path in (root / "packs").glob("*/*.jsonl.zst"):  # last: where a run is in both places, the pack counts
+        with contextlib.suppress(DamagedRun):
+            for item in packs.manifest(path).runs:
+                yield item.run, str(path.relative_to(root))

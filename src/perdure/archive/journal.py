@@ -1,0 +1,253 @@
+"""The journal: every event that is not captured bytes, one line each, in append-only files a person can read.
+
+Order is (hybrid time, writer, sequence). A line's id is the hash of the rest of the line, so a damaged line shows.
+Appends hold a file lock and take the next sequence under it. The hybrid clock never goes back: it follows the wall
+clock while that runs ahead, and counts on from the last event while it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.capture.files import append_line, locked, make_folder, replace, write
+
+_ID_CHARS = 32
+_HEAD = b'{"id":"'
+_REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
+_STAMP = "%Y-%m-%dT%H:%M:%S"
+_TAIL_BYTES = 1 << 20
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=False):
+    """One line of the journal."""
+
+    id: str  # first 32 hex digits of the sha256 of the rest of the line
+    at: str  # hybrid time: UTC to the millisecond, `#`, a counter of 4 digits; sorts as text
+    writer: str  # random per home
+    seq: int  # counts from 1 for each writer
+    type: str
+    data: dict[str, Any]
+
+    @property
+    def order(self) -> tuple[str, str, int]:
+        """The place of this event among all."""
+        return (self.at, self.writer, self.seq)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A line of the journal that is not what was written."""
+
+    path: Path
+    line: int  # counted from 1
+    why: str
+
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+def tick(now: datetime, last: str) -> str:
+    """The next hybrid time: the wall clock, or one count past `last` when that is not behind it.
+
+    >>> tick(datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00.000Z#0007")
+    '2026-01-01T00:00:00.000Z#0008'
+    """
+    wall = now.astimezone(UTC)
+    stamp = f"{wall.strftime(_STAMP)}.{wall.microsecond // 1000:03d}Z"
+    if f"{stamp}#0000" > last:
+        return f"{stamp}#0000"
+    counted, count = last.split("#")
+    if int(count) < 9999:
+        return f"{counted}#{int(count) + 1:04d}"
+    later = datetime.fromisoformat(counted).timestamp() + 0.001
+    return tick(datetime.fromtimestamp(round(later, 3), UTC), last)
+
+
+def encode(event_at: str, writer: str, seq: int, type_: str, data: dict[str, Any]) -> bytes:
+    """A line of the journal without its newline; its id is computed."""
+    rest = msgspec.json.encode({"at": event_at, "writer": writer, "seq": seq, "type": type_, "data": data})[1:]
+    return _HEAD + hashlib.sha256(rest).hexdigest()[:_ID_CHARS].encode() + b'",' + rest
+
+
+def decode(line: bytes) -> Event | str:
+    """The event of a line, or in words what is wrong with it."""
+    if not line.startswith(_HEAD):
+        return "not an event"
+    if hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() != line[len(_HEAD) : len(_HEAD) + _ID_CHARS]:
+        return "its hash does not match: the line was changed or damaged"
+    try:
+        return _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return str(error)
+
+
+def writer_id(home: Path) -> str:
+    """This home's writer. A copied home (other machine, other file) is noticed and gets a new one."""
+    path = home / "writer.json"
+    return _known_writer(path) or _new_writer(path)
+
+
+def _known_writer(path: Path) -> str | None:
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if known["host"] == socket.gethostname() and known["inode"] == path.stat().st_ino:
+            return str(known["writer"])
+    except (FileNotFoundError, msgspec.MsgspecError, KeyError):
+        pass
+    return None
+
+
+def _new_writer(path: Path) -> str:
+    """Claim a new writer id; of two processes that claim at once, the later takes the earlier's."""
+    with locked(path.with_name(".writer.lock")):
+        claimed = _known_writer(path)
+        if claimed:
+            return claimed
+        path.unlink(missing_ok=True)
+        write(path, b"")
+        writer = "w" + secrets.token_hex(8)
+        body = {"writer": writer, "host": socket.gethostname(), "inode": path.stat().st_ino}
+        write(path, msgspec.json.encode(body) + b"\n")
+        return writer
+
+
+class Journal:
+    """The journal of one user in one home."""
+
+    def __init__(self, root: Path, *, home: Path) -> None:
+        """`root` is archive/journal/<user>; nothing is created before the first append."""
+        self.root = root
+        self._home = home
+
+    def append(self, type_: str, data: dict[str, Any], *, now: datetime, after: str = "") -> Event:
+        """Write one event, durable when this returns. `after` is a hybrid time to move past (a merge)."""
+        writer = writer_id(self._home)
+        folder = self.root / writer
+        make_folder(folder)
+        with locked(folder / ".lock"):
+            last = self._last(folder)
+            at = tick(now, max(last.at, after) if last else after or "0#0000")
+            line = encode(at, writer, last.seq + 1 if last else 1, type_, data)
+            append_line(folder / f"{at[:7]}.jsonl", line)
+        return _decoder.decode(line)
+
+    def _last(self, folder: Path) -> Event | None:
+        """The writer's last event. A torn line behind it is set aside first; the caller holds the lock."""
+        for path in sorted(folder.glob("*.jsonl"), reverse=True):
+            set_aside_torn_tail(path)
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _TAIL_BYTES))
+                tail = file.read()
+            if size > _TAIL_BYTES and tail.count(b"\n") < 2:
+                tail = path.read_bytes()
+            for line in reversed(tail.splitlines()):
+                event = decode(line)
+                if isinstance(event, Event):
+                    return event
+        return None
+
+    def files(self) -> list[Path]:
+        """The journal's files, by writer and month."""
+        return sorted(self.root.glob("*/*.jsonl"))
+
+    def read(self, *, type_: str | None = None) -> list[Event]:
+        """All events (of one type), in order. Damaged and torn lines are left out; `damage` lists them."""
+        found = {}
+        needle = f'"type":"{type_}"'.encode() if type_ else b""
+        for path in self.files():
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                if needle in line:
+                    event = decode(line)
+                    if isinstance(event, Event) and type_ in (None, event.type):
+                        found[event.id] = event
+        return sorted(found.values(), key=lambda e: e.order)
+
+    def damage(self) -> Iterator[Damage]:
+        """Everything in the journal that is not as it was written."""
+        for path in self.files():
+            yield from _damage(path)
+
+    def size(self) -> tuple[int, ...]:
+        """A value that changes whenever the journal does: the sizes of its files."""
+        return tuple(path.stat().st_size for path in self.files())
+
+    def take(self, other: Path) -> int:
+        """Union with another home's journal of the same user; returns how many lines were new."""
+        n_new = 0
+        for path in sorted(other.glob("*/*.jsonl")):
+            folder = self.root / path.parent.name
+            make_folder(folder)
+            with locked(folder / ".lock"):
+                if (folder / path.name).exists():
+                    set_aside_torn_tail(folder / path.name)
+                n_new += _union(folder / path.name, path.read_bytes())
+        return n_new
+
+
+def set_aside_torn_tail(path: Path) -> Path | None:
+    """Move a torn last line into a file of its own, and return that; None when the file ends as it should."""
+    data = path.read_bytes() if path.stat().st_size < _TAIL_BYTES else _tail_of(path)
+    if not data or data.endswith(b"\n"):
+        return None
+    torn = data[data.rfind(b"\n") + 1 :]
+    aside = path.with_name(f"{path.name}.torn-{secrets.token_hex(4)}")
+    write(aside, torn)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - len(torn))
+        os.fsync(file.fileno())
+    return aside
+
+
+def _tail_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-_TAIL_BYTES, os.SEEK_END)
+        tail = file.read()
+    return tail if b"\n" in tail else path.read_bytes()
+
+
+def _damage(path: Path) -> Iterator[Damage]:
+    lines = path.read_bytes().split(b"\n")
+    last: Event | None = None
+    for number, line in enumerate(lines[:-1], start=1):
+        event = decode(line)
+        if isinstance(event, str):
+            yield Damage(path, number, event)
+            continue
+        if last and event.order <= last.order:
+            yield Damage(path, number, "out of order: its time or sequence is not past the line before it")
+        elif last and event.seq != last.seq + 1:
+            yield Damage(path, number, f"events {last.seq + 1} to {event.seq - 1} of this writer are missing")
+        last = event
+    if lines[-1]:
+        yield Damage(path, len(lines), "torn: the line was never finished; it was not acknowledged")
+
+
+def _union(path: Path, theirs: bytes) -> int:
+    """Take the lines of `theirs` that `path` lacks; the caller holds the writer's lock."""
+    ours = b""
+    with contextlib.suppress(FileNotFoundError):
+        ours = path.read_bytes()
+    if theirs == ours or ours.startswith(theirs):
+        return 0
+    found: dict[str, tuple[tuple[int, str], bytes]] = {}
+    n_ours = 0
+    for is_ours, data in ((True, ours), (False, theirs)):
+        for line in data.split(b"\n")[:-1]:
+            event = decode(line)
+            if isinstance(event, Event):
+                found[event.id] = ((event.seq, event.id), line)
+        n_ours = len(found) if is_ours else n_ours
+    replace(path, b"".join(line + b"\n" for _, line in sorted(found.values())))
+    return len(found) - n_ours

@@ -1,0 +1,90 @@
+"""The outbox: captured, not yet in an archive. A file that is here after fsync is the acknowledgement to a hook.
+
+Each file is one delta: a line of JSON that says what it is, then the bytes as they were read. Its name sorts by
+time of capture. Whoever moves it into an archive deletes it after that archive acknowledged it, never before.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.capture.files import make_folder, replace
+
+_SUFFIX = ".delta"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One delta in the outbox."""
+
+    path: Path
+    head: dict[str, Any]  # what capture knew
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """How much waits in the outbox, and for how long."""
+
+    n_files: int
+    n_bytes: int
+    oldest_at: datetime | None
+
+
+def put(outbox: Path, head: dict[str, Any], data: bytes, *, now: datetime) -> Path:
+    """Write a delta; durable when this returns."""
+    make_folder(outbox)
+    name = f"{int(now.timestamp() * 1_000_000):020d}-{secrets.token_hex(4)}{_SUFFIX}"
+    replace(outbox / name, json.dumps(head).encode() + b"\n" + data)
+    return outbox / name
+
+
+def waiting(outbox: Path) -> Iterator[Waiting]:
+    """The deltas, oldest first. One that cannot be read is renamed to `*.unreadable`, never deleted."""
+    for path in _files(outbox):
+        try:
+            first, _, data = path.read_bytes().partition(b"\n")
+            yield Waiting(path, dict(json.loads(first)), data)
+        except FileNotFoundError:
+            continue  # another process moved it meanwhile
+        except (ValueError, TypeError):
+            path.rename(path.with_suffix(".unreadable"))
+
+
+def backlog(outbox: Path) -> Backlog:
+    """How full the outbox is."""
+    sizes, times = [], []
+    for path in _files(outbox):
+        try:
+            sizes.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue
+        times.append(int(path.name.split("-")[0]))
+    oldest = datetime.fromtimestamp(min(times) / 1_000_000, UTC) if times else None
+    return Backlog(len(sizes), sum(sizes), oldest)
+
+
+def _files(outbox: Path) -> list[Path]:
+    return sorted(outbox.glob(f"*{_SUFFIX}"))
+
+
+def alarm(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str | None:
+    """What to say about an outbox that does not drain: once an incident, which ends when it has drained."""
+    state = backlog(outbox)
+    age_s = (now - state.oldest_at).total_seconds() if state.oldest_at else 0
+    raised = outbox / "alarm"
+    if state.n_bytes <= max_bytes and age_s <= max_age_s:
+        raised.unlink(missing_ok=True)
+        return None
+    if raised.exists():
+        return None
+    text = f"{state.n_files} captures ({state.n_bytes} bytes) wait in {outbox}, the oldest for {int(age_s // 60)} minutes"
+    replace(raised, text.encode())
+    return text

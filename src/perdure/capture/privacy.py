@@ -1,0 +1,101 @@
+"""What is never captured: a paused home, excluded projects, incognito sessions. Asked before a byte is copied.
+
+The switches are small files in the home, so that a hook can read them without an index or a library:
+`paused` (until when, and why) and `incognito` (keyed hashes of sessions, one a line, so that the list itself
+tells nobody which sessions were kept off the record).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from perdure.capture.files import append_line, replace
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Capture is switched off."""
+
+    since_at: datetime
+    until_at: datetime | None  # None: until `perdure resume`
+    reason: str = ""
+
+
+def pause(home: Path, pause_: Pause) -> None:
+    """Switch capture off, for every process of this home, from the next capture on."""
+    body = {
+        "since_at": pause_.since_at.isoformat(),
+        "until_at": pause_.until_at.isoformat() if pause_.until_at else None,
+        "reason": pause_.reason,
+    }
+    replace(home / "paused", (json.dumps(body) + "\n").encode())
+
+
+def resume(home: Path) -> bool:
+    """Switch capture on again. Returns whether it had been off."""
+    try:
+        (home / "paused").unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def paused(home: Path, now: datetime) -> Pause | None:
+    """The pause in force, or None. An unreadable switch counts as a pause: doubt never captures."""
+    try:
+        body = json.loads((home / "paused").read_bytes())
+        until = datetime.fromisoformat(body["until_at"]) if body["until_at"] else None
+        found = Pause(datetime.fromisoformat(body["since_at"]), until, str(body.get("reason", "")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return Pause(now, None, "the switch file `paused` cannot be read")
+    return None if found.until_at and found.until_at <= now else found
+
+
+def excluded(cwd: str | None, project: str | None, patterns: tuple[str, ...], user_home: Path) -> str | None:
+    """The first pattern that excludes this folder or any folder above it, or None.
+
+    >>> excluded("/home/a/secret/x", None, ("/home/a/secret",), Path("/home/a"))
+    '/home/a/secret'
+    """
+    places = [Path(p) for p in (cwd, project) if p]
+    folders = {str(p) for place in places for p in (place, *place.parents)}
+    for pattern in patterns:
+        whole = pattern.rstrip("/").removesuffix("/**")
+        if whole.startswith("~"):
+            whole = str(user_home) + whole[1:]
+        if any(fnmatch.fnmatchcase(folder, whole) for folder in folders):
+            return pattern
+    return None
+
+
+def keep_off_record(home: Path, runtime: str, session: str) -> None:
+    """Never capture this session: not now, not by a later import of the same transcript."""
+    path = home / "incognito"
+    if not path.exists():
+        replace(path, (secrets.token_hex(16) + "\n").encode())
+    if not off_record(home, runtime, session):
+        append_line(path, _session_hash(path, runtime, session).encode())
+
+
+def off_record(home: Path, runtime: str, session: str) -> bool:
+    """Whether this session was declared incognito."""
+    path = home / "incognito"
+    try:
+        known = path.read_bytes().split()
+    except FileNotFoundError:
+        return False
+    return _session_hash(path, runtime, session).encode() in known[1:]
+
+
+def _session_hash(path: Path, runtime: str, session: str) -> str:
+    key = path.read_bytes().split()[0]
+    name = f"{runtime}\0{session}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(name, key=key, digest_size=16).hexdigest()

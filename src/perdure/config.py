@@ -1,0 +1,105 @@
+"""One frozen tree of settings: the only reader of config.toml and of the environment.
+
+A setting has one place, one default and one line in docs/configuration.md. An unknown setting is an error,
+because a misspelt `exclude` that is silently ignored would capture what its owner wanted left alone.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from perdure.errors import ConfigFault
+
+
+@dataclass(frozen=True)
+class CaptureConfig:
+    """What is never captured, and when the outbox calls for help."""
+
+    exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing of them is copied
+    outbox_alarm_bytes: int = 256_000_000  # more than this waiting in the outbox is reported
+    outbox_alarm_age_s: int = 24 * 3600  # so is anything that waited longer
+
+
+@dataclass(frozen=True)
+class ArchiveConfig:
+    """How runs are kept."""
+
+    pack_after_days: int = 30  # a conversation idle for so long is packed by `perdure pack`
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be set, with its default."""
+
+    user: str = ""  # owner of what this home captures; the operating-system user unless set
+    machine: str = ""  # name of this device; its host name unless set
+    agent: str = "default"  # whose mind the runtimes on this machine are
+    capture: CaptureConfig = field(default_factory=CaptureConfig)
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+
+
+def home_path(explicit: str | Path | None = None) -> Path:
+    """The home to use: the argument, else PERDURE_HOME, else ~/.perdure. It need not exist."""
+    chosen = explicit or os.environ.get("PERDURE_HOME") or Path.home() / ".perdure"
+    return Path(chosen).expanduser().absolute()
+
+
+def environment(name: str) -> str | None:
+    """An environment variable that a client or a shell defines (CODEX_HOME, NO_COLOR, …), or None."""
+    return os.environ.get(name)
+
+
+def user_home() -> Path:
+    """The folder in which agents keep their transcripts by default."""
+    return Path.home()
+
+
+def load(home: Path) -> Config:
+    """The settings of a home: its config.toml over the defaults. Raises ConfigFault naming the setting."""
+    path = home / "config.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        table = {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigFault(f"{path}: {error}") from error
+    config: Config = _build(Config, table, where="")
+    return _with_identity(config)
+
+
+def _with_identity(config: Config) -> Config:
+    """Fill in who and where we are from the operating system where config.toml is silent."""
+    user = config.user or getpass.getuser()
+    machine = config.machine or socket.gethostname().split(".")[0] or "machine"
+    return Config(user=user, machine=machine, agent=config.agent, capture=config.capture, archive=config.archive)
+
+
+def _build(shape: type[Any], table: Mapping[str, Any], *, where: str) -> Any:
+    """A dataclass from a TOML table; nested tables become nested dataclasses."""
+    known = {f.name: f for f in fields(shape)}
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise ConfigFault(f"{where}{unknown[0]} (known here: {', '.join(sorted(known))})")
+    values = {}
+    for name, value in table.items():
+        default = getattr(shape(), name)
+        values[name] = _value(default, value, where=f"{where}{name}")
+    return shape(**values)
+
+
+def _value(default: Any, value: Any, *, where: str) -> Any:
+    """The value of one setting in the type of its default."""
+    if isinstance(value, dict) and not isinstance(default, (str, int, tuple)):
+        return _build(type(default), value, where=f"{where}.")
+    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    if type(value) is type(default) and not (isinstance(value, int) and value < 0):
+        return value
+    raise ConfigFault(f"{where} = {value!r} (expected something like {default!r})")

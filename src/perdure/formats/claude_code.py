@@ -1,0 +1,387 @@
+"""Claude Code transcripts: `~/.claude/projects/<folder>/<session>.jsonl` and its sub-agents' files -> turns.
+
+Lines `user` and `assistant` become turns, and words that a person queued and that appear nowhere else; every
+other line is counted. Assistant lines of one API response (same `message.id`) are one turn. Versions differ
+widely, so only what is used is looked at. Cutting a session into runs may cut one response in two turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from perdure.formats.blocks import add_call, add_result, image, images_of
+from perdure.formats.heads import nameless, objects
+from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.speech import is_machine, is_summary, spoken
+from perdure.formats.stamps import count, ident, instant, words
+from perdure.types import Author, Json, Line, Origin, Parsed, Part
+
+_BUILT_IN = re.compile(  # slash commands of the client itself; any other is a skill
+    r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
+    r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
+    r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_COMMAND = re.compile(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
+_TYPED_TAG = re.compile(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
+_Other = str | int | float | bool | list[Any] | None  # what should be an object, and is none
+
+
+class _Block(msgspec.Struct, gc=False):
+    """One block of a message's content, of any type."""
+
+    type: Any = None
+    text: Any = None
+    thinking: Any = None
+    id: Any = None
+    name: Any = None
+    input: Any = None
+    tool_use_id: Any = None
+    content: Any = None
+    is_error: Any = False
+    source: Any = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    """Tokens of one API response."""
+
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    cache_creation_input_tokens: Any = 0
+    cache_read_input_tokens: Any = 0
+
+
+class _Message(msgspec.Struct, gc=False):
+    """The API message inside a line."""
+
+    content: str | list[_Block] | None = None
+    id: Any = None
+    model: Any = None
+    usage: _Usage | None = None
+
+
+class _Attached(msgspec.Struct, gc=False, rename="camel"):
+    """An attachment: context that the client added by itself, or a prompt that waited in its queue."""
+
+    type: Any = None
+    prompt: Any = None
+    command_mode: Any = None
+
+
+class _Head(msgspec.Struct, gc=False, rename="camel"):
+    """The fields of any line. What is not named here is passed over unread: most bytes of a transcript are."""
+
+    type: Any = None
+    subtype: Any = None
+    uuid: Any = None
+    parent_uuid: Any = None
+    is_sidechain: Any = False
+    agent_id: Any = None
+    timestamp: Any = None
+    is_meta: Any = False
+    is_compact_summary: Any = False
+    prompt_source: Any = None
+    turn_origin: Any = None
+    origin: Any = None
+    plan_content: Any = None
+    message: _Message | _Other = None
+    attachment: _Attached | _Other = None
+    summary: Any = None
+    custom_title: Any = None
+    ai_title: Any = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known while the lines of one run go by."""
+
+    gathered: Gathered
+    spawned: bool
+    by_message: dict[str, Draft] = field(default_factory=dict)  # message id -> its turn
+    parents: dict[str, str] = field(default_factory=dict)  # uuid -> parent uuid or "", of sidechain lines
+    main: set[str] = field(default_factory=set)  # uuids of the main line
+    agents: set[str] = field(default_factory=set)  # "" for lines without an agent id
+    aside: list[tuple[Draft, str, str]] = field(default_factory=list)  # turns of sidechains: (turn, uuid, agent id)
+    queued: list[Draft] = field(default_factory=list)
+
+
+def identify(head: bytes, path: str) -> Origin:
+    """Return whose transcript this is: the file's own session, or `<session>/<agent>` for a sub-agent's file."""
+    first: Json = {}
+    for line in objects(head):
+        for key in ("sessionId", "cwd", "agentId"):
+            first.setdefault(key, line[key]) if isinstance(line.get(key), str) else None
+        if "isSidechain" in line:
+            first.setdefault("isSidechain", line["isSidechain"] is True)
+    pure = PurePath(path.replace("\\", "/"))
+    stem = pure.stem if pure.suffix == ".jsonl" else pure.name
+    cwd = first.get("cwd")
+    agent = stem.removeprefix("agent-") if stem.startswith("agent-") else ""
+    agent = ident(agent or (first.get("agentId") if first.get("isSidechain") else ""))
+    folder = pure.parent.parent.name if pure.parent.name == "subagents" else ""
+    named = ident(first.get("sessionId"))
+    if agent and not _UUID.fullmatch(stem):
+        session = named or ident(folder) or nameless(head)
+        return Origin("claude-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
+    session = stem if _UUID.fullmatch(stem) else named or nameless(head)
+    return Origin("claude-code", session, session, cwd=cwd)
+
+
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+    """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
+    run = _Run(Gathered(), spawned)
+    feed(lines, partial(_take, run), run.gathered)
+    _keep_queued(run)
+    _name_threads(run)
+    return run.gathered.parsed()
+
+
+def _take(run: _Run, line: Line, raw: bytes) -> None:
+    """Read one line."""
+    head = _head.decode(raw)
+    kind = head.type
+    if kind == "assistant":
+        _assistant(run, line, head)
+    elif kind == "user":
+        _user(run, line, head)
+    elif kind == "attachment":
+        _attachment(run, line, head)
+    else:
+        title = head.custom_title or head.ai_title or head.summary
+        if isinstance(title, str) and kind in ("summary", "custom-title", "ai-title"):
+            run.gathered.title = title
+        run.gathered.skip(kind, head.subtype)
+    if isinstance(head.uuid, str):
+        if head.is_sidechain is True:
+            run.parents[head.uuid] = words(head.parent_uuid)
+        else:
+            run.main.add(head.uuid)
+
+
+def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Draft:
+    """Return a new turn begun by this line, in its place among the others."""
+    draft = Draft(role, author, [(line.offset, line.end)], stated_at=instant(head.timestamp))
+    draft.native_id = ident(head.uuid) or None
+    agent = words(head.agent_id)
+    if head.is_sidechain is True:
+        run.aside.append((draft, words(head.uuid), agent))
+    run.agents.add(agent if head.is_sidechain is True else "")
+    run.gathered.drafts.append(draft)
+    return draft
+
+
+def _assistant(run: _Run, line: Line, head: _Head) -> None:
+    """Begin the agent's turn, or add the next block of the same response to it."""
+    message = _said_in(head)
+    key = words(message.id)
+    draft = run.by_message.get(key) if key else None
+    if draft is None:
+        draft = _draft(run, line, head, "assistant", "machine" if message.model == "<synthetic>" else "agent")
+        draft.model = words(message.model)
+        if key:
+            run.by_message[key] = draft
+    else:
+        draft.lines.append((line.offset, line.end))
+    if message.usage is not None:
+        draft.n_tokens = max(draft.n_tokens, _tokens(message.usage))
+    for block in _blocks(message):
+        if block.type == "text" and isinstance(block.text, str):
+            draft.parts.append(Part("text", block.text))
+        elif block.type == "thinking" and block.thinking and isinstance(block.thinking, str):
+            draft.parts.append(Part("thinking", block.thinking))
+        elif block.type in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            add_call(draft, run.gathered.tools, words(block.name), words(block.id), block.input)
+        elif isinstance(block.type, str) and block.type.endswith("_tool_result"):
+            add_result(draft, run.gathered.tools, words(block.tool_use_id), block.content)
+
+
+def _said_in(head: _Head) -> _Message:
+    """Return the message of a line that must have one."""
+    message = head.message
+    if not isinstance(message, _Message) or message.content is None:
+        raise msgspec.ValidationError("a message line without content")
+    return message
+
+
+def _tokens(usage: _Usage) -> int:
+    """Return input + output + cache tokens."""
+    parts = (usage.input_tokens, usage.output_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
+    return sum(map(count, parts))
+
+
+def _blocks(message: _Message) -> list[_Block]:
+    """Return the content as blocks, a bare string as one text block."""
+    if isinstance(message.content, str):
+        return [_Block(type="text", text=message.content)]
+    return message.content or []
+
+
+def _user(run: _Run, line: Line, head: _Head) -> None:
+    """Make a turn of tool results, or of words in the person's place."""
+    message = _said_in(head)
+    blocks = _blocks(message)
+    if any(block.type == "tool_result" for block in blocks):
+        draft = _draft(run, line, head, "tool", "tool")
+        for block in blocks:
+            _add_output(draft, run.gathered.tools, block)
+        return
+    draft = _draft(run, line, head, "user", "machine")
+    texts = [block.text for block in blocks if block.type == "text" and isinstance(block.text, str)]
+    pictures = [part for block in blocks for part in _picture(block)]
+    said = [] if run.spawned or head.is_sidechain is True or _by_machine(head) else _said(texts, draft)
+    if said or (pictures and not texts):
+        draft.author = "person"
+        draft.parts += said + pictures
+    else:
+        draft.parts += [Part("text", text) for text in texts] + pictures
+        draft.is_summary = head.is_compact_summary is True or any(map(is_summary, texts))
+
+
+def _add_output(draft: Draft, tools: dict[str, str], block: _Block) -> None:
+    """Add one block of a line that carries tool results."""
+    if block.type == "tool_result":
+        failed = block.is_error is True
+        add_result(draft, tools, words(block.tool_use_id), block.content, failed=failed)
+    elif block.type == "text" and isinstance(block.text, str):
+        draft.parts.append(Part("text", block.text))
+    else:
+        draft.parts += _picture(block)
+
+
+def _picture(block: _Block) -> list[Part]:
+    """Return the image part of an image or document block."""
+    if block.type not in ("image", "document"):
+        return []
+    if not isinstance(block.source, dict):
+        return [image(words(block.type), "")]
+    return images_of([{"type": "image", "source": block.source}])
+
+
+def _by_machine(head: _Head) -> bool:
+    """Say whether the line itself states that no person typed it."""
+    origin = head.origin.get("kind") if isinstance(head.origin, dict) else None
+    return (
+        head.is_meta is True
+        or head.is_compact_summary is True
+        or head.prompt_source not in (None, "typed", "queued", "sdk")
+        or head.turn_origin not in (None, "human", "sdk")
+        or origin not in (None, "human", "sdk")
+        or bool(head.plan_content)  # a plan that the agent wrote and the client sent back
+    )
+
+
+def _said(texts: list[str], draft: Draft) -> list[Part]:
+    """Return what a person typed, as parts; nothing when it was a machine's. Notes an invoked skill on the turn."""
+    parts: list[Part] = []
+    typed = False
+    for text in texts:
+        command = _command(text)
+        if command is not None:
+            name, arguments = command
+            if not _BUILT_IN.fullmatch(name):
+                draft.skills += (name,)
+            parts += spoken(f"/{name} {arguments}") if arguments else []
+            typed = typed or bool(arguments)
+        elif match := _TYPED_TAG.fullmatch(text):
+            parts.append(Part("text", ("! " if match[1] == "bash-input" else "# ") + match[2].strip()))
+            typed = True
+        elif is_machine(text):
+            parts.append(Part("pasted", text))
+        else:
+            parts += spoken(text)
+            typed = True
+    return parts if typed else []
+
+
+def _command(text: str) -> tuple[str, str] | None:
+    """Return (name, arguments) of a slash command, or None.
+
+    >>> _command("<command-message>gsd:debug</command-message><command-name>/gsd:debug</command-name>")
+    ('gsd:debug', '')
+    """
+    if not text.lstrip().startswith("<command-"):
+        return None
+    found = dict(_COMMAND.findall(text))
+    name = found.get("name", "").strip().lstrip("/")
+    return (name, found.get("args", "").strip()) if name else None
+
+
+def _attachment(run: _Run, line: Line, head: _Head) -> None:
+    """Count an attachment; keep aside a prompt that a person had queued."""
+    attached = head.attachment
+    if not isinstance(attached, _Attached):
+        raise msgspec.ValidationError("an attachment line without one")
+    prompt = _queued_text(attached)
+    if attached.type == "queued_command" and attached.command_mode in (None, "prompt") and not is_machine(prompt):
+        draft = _draft(run, line, head, "user", "machine")
+        draft.parts = spoken(prompt)
+        draft.author = "machine" if run.spawned or head.is_sidechain is True else "person"
+        run.queued.append(draft)
+    else:
+        run.gathered.skip("attachment", attached.type)
+
+
+def _queued_text(attached: _Attached) -> str:
+    """Return the words of a queued prompt: a string, or blocks of which the text counts."""
+    prompt = attached.prompt
+    if isinstance(prompt, list):
+        return "\n".join(words(b.get("text")) for b in prompt if isinstance(b, dict))
+    return words(prompt)
+
+
+def _keep_queued(run: _Run) -> None:
+    """Drop queued prompts that were also sent as a user line of this run, counting them."""
+    if not run.queued:
+        return
+    queued = {id(draft) for draft in run.queued}
+    sent = {_key(draft) for draft in run.gathered.drafts if draft.role == "user" and id(draft) not in queued}
+    kept = []
+    for draft in run.gathered.drafts:
+        if id(draft) in queued and (not draft.parts or _key(draft) in sent):
+            run.gathered.skip("attachment", "queued_command")
+        else:
+            kept.append(draft)
+    run.gathered.drafts = kept
+
+
+def _key(draft: Draft) -> str:
+    """Return the words of a turn for comparison."""
+    return "\n".join(part.text for part in draft.parts).strip()
+
+
+def _name_threads(run: _Run) -> None:
+    """Name each sidechain turn after its agent, or after the root of its chain of parents.
+
+    A file that is one sub-agent's alone has no threads: the source itself is the sub-agent.
+    """
+    if run.spawned or (len(run.agents) == 1 and "" not in run.agents):
+        return
+    roots: dict[str, str] = {}
+    for draft, uuid, agent in run.aside:
+        draft.thread = ident(agent or _root(uuid, run, roots)) or "sidechain"
+
+
+def _root(uuid: str, run: _Run, roots: dict[str, str]) -> str:
+    """Return the first uuid of a sidechain; if that lies outside these lines, the earliest that is named."""
+    path = []
+    while uuid in run.parents and uuid not in roots:
+        path.append(uuid)
+        roots[uuid] = uuid  # ends a cycle
+        parent = run.parents[uuid]
+        if not parent or parent in run.main:
+            break
+        uuid = parent
+    root = roots.get(uuid, uuid)
+    for step in path:
+        roots[step] = root
+    return root

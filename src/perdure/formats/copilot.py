@@ -1,0 +1,139 @@
+"""Copilot CLI transcripts: `~/.copilot/session-state/<session>/events.jsonl` -> turns.
+
+An event log: four of its types carry messages, the others report hooks, permissions and progress and are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure.formats.blocks import add_call, add_result
+from perdure.formats.heads import nameless, objects
+from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.speech import is_machine, spoken
+from perdure.formats.stamps import count, ident, instant, words
+from perdure.types import Json, Line, Origin, Parsed, Part, Role
+
+_MESSAGES: dict[str, Role] = {
+    "user.message": "user",
+    "assistant.message": "assistant",
+    "tool.execution_complete": "tool",
+    "system.message": "system",
+    "session.compaction_complete": "system",
+}
+
+
+class _Data(msgspec.Struct, gc=False, rename="camel"):
+    """The data of the events that are used."""
+
+    content: Any = None
+    model: Any = None
+    reasoning_text: Any = None
+    tool_requests: Any = None
+    output_tokens: Any = 0
+    tool_call_id: Any = None
+    parent_tool_call_id: Any = None
+    success: Any = True
+    result: Any = None
+    error: Any = None
+    title: Any = None
+    summary_content: Any = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    """The fields of any event."""
+
+    type: Any = None
+    id: Any = None
+    timestamp: Any = None
+    data: _Data | str | int | float | bool | list[Any] | None = None
+
+
+_event = msgspec.json.Decoder(_Event)
+
+
+def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+    """Return the session that `session.start` names."""
+    start: Json = next((line for line in objects(head) if line.get("type") == "session.start"), {})
+    data = start.get("data")
+    data = data if isinstance(data, dict) else {}
+    context = data.get("context")
+    cwd = words(context.get("cwd")) if isinstance(context, dict) else ""
+    session = ident(data.get("sessionId")) or nameless(head)
+    return Origin("copilot-cli", session, session, cwd=cwd or None)
+
+
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+    """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
+    gathered = Gathered()
+    feed(lines, partial(_take, gathered, spawned), gathered)
+    return gathered.parsed()
+
+
+def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
+    """Read one event."""
+    event = _event.decode(raw)
+    kind = event.type
+    if not isinstance(kind, str) or kind not in _MESSAGES:
+        if kind == "session.title_changed" and isinstance(event.data, _Data):
+            gathered.title = words(event.data.title) or gathered.title
+        gathered.skip(kind)
+        return
+    data = event.data
+    if not isinstance(data, _Data):
+        raise msgspec.ValidationError("a message event without data")
+    draft = _draft(gathered, line, event, data)
+    if kind == "assistant.message":
+        _answer(gathered, draft, data)
+    elif kind == "tool.execution_complete":
+        _result(gathered, draft, data)
+    elif kind == "user.message":
+        _asked(draft, words(data.content), spawned)
+    else:
+        text = words(data.content) or words(data.summary_content)
+        draft.parts = [Part("text", text)] if text else []
+        draft.is_summary = kind == "session.compaction_complete"
+
+
+def _draft(gathered: Gathered, line: Line, event: _Event, data: _Data) -> Draft:
+    """Return a new turn, a machine's until more is known; a sub-agent's events name the call that spawned it."""
+    draft = Draft(_MESSAGES[event.type], "machine", [(line.offset, line.end)], stated_at=instant(event.timestamp))
+    draft.native_id = ident(event.id) or None
+    draft.thread = ident(data.parent_tool_call_id)
+    gathered.drafts.append(draft)
+    return draft
+
+
+def _asked(draft: Draft, text: str, spawned: bool) -> None:
+    """Fill a turn in the user's place."""
+    typed = bool(text) and not spawned and not draft.thread and not is_machine(text)
+    draft.author = "person" if typed else "machine"
+    draft.parts = spoken(text) if typed else [Part("text", text)]
+
+
+def _answer(gathered: Gathered, draft: Draft, data: _Data) -> None:
+    """Fill the agent's turn: thoughts, words, calls."""
+    draft.author = "agent"
+    draft.model = words(data.model)
+    draft.n_tokens = count(data.output_tokens)
+    if text := words(data.reasoning_text):
+        draft.parts.append(Part("thinking", text))
+    if text := words(data.content):
+        draft.parts.append(Part("text", text))
+    for call in data.tool_requests if isinstance(data.tool_requests, list) else ():
+        if isinstance(call, dict):
+            name, call_id = words(call.get("name")), words(call.get("toolCallId"))
+            add_call(draft, gathered.tools, name, call_id, call.get("arguments"))
+
+
+def _result(gathered: Gathered, draft: Draft, data: _Data) -> None:
+    """Fill a tool's turn with its output in full, or with its error."""
+    draft.author = "tool"
+    content = data.result.get("content") if isinstance(data.result, dict) else data.result
+    if content is None:
+        content = data.error.get("message") if isinstance(data.error, dict) else data.error
+    add_result(draft, gathered.tools, words(data.tool_call_id), content, failed=data.success is False)

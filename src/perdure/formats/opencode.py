@@ -1,0 +1,219 @@
+"""OpenCode sessions: `~/.local/share/opencode/opencode.db`, or the output of `opencode export <id>` -> turns.
+
+Neither is append-only, so `emit` makes lines: a header per session, then `{"info", "parts"}` per message as the
+export writes it. A message that changed is a new line with the same native id. Sub-agents are sessions with a
+parent; each of their lines says so, because what stands there in the user's place is a machine's. A fork copies
+messages under new ids without naming its origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.formats.blocks import add_call, add_result, image
+from perdure.formats.documents import RawObject, compacted, encoded, parsed_object, raw_list, raw_object, value
+from perdure.formats.heads import completed, loaded, nameless
+from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.speech import is_machine, spoken
+from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.store import SQLITE_MAGIC, opencode_messages, opencode_parts, opencode_sessions, opened
+from perdure.types import Json, Line, Origin, Parsed, Part
+
+_HEADER_KEYS = ("id", "parentID", "directory")  # what never changes in a session
+
+
+class _Row(msgspec.Struct, gc=False):
+    """A header, a title or a message."""
+
+    info: Any = None
+    parts: Any = None
+    spawned: Any = False
+    session: Any = None
+    title: Any = None
+
+
+_row = msgspec.json.Decoder(_Row)
+
+
+def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+    """Return the session of an export or of an emitted header; a database holds many: take `emit`'s origins."""
+    row = head.split(b"\n", 1)[0]
+    whole = loaded(row) or completed(head)
+    info = (whole.get("session") or whole.get("info")) if isinstance(whole, dict) else None
+    return _origin(info if isinstance(info, dict) else {}, head)
+
+
+def _origin(info: Json, head: bytes) -> Origin:
+    """Return the origin of a session's own record."""
+    session = ident(info.get("id")) or nameless(head)
+    parent = ident(info.get("parentID")) or None
+    cwd = words(info.get("directory")) or None
+    return Origin("opencode", session, parent or session, parent_session=parent, cwd=cwd)
+
+
+def emit(data: bytes | Path, path: str) -> list[tuple[Origin, list[bytes]]]:  # noqa: ARG001 - every format is asked alike
+    """Split a database, or one export, into sessions of lines, each session's oldest message first."""
+    if isinstance(data, Path):
+        with data.open("rb") as file:
+            is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+        if not is_database:
+            data = data.read_bytes()
+    else:
+        is_database = data.startswith(SQLITE_MAGIC)
+    if is_database or isinstance(data, Path):
+        return list(_from_database(data))
+    whole = parsed_object(data)
+    return [_session(raw_object(whole.get("info")), raw_list(whole.get("messages")))]
+
+
+def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[Origin, list[bytes]]:
+    """Return one session as its origin and its lines."""
+    header = encoded({"session": {key: info[key] for key in _HEADER_KEYS if key in info}})
+    origin = identify(header, "")
+    lines = [header]
+    if isinstance(title := value(info.get("title")), str):
+        lines.append(encoded({"title": title}))
+    for message in messages:
+        if origin.parent_session:
+            lines.append(encoded({**raw_object(message), "spawned": True}))
+        else:
+            lines.append(compacted(message))
+    return origin, lines
+
+
+def _from_database(data: bytes | Path) -> Iterator[tuple[Origin, list[bytes]]]:
+    """Yield each session of a database."""
+    with opened(data) as connection:
+        for row in opencode_sessions(connection):
+            parts: dict[Any, list[RawObject]] = {}
+            for message_id, part_id, body in opencode_parts(connection, row["id"]):
+                ids = {"id": part_id, "messageID": message_id, "sessionID": row["id"]}
+                parts.setdefault(message_id, []).append(_spliced(ids, body))
+            messages = [
+                encoded({"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])})
+                for key, body in opencode_messages(connection, row["id"])
+            ]
+            info = {"id": row["id"], "parentID": row.get("parent_id"), "directory": row.get("directory")}
+            info["title"] = row.get("title")
+            yield _session(_spliced({k: v for k, v in info.items() if isinstance(v, str)}, b"{}"), messages)
+
+
+def _spliced(fields: dict[str, Any], body: Any) -> RawObject:
+    """Return the fields and, behind them, those of a JSON object as they are written."""
+    data = body.encode("utf-8", "replace") if isinstance(body, str) else body if isinstance(body, bytes) else b"{}"
+    return {**{k: msgspec.Raw(msgspec.json.encode(v)) for k, v in fields.items()}, **raw_object(data)}
+
+
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+    """Return the turns of one run of emitted lines; of a message that occurs twice the later line wins."""
+    gathered = Gathered()
+    feed(lines, partial(_take, gathered, {}, spawned), gathered)
+    return gathered.parsed()
+
+
+def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line, raw: bytes) -> None:
+    """Read one line."""
+    row = _row.decode(raw)
+    if isinstance(row.info, dict) and row.info.get("role") in ("user", "assistant"):
+        key = ident(row.info.get("id"))
+        draft = by_id.get(key)
+        if draft is None:
+            draft = Draft("user", "machine", [], native_id=key or None)
+            gathered.drafts.append(draft)
+            if key:
+                by_id[key] = draft
+        draft.lines.append((line.offset, line.end))
+        _fill(gathered, draft, row, spawned or row.spawned is True)
+    else:
+        gathered.title = words(row.title) or gathered.title
+        label = "header" if row.session is not None else "title" if row.title is not None else None
+        gathered.skip(label or "message", None if label else _role(row.info))
+
+
+def _role(info: Any) -> Any:
+    """Return the role of a message that is neither a user's nor an assistant's."""
+    return info.get("role") if isinstance(info, dict) else None
+
+
+def _fill(gathered: Gathered, draft: Draft, row: _Row, spawned: bool) -> None:
+    """Fill a turn from a message and its parts."""
+    info = row.info
+    times = info.get("time")
+    draft.stated_at = instant(times.get("created")) if isinstance(times, dict) else None
+    draft.parts, draft.files, draft.skills = [], (), ()
+    draft.role = info["role"]
+    parts = [part for part in row.parts if isinstance(part, dict)] if isinstance(row.parts, list) else []
+    if draft.role == "user":
+        typed = not spawned and any(map(_is_typed, parts))
+        draft.author = "person" if typed else "machine"
+        draft.is_summary = False
+        for part in parts:
+            draft.parts += _user_part(part, typed)
+        return
+    draft.author = "agent"
+    draft.model = words(info.get("modelID"))
+    draft.is_summary = info.get("summary") is True
+    draft.n_tokens = _tokens(info.get("tokens"))
+    for part in parts:
+        _add(gathered, draft, part)
+
+
+def _is_typed(part: Json) -> bool:
+    """Say whether a part of a user message was typed: not put there by the client or a plugin."""
+    if part.get("type") == "file":
+        return True
+    text = words(part.get("text"))
+    return part.get("type") == "text" and part.get("synthetic") is not True and bool(text) and not is_machine(text)
+
+
+def _user_part(part: Json, typed: bool) -> list[Part]:
+    """Return the parts of one part of a user message."""
+    kind, text = part.get("type"), words(part.get("text"))
+    if kind == "file":
+        return [_file(part)]
+    if kind == "subtask":
+        text = words(part.get("prompt"))
+    if not text:
+        return []
+    if not typed:
+        return [Part("text", text)]
+    return spoken(text) if kind == "subtask" or _is_typed(part) else [Part("pasted", text)]
+
+
+def _file(part: Json) -> Part:
+    """Return a file that was attached: its type, its name and its size, never its bytes."""
+    media, url = words(part.get("mime")) or "file", words(part.get("url"))
+    name = words(part.get("filename"))
+    return image(media, url) if url.startswith("data:") else Part("image", f"[{media} {name or url[:500]}]", media)
+
+
+def _tokens(tokens: Any) -> int:
+    """Return input + output + reasoning + cache tokens."""
+    if not isinstance(tokens, dict):
+        return 0
+    cache = tokens.get("cache")
+    cached = sum(map(count, cache.values())) if isinstance(cache, dict) else 0
+    return cached + sum(count(tokens.get(key)) for key in ("input", "output", "reasoning"))
+
+
+def _add(gathered: Gathered, draft: Draft, part: Json) -> None:
+    """Add one part of an assistant message; steps, snapshots and patches say nothing and are left out."""
+    kind, text = part.get("type"), words(part.get("text"))
+    if kind == "text" and text:
+        draft.parts.append(Part("text", text))
+    elif kind == "reasoning" and text:
+        draft.parts.append(Part("thinking", text))
+    elif kind == "file":
+        draft.parts.append(_file(part))
+    elif kind == "tool":
+        name, call_id, state = words(part.get("tool")), words(part.get("callID")), part.get("state")
+        state = state if isinstance(state, dict) else {}
+        add_call(draft, gathered.tools, name, call_id, state.get("input"))
+        if state.get("status") in ("completed", "error"):
+            failed = state["status"] == "error"
+            add_result(draft, gathered.tools, call_id, state.get("error" if failed else "output"), failed=failed)

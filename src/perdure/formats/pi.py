@@ -1,0 +1,189 @@
+"""pi transcripts: `~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl` -> turns.
+
+One file is a tree: going back in a conversation leaves the abandoned branch between the live lines. Every turn
+carries its link, and `abandoned` tells what the last entry no longer descends from. A fork copies entries with
+their ids and times, so `<id>@<time>` is the same in the copy. Files before version 2 have no ids at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from perdure.formats.blocks import add_call, add_result, images_of, text_of
+from perdure.formats.heads import nameless, objects
+from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.speech import is_machine, spoken
+from perdure.formats.stamps import count, ident, instant, words
+from perdure.types import Json, Line, Origin, Parsed, Part
+
+_SUMMARIES = ("compaction", "branch_summary")
+
+
+class _Message(msgspec.Struct, gc=False, rename="camel"):
+    """The message of an entry."""
+
+    role: Any = None
+    content: Any = None
+    model: Any = None
+    usage: Any = None
+    tool_call_id: Any = None
+    tool_name: Any = None
+    is_error: Any = False
+    summary: Any = None
+    command: Any = None
+    output: Any = None
+    exit_code: Any = None
+
+
+class _Head(msgspec.Struct, gc=False, rename="camel"):
+    """The fields of any entry."""
+
+    type: Any = None
+    id: Any = None
+    parent_id: Any = None
+    timestamp: Any = None
+    message: _Message | str | int | float | bool | list[Any] | None = None
+    summary: Any = None
+    content: Any = None
+    name: Any = None
+    details: Any = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+    """Return the session of the header; a fork names the file that it was made from."""
+    header: Json = next((line for line in objects(head) if line.get("type") == "session"), {})
+    session = ident(header.get("id")) or nameless(head)
+    parent = _session_of(header.get("parentSession") or header.get("branchedFrom"))
+    cwd = words(header.get("cwd")) or None
+    return Origin("pi", session, session, parent_session=parent, cwd=cwd, fork=parent is not None)
+
+
+def _session_of(path: Any) -> str | None:
+    """Return the session id in the name of a session file, `<time>_<id>.jsonl`; a bare id is kept."""
+    if not isinstance(path, str) or not path:
+        return None
+    stem = PurePath(path.replace("\\", "/")).name.removesuffix(".jsonl")
+    return ident(stem.partition("_")[2] or stem) or None
+
+
+def abandoned(links: Sequence[tuple[str, str | None]]) -> frozenset[str]:
+    """Return the ids that are not on the way from the last entry to its root.
+
+    links: (entry id, parent id) of every entry of the session, in the order of the file. A parent that is not
+    among them ends the way. Of an id that occurs twice the later link counts.
+
+    >>> sorted(abandoned([("a", None), ("b", "a"), ("c", "a")]))
+    ['b']
+    """
+    parents = dict(links)
+    live = set()
+    at = links[-1][0] if links else None
+    while at is not None and at in parents and at not in live:
+        live.add(at)
+        at = parents[at]
+    return frozenset(parents) - live
+
+
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+    """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
+    gathered = Gathered()
+    feed(lines, partial(_take, gathered, spawned), gathered)
+    return gathered.parsed()
+
+
+def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
+    """Read one entry."""
+    head = _head.decode(raw)
+    if head.type == "message":
+        if not isinstance(head.message, _Message):
+            raise msgspec.ValidationError("a message entry without one")
+        _said(gathered, spawned, line, head, head.message)
+    elif head.type in _SUMMARIES:
+        draft = _draft(gathered, line, head, "system")
+        draft.is_summary = True
+        draft.parts += [Part("text", words(head.summary))] if head.summary else []
+    elif head.type == "custom_message":
+        draft = _draft(gathered, line, head, "system")
+        draft.parts += _texts(head.content)
+    else:
+        if head.type == "session_info":
+            gathered.title = words(head.name) or gathered.title
+        gathered.skip(head.type)
+    if head.type != "session" and (entry := ident(head.id)):
+        gathered.links.append((entry, ident(head.parent_id) or None))
+
+
+def _draft(gathered: Gathered, line: Line, head: _Head, role: Any) -> Draft:
+    """Return a new turn, a machine's until more is known."""
+    draft = Draft(role, "machine", [(line.offset, line.end)], stated_at=instant(head.timestamp))
+    if entry := ident(head.id):
+        draft.native_id = f"{entry}@{ident(head.timestamp) or head.timestamp}"
+        draft.link = (entry, ident(head.parent_id) or None)
+    gathered.drafts.append(draft)
+    return draft
+
+
+def _texts(content: Any) -> list[Part]:
+    """Return one text part of all the text of a content, and its images."""
+    text = text_of(content)
+    return [*([Part("text", text)] if text else []), *images_of(content)]
+
+
+def _said(gathered: Gathered, spawned: bool, line: Line, head: _Head, message: _Message) -> None:
+    """Make a turn of one message."""
+    role = message.role
+    if role == "user":
+        draft = _draft(gathered, line, head, "user")
+        text = text_of(message.content)
+        pictures = images_of(message.content)
+        typed = not spawned and not (is_machine(text) if text else not pictures)
+        draft.author = "person" if typed else "machine"
+        draft.parts += [*spoken(text), *pictures] if typed else _texts(message.content)
+    elif role == "assistant":
+        draft = _draft(gathered, line, head, "assistant")
+        draft.author = "agent"
+        _answer(gathered, draft, message)
+    elif role == "toolResult":
+        draft = _draft(gathered, line, head, "tool")
+        draft.author = "tool"
+        call_id = words(message.tool_call_id)
+        gathered.tools.setdefault(call_id, words(message.tool_name))
+        add_result(draft, gathered.tools, call_id, message.content, failed=message.is_error is True)
+    elif role == "bashExecution":
+        draft = _draft(gathered, line, head, "user")
+        draft.author = "machine" if spawned else "person"
+        failed = message.exit_code not in (None, 0)
+        draft.parts.append(Part("text", f"! {words(message.command)}"))
+        draft.parts.append(Part("result", words(message.output), "bash", is_error=failed))
+    elif role in ("system", "custom", "hookMessage", "branchSummary", "compactionSummary"):
+        draft = _draft(gathered, line, head, "system")
+        draft.is_summary = role.endswith("Summary")
+        draft.parts += _texts(message.content or message.summary)
+    else:
+        gathered.skip("message", role)
+
+
+def _answer(gathered: Gathered, draft: Draft, message: _Message) -> None:
+    """Fill the agent's turn."""
+    draft.model = words(message.model)
+    if isinstance(message.usage, dict):
+        draft.n_tokens = sum(count(message.usage.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
+    content = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content}]
+    for block in content:
+        if not isinstance(block, dict):
+            continue
+        kind = block.get("type")
+        if kind == "text" and (text := words(block.get("text"))):
+            draft.parts.append(Part("text", text))
+        elif kind == "thinking" and (text := words(block.get("thinking"))):
+            draft.parts.append(Part("thinking", text))
+        elif kind == "toolCall":
+            add_call(draft, gathered.tools, words(block.get("name")), words(block.get("id")), block.get("arguments"))

@@ -1,0 +1,63 @@
+"""Instants and names as clients write them, made safe to use. Pure.
+
+Everything here takes any JSON value, because transcripts come from strangers: a value of the wrong type
+or size gives None or "", never an exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
+_MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
+_SAFE = re.compile(rf"[\w.:@-]{{0,{MAX_ID_CHARS}}}")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
+
+
+def instant(value: Any) -> datetime | None:
+    """Return the aware UTC instant of an ISO 8601 string or of epoch seconds or milliseconds; None if it is neither.
+
+    A string without an offset is taken for UTC.
+
+    >>> instant(1763681581544)
+    datetime.datetime(2025, 11, 20, 23, 33, 1, 544000, tzinfo=datetime.timezone.utc)
+    """
+    try:
+        if isinstance(value, str):
+            stamp = datetime.fromisoformat(value)
+            if stamp.tzinfo is UTC:
+                return stamp
+            return stamp.astimezone(UTC) if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+            return datetime.fromtimestamp(value / 1000 if value >= _MIN_EPOCH_MS else value, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return None
+
+
+def ident(value: Any) -> str:
+    """Return a native id as one clean segment: no control characters, no slashes, at most MAX_ID_CHARS; else ""."""
+    if not isinstance(value, str):
+        return ""
+    if _SAFE.fullmatch(value):
+        return value
+    clean = _UNSAFE.sub("_", value.replace("\0", "")).strip()
+    return clean if len(clean) <= MAX_ID_CHARS else digest(clean.encode())
+
+
+def digest(data: bytes) -> str:
+    """Return the id of something without one: "sha256-" and the first 16 hexadecimal digits."""
+    return "sha256-" + hashlib.sha256(data).hexdigest()[:16]
+
+
+def words(value: Any) -> str:
+    """Return the value when it is a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: Any) -> int:
+    """Return a token count: the value when it is a whole number from 0 to a billion, else 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**9 else 0

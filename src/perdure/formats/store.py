@@ -1,0 +1,69 @@
+"""Reading the SQLite databases in which clients keep their sessions. Never writes; the client may be running.
+
+The only SQL of the formats. Databases are opened read-only and read in one transaction, so that a session is
+seen whole; their write-ahead log is honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure.errors import FormatFault
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+_BUSY_MS = 2_000  # a client's write takes milliseconds; after that its lock is its own trouble
+
+Row = tuple[Any, ...]
+
+
+@contextmanager
+def opened(data: bytes | Path) -> Iterator[apsw.Connection]:
+    """Give a read-only connection to a database file, or to the bytes of one."""
+    try:
+        connection = _connected(data)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise FormatFault(f"{data if isinstance(data, Path) else 'database'} ({error})") from error
+
+
+def _connected(data: bytes | Path) -> apsw.Connection:
+    """Open a file without creating anything; bytes become a database in memory."""
+    if isinstance(data, Path):
+        connection = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(_BUSY_MS)
+        return connection
+    connection = apsw.Connection(":memory:")
+    connection.deserialize("main", data[:18] + b"\x01\x01" + data[20:])  # no log beside bytes: not in WAL mode
+    return connection
+
+
+def opencode_sessions(connection: apsw.Connection) -> list[dict[str, Any]]:
+    """Return the sessions of an OpenCode database, oldest first, whatever columns this version has."""
+    cursor = connection.execute("SELECT * FROM session ORDER BY time_created, id")
+    return [dict(zip(_names(cursor), row, strict=True)) for row in cursor]
+
+
+def _names(cursor: apsw.Cursor) -> list[str]:
+    """Return the names of the columns of a running query."""
+    return [column[0] for column in cursor.get_description()]
+
+
+def opencode_messages(connection: apsw.Connection, session: Any) -> list[Row]:
+    """Return (id, data) of each message of a session, in order."""
+    query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    return list(connection.execute(query, (session,)))
+
+
+def opencode_parts(connection: apsw.Connection, session: Any) -> list[Row]:
+    """Return (message_id, id, data) of each part of a session, in order."""
+    query = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
+    return list(connection.execute(query, (session,)))

@@ -1,0 +1,112 @@
+"""Who, where and which: the one rule for project, run, turn and file names, for writing and reading alike.
+
+Ids are computed, never assigned: the same bytes of the same source have the same id in every home,
+so two homes that captured the same session agree without asking each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perdure.errors import UsageError
+from perdure.types import Source
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort as their bits do
+_COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
+_RUN_ID = re.compile(rf"[{_ALPHABET}]{{26}}\Z")
+
+
+def base32(number: int, n_chars: int) -> str:
+    """The lowest 5 × n_chars bits of a number, most significant first.
+
+    >>> base32(33, 2)
+    '11'
+    """
+    return "".join(_ALPHABET[(number >> (5 * i)) & 31] for i in reversed(range(n_chars)))
+
+
+def run_id(source: Source, from_offset: int, first_at: datetime | None) -> str:
+    """26 characters: 48 bits of time in ms, then 80 bits of sha256(source, offset). Sorts by time."""
+    ms = max(0, int(first_at.timestamp() * 1000)) if first_at else 0
+    digest = hashlib.sha256(f"{source.key}\0{from_offset}".encode("utf-8", "surrogatepass")).digest()
+    return base32(ms, 10) + base32(int.from_bytes(digest[:10], "big"), 16)
+
+
+def run_month(identifier: str) -> str:
+    """The folder of a run, yyyy-mm, read off its id. Raises UsageError for what is no run id."""
+    if not is_run_id(identifier):
+        raise UsageError(f"{identifier!r} is not a run id")
+    ms = 0
+    for char in identifier[:10]:
+        ms = ms * 32 + _ALPHABET.index(char)
+    return datetime.fromtimestamp(min(ms, 253402300799000) / 1000, UTC).strftime("%Y-%m")
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a string has the form of a run id; only such strings become paths."""
+    return bool(_RUN_ID.match(text))
+
+
+def turn_id(source: Source, offset: int) -> str:
+    """The id of the turn whose first line starts at this byte of its source: `t` and 16 characters."""
+    digest = hashlib.sha256(f"turn\0{source.key}\0{offset}".encode("utf-8", "surrogatepass")).digest()
+    return "t" + base32(int.from_bytes(digest[:10], "big"), 16)
+
+
+def thread_run_id(containing_run: str, thread: str) -> str:
+    """The id of the child run that an inline sidechain forms inside a captured run; sorts beside it."""
+    digest = hashlib.sha256(f"{containing_run}\0{thread}".encode("utf-8", "surrogatepass")).digest()
+    return containing_run[:10] + base32(int.from_bytes(digest[:10], "big"), 16)
+
+
+def check_user(name: str) -> str:
+    """The user's name, if it can be a folder name on every platform. Raises UsageError otherwise."""
+    if not _USER.match(name):
+        raise UsageError(f"{name!r} cannot be a user: use letters, digits and . _ @ + -, at most 64")
+    return name
+
+
+def component(name: str) -> str:
+    """A name as one safe path component: itself where it is plain, otherwise a hash of it.
+
+    Session ids come out of transcripts, which anyone may have written: `..`, slashes and NUL never reach a path.
+    """
+    if _COMPONENT.match(name):
+        return name
+    return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def project_of(cwd: str | None) -> str | None:
+    """The project of a working directory: the root of its repository, or the folder itself.
+
+    A linked worktree belongs to its main repository. A folder that is not on this machine is its own project.
+    """
+    if not cwd or "\0" in cwd:
+        return None
+    folder = Path(cwd)
+    if not folder.is_absolute():
+        return cwd
+    for place in (folder, *folder.parents):
+        found = _repository(place)
+        if found:
+            return found
+    return str(folder)
+
+
+def _repository(place: Path) -> str | None:
+    """The repository root that `place` is, or None. A `.git` file (worktree) names its main repository."""
+    marker = place / ".git"
+    try:
+        if marker.is_dir():
+            return str(place)
+        if not marker.is_file():
+            return None
+        pointer = marker.read_text(encoding="utf-8", errors="replace")[:4096].removeprefix("gitdir:").strip()
+    except OSError:
+        return None
+    linked = (place / pointer).absolute()
+    return str(linked.parents[2]) if linked.parent.name == "worktrees" and len(linked.parents) > 2 else str(place)

@@ -1,0 +1,87 @@
+"""Catching up: project what the archive has and the index has not, in order, in transactions of bearable size.
+
+Any process may do it; the one that holds the write lock works, the others find the work done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perdure.archive.archive import Archive
+from perdure.errors import DamagedRun
+from perdure.formats.of_run import parse_run
+from perdure.index.project import project
+from perdure.index.store import Connection
+from perdure.index.write import has, write_run
+
+_BATCH_RUNS = 2000
+_BATCH_BYTES = 16_000_000  # of archive read in one transaction: about two seconds of work
+
+
+@dataclass
+class CaughtUp:
+    """What a catch-up did."""
+
+    n_runs: int = 0
+    n_chunks: int = 0
+    n_bytes: int = 0  # of archive read
+    n_behind: int = 0  # runs still to project when time ran out
+    damaged: tuple[str, ...] = ()  # runs that could not be read, by id
+
+
+def behind(index: Connection, archive: Archive) -> int:
+    """How many runs the index has not projected yet."""
+    return archive.ledger.count_after(_position(index, archive))
+
+
+def catch_up(
+    index: Connection,
+    archive: Archive,
+    *,
+    limit_s: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CaughtUp:
+    """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch."""
+    done = CaughtUp()
+    deadline = time.monotonic() + limit_s if limit_s is not None else None
+    while _batch(index, archive, done):
+        if progress:
+            progress(done.n_runs, done.n_bytes)
+        if deadline is not None and time.monotonic() > deadline:
+            done.n_behind = behind(index, archive)
+            break
+    return done
+
+
+def _position(index: Connection, archive: Archive) -> int:
+    """The last change that was projected; 0 when the ledger was made anew and counts differently now."""
+    same = index.meta("epoch") == archive.ledger.meta("epoch")
+    return int(index.meta("change") or 0) if same else 0
+
+
+def _batch(index: Connection, archive: Archive, done: CaughtUp) -> bool:
+    """Project one transaction's worth; False when nothing is left."""
+    if not archive.ledger.changes(_position(index, archive), limit=1):
+        return False
+    with index.writing():
+        helds = archive.ledger.changes(_position(index, archive), limit=_BATCH_RUNS)
+        budget, last = _BATCH_BYTES, 0
+        for held in helds:
+            if budget < 0:
+                break
+            try:
+                run = archive.run(held)
+                if not has(index, run):
+                    parsed = parse_run(run, archive.lines(held))
+                    done.n_chunks += write_run(index, run, parsed, project(run, parsed))
+                    budget -= run.n_bytes
+                    done.n_bytes += run.n_bytes
+                    done.n_runs += 1
+            except DamagedRun:
+                done.damaged = (*done.damaged, held.run_id)
+            last = held.change or last
+        if last:
+            index.set_meta(epoch=str(archive.ledger.meta("epoch")), change=str(last))
+    return True

@@ -1,0 +1,215 @@
+"""Keyword search: a person's words to ranked turns. BM25 inside SQLite, one MATCH for everything.
+
+The owner decides which table is opened, the other filters narrow the candidates inside the same query, before
+the best are taken. A filter that leaves little is a word inside MATCH; one that leaves much is a column test,
+which costs less there. Words that stand in a large part of all chunks say little and cost most: terms are taken
+rarest first until the budget of candidates is spent, and the answer names what was left out (decisions/004).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from perdure import text
+from perdure.index.project import ms
+from perdure.index.store import Connection
+from perdure.index.write import scope_token
+from perdure.types import Filters, Found, Hit, Principal
+
+BUDGET_SHARE = 0.04  # candidates that one query may rank, as a share of the owner's chunks (decisions/004)
+BUDGET_MIN = 4000  # but never fewer than this
+_SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
+_CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
+_NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
+_KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
+_FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
+
+
+@dataclass(frozen=True)
+class _Narrowing:
+    """Filters as SQL: words for MATCH, tests for WHERE with their values; `nothing` when none can match."""
+
+    words: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    values: tuple[object, ...] = ()
+    nothing: bool = False
+
+
+def search(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Found:
+    """The best turns for a query, best first, or the newest that the filters leave when it has no words."""
+    started = time.perf_counter()
+    with index.reading():
+        user = index.known("user", principal.user)
+        narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+        if user is None or narrowing.nothing:
+            return Found((), took_ms=_since(started))
+        terms = text.without_stopwords(text.query_terms(query))
+        kept, dropped = _affordable(index, user, terms)
+        if terms:
+            scored = _ranked(index, user, kept, narrowing, limit) if kept else []
+        else:
+            scored = _newest(index, user, narrowing, limit)
+        hits = tuple(_hits(index, _best_of_turns(scored, limit)))
+    return Found(hits, terms=terms, dropped=dropped, took_ms=_since(started))
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
+    total = max(1, index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0])
+    words: list[str] = []
+    tests: list[str] = []
+    values: list[object] = []
+    for field in _NAMED:
+        wanted = getattr(filters, field)
+        if not wanted:
+            continue
+        found = _numbers(index, _KIND_OF[field], wanted)
+        if not found:
+            return _Narrowing(nothing=True)
+        if field == "tags" or sum(n for _, n in found) < total * _SELECTIVE_SHARE:
+            words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
+        else:
+            tests.append(f"chunk.{_KIND_OF[field]} IN ({_marks(found)})")
+            values += [number for number, _ in found]
+    for field, kind in _FACETS.items():
+        if getattr(filters, field):
+            test, extra = _facet_test(kind, getattr(filters, field))
+            tests.append(test)
+            values += extra
+    for column, at in ((">=", filters.since_at), ("<", filters.until_at)):
+        if at is not None:
+            tests.append(f"chunk.stated_ms {column} ?")
+            values.append(ms(at))
+    return _Narrowing(tuple(words), tuple(tests), tuple(values))
+
+
+def _marks(items: Sized) -> str:
+    return ", ".join("?" * len(items))
+
+
+def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
+    """(number, chunk count) of the names of a kind that equal a wanted value or end in it as a path."""
+    query = "SELECT id, n_chunks FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
+    found = {}
+    for value in wanted:
+        tail = "/" + value if kind == "project" else "\0"
+        found.update(dict(index.rows(query, kind, value, tail, tail)))
+    return sorted(found.items())
+
+
+def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
+    """A test that the chunk's turn touched one of these files (by path or its end), tools, skills or entities."""
+    each = "value = ?" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
+    values: list[object] = [kind]
+    for value in wanted:
+        values += [value] if kind != "file" else [value, "/" + value, "/" + value]
+    alike = " OR ".join([each] * len(wanted))
+    test = f"""chunk.turn IN (SELECT turn FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
+        WHERE kind = ? AND ({alike}))"""
+    return test, values
+
+
+def _affordable(index: Connection, user: int, terms: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(terms to rank by, terms dropped): the rarest first, as many as the budget of candidates allows."""
+    total = index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
+    budget = max(BUDGET_MIN, int(total * BUDGET_SHARE))
+    if total <= budget:
+        return tuple(terms), ()
+    counts = {term: _frequency(index, user, term) for term in terms}
+    known = sorted((term for term in terms if counts[term]), key=lambda term: (counts[term], term))
+    kept: set[str] = set()
+    for term in known:
+        if kept and counts[term] > budget:
+            break
+        kept.add(term)
+        budget -= counts[term]
+    return tuple(t for t in terms if t in kept), tuple(t for t in known if t not in kept)
+
+
+def _frequency(index: Connection, user: int, term: str) -> int:
+    """In how many chunks of the owner a term stands; for a phrase, the count of its rarest word."""
+    words = index.tokens(term)
+    query = f'SELECT doc FROM "vocab_{user}" WHERE term = ?'
+    return min((next((int(row[0]) for row in index.rows(query, word)), 0) for word in words), default=0)
+
+
+def _ranked(
+    index: Connection, user: int, terms: Sequence[str], narrowing: _Narrowing, limit: int
+) -> list[tuple[int, int, float]]:
+    """(chunk, turn, score) of the best chunks. Equal scores are ordered by the chunk's tie number."""
+    words = f'"words_{user}"'
+    match = f"text : ({' OR '.join(map(text.fts_quote, terms))})"
+    if narrowing.words:
+        match += f" AND scope : ({' AND '.join(narrowing.words)})"
+    wanted = limit * _CHUNKS_PER_TURN
+    if not narrowing.tests:
+        rows = _unfiltered(index, words, match, wanted)
+        if rows is not None:
+            return rows
+    tests = "".join(f" AND {test}" for test in narrowing.tests)
+    query = f"""SELECT chunk.id, chunk.turn, -bm25({words}, 1.0, 0.0) AS score FROM {words}
+        CROSS JOIN chunk ON chunk.id = {words}.rowid
+        WHERE {words} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
+    return [(row[0], row[1], row[2]) for row in index.rows(query, match, *narrowing.values, wanted)]
+
+
+def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[tuple[int, int, float]] | None:
+    """The best chunks without reading a row of every candidate; None when a tie crosses the cut."""
+    query = f"""SELECT rowid, -bm25({words}, 1.0, 0.0) AS score FROM {words} WHERE {words} MATCH ?
+        ORDER BY score DESC LIMIT ?"""
+    best = index.rows(query, match, wanted + 1)
+    if len(best) > wanted and best[-1][1] == best[-2][1]:
+        return None
+    scores = dict(best[:wanted])
+    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_marks(scores)})"
+    rows = sorted(index.rows(query, *scores), key=lambda row: (-scores[row[0]], row[2]))
+    return [(row[0], row[1], scores[row[0]]) for row in rows]
+
+
+def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[tuple[int, int, float]]:
+    """The newest chunks that the filters leave."""
+    tests, values = ["chunk.user = ?", *narrowing.tests], [user, *narrowing.values]
+    if narrowing.words:
+        words = f'"words_{user}"'
+        tests.append(f"chunk.id IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
+        values.append(f"scope : ({' AND '.join(narrowing.words)})")
+    query = f"""SELECT chunk.id, chunk.turn, 0.0 FROM chunk WHERE {" AND ".join(tests)}
+        ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
+    return [(row[0], row[1], row[2]) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
+
+
+def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list[tuple[int, float]]:
+    """(chunk, score) of the best chunk of each turn, in the order given."""
+    best: dict[int, tuple[int, float]] = {}
+    for chunk, turn, score in scored:
+        best.setdefault(turn, (chunk, score))
+    return list(best.values())[:limit]
+
+
+def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
+    query = """SELECT turn_id, run.run_id, conversation.value, run.title, runtime.value, machine.value, agent.value,
+          project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text, turn.abandoned,
+          turn.is_summary
+        FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
+          JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
+          JOIN name AS conversation ON conversation.id = run.conversation
+          JOIN name AS runtime ON runtime.id = run.runtime
+          JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
+          LEFT JOIN name AS project ON project.id = run.project
+        WHERE chunk.id = ?"""
+    hits = []
+    for chunk, score in chosen:
+        row = index.rows(query, chunk)[0]
+        hits.append(Hit(*row[:11], instant(row[11]), row[12], score, bool(row[13]), bool(row[14])))  # type: ignore[call-arg]
+    return hits
+
+
+def instant(stated_ms: int | None) -> datetime | None:
+    """Milliseconds since 1970 as an aware instant."""
+    return None if stated_ms is None else datetime.fromtimestamp(stated_ms / 1000, UTC)

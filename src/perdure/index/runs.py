@@ -1,0 +1,339 @@
+"""Runs and their trees, read from the index. Parents and roots are derived at reading, so the order in which
+runs arrive never matters: a child that came before its parent finds it as soon as it is there.
+
+Every function takes the principal and shows only what is theirs; what is not is NotFound, never "forbidden".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.errors import NotFound, UsageError
+from perdure.index.keyword import instant
+from perdure.index.project import ms
+from perdure.index.store import Connection
+from perdure.types import Columns, Node, Principal, RunView
+
+_COLUMNS = """run.id, run.run_id, run.captured_in, run.thread, run.user, run.runtime, machine.value AS machine_name,
+  runtime.value AS runtime_name, agent.value AS agent_name, project.value AS project_name,
+  conversation.value AS conversation_name, owner.value AS owner, session, generation, from_offset, to_offset,
+  stored_sha256, started_ms, ended_ms, captured_ms, parent_run_id, parent_session, fork, path, cwd, readable_by,
+  title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, run.n_tokens, n_forgotten, n_malformed, skipped"""
+_FROM = """run JOIN name AS machine ON machine.id = run.machine JOIN name AS runtime ON runtime.id = run.runtime
+  JOIN name AS agent ON agent.id = run.agent JOIN name AS conversation ON conversation.id = run.conversation
+  JOIN name AS owner ON owner.id = run.user LEFT JOIN name AS project ON project.id = run.project"""
+_NAMES = [part.split(" AS ")[-1].split(".")[-1].strip() for part in _COLUMNS.split(",")]
+
+Row = dict[str, Any]
+
+
+def _select(index: Connection, where: str, *values: object) -> list[Row]:
+    rows = index.rows(f"SELECT {_COLUMNS} FROM {_FROM} WHERE {where}", *values)
+    return [dict(zip(_NAMES, row, strict=True)) for row in rows]
+
+
+def run(index: Connection, principal: Principal, run_id: str) -> RunView:
+    """One run. Raises NotFound when there is none of that id that the principal may see."""
+    with index.reading():
+        return _view(index, _row(index, principal, run_id))
+
+
+def _row(index: Connection, principal: Principal, run_id: str) -> Row:
+    found = _select(index, "run.run_id = ? AND owner.value = ?", run_id, principal.user)
+    if not found:
+        raise NotFound(run_id)
+    return found[0]
+
+
+class _Lineage:
+    """Parents and roots, each looked up once."""
+
+    def __init__(self, index: Connection) -> None:
+        self._index = index
+        self._parents: dict[str, Row | None] = {}
+        self._roots: dict[str, str] = {}
+
+    def parent(self, row: Row) -> Row | None:
+        """The run above a run."""
+        key = row["run_id"]
+        if key not in self._parents:
+            self._parents[key] = _parent(self._index, row)
+        return self._parents[key]
+
+    def root(self, row: Row) -> str:
+        """The run at the top of a run's tree; where made-up parents form a loop, the run at which it closes."""
+        path, top = [row["run_id"]], row
+        while top["run_id"] not in self._roots and (above := self.parent(top)) and above["run_id"] not in path:
+            path.append(above["run_id"])
+            top = above
+        root = self._roots.get(top["run_id"], str(top["run_id"]))
+        self._roots.update((run_id, root) for run_id in path)
+        return root
+
+
+def _view(index: Connection, row: Row, lineage: _Lineage | None = None) -> RunView:
+    lineage = lineage or _Lineage(index)
+    parent = lineage.parent(row)
+    tags = index.rows("SELECT value FROM run_tag JOIN name ON name.id = tag WHERE run = ? ORDER BY value", row["id"])
+    started, ended = row["started_ms"], row["ended_ms"]
+    return RunView(
+        run_id=row["run_id"], user=row["owner"], machine=row["machine_name"], runtime=row["runtime_name"],
+        agent=row["agent_name"], project=row["project_name"], conversation=row["conversation_name"],
+        session=row["session"], generation=row["generation"],
+        parent_run_id=parent["run_id"] if parent else None, root_run_id=lineage.root(row),
+        sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=tuple(tag for (tag,) in tags),
+        readable_by=tuple(row["readable_by"].split()), title=row["title"], intent=row["intent"],
+        started_at=instant(started), ended_at=instant(ended), captured_at=_required(row["captured_ms"]),
+        duration_ms=ended - started if started is not None and ended is not None else None,
+        n_turns=row["n_turns"], n_user=row["n_user"], n_assistant=row["n_assistant"], n_tool=row["n_tool"],
+        n_calls=row["n_calls"], n_tokens=row["n_tokens"], n_forgotten=row["n_forgotten"],
+        n_malformed=row["n_malformed"], skipped=msgspec.json.decode(row["skipped"]), path=row["path"], cwd=row["cwd"],
+        from_offset=row["from_offset"], to_offset=row["to_offset"],
+        jsonl_bytes=row["to_offset"] - row["from_offset"], jsonl_sha256=row["stored_sha256"],
+    )  # fmt: skip
+
+
+def _required(stated_ms: int) -> datetime:
+    at = instant(stated_ms)
+    assert at is not None
+    return at
+
+
+def _parent(index: Connection, row: Row) -> Row | None:
+    """The run above: the one that was named, the previous of its source, or the one that spawned its session."""
+    if row["parent_run_id"]:
+        named = _select(index, "run.run_id = ? AND run.user = ?", row["parent_run_id"], row["user"])
+        return named[0] if named else None
+    before = _select(
+        index,
+        """run.user = ? AND run.runtime = ? AND session = ? AND generation = ? AND from_offset < ? AND thread = ''
+           ORDER BY from_offset DESC, run.run_id LIMIT 1""",
+        row["user"], row["runtime"], row["session"], row["generation"], row["from_offset"],
+    )  # fmt: skip
+    if before:
+        return before[0]
+    return _spawner(index, row) if row["parent_session"] else None
+
+
+def _spawner(index: Connection, row: Row) -> Row | None:
+    """The run of the parent session during which this session began, or else its first run."""
+    above = _select(
+        index,
+        """run.user = ? AND run.runtime = ? AND session = ? AND thread = '' AND run.run_id <> ?
+           ORDER BY coalesce(started_ms, 0) > ?, abs(coalesce(started_ms, 0) - ?), run.run_id LIMIT 1""",
+        row["user"], row["runtime"], row["parent_session"], row["run_id"],
+        row["started_ms"] or 0, row["started_ms"] or 0,
+    )  # fmt: skip
+    return above[0] if above else None
+
+
+def children(index: Connection, row: Row) -> list[Row]:
+    """The runs directly below a run, oldest first."""
+    found = _select(index, "run.parent_run_id = ? AND run.user = ?", row["run_id"], row["user"])
+    if not row["thread"]:
+        found += _select(
+            index,
+            """run.user = ? AND run.runtime = ? AND session = ? AND generation = ? AND thread = '' AND from_offset > ?
+               ORDER BY from_offset, run.run_id LIMIT 1""",
+            row["user"], row["runtime"], row["session"], row["generation"], row["from_offset"],
+        )  # fmt: skip
+        spawned = "run.user = ? AND run.runtime = ? AND parent_session = ?"
+        found += _select(index, spawned, row["user"], row["runtime"], row["session"])
+    below = {r["run_id"]: r for r in found if (_parent(index, r) or {}).get("run_id") == row["run_id"]}
+    return sorted(below.values(), key=lambda r: (r["started_ms"] or 0, r["run_id"]))
+
+
+def descendants(index: Connection, principal: Principal, run_id: str) -> list[RunView]:
+    """Every run below a run, parents before children."""
+    with index.reading():
+        return _views(index, _below(index, _row(index, principal, run_id), None))
+
+
+def _views(index: Connection, rows: Sequence[Row]) -> list[RunView]:
+    lineage = _Lineage(index)
+    return [_view(index, row, lineage) for row in rows]
+
+
+def forest(
+    index: Connection,
+    principal: Principal,
+    *,
+    since_at: datetime | None = None,
+    runtime: str | None = None,
+    root: str | None = None,
+    limit: int = 500,
+) -> list[Node]:
+    """The trees of the newest runs, newest tree first; a run whose parent is not among them stands as a root."""
+    with index.reading():
+        if root:
+            top = _row(index, principal, root)
+            rows = [top, *_below(index, top, limit - 1)]
+        else:
+            rows = _recent(index, principal, since_at, runtime, limit)
+        views = _views(index, rows)
+    return _trees(views, top=root)
+
+
+def _below(index: Connection, top: Row, limit: int | None) -> list[Row]:
+    found: list[Row] = []
+    queue, seen = deque([top]), {top["run_id"]}
+    while queue and (limit is None or len(found) < limit):
+        below = [row for row in children(index, queue.popleft()) if row["run_id"] not in seen]
+        seen.update(row["run_id"] for row in below)
+        found += below
+        queue += below
+    return found[:limit]
+
+
+def _recent(
+    index: Connection, principal: Principal, since_at: datetime | None, runtime: str | None, limit: int
+) -> list[Row]:
+    tests, values = ["owner.value = ?", "run.n_turns + run.n_forgotten > 0"], [principal.user]
+    if since_at is not None:
+        tests.append("coalesce(run.ended_ms, run.captured_ms) >= ?")
+        values.append(str(ms(since_at)))
+    if runtime:
+        tests.append("runtime.value = ?")
+        values.append(runtime)
+    order = "coalesce(run.started_ms, run.captured_ms) DESC, run.run_id"
+    where = " AND ".join(test.replace(">= ?", ">= CAST(? AS INTEGER)") for test in tests)
+    return _select(index, f"{where} ORDER BY {order} LIMIT ?", *values, limit)
+
+
+def _trees(views: Sequence[RunView], *, top: str | None) -> list[Node]:
+    """Trees from runs that know their parents. A loop of made-up parents is cut at its first run."""
+    known = {view.run_id: view for view in views}
+    below: dict[str, list[RunView]] = {}
+    roots = []
+    for view in views:
+        if view.run_id != top and view.parent_run_id in known and view.root_run_id != view.run_id:
+            below.setdefault(str(view.parent_run_id), []).append(view)
+        else:
+            roots.append(view)
+    placed: set[str] = set()
+    nodes = [_node(view, below, placed) for view in sorted(roots, key=_age)]
+    nodes += [_node(view, below, placed) for view in sorted(views, key=_age) if view.run_id not in placed]
+    return sorted(nodes, key=_newest_of, reverse=True)
+
+
+def _node(top: RunView, below: dict[str, list[RunView]], placed: set[str]) -> Node:
+    """The tree under a run, built without recursion: sessions can be thousands of deltas deep."""
+    order, stack = [], [top]
+    placed.add(top.run_id)
+    while stack:
+        view = stack.pop()
+        order.append(view)
+        fresh = [child for child in below.get(view.run_id, ()) if child.run_id not in placed]
+        placed.update(child.run_id for child in fresh)
+        stack += fresh
+    built: dict[str, Node] = {}
+    for view in reversed(order):
+        kids = [built.pop(child.run_id) for child in below.get(view.run_id, ()) if child.run_id in built]
+        built[view.run_id] = Node(view, tuple(sorted(kids, key=lambda node: _age(node.run))))
+    return built[top.run_id]
+
+
+def _age(view: RunView) -> tuple[str, str]:
+    return ((view.started_at or view.captured_at).isoformat(), view.run_id)
+
+
+def _newest_of(node: Node) -> tuple[str, str]:
+    newest, stack = _age(node.run), [node]
+    while stack:
+        item = stack.pop()
+        newest = max(newest, _age(item.run))
+        stack += item.children
+    return newest
+
+
+def columns(index: Connection, principal: Principal, run_id: str) -> Columns:
+    """The six columns of a run: messages, calls, files, entities and skills."""
+    with index.reading():
+        row = _row(index, principal, run_id)
+        said = index.rows(
+            """SELECT turn.role, kind.value, chunk_text.text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+               JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind
+               WHERE turn.run = ? ORDER BY turn.offset, chunk.n""",
+            row["id"],
+        )
+        facets = index.rows(
+            """SELECT facet.kind, facet.value FROM turn JOIN turn_facet ON turn_facet.turn = turn.id
+               JOIN facet ON facet.id = turn_facet.facet WHERE turn.run = ? ORDER BY facet.kind, facet.value""",
+            row["id"],
+        )
+    return Columns(
+        user_messages=tuple(text for role, kind, text in said if role == "user" and kind == "text"),
+        agent_messages=tuple(text for role, kind, text in said if role == "assistant" and kind == "text"),
+        tool_calls=tuple(text for _, kind, text in said if kind == "call"),
+        files_touched=_of(facets, "file"),
+        entities=_of(facets, "entity"),
+        skills=_of(facets, "skill"),
+    )
+
+
+def _of(facets: Sequence[tuple[Any, ...]], kind: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for found, value in facets if found == kind))
+
+
+def resolve(index: Connection, principal: Principal, prefix: str) -> tuple[str, str]:
+    """("turn" | "run" | "conversation", id) for an id or the beginning of one. Raises NotFound, UsageError."""
+    if len(prefix) < 4:
+        raise UsageError(f"{prefix!r} is too short: give at least 4 characters of the id")
+    queries = {
+        "turn": "SELECT DISTINCT turn_id FROM turn JOIN run ON run.id = turn.run WHERE turn_id >= ?1 AND turn_id < ?2",
+        "run": "SELECT DISTINCT run_id FROM run WHERE run_id >= ?1 AND run_id < ?2",
+        "conversation": """SELECT DISTINCT value FROM run JOIN name ON name.id = conversation
+            WHERE name.kind = 'conversation' AND value >= ?1 AND value < ?2""",
+    }
+    with index.reading():
+        user = index.known("user", principal.user)
+        found = [
+            (kind, row[0])
+            for kind, query in queries.items()
+            for row in index.rows(f"{query} AND run.user = ?3 LIMIT 3", prefix, prefix + "\U0010ffff", user)
+        ]
+    exact = [item for item in found if item[1] == prefix]
+    if not found:
+        raise NotFound(prefix)
+    if len(exact or found) > 1 and not exact:
+        raise UsageError(f"{prefix!r} could be {', '.join(f'{kind} {name}' for kind, name in found)}")
+    return (exact or found)[0]
+
+
+def runs_of_conversation(index: Connection, principal: Principal, conversation: str) -> list[RunView]:
+    """The captured runs of a conversation, in the order in which they were said."""
+    with index.reading():
+        rows = _select(
+            index,
+            """conversation.value = ? AND owner.value = ? AND thread = ''
+               ORDER BY session <> conversation.value, session, generation, from_offset, run.run_id""",
+            conversation, principal.user,
+        )  # fmt: skip
+        return _views(index, rows)
+
+
+def run_of_turn(index: Connection, principal: Principal, turn_id: str) -> tuple[str, int, bool]:
+    """(captured run that holds a turn's bytes, offset of its first line there, on an abandoned branch)."""
+    rows = index.rows(
+        """SELECT run.captured_in, turn.content_offset, turn.abandoned FROM turn JOIN run ON run.id = turn.content_run
+           JOIN name AS owner ON owner.id = run.user WHERE turn_id = ? AND owner.value = ?""",
+        turn_id, principal.user,
+    )  # fmt: skip
+    if not rows:
+        raise NotFound(turn_id)
+    return rows[0][0], rows[0][1], bool(rows[0][2])
+
+
+def abandoned_turns(index: Connection, run_id: str) -> set[int]:
+    """Offsets of the turns of a captured run that lie on a branch which the session left."""
+    rows = index.rows(
+        """SELECT turn.content_offset FROM turn JOIN run ON run.id = turn.content_run
+           WHERE run.captured_in = ? AND abandoned""",
+        run_id,
+    )
+    return {row[0] for row in rows}

@@ -1,0 +1,284 @@
+"""Intake: files and deltas on their way into the archive. The one place where formats, privacy and archive meet.
+
+Import reads each source from its beginning, so that a rewrite is noticed, and stores only what is new. A file
+whose size and time are those of its last import is not opened at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from perdure import formats
+from perdure.archive.archive import Answer, Archive, Delta
+from perdure.archive.metadata import source_lines
+from perdure.archive.tombstones import Tombstones
+from perdure.capture import privacy
+from perdure.capture.lines import complete
+from perdure.config import Config
+from perdure.errors import FormatFault, UsageError
+from perdure.identity import project_of
+from perdure.types import Line, Origin, Source
+
+HEAD_BYTES = 1 << 16  # enough to tell a format and its session by
+_PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
+_BATCH_BYTES = 1 << 25  # deltas that are made durable together
+_BATCH_RUNS = 512
+_NAME_CHARS = 400  # longer session ids and folders are cut
+
+Tombs = dict[str, Tombstones]
+Progress = Callable[[int, int], None]  # files done, bytes done
+
+
+@dataclass
+class Imported:
+    """What an import did, in counts and by name."""
+
+    n_files: int = 0  # looked at
+    n_unchanged: int = 0  # not opened: as they were at the last import
+    n_runs: int = 0  # new runs
+    n_bytes: int = 0  # new bytes
+    n_rewritten: int = 0  # sources that had been rewritten and were captured as a new generation
+    by_runtime: Counter[str] = field(default_factory=Counter)  # new runs
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # (path, why), by the owner's own rules
+    refused: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of what no format claims
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who captures, and what is never captured."""
+
+    home: Path
+    config: Config
+    user: str
+    user_home: Path
+    tags: tuple[str, ...] = ()
+    forced: str | None = None  # runtime to read every file as
+
+    def refusal(self, origin: Origin) -> str | None:
+        """Why nothing of this session may be copied, or None."""
+        if privacy.off_record(self.home, origin.runtime, origin.session):
+            return "incognito session"
+        if privacy.off_record(self.home, origin.runtime, origin.conversation):
+            return "incognito session"
+        project = project_of(origin.cwd)
+        pattern = privacy.excluded(origin.cwd, project, self.config.capture.exclude, self.user_home)
+        return f"excluded project ({pattern})" if pattern else None
+
+    def delta(self, origin: Origin, data: bytes, *, path: str | None, from_offset: int = 0) -> Delta:
+        """A delta of this owner's."""
+        return Delta(
+            origin=origin, user=self.user, machine=self.config.machine, agent=self.config.agent, data=data,
+            from_offset=from_offset, project=project_of(origin.cwd), path=path, tags=self.tags,
+        )  # fmt: skip
+
+
+def import_files(
+    archive: Archive,
+    rules: Rules,
+    paths: Iterable[Path],
+    *,
+    tombstones: Tombs,
+    now: datetime,
+    progress: Progress | None = None,
+) -> Imported:
+    """Capture every transcript among these files; never fails for one of them, and says what it left out."""
+    done = Imported()
+    batch = _Batch(archive, tombstones, now, done)
+    n_bytes = 0
+    for path in paths:
+        done.n_files += 1
+        signature = _signature(path)
+        try:
+            if signature is None:
+                done.refused.append((str(path), "cannot be read"))
+            elif _was_seen(archive, path, signature):
+                done.n_unchanged += 1
+            else:
+                _import_one(archive, rules, path, batch, signature)
+        except (FormatFault, UsageError) as error:
+            done.refused.append((str(path), str(error)))
+        except OSError as error:
+            done.refused.append((str(path), error.strerror or str(error)))
+        n_bytes += signature[0] if signature else 0
+        if progress:
+            progress(done.n_files, n_bytes)
+    batch.flush()
+    return done
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    """(size, mtime in ns) of a file, with what SQLite keeps beside it; None when it cannot be looked at."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    beside = path.with_name(path.name + "-wal")
+    extra = beside.stat() if path.suffix == ".db" and beside.exists() else None
+    return (stat.st_size + (extra.st_size if extra else 0), max(stat.st_mtime_ns, extra.st_mtime_ns if extra else 0))
+
+
+def _was_seen(archive: Archive, path: Path, signature: tuple[int, int]) -> bool:
+    seen = archive.ledger.seen(str(path.absolute()))
+    return seen is not None and (seen[0], seen[1]) == signature
+
+
+def _import_one(archive: Archive, rules: Rules, path: Path, batch: _Batch, signature: tuple[int, int]) -> None:
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    if not head.strip():
+        batch.done.n_unchanged += 1
+        return
+    runtime = rules.forced or formats.detect(head, path.name)
+    if runtime is None:
+        raise FormatFault(str(path))
+    where = str(path.absolute())
+    if formats.is_append_only(runtime, head):
+        origin = clean(formats.identify(runtime, head, where))
+        refusal = rules.refusal(origin)
+        if refusal:
+            batch.done.left_out.append((where, refusal))
+            return
+        for offset, piece in _pieces(path):
+            batch.add(rules.delta(origin, piece, path=where, from_offset=offset))
+    else:
+        _import_document(archive, rules, runtime, path, batch)
+    batch.seen(where, signature)
+
+
+def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(offset, complete lines) of a file, in pieces of bearable size; a longer line makes a longer piece."""
+    offset, rest = 0, b""
+    with path.open("rb") as file:
+        while block := file.read(_PIECE_BYTES):
+            rest += block
+            cut = rest.rfind(b"\n") + 1
+            if len(block) == _PIECE_BYTES and cut:
+                yield offset, rest[:cut]
+                offset, rest = offset + cut, rest[cut:]
+    if complete(rest):
+        yield offset, rest
+
+
+def _import_document(archive: Archive, rules: Rules, runtime: str, path: Path, batch: _Batch) -> None:
+    """Capture a source that is not append-only: the lines that its adapter emits and the archive lacks."""
+    for emitted, lines in formats.emit(runtime, path):
+        origin = clean(emitted)
+        refusal = rules.refusal(origin)
+        if refusal:
+            batch.done.left_out.append((f"{path} ({origin.session})", refusal))
+            continue
+        batch.flush()
+        generation = archive.ledger.generation(rules.user, runtime, origin.session)
+        source = Source(rules.user, runtime, origin.session, generation)
+        end, known = _stored_lines(archive, source)
+        fresh = [line for line in dict.fromkeys(lines) if line not in known]
+        fresh = _unforgotten(batch, rules, source, end, origin, fresh)
+        if fresh:
+            data = b"".join(line + b"\n" for line in fresh)
+            batch.add(rules.delta(origin, data, path=str(path.absolute()), from_offset=end))
+
+
+def _stored_lines(archive: Archive, source: Source) -> tuple[int, set[bytes]]:
+    """(end of the source, its stored lines)."""
+    known: set[bytes] = set()
+    for held in archive.ledger.runs_of(source):
+        known.update(line.raw for line, _ in source_lines(archive.run(held), archive.read(held)))
+    return archive.ledger.end(source), known
+
+
+def _unforgotten(
+    batch: _Batch, rules: Rules, source: Source, end: int, origin: Origin, lines: Sequence[bytes]
+) -> list[bytes]:
+    """The lines that no tombstone concerns: an adapter emits a forgotten message again and again."""
+    tombstones = batch.tombstones.get(rules.user)
+    if not tombstones or not lines:
+        return list(lines)
+    placed, offset = [], end
+    for raw in lines:
+        placed.append((Line(offset, raw), offset + len(raw) + 1))
+        offset += len(raw) + 1
+    spawned = origin.parent_session is not None and not origin.fork
+    turns = formats.parse(source.runtime, [line for line, _ in placed], spawned=spawned).turns
+    doomed = tombstones.doomed(source, placed, turns)
+    return [line.raw for line, _ in placed if line.offset not in doomed]
+
+
+class _Batch:
+    """Deltas on their way into the archive, made durable together; then their files count as seen."""
+
+    def __init__(self, archive: Archive, tombstones: Tombs, now: datetime, done: Imported) -> None:
+        self.done = done
+        self.tombstones = tombstones
+        self._archive = archive
+        self._now = now
+        self._deltas: list[Delta] = []
+        self._seen: list[tuple[str, tuple[int, int]]] = []
+
+    def add(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+        if len(self._deltas) >= _BATCH_RUNS or sum(len(d.data) for d in self._deltas) >= _BATCH_BYTES:
+            self.flush()
+
+    def seen(self, path: str, signature: tuple[int, int]) -> None:
+        self._seen.append((path, signature))
+
+    def flush(self) -> None:
+        answers = self._archive.store(self._deltas, now=self._now, tombstones=self.tombstones)
+        for delta, answer in zip(self._deltas, answers, strict=True):
+            for settled in settle(self._archive, delta, answer, tombstones=self.tombstones, now=self._now):
+                self._note(delta, settled)
+        self._deltas = []
+        for path, (n_bytes, mtime_ns) in self._seen:
+            self._archive.ledger.set_seen(path, n_bytes, mtime_ns, "")
+        self._seen = []
+
+    def _note(self, delta: Delta, answer: Answer) -> None:
+        if answer.outcome == "stored":
+            self.done.n_runs += 1
+            self.done.n_bytes += answer.n_bytes
+            self.done.by_runtime[delta.origin.runtime] += 1
+            self.done.n_rewritten += int(answer.generation > 0 and delta.from_offset == 0)
+
+
+def settle(archive: Archive, delta: Delta, answer: Answer, *, tombstones: Tombs, now: datetime) -> list[Answer]:
+    """Do what an answer asks for: send the rest, or open a generation; returns every answer on the way."""
+    answers = [answer]
+    if answer.outcome == "accepted":
+        rest = replace(
+            delta, data=delta.data[answer.to_offset - delta.from_offset :], from_offset=answer.to_offset,
+            generation=answer.generation,
+        )  # fmt: skip
+        answers += archive.store([rest], now=now, tombstones=tombstones)
+    elif answer.outcome == "diverged" and delta.from_offset == 0:
+        answers += _other_generation(archive, delta, answer.generation, tombstones=tombstones, now=now)
+    return answers
+
+
+def _other_generation(archive: Archive, delta: Delta, latest: int, *, tombstones: Tombs, now: datetime) -> list[Answer]:
+    """Find the generation that these bytes continue, newest first, or open the next."""
+    for generation in (*range(latest - 1, -1, -1), latest + 1):
+        attempt = replace(delta, generation=generation)
+        (answer,) = archive.store([attempt], now=now, tombstones=tombstones)
+        if answer.outcome != "diverged":
+            return [answer, *settle(archive, attempt, answer, tombstones=tombstones, now=now)[1:]]
+    return []
+
+
+def clean(origin: Origin) -> Origin:
+    """The origin with strings that every file name, table and terminal can hold: no NUL, no lone surrogates."""
+    return replace(
+        origin,
+        session=_plain(origin.session),
+        conversation=_plain(origin.conversation),
+        parent_session=_plain(origin.parent_session) if origin.parent_session is not None else None,
+        cwd=_plain(origin.cwd) if origin.cwd is not None else None,
+    )
+
+
+def _plain(text: str) -> str:
+    plain = text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return plain[:_NAME_CHARS]

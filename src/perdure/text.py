@@ -1,0 +1,384 @@
+"""Text as the other layers need it: chunks, search terms, names, excerpts, safe lines. Pure, standard library only.
+
+Offsets are characters of the Python string, never bytes. Nothing here splits a character that a person sees as
+one: no cut stands before a combining mark, a variation selector or a joiner, or inside a surrogate pair or flag.
+Same input, same output; no clock, no locale. It does not mask secrets: `access.redact` does, before chunking.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+Span = tuple[int, int]  # [from, to) in characters
+
+MAX_TERMS = 64  # of one query: beyond it a message is a document, and FTS5 gets slow
+MAX_ENTITIES = 32  # of one text
+MAX_CLUSTER_CHARS = 32  # marks stacked higher than this are cut: what is longer is an attack, not a letter
+
+# --------------------------------------------------------------------------------------------------- characters
+
+_JOINERS = frozenset("\u200d\u200c\u0e33\u0eb3")  # zero-width joiners; Thai and Lao vowels that belong to what precedes
+_MARKS = frozenset(("Mn", "Mc", "Me"))
+
+
+def _extends(char: str) -> bool:
+    """Return whether a character belongs to the one before it."""
+    if char < "\u0300":
+        return False
+    return (
+        char in _JOINERS
+        or "\U0001f3fb" <= char <= "\U0001f3ff"  # skin tones
+        or "\u1160" <= char <= "\u11ff"  # Hangul vowels and finals
+        or "\udc00" <= char <= "\udfff"  # second half of a surrogate pair
+        or "\U000e0020" <= char <= "\U000e007f"  # tags of regional flags
+        or unicodedata.category(char) in _MARKS
+    )
+
+
+def _is_border(text: str, at: int) -> bool:
+    """Return whether a cut before `text[at]` leaves every visible character whole."""
+    if at <= 0 or at >= len(text):
+        return True
+    here, before = text[at], text[at - 1]
+    if here < "\u0300":
+        return not (before == "\u200d" or (here == "\n" and before == "\r"))
+    if before == "\u200d" or _extends(here):
+        return False
+    return not ("\U0001f1e6" <= here <= "\U0001f1ff" and _odd_flags_before(text, at))
+
+
+def _odd_flags_before(text: str, at: int) -> bool:
+    """Return whether an odd number of regional indicators precedes: flags are pairs of them."""
+    first = at
+    while first > max(0, at - MAX_CLUSTER_CHARS) and "\U0001f1e6" <= text[first - 1] <= "\U0001f1ff":
+        first -= 1
+    return (at - first) % 2 == 1
+
+
+def _border_before(text: str, at: int, floor: int) -> int:
+    """Return the last border in (floor, at]; `at` itself when a cluster is longer than that or than the limit."""
+    for place in range(at, max(floor, at - MAX_CLUSTER_CHARS), -1):
+        if _is_border(text, place):
+            return place
+    return at
+
+
+# ------------------------------------------------------------------------------------------------------- chunks
+
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s+|[。！？｡][」』”）]{0,3}|[\u0e00-\u0eff]\s+")
+_SPACE = re.compile(r"\s+")
+
+
+def split(text: str, *, max_chars: int = 2000, overlap_chars: int = 200) -> list[Span]:
+    """Return the chunks of a text, in order: every character is in one, none is longer than `max_chars`.
+
+    A chunk ends behind a blank line, else a line, a sentence, a space, else anywhere, always in the second half
+    of what it may hold; the next one starts at most `overlap_chars` before that end, at a line, sentence or word.
+    Linear in the length of the text, which is not copied. An empty text has no chunks.
+
+    >>> split("One two. Three four.", max_chars=12, overlap_chars=4)
+    [(0, 9), (9, 20)]
+    """
+    if max_chars < 1 or not 0 <= overlap_chars < max_chars:
+        raise ValueError(f"need 0 <= overlap_chars ({overlap_chars}) < max_chars ({max_chars})")
+    spans: list[Span] = []
+    start = 0
+    while len(text) - start > max_chars:
+        least = start + max(max_chars // 2, overlap_chars)
+        end = _chunk_end(text, least, start + max_chars)
+        spans.append((start, end))
+        start = _chunk_start(text, max(end - overlap_chars, start + 1), end)
+    if text:
+        spans.append((start, len(text)))
+    return spans
+
+
+def _chunk_end(text: str, least: int, most: int) -> int:
+    """Return the best end in (least, most]."""
+    blank = max(text.rfind("\n\n", least - 1, most) + 2, text.rfind("\n\r\n", least - 2, most) + 3)
+    line = text.rfind("\n", least, most) + 1
+    for end in (blank, line):
+        if least < end <= most and _is_border(text, end):
+            return end
+    for expression in (_SENTENCE_END, _SPACE):
+        end = _last_end(expression, text, least, most)
+        if end > least and _is_border(text, end):
+            return end
+    return _border_before(text, most, least)
+
+
+def _last_end(expression: re.Pattern[str], text: str, least: int, most: int) -> int:
+    """Return the end of the last match in text[least:most], -1 if there is none."""
+    end = -1
+    for match in expression.finditer(text, least, most):
+        end = match.end()
+    return end
+
+
+def _chunk_start(text: str, least: int, end: int) -> int:
+    """Return where the chunk after `end` starts: the earliest line, else sentence, else word in [least, end)."""
+    if least >= end:
+        return end
+    line = text.find("\n", max(least - 1, 0), end) + 1
+    if 0 < line < end and _is_border(text, line):
+        return line
+    for expression in (_SENTENCE_END, _SPACE):
+        match = expression.search(text, max(least - 1, 0), end)
+        if match and least <= match.end() < end and _is_border(text, match.end()):
+            return match.end()
+    return next((at for at in range(least, end) if _is_border(text, at)), end)
+
+
+# ------------------------------------------------------------------------------------------------- search terms
+
+# Scripts written without spaces between words, as ranges of an expression. Hangul has spaces, but its particles
+# hang on the words, so that bigrams find what a word search would miss.
+_THAI_LIKE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3\u17dc\u17dd"
+_EAST_ASIAN = (
+    "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u3099\u309a"
+    "\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_WIDE = "\uff00-\uffef"  # full-width and half-width forms
+_RUN = re.compile(f"[{_THAI_LIKE}{_EAST_ASIAN}]+")
+_ANY = re.compile(f"[{_THAI_LIKE}{_EAST_ASIAN}{_WIDE}]")
+_WIDE_RUN = re.compile(f"[{_WIDE}]+")
+_MARK = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059\u17b4-\u17d3\u17dd"
+_CLUSTER = re.compile(f".[{_MARK}]*", re.DOTALL)
+
+
+def index_terms(text: str) -> str:
+    """Return the text as FTS5 (`porter unicode61 remove_diacritics 2`) is to see it.
+
+    Runs of scripts without spaces become overlapping bigrams, set apart by spaces; half- and full-width forms
+    become ordinary ones (NFKC); everything else is untouched.
+
+    >>> index_terms("用SQLite数据库")
+    ' 用 SQLite 数据 据库 '
+    """
+    if text.isascii() or not _ANY.search(text):
+        return text
+    narrow = _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
+    return _RUN.sub(lambda m: f" {' '.join(_bigrams(m[0]))} ", narrow)
+
+
+def _bigrams(run: str) -> list[str]:
+    """Return the overlapping pairs of characters of a run; a run of one character as it is.
+
+    A pair counts characters with their marks (Thai ที่ is one): FTS5 drops the marks, and a pair of bare code
+    points would then say nothing.
+    """
+    composed = unicodedata.normalize("NFKC", run)
+    letters = _CLUSTER.findall(composed)
+    return [a + b for a, b in zip(letters, letters[1:], strict=False)] or [composed]
+
+
+_MARKED = (  # marks inside words, which `\w` leaves out and which must not end a word
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0900-\u0963\u0981-\u0df3\u0f71-\u0f84"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff\ufe20-\ufe2f"
+)
+_WORD = rf"[\w{_MARKED}]+"
+_QUERY = re.compile(
+    rf"\"([^\"]*\w[^\"]*)\"|[“„]([^“”\"]*\w[^“”\"]*)[”“]"
+    rf"|({_WORD}(?:(?:://|::|->|[._/\\:@#~+=&%’'\-]){_WORD})*)"
+)
+
+
+def query_terms(query: str) -> tuple[str, ...]:
+    r"""Return what to search for, in order and once each, at most 64: words, phrases, identifiers, bigrams.
+
+    A quoted phrase, and an identifier or path such as `foo.bar_baz`, is one term: FTS5 reads it as a phrase. Words
+    are lower-cased. Nothing but punctuation is dropped; quote each term with `fts_quote` before use.
+
+    >>> query_terms('why does src/app.py raise "disk full" 数据库?')
+    ('why', 'does', 'src/app.py', 'raise', 'disk full', '数据', '据库')
+    """
+    terms: dict[str, None] = {}
+    for match in _QUERY.finditer(query):
+        phrase = match[1] or match[2]
+        for term in (_lowered(phrase.strip()),) if phrase else _word_terms(match[3]):
+            terms.setdefault(term)
+        if len(terms) >= MAX_TERMS:
+            break
+    return tuple(terms)[:MAX_TERMS]
+
+
+def _lowered(word: str) -> str:
+    """Lower-case each character alone, as FTS5 does: `casefold` would turn ß into ss, which the index has not."""
+    return word.lower() if word.isascii() else "".join(c.lower() if len(c.lower()) == 1 else c for c in word)
+
+
+def _word_terms(word: str) -> Iterator[str]:
+    """Yield one word, or its parts when it holds a script without spaces."""
+    if word.isascii() or not _ANY.search(word):
+        yield _lowered(word)
+        return
+    narrow = _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), word)
+    at = 0
+    for run in _RUN.finditer(narrow):
+        yield from (_lowered(m[0]) for m in re.finditer(_WORD, narrow[at : run.start()]))
+        yield from _bigrams(run[0])
+        at = run.end()
+    yield from (_lowered(m[0]) for m in re.finditer(_WORD, narrow[at:]))
+
+
+def fts_quote(term: str) -> str:
+    """Return a term as an FTS5 string: quotes doubled, NUL and lone surrogates gone, bigrams as in the index.
+
+    >>> fts_quote('say "hi" NOT')
+    '"say ""hi"" NOT"'
+    """
+    clean = index_terms(term).replace("\0", " ").replace('"', '""')
+    if not clean.isascii():
+        clean = clean.encode("utf-8", "ignore").decode()
+    return f'"{clean.strip()}"'
+
+
+STOPWORDS: frozenset[str] = frozenset(
+    "a about an and any are as at be been but by can could did do does for from had has have he her him his how i if "
+    "in is it its me my of on or our she should so than that the their them then there these they this those to us "
+    "was we were what when where which who whom whose why will with would you your".split()
+)
+
+
+def without_stopwords(terms: Iterable[str]) -> tuple[str, ...]:
+    """Return the terms that carry meaning; all of them when none does ("who are you")."""
+    every = tuple(terms)
+    return tuple(t for t in every if t not in STOPWORDS) or every
+
+
+# ------------------------------------------------------------------------------------------------------ excerpts
+
+_UNSAFE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links, device strings
+    r"|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+_HALF = re.compile("[\ud800-\udfff]")
+ELLIPSIS = "…"
+
+
+def printable(text: str) -> str:
+    """Return text that is safe on a terminal: no control, escape or bidi override character but newline and tab."""
+    if not text.isascii():
+        text = _HALF.sub("\ufffd", text)
+    return _UNSAFE.sub("", text)
+
+
+def one_line(text: str, n_chars: int) -> str:
+    """Return at most `n_chars` of a text on one line, safe on a terminal.
+
+    >>> one_line("a\\n\\tb \\x1b[31mred", 80)
+    'a b red'
+    """
+    head = text[: 4 * n_chars + 256] if len(text) > 8 * n_chars + 512 else text
+    return clip(" ".join(printable(head).split()), n_chars)
+
+
+def clip(text: str, n_chars: int) -> str:
+    """Return the text, or its beginning and an ellipsis: never more than `n_chars` characters.
+
+    >>> clip("memory", 4)
+    'mem…'
+    """
+    if len(text) <= n_chars:
+        return text
+    if n_chars < 1:
+        return ""
+    return text[: _border_before(text, n_chars - 1, -1)].rstrip() + ELLIPSIS
+
+
+def snippet(text: str, terms: Sequence[str], n_chars: int = 240) -> tuple[str, tuple[Span, ...]]:
+    """Return the window of a text with most of the terms, on one line, and the spans in it to highlight.
+
+    Words match by their stem: the first max(4, length - 3) letters; shorter ones and bigrams match as they are.
+    Without a match it is the beginning.
+    """
+    expression = _highlighter(terms)
+    if expression is None:
+        return one_line(text, n_chars), ()
+    start, end = _densest(text, expression, n_chars)
+    lead = ELLIPSIS if start > 0 else ""
+    window = lead + one_line(text[start:end], n_chars - len(lead))
+    if end < len(text) and not window.endswith(ELLIPSIS):
+        window = clip(window + " " * n_chars, n_chars)
+    return window, tuple(m.span() for m in expression.finditer(window))
+
+
+def _highlighter(terms: Sequence[str]) -> re.Pattern[str] | None:
+    """Return one expression that finds any of the terms, the longest first."""
+    patterns = {p for term in terms[:MAX_TERMS] if (p := _term_pattern(term))}
+    return re.compile("|".join(sorted(patterns, key=lambda p: (-len(p), p))), re.IGNORECASE) if patterns else None
+
+
+def _term_pattern(term: str) -> str:
+    words = re.findall(_WORD, term)
+    if not words:
+        return ""
+    if _ANY.search(term):
+        return re.escape(term.strip())
+    heads = [re.escape(w) for w in words[:-1]]
+    last = words[-1]
+    stem = re.escape(last) + r"\b" if len(last) < 4 else re.escape(last[: max(4, len(last) - 3)]) + r"\w*"
+    return r"\b" + r"\W+".join((*heads, stem))
+
+
+def _densest(text: str, expression: re.Pattern[str], n_chars: int) -> Span:
+    """Return the window that holds the most different matches, then the most matches, then the earliest."""
+    hits = [(m.start(), m.end(), m[0].lower()[:4]) for m in expression.finditer(text)]
+    best, first = (0, 0), 0
+    place = (0, 0)
+    for last, (_, end, _) in enumerate(hits):
+        while end - hits[first][0] > n_chars and first < last:
+            first += 1
+        score = (len({h[2] for h in hits[first : last + 1]}), last - first + 1)
+        if score > best:
+            best, place = score, (hits[first][0], end)
+    return _window(text, place, n_chars)
+
+
+def _window(text: str, place: Span, n_chars: int) -> Span:
+    """Return `n_chars` of text around a place, from the start of a word."""
+    room = max(0, n_chars - (place[1] - place[0]))
+    start = max(0, min(place[0] - room // 3, len(text) - n_chars))
+    if start:
+        space = _SPACE.search(text, start, place[0])
+        start = space.end() if space else _border_before(text, min(start, place[0]), -1)
+    return start, min(len(text), start + n_chars)
+
+
+# ------------------------------------------------------------------------------------------------------ identity
+
+
+def normalised(text: str) -> str:
+    """Return the form whose keyed hash a tombstone stores: NFKC, case-folded, whitespace collapsed.
+
+    >>> normalised("  Ｈello\\n\\tWORLD ")
+    'hello world'
+    """
+    if text.isascii():
+        return " ".join(text.lower().split())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.split())
+
+
+def tokens(text: str) -> int:
+    """Return about how many tokens a model counts: a quarter of the characters, one for each of a CJK script."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    n_dense = sum(len(m[0]) for m in _RUN.finditer(text))
+    return n_dense + (len(text) - n_dense + 3) // 4
+
+
+def entities(text: str) -> tuple[str, ...]:
+    """Return the named things that a text mentions, in order, once each, at most 32."""
+    return tuple(dict.fromkeys(m[0] for m in _NAME.finditer(text)))[:MAX_ENTITIES]
+
+
+_NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
+_ = bisect_right
