@@ -1,3 +1,40 @@
-"""Perdure: a memory for any LLM agent that outlives its context, its session, its machine and its model."""
+"""Perdure: a memory for any LLM agent that outlives its context, its session, its machine and its model.
+
+    import perdure
+
+    with perdure.open() as home:
+        home.capture(b'{"role": "user", "content": "We chose SQLite."}\n', runtime="messages", session="s1")
+        for hit in home.search("sqlite").hits:
+            print(hit.stated_at, hit.text)
+
+Importing this costs little: what a name needs is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.errors import NotFound, PerdureError, UsageError
+    from perdure.home import Home
+    from perdure.home import open_home as open
+    from perdure.types import Filters, Found, Hit, Principal, RunView
 
 __version__ = "0.1.0"
+__all__ = [
+    "Filters", "Found", "Hit", "Home", "NotFound", "PerdureError", "Principal", "RunView", "UsageError", "open",
+]  # fmt: skip
+
+_PLACES = {
+    "Filters": "types", "Found": "types", "Hit": "types", "Principal": "types", "RunView": "types",
+    "Home": "home", "NotFound": "errors", "PerdureError": "errors", "UsageError": "errors",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open":
+        return importlib.import_module("perdure.home").open_home
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"perdure.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'perdure' has no attribute {name!r}")

@@ -7,10 +7,12 @@ Same input, same output; no clock, no locale. It does not mask secrets: `access.
 
 from __future__ import annotations
 
+import math
 import re
+import string
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 Span = tuple[int, int]  # [from, to) in characters
 
@@ -79,7 +81,7 @@ def split(text: str, *, max_chars: int = 2000, overlap_chars: int = 200) -> list
     of what it may hold; the next one starts at most `overlap_chars` before that end, at a line, sentence or word.
     Linear in the length of the text, which is not copied. An empty text has no chunks.
 
-    >>> split("One two. Three four.", max_chars=12, overlap_chars=4)
+    >>> split("One two. Three four.", max_chars=12, overlap_chars=0)
     [(0, 9), (9, 20)]
     """
     if max_chars < 1 or not 0 <= overlap_chars < max_chars:
@@ -154,15 +156,48 @@ def index_terms(text: str) -> str:
     """Return the text as FTS5 (`porter unicode61 remove_diacritics 2`) is to see it.
 
     Runs of scripts without spaces become overlapping bigrams, set apart by spaces; half- and full-width forms
-    become ordinary ones (NFKC); everything else is untouched.
+    become ordinary ones (NFKC); everything else is untouched. The parts of camelCase identifiers that the text
+    does not hold as words follow at its end, once each, so that `token usage` finds `CalculateTokenUsage` and
+    phrases stay whole. That adds 2.4 % to 11 MB of agent transcripts in chunks of 2,000 characters (each part in
+    its place would add 10.5 %); snake_case and paths need nothing, unicode61 splits them.
 
     >>> index_terms("用SQLite数据库")
-    ' 用 SQLite 数据 据库 '
+    ' 用 SQLite 数据 据库 \\nsq lite'
     """
+    spaced = _spaced(text)
+    parts = _camel_parts(spaced)
+    return f"{spaced}\n{' '.join(parts)}" if parts else spaced
+
+
+def _spaced(text: str) -> str:
+    """Return the text with bigrams for scripts without spaces; the same object when it has none."""
     if text.isascii() or not _ANY.search(text):
         return text
     narrow = _WIDE_RUN.sub(lambda m: unicodedata.normalize("NFKC", m[0]), text)
     return _RUN.sub(lambda m: f" {' '.join(_bigrams(m[0]))} ", narrow)
+
+
+# A capital inside a word, behind a small letter or before one, and the rest of the word.
+_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]{2}))[A-Za-z0-9]*+")
+_CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_ALNUM = string.ascii_letters + string.digits
+_BLANKED = bytes(c if chr(c) in _ALNUM else 32 for c in range(256))
+
+
+def _camel_parts(text: str) -> list[str]:
+    """Return the lower-case parts of camelCase identifiers that are no word of the text, in order, once each."""
+    identifiers = dict.fromkeys(_before(text, m.start(), _ALNUM) + m[0] for m in _HUMP.finditer(text))
+    if not identifiers:
+        return []
+    parts = dict.fromkeys(p.lower() for word in identifiers for p in _CAMEL_PART.findall(word))
+    words = set(text.encode("ascii", "replace").translate(_BLANKED).lower().split())
+    return [p for p in parts if len(p) > 1 and p.encode() not in words]
+
+
+def _before(text: str, at: int, letters: str) -> str:
+    """Return the characters out of `letters` that stand right before `at`, at most 64."""
+    head = text[max(0, at - 64) : at]
+    return head[len(head.rstrip(letters)) :]
 
 
 def _bigrams(run: str) -> list[str]:
@@ -173,7 +208,7 @@ def _bigrams(run: str) -> list[str]:
     """
     composed = unicodedata.normalize("NFKC", run)
     letters = _CLUSTER.findall(composed)
-    return [a + b for a, b in zip(letters, letters[1:], strict=False)] or [composed]
+    return [a + b for a, b in pairwise(letters)] or [composed]
 
 
 _MARKED = (  # marks inside words, which `\w` leaves out and which must not end a word
@@ -232,16 +267,20 @@ def fts_quote(term: str) -> str:
     >>> fts_quote('say "hi" NOT')
     '"say ""hi"" NOT"'
     """
-    clean = index_terms(term).replace("\0", " ").replace('"', '""')
+    clean = _spaced(term).replace("\0", " ").replace('"', '""')
     if not clean.isascii():
         clean = clean.encode("utf-8", "ignore").decode()
     return f'"{clean.strip()}"'
 
 
-STOPWORDS: frozenset[str] = frozenset(
-    "a about an and any are as at be been but by can could did do does for from had has have he her him his how i if "
-    "in is it its me my of on or our she should so than that the their them then there these they this those to us "
-    "was we were what when where which who whom whose why will with would you your".split()
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+STOPWORDS: frozenset[str] = _words(
+    "a about an and any are as at be been but by can could did do does for from had has have he her him his how i "
+    "if in is it its me my of on or our she should so than that the their them then there these they this those to "
+    "us was we were what when where which who whom whose why will with would you your"
 )
 
 
@@ -259,15 +298,14 @@ _UNSAFE = re.compile(
     r"|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
+_SUSPECT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
 ELLIPSIS = "…"
 
 
 def printable(text: str) -> str:
     """Return text that is safe on a terminal: no control, escape or bidi override character but newline and tab."""
-    if not text.isascii():
-        text = _HALF.sub("\ufffd", text)
-    return _UNSAFE.sub("", text)
+    return _UNSAFE.sub("", _HALF.sub("\ufffd", text)) if _SUSPECT.search(text) else text
 
 
 def one_line(text: str, n_chars: int) -> str:
@@ -352,6 +390,152 @@ def _window(text: str, place: Span, n_chars: int) -> Span:
     return start, min(len(text), start + n_chars)
 
 
+# -------------------------------------------------------------------------------------------------------- names
+
+_CAPITAL = "A-ZÀ-ÖØ-ÞĀ-ž"  # the last range holds small letters too; `_single` looks again
+_REST = r"(?:[\w’']|[-&](?=\w)|\.(?=(?:js|io|ai|py|rs|md)\b))*+"
+_LINK = r"(?:(?:of|de|del|della|du|di|da|le|la|bin|al|ten|ter|&|(?:van|von)(?:\ de[rn]?)?)\ (?:(?:the|la|los)\ )?)?"
+_MENTION = re.compile(  # one class of first letters, so that the search skips to them
+    rf"[{_CAPITAL}`@#:](?:"
+    rf"(?<=\w[{_CAPITAL}])(?P<hump>\w*+)"
+    rf"|(?<=[{_CAPITAL}])(?P<name>{_REST}(?:\ {_LINK}[{_CAPITAL}]{_REST}){{0,4}})"
+    r"|(?<=`)(?P<ticked>[^`\s]{2,64})`"
+    r"|(?<=@)(?P<handle>[\w-][\w./-]{0,63})"
+    r"|(?<![\w&/]\#)(?<=\#)(?P<issue>\d{1,7})\b"
+    r"|(?<=:)//(?:[^\s/@\"'<>]{0,128}@)?(?P<host>[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})"
+    r")"
+)
+_IDENTIFIER = re.compile(r"[^\W\d]\w*[a-z0-9][A-Z]\w*|[a-z][A-Z]\w+|[A-Z][A-Z0-9]*_\w+|[A-Z]{2,}[a-z]\w+")
+_TICKET = re.compile(r"[A-Z][A-Z0-9]{1,9}-\d{1,7}")
+_TICKED = re.compile(r"[\w@./:#-]*[^\W\d_][\w@./:#-]*")
+_POSSESSIVE = re.compile(r"['’]s?$")
+_GERMAN = (" der ", " die ", " das ", " und ", " nicht ", " ist ")
+_NO_TICKETS = frozenset(("UTF", "SHA", "ISO", "RFC", "UTC", "GMT", "CVE", "BASE", "AES", "MD", "HTTP", "COVID"))
+_NO_HANDLES = _words(
+    "param params return returns throws type types see deprecated override media import property dataclass "
+    "staticmethod classmethod pytest app latest example ts-ignore ts-expect-error"
+)
+_OPENERS = STOPWORDS | _words(  # words that open a sentence and are capitalised for that reason alone
+    "add after all also although another ask because before both build but call change check create currently "
+    "delete dear during each either every everything exactly excellent false finally find first fix fixed found get "
+    "give good great hello here hey hi however instead just last let let's like look looking make many may maybe "
+    "might more most much must never new next no none not note nothing now null ok okay once one only open other "
+    "otherwise perfect please put read remember remove replace run second see set several show since some something "
+    "sometimes sorry start still stop such sure take tell test thank thanks third though thus todo true try two "
+    "under until update use using very wait warning well while within without write yes yesterday yet today "
+    "tomorrow error info debug fixme der die das den dem ein eine und ist wir ich sie er es im in am zu mit für auf "
+    "le la les un une des il elle je nous vous ce cette et est el los las una y yo en o os as um uma het een de lo "
+    "gli che non gestern heute morgen hier ayer hoy mañana oggi ieri wow yeah cool haha absolutely awesome"
+)
+_DATES = _words(
+    "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun january february march "
+    "april may june july august september october november december jan feb mar apr jun jul aug sep sept oct nov "
+    "dec am pm montag dienstag mittwoch donnerstag freitag samstag sonntag januar februar märz mai juni juli "
+    "oktober dezember utc gmt"
+)
+_NOT_NAMES = _OPENERS | _DATES
+
+
+def entities(text: str) -> tuple[str, ...]:
+    """Return the named things that a text mentions, in order, once each, at most 32.
+
+    By rules: names of several capitalised words, capitalised words inside a sentence (or repeated, when the text
+    never writes them small), CamelCase and CAPS_WITH_UNDERSCORE identifiers, `backticked` names, @handles, e-mail
+    addresses, hosts of URLs, issue references. In German, where every noun has a capital, single words count when
+    repeated. Weekdays, months, versions and words that merely open a sentence are left out.
+
+    >>> entities("Yesterday Ada Lovelace asked Grace about ABC-42 in `src/app.py`.")
+    ('Ada Lovelace', 'Grace', 'ABC-42', 'src/app.py')
+    """
+    n_seen: dict[str, int] = {}  # in order of appearance; NAMED or more for what is certainly a name
+    n_named = 0
+    single = 1 if sum(word in text[:2000] for word in _GERMAN) > 1 else NAMED
+    for match in _MENTION.finditer(text):
+        if match[0].lower() in _NOT_NAMES:  # "The", "It", "Let's": most matches in prose
+            continue
+        for name, weight in _named_by(text, match, single):
+            before = n_seen.get(name, 0)
+            n_seen[name] = before + weight
+            n_named += before < NAMED <= before + weight
+        if n_named >= MAX_ENTITIES:
+            break
+    head = text[:20_000]
+    kept = (n for n, seen in n_seen.items() if seen >= NAMED or (seen > 1 and f" {n.lower()} " not in head))
+    return tuple(kept)[:MAX_ENTITIES]
+
+
+NAMED = 1000  # weight of a sighting that settles it; others count 1
+
+
+def _named_by(text: str, match: re.Match[str], single: int) -> Iterator[tuple[str, int]]:
+    """Yield the names in one match with the weight of this sighting."""
+    kind, start = match.lastgroup, match.start()
+    if kind == "name":
+        yield from _capitalised(text, match, single)
+    elif kind == "hump":
+        word = _before(text, start, _ALNUM + "_") + match[0]
+        if len(word) <= 64 and _IDENTIFIER.fullmatch(word):
+            yield word, NAMED
+    elif kind == "ticked":
+        name = match["ticked"].removesuffix("()")
+        if name[0] not in "-$" and _TICKED.fullmatch(name):
+            yield name, NAMED
+    elif kind == "handle":
+        yield from _handle(text, start, match["handle"].rstrip("./-"), match.end())
+    elif kind == "issue":
+        yield "#" + match["issue"], NAMED
+    elif kind == "host" and not match["host"].replace(".", "").isdigit():
+        yield match["host"].lower().removeprefix("www."), NAMED
+
+
+def _handle(text: str, at: int, name: str, end: int) -> Iterator[tuple[str, int]]:
+    """Yield the e-mail address or the handle around the @ at `at`; decorators are neither."""
+    local = _before(text, at, _ALNUM + "_.+-")
+    if local:
+        if "." in name:
+            yield f"{local}@{name}", NAMED
+    elif name and name.lower() not in _NO_HANDLES and not name[0].isdigit() and text[end : end + 1] != "(":
+        yield "@" + name, NAMED
+
+
+def _capitalised(text: str, match: re.Match[str], single: int) -> Iterator[tuple[str, int]]:
+    """Yield what a run of capitalised words names: an identifier, a ticket, a name, or nothing."""
+    words, start = match[0].split(" "), match.start()
+    inside = start > 1 and text[start - 1] == " " and (text[start - 2].isalnum() or text[start - 2] in ",)'’\"”")
+    while words and words[0].lower() in (STOPWORDS if inside and len(words) > 1 else _OPENERS):
+        words, inside = words[1:], True
+    while words and (words[-1].lower() in STOPWORDS or not words[-1][:1].isupper()):
+        words = words[:-1]
+    if len(words) > 1 and not any(_IDENTIFIER.fullmatch(w) or _TICKET.fullmatch(w) or w.isupper() for w in words):
+        yield _POSSESSIVE.sub("", " ".join(words)), 1 if _in_heading(text, start) else NAMED
+        return
+    shouted = len(words) > 2 and all(map(str.isupper, words))
+    for word in () if shouted else words:
+        yield from _single(_POSSESSIVE.sub("", word), single if inside else 1)
+
+
+def _single(word: str, weight: int) -> Iterator[tuple[str, int]]:
+    """Yield one capitalised word if it can be a name."""
+    if _TICKET.fullmatch(word):
+        if word.partition("-")[0] not in _NO_TICKETS:
+            yield word, NAMED
+    elif _IDENTIFIER.fullmatch(word):
+        yield word, NAMED
+    elif (
+        len(word) > 1
+        and word[0].isupper()
+        and not word.startswith(("I'", "I’"))
+        and word.lower() not in _NOT_NAMES
+        and not word[1:].isdigit()
+    ):
+        yield word, weight
+
+
+def _in_heading(text: str, at: int) -> bool:
+    """Return whether the line of `at` is a Markdown heading, where every word may have a capital."""
+    return text.startswith("#", text.rfind("\n", max(0, at - 80), at) + 1)
+
+
 # ------------------------------------------------------------------------------------------------------ identity
 
 
@@ -361,24 +545,32 @@ def normalised(text: str) -> str:
     >>> normalised("  Ｈello\\n\\tWORLD ")
     'hello world'
     """
-    if text.isascii():
-        return " ".join(text.lower().split())
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(folded.split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).casefold())
+    return " ".join(text.casefold().split())
+
+
+_PUNCTUATION = bytes(c for c in range(33, 127) if not chr(c).isalnum())
+_TOKENS_PER = (  # bytes that stand for one character of a kind -> tokens it costs in o200k, fitted by hand
+    (b"abcdefghijklmnopqrstuvwxyz", 0.25),
+    (b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", 0.4),
+    (b"0123456789", 0.8),
+    (_PUNCTUATION, 0.28),
+    (b"\n", 0.8),
+    (bytes(range(0xC2, 0xE0)), 0.5),  # first bytes of accented Latin, Greek, Cyrillic, Hebrew, Arabic
+    (b"\xe0\xe1", 0.4),  # of Indic scripts, Thai, Georgian
+    (b"\xe2\xee\xef", 0.45),  # of punctuation, arrows, frames
+    (bytes(range(0xE3, 0xEE)), 0.75),  # of Chinese, Japanese, Korean
+    (bytes(range(0xF0, 0xF5)), 2.7),  # of emoji and rare characters
+)
 
 
 def tokens(text: str) -> int:
-    """Return about how many tokens a model counts: a quarter of the characters, one for each of a CJK script."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    n_dense = sum(len(m[0]) for m in _RUN.finditer(text))
-    return n_dense + (len(text) - n_dense + 3) // 4
+    """Return about how many tokens a model counts in a text.
 
-
-def entities(text: str) -> tuple[str, ...]:
-    """Return the named things that a text mentions, in order, once each, at most 32."""
-    return tuple(dict.fromkeys(m[0] for m in _NAME.finditer(text)))[:MAX_ENTITIES]
-
-
-_NAME = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
-_ = bisect_right
+    Weights for classes of characters, against o200k on 2,317 texts: mean error of a text 13 % in agent transcripts
+    (a quarter of the characters: 18 %), 5 to 10 % in English chats, 3 % in Chinese (66 %), 14 % in 17 other
+    languages; the sum over many texts is within 10 %. Other models differ by more than that among themselves.
+    """
+    raw = text.encode("utf-8", "surrogatepass")
+    return math.ceil(sum(w * (len(raw) - len(raw.translate(None, kind))) for kind, w in _TOKENS_PER))

@@ -35,6 +35,7 @@ MIN_OPAQUE_CHARS = 32  # below it identifiers and ids look as random as keys
 MAX_OPAQUE_CHARS = 200  # above it base64 is data (images, encrypted reasoning), not a key
 MIN_ENTROPY_BITS = 4.0  # Shannon, per character; 32 random base62 characters measure 4.2 to 4.9
 MIN_CHANGES = 0.36  # share of neighbours of different class; random base62 has 0.62, camelCase below 0.3
+MAX_LETTERS = 0.4  # share of the word in runs of three small letters or more; 0.16 in base62, 0.6 in camelCase
 MAX_ROUNDS = 8  # a mask can free a border that makes its neighbour recognisable; two rounds settle real text
 
 # ------------------------------------------------------------------------------------------------- what to find
@@ -62,7 +63,7 @@ _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
     ("github", r"(?:gh[pousr]_[A-Za-z0-9]{30,}+|github_pat_[A-Za-z0-9_]{40,}+)"),
     ("gitlab", r"gl(?:pat|ptt|dt|rt|cbt|soat)-[A-Za-z0-9_-]{20,}+"),
     ("slack", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{15,}+"),
-    ("slack-webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9_+/-]{20,}+"),
+    ("slack-webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)(?:/[A-Za-z0-9_+-]{6,}+){2,4}+"),
     ("discord-webhook", r"discord(?:app)?\.com/api/webhooks/\d{15,20}/[A-Za-z0-9_-]{40,}+"),
     ("aws-key-id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("google", r"(?:AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}+|GOCSPX-[A-Za-z0-9_-]{20,}+)"),
@@ -106,6 +107,7 @@ def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 _WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{32,}+")
+_LETTERS = re.compile(r"[a-z]{3,}+")
 _PIECES = re.compile(r"[-_/=+]+")
 _PLAIN_PIECE = re.compile(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
 _PUBLIC = re.compile(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
@@ -115,6 +117,7 @@ _PUBLIC = re.compile(  # random, and no secret: integrity hashes, ids of APIs, p
 
 _BEARER = re.compile(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_.~+/=-]{8,}+")
+_WORDS = re.compile(r"[a-z_-]++|[A-Z_-]++")  # `valid_token` is the word of a test
 _URL_PASSWORD = re.compile(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
 _PEM_BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
@@ -147,7 +150,8 @@ _KEY_BEFORE = re.compile(
 )
 _PLACEHOLDER = re.compile(
     r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
-    r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|password|passwd|pwd|secret|token)$"
+    r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token)$"
+    r"|[a-z_-]*pass(?:word|wd)[a-z_-]*$"
     r"|(?:process|os|import|env|self|this|config|settings)\.",
     re.IGNORECASE,
 )
@@ -269,6 +273,8 @@ def _is_random(word: str) -> bool:
         return False
     if any(_PLAIN_PIECE.fullmatch(piece) for piece in _PIECES.split(word)):
         return False
+    if sum(map(len, _LETTERS.findall(word))) > MAX_LETTERS * len(word):
+        return False
     classes = ["0" if c.isdigit() else "A" if c.isupper() else "a" if c.islower() else "-" for c in word]
     n_of = Counter(classes)
     if n_of["0"] < 2 or not n_of["A"] or not n_of["a"]:
@@ -341,7 +347,9 @@ def _authorized(text: str, lower: str) -> list[Secret]:
 def _credential(text: str, start: int, kind: str) -> list[Secret]:
     """Return the credential at `start`, unless a placeholder stands there."""
     match = _CREDENTIAL.match(text, start)
-    return [Secret(kind, start, match.end())] if match and not _PLACEHOLDER.match(match[0]) else []
+    if match is None or _PLACEHOLDER.match(match[0]) or _WORDS.fullmatch(match[0]):
+        return []
+    return [Secret(kind, start, match.end())]
 
 
 def _in_urls(text: str) -> list[Secret]:

@@ -427,3 +427,14 @@ def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
         with contextlib.suppress(DamagedRun):
             for item in packs.manifest(path).runs:
                 yield item.run, str(path.relative_to(root))
+
+
+def stored_runs(root: Path) -> Iterator[tuple[Run, bytes]]:
+    """Every run under an archive folder with its bytes; read without a ledger, so also from a home of another."""
+    for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
+        with contextlib.suppress(DamagedRun, FileNotFoundError):
+            blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
+            yield metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
+    for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
+        with contextlib.suppress(DamagedRun):
+            yield from packs.read_all(path)

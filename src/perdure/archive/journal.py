@@ -130,9 +130,13 @@ class Journal:
         self.root = root
         self._home = home
 
+    def writer(self) -> str:
+        """This home's writer."""
+        return writer_id(self._home)
+
     def append(self, type_: str, data: dict[str, Any], *, now: datetime, after: str = "") -> Event:
         """Write one event, durable when this returns. `after` is a hybrid time to move past (a merge)."""
-        writer = writer_id(self._home)
+        writer = self.writer()
         folder = self.root / writer
         make_folder(folder)
         with locked(folder / ".lock"):

@@ -137,13 +137,14 @@ def collect(events: Iterable[Event]) -> Tombstones:
             found.keys.append(bytes.fromhex(event.data["key"]))
         elif event.type == TYPE:
             for item in event.data["turns"]:
-                times.append(item["at"])
                 _add(found, item)
+                if item["hashes"] or item["native"]:  # only these can have copies elsewhere
+                    times.append(item["at"])
     for key, ranges in found.ranges.items():
         found.ranges[key] = _disjoint(ranges)
     known = [at for at in times if at is not None]
-    if known and len(known) == len(times):
-        found.span_s = (min(known) - _NEAR_S, max(known) + _NEAR_S)
+    if len(known) == len(times):
+        found.span_s = (min(known, default=0) - _NEAR_S, max(known, default=0) + _NEAR_S)
     return found
 
 

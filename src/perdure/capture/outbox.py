@@ -85,6 +85,8 @@ def alarm(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str
         return None
     if raised.exists():
         return None
-    text = f"{state.n_files} captures ({state.n_bytes} bytes) wait in {outbox}, the oldest for {int(age_s // 60)} minutes"
+    text = (
+        f"{state.n_files} captures ({state.n_bytes} bytes) wait in {outbox}, the oldest for {int(age_s // 60)} minutes"
+    )
     replace(raised, text.encode())
     return text

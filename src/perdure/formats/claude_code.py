@@ -20,7 +20,7 @@ from perdure.formats.blocks import add_call, add_result, image, images_of
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, is_summary, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
 _BUILT_IN = re.compile(  # slash commands of the client itself; any other is a skill
@@ -215,8 +215,8 @@ def _said_in(head: _Head) -> _Message:
 
 def _tokens(usage: _Usage) -> int:
     """Return input + output + cache tokens."""
-    parts = (usage.input_tokens, usage.output_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
-    return sum(map(count, parts))
+    cached = (usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
+    return total(usage.input_tokens, usage.output_tokens, *cached)
 
 
 def _blocks(message: _Message) -> list[_Block]:

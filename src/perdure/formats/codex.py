@@ -20,7 +20,7 @@ from perdure.formats.blocks import add_call, add_result, images_of, text_of
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
 LINE_TYPES = (
@@ -90,7 +90,7 @@ class _Run:
     model: str = ""
     agent: Draft | None = None  # the agent's turn that is still open
     latest: Draft | None = None  # the agent's last turn, which usage belongs to
-    total: Any = None  # the last total usage seen: the client repeats it
+    so_far: Any = None  # the last total usage seen: the client repeats it
     has_items: bool = False
     events: list[Draft] = field(default_factory=list)  # words in events, used only when there are no items
 
@@ -308,13 +308,12 @@ def _usage(run: _Run, info: Any) -> None:
     """Add the tokens of the last response to the agent's last turn, once: the client repeats the event."""
     info = info if isinstance(info, dict) else {}
     last = info.get("last_token_usage")
-    total = info.get("total_token_usage", last)
-    if not isinstance(last, dict) or run.latest is None or total == run.total:
+    so_far = info.get("total_token_usage", last)
+    if not isinstance(last, dict) or run.latest is None or so_far == run.so_far:
         return
-    run.total = total
-    run.latest.n_tokens += count(last.get("total_tokens")) or (
-        count(last.get("input_tokens")) + count(last.get("output_tokens"))
-    )
+    run.so_far = so_far
+    whole = total(last.get("total_tokens"))
+    run.latest.n_tokens += whole or total(last.get("input_tokens"), last.get("output_tokens"))
 
 
 def _compacted(run: _Run, line: Line, head: _Head, item: _Item) -> None:

@@ -15,7 +15,7 @@ from perdure.formats.blocks import add_call, add_result
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.types import Json, Line, Origin, Parsed, Part, Role
 
 _MESSAGES: dict[str, Role] = {
@@ -119,7 +119,7 @@ def _answer(gathered: Gathered, draft: Draft, data: _Data) -> None:
     """Fill the agent's turn: thoughts, words, calls."""
     draft.author = "agent"
     draft.model = words(data.model)
-    draft.n_tokens = count(data.output_tokens)
+    draft.n_tokens = total(data.output_tokens)
     if text := words(data.reasoning_text):
         draft.parts.append(Part("thinking", text))
     if text := words(data.content):

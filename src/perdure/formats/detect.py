@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from perdure.formats import codex, messages
-from perdure.formats.heads import MAX_HEAD_BYTES, document, first_line, loaded, objects
+from perdure.formats.heads import MAX_HEAD_BYTES, document, first_line, objects
 from perdure.formats.store import SQLITE_MAGIC
 from perdure.types import Json
 
@@ -38,11 +38,11 @@ def is_append_only(runtime: str, head: bytes) -> bool:
     """
     if runtime in _LINE_FILES:
         return True
-    line = loaded(first_line(head[:MAX_HEAD_BYTES]))
-    if not isinstance(line, dict):
+    line = next(objects(first_line(head[:MAX_HEAD_BYTES])), None)
+    if line is None:
         return False
     if runtime == "gemini-cli":
-        return "messages" not in line
+        return bool(line) and "messages" not in line
     return runtime == "messages" and messages.is_message(line)
 
 

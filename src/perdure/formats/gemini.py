@@ -19,7 +19,7 @@ from perdure.formats.documents import compacted, encoded, parsed_object, raw_lis
 from perdure.formats.heads import document, nameless
 from perdure.formats.lines import Draft, Gathered, compact, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.types import Json, Line, Origin, Parsed, Part
 
 HEADER_KEYS = ("sessionId", "projectHash", "startTime", "kind", "directories")  # what never changes in a session
@@ -127,7 +127,7 @@ def _asked(run: _Run, draft: Draft, row: _Row) -> None:
 def _answer(run: _Run, draft: Draft, row: _Row) -> None:
     """Fill the agent's turn: thoughts, words, calls with their results."""
     draft.role, draft.author, draft.model = "assistant", "agent", words(row.model)
-    draft.n_tokens = count(row.tokens.get("total")) if isinstance(row.tokens, dict) else 0
+    draft.n_tokens = total(row.tokens.get("total")) if isinstance(row.tokens, dict) else 0
     for thought in _objects(row.thoughts):
         text = ": ".join(filter(None, (words(thought.get("subject")), words(thought.get("description")))))
         draft.parts += [Part("thinking", text)] if text else []

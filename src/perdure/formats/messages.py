@@ -19,11 +19,12 @@ from perdure.formats.documents import RawObject, compacted, encoded, parsed_obje
 from perdure.formats.heads import document, nameless, objects
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, digest, ident, instant, words
+from perdure.formats.stamps import digest, ident, instant, total, words
 from perdure.types import Json, Line, Origin, Parsed, Part
 
 _SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "conversationId", "id")
 _TIME_KEYS = ("timestamp", "created_at", "createdAt", "created", "time", "ts")
+_USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _ROLES = ("user", "human", "assistant", "ai", "model", "tool", "function", "system", "developer")
 
 
@@ -59,8 +60,10 @@ _message = msgspec.json.Decoder(_Message)
 
 
 def is_message(item: Any) -> bool:
-    """Say whether a JSON value is one message of a chat."""
-    return isinstance(item, dict) and item.get("role") in _ROLES and ("content" in item or "tool_calls" in item)
+    """Say whether a JSON value is one message of a chat; of a cut one only the role may be left."""
+    if not isinstance(item, dict) or item.get("role") not in _ROLES:
+        return False
+    return "content" in item or "tool_calls" in item or len(item) == 1
 
 
 def is_conversation(item: Any) -> bool:
@@ -247,10 +250,8 @@ def _results(gathered: Gathered, draft: Draft, blocks: list[Json]) -> None:
 def _answer(gathered: Gathered, draft: Draft, message: _Message, blocks: list[Json]) -> None:
     """Fill the agent's turn from text, thinking and calls of either API."""
     if isinstance(message.usage, dict):
-        draft.n_tokens = count(message.usage.get("total_tokens")) or sum(
-            count(message.usage.get(key))
-            for key in ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        )
+        whole = total(message.usage.get("total_tokens"))
+        draft.n_tokens = whole or total(*map(message.usage.get, _USAGE))
     for thought in (message.reasoning_content, message.reasoning):
         draft.parts += [Part("thinking", thought)] if isinstance(thought, str) and thought else []
     for block in blocks:

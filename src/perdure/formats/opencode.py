@@ -20,7 +20,7 @@ from perdure.formats.documents import RawObject, compacted, encoded, parsed_obje
 from perdure.formats.heads import completed, loaded, nameless
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.formats.store import SQLITE_MAGIC, opencode_messages, opencode_parts, opencode_sessions, opened
 from perdure.types import Json, Line, Origin, Parsed, Part
 
@@ -197,8 +197,8 @@ def _tokens(tokens: Any) -> int:
     if not isinstance(tokens, dict):
         return 0
     cache = tokens.get("cache")
-    cached = sum(map(count, cache.values())) if isinstance(cache, dict) else 0
-    return cached + sum(count(tokens.get(key)) for key in ("input", "output", "reasoning"))
+    cached = total(*cache.values()) if isinstance(cache, dict) else 0
+    return cached + total(*map(tokens.get, ("input", "output", "reasoning")))
 
 
 def _add(gathered: Gathered, draft: Draft, part: Json) -> None:

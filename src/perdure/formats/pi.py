@@ -18,10 +18,12 @@ from perdure.formats.blocks import add_call, add_result, images_of, text_of
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import count, ident, instant, words
+from perdure.formats.stamps import ident, instant, total, words
 from perdure.types import Json, Line, Origin, Parsed, Part
 
 _SUMMARIES = ("compaction", "branch_summary")
+
+_USAGE = ("input", "output", "cacheRead", "cacheWrite")
 
 
 class _Message(msgspec.Struct, gc=False, rename="camel"):
@@ -175,7 +177,7 @@ def _answer(gathered: Gathered, draft: Draft, message: _Message) -> None:
     """Fill the agent's turn."""
     draft.model = words(message.model)
     if isinstance(message.usage, dict):
-        draft.n_tokens = sum(count(message.usage.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
+        draft.n_tokens = total(*map(message.usage.get, _USAGE))
     content = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content}]
     for block in content:
         if not isinstance(block, dict):

@@ -11,6 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+MAX_TOKENS = 10**9  # no client reports more for one response
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
 _SAFE = re.compile(rf"[\w.:@-]{{0,{MAX_ID_CHARS}}}")
@@ -58,6 +59,10 @@ def words(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def count(value: Any) -> int:
-    """Return a token count: the value when it is a whole number from 0 to a billion, else 0."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**9 else 0
+def total(*values: Any) -> int:
+    """Return the sum of token counts; what is no whole number from 0 to a billion counts as 0."""
+    n_tokens = 0
+    for value in values:
+        if type(value) is int and 0 <= value <= MAX_TOKENS:
+            n_tokens += value
+    return n_tokens

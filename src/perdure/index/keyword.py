@@ -56,6 +56,26 @@ def search(index: Connection, principal: Principal, query: str, *, filters: Filt
     return Found(hits, terms=terms, dropped=dropped, took_ms=_since(started))
 
 
+def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
+    """The ids of all turns in which every word of the query stands, whatever their number."""
+    with index.reading():
+        user = index.known("user", principal.user)
+        narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+        terms = text.query_terms(query)
+        if narrowing.nothing or not terms:
+            return []
+        words = f'"words_{user}"'
+        match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
+        match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
+        tests = "".join(f" AND {test}" for test in narrowing.tests)
+        rows = index.rows(
+            f"""SELECT DISTINCT turn_id FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid
+                JOIN turn ON turn.id = chunk.turn WHERE {words} MATCH ?{tests} ORDER BY turn_id""",
+            match, *narrowing.values,
+        )  # fmt: skip
+    return [row[0] for row in rows]
+
+
 def _since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
 

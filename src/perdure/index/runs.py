@@ -337,3 +337,9 @@ def abandoned_turns(index: Connection, run_id: str) -> set[int]:
         run_id,
     )
     return {row[0] for row in rows}
+
+
+def turn_offsets(index: Connection, run_id: str) -> set[int]:
+    """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
+    query = "SELECT content_offset FROM turn JOIN run ON run.id = turn.content_run WHERE run.run_id = ?"
+    return {row[0] for row in index.rows(query, run_id)}

@@ -124,7 +124,7 @@ ASSIGNED = [
     ('"Authorization": "Bearer {}"', fake(40, URL64 + ".")),
     ("bearer {}", fake(30)),
     ("it is {} I think", fake(40)),
-    ("cookie {}", fake(44, BASE62 + "+/")),
+    ("cookie {}", fake(44, BASE62 + "+")),
 ]
 
 

@@ -14,74 +14,208 @@ from perdure.formats.lines import is_forgotten, repaired
 from perdure.types import RUNTIMES, Line
 
 CLAUDE = {
-    "parentUuid": None, "isSidechain": True, "agentId": "a1", "type": "assistant", "uuid": "u1", "sessionId": "s",
-    "timestamp": "2026-01-02T03:04:05.678Z", "promptSource": "typed", "origin": {"kind": "human"}, "planContent": "x",
-    "message": {"role": "user", "id": "m1", "model": "claude", "usage": {"input_tokens": 3, "output_tokens": 4},
-                "content": [{"type": "text", "text": "hi"}, {"type": "thinking", "thinking": "hm"},
-                            {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a.py"}},
-                            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
-                            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "out"}]}]},
-    "attachment": {"type": "queued_command", "prompt": "also this", "commandMode": "prompt"}, "customTitle": "T",
-}  # fmt: skip
+    "parentUuid": None,
+    "isSidechain": True,
+    "agentId": "a1",
+    "type": "assistant",
+    "uuid": "u1",
+    "sessionId": "s",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "promptSource": "typed",
+    "origin": {"kind": "human"},
+    "planContent": "x",
+    "message": {
+        "role": "user",
+        "id": "m1",
+        "model": "claude",
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+        "content": [
+            {"type": "text", "text": "hi"},
+            {"type": "thinking", "thinking": "hm"},
+            {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a.py"}},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "out"}]},
+        ],
+    },
+    "attachment": {"type": "queued_command", "prompt": "also this", "commandMode": "prompt"},
+    "customTitle": "T",
+}
 CODEX = {
-    "timestamp": "2026-01-02T03:04:05.678Z", "type": "response_item",
-    "payload": {"type": "function_call", "id": "fc", "role": "user", "name": "exec_command", "call_id": "c",
-                "content": [{"type": "input_text", "text": "hi"}], "summary": [{"type": "summary_text", "text": "s"}],
-                "arguments": "{\"cmd\":\"cat a.py\"}", "input": "*** Update File: a", "action": {"command": ["ls"]},
-                "output": "{\"output\":\"o\",\"metadata\":{\"exit_code\":1}}", "message": "m", "model": "gpt",
-                "info": {"last_token_usage": {"total_tokens": 3}, "total_token_usage": {"total_tokens": 3}},
-                "internal_chat_message_metadata_passthrough": {"content_item_kinds": ["user.text"]},
-                "provenance": {"type": "harness"}, "thread_name": "T", "source": {"subagent": {"thread_spawn": {}}}},
-}  # fmt: skip
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "type": "response_item",
+    "payload": {
+        "type": "function_call",
+        "id": "fc",
+        "role": "user",
+        "name": "exec_command",
+        "call_id": "c",
+        "content": [{"type": "input_text", "text": "hi"}],
+        "summary": [{"type": "summary_text", "text": "s"}],
+        "arguments": '{"cmd":"cat a.py"}',
+        "input": "*** Update File: a",
+        "action": {"command": ["ls"]},
+        "output": '{"output":"o","metadata":{"exit_code":1}}',
+        "message": "m",
+        "model": "gpt",
+        "info": {"last_token_usage": {"total_tokens": 3}, "total_token_usage": {"total_tokens": 3}},
+        "internal_chat_message_metadata_passthrough": {"content_item_kinds": ["user.text"]},
+        "provenance": {"type": "harness"},
+        "thread_name": "T",
+        "source": {"subagent": {"thread_spawn": {}}},
+    },
+}
 PI = {
-    "type": "message", "id": "ab12cd34", "parentId": None, "timestamp": "2026-01-02T03:04:05.678Z", "summary": "s",
-    "message": {"role": "assistant", "model": "m", "usage": {"input": 1, "output": 2}, "toolCallId": "t",
-                "toolName": "read", "isError": False, "command": "ls", "output": "o", "exitCode": 0,
-                "content": [{"type": "text", "text": "hi"}, {"type": "thinking", "thinking": "x"},
-                            {"type": "toolCall", "id": "t", "name": "read", "arguments": {"path": "a"}},
-                            {"type": "image", "data": "aGk=", "mimeType": "image/png"}]},
-}  # fmt: skip
+    "type": "message",
+    "id": "ab12cd34",
+    "parentId": None,
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "summary": "s",
+    "message": {
+        "role": "assistant",
+        "model": "m",
+        "usage": {"input": 1, "output": 2},
+        "toolCallId": "t",
+        "toolName": "read",
+        "isError": False,
+        "command": "ls",
+        "output": "o",
+        "exitCode": 0,
+        "content": [
+            {"type": "text", "text": "hi"},
+            {"type": "thinking", "thinking": "x"},
+            {"type": "toolCall", "id": "t", "name": "read", "arguments": {"path": "a"}},
+            {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        ],
+    },
+}
 COPILOT = {
-    "type": "assistant.message", "id": "e1", "timestamp": "2026-01-02T03:04:05.678Z",
-    "data": {"content": "hi", "reasoningText": "r", "outputTokens": 5, "toolCallId": "t", "success": False,
-             "result": {"content": "x"}, "error": {"message": "e"}, "parentToolCallId": "p", "title": "T",
-             "toolRequests": [{"toolCallId": "t", "name": "view", "arguments": {"path": "a"}}]},
-}  # fmt: skip
+    "type": "assistant.message",
+    "id": "e1",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "data": {
+        "content": "hi",
+        "reasoningText": "r",
+        "outputTokens": 5,
+        "toolCallId": "t",
+        "success": False,
+        "result": {"content": "x"},
+        "error": {"message": "e"},
+        "parentToolCallId": "p",
+        "title": "T",
+        "toolRequests": [{"toolCallId": "t", "name": "view", "arguments": {"path": "a"}}],
+    },
+}
 GEMINI = {
-    "id": "g1", "timestamp": "2026-01-02T03:04:05.678Z", "type": "gemini", "content": [{"text": "hi"}], "model": "g",
-    "thoughts": [{"subject": "s", "description": "d"}], "tokens": {"total": 9}, "sessionId": "s",
+    "id": "g1",
+    "timestamp": "2026-01-02T03:04:05.678Z",
+    "type": "gemini",
+    "content": [{"text": "hi"}],
+    "model": "g",
+    "thoughts": [{"subject": "s", "description": "d"}],
+    "tokens": {"total": 9},
+    "sessionId": "s",
     "$set": {"summary": "T", "messages": [{"id": "g2", "type": "user", "content": "old"}]},
-    "toolCalls": [{"id": "c", "name": "read_file", "args": {"file_path": "a"}, "status": "success",
-                   "result": [{"functionResponse": {"response": {"output": "o"}}}]}],
-}  # fmt: skip
+    "toolCalls": [
+        {
+            "id": "c",
+            "name": "read_file",
+            "args": {"file_path": "a"},
+            "status": "success",
+            "result": [{"functionResponse": {"response": {"output": "o"}}}],
+        }
+    ],
+}
 OPENCODE = {
-    "info": {"id": "msg_1", "role": "assistant", "modelID": "m", "time": {"created": 1763681581544}, "summary": True,
-             "tokens": {"input": 1, "cache": {"read": 2}}}, "spawned": False, "session": {"id": "s"}, "title": "T",
-    "parts": [{"type": "text", "text": "hi", "synthetic": True}, {"type": "reasoning", "text": "r"},
-              {"type": "file", "mime": "image/png", "url": "data:image/png;base64,aGk=", "filename": "f"},
-              {"type": "subtask", "prompt": "p"},
-              {"type": "tool", "tool": "read", "callID": "c",
-               "state": {"status": "completed", "input": {"filePath": "a"}, "output": "o", "error": "e"}}],
-}  # fmt: skip
+    "info": {
+        "id": "msg_1",
+        "role": "assistant",
+        "modelID": "m",
+        "time": {"created": 1763681581544},
+        "summary": True,
+        "tokens": {"input": 1, "cache": {"read": 2}},
+    },
+    "spawned": False,
+    "session": {"id": "s"},
+    "title": "T",
+    "parts": [
+        {"type": "text", "text": "hi", "synthetic": True},
+        {"type": "reasoning", "text": "r"},
+        {"type": "file", "mime": "image/png", "url": "data:image/png;base64,aGk=", "filename": "f"},
+        {"type": "subtask", "prompt": "p"},
+        {
+            "type": "tool",
+            "tool": "read",
+            "callID": "c",
+            "state": {"status": "completed", "input": {"filePath": "a"}, "output": "o", "error": "e"},
+        },
+    ],
+}
 MESSAGES = {
-    "role": "assistant", "content": [{"type": "text", "text": "hi"}, {"type": "tool_use", "id": "t", "name": "x", "input": {}},
-                                     {"type": "tool_result", "tool_use_id": "t", "content": "o"},
-                                     {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}],
-    "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}], "function_call": {"name": "g"},
-    "id": "i", "message": {"role": "user", "content": "hi"}, "usage": {"total_tokens": 3}, "created_at": 1763681581,
-}  # fmt: skip
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "hi"},
+        {"type": "tool_use", "id": "t", "name": "x", "input": {}},
+        {"type": "tool_result", "tool_use_id": "t", "content": "o"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+    ],
+    "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
+    "function_call": {"name": "g"},
+    "id": "i",
+    "message": {"role": "user", "content": "hi"},
+    "usage": {"total_tokens": 3},
+    "created_at": 1763681581,
+}
 NOTES = {"id": "n@1", "heading": ["A"], "text": "# A\n\nwords", "at": "2026-01-02", "note": "n.md", "title": "T"}
 SAMPLES = {
-    "claude-code": CLAUDE, "codex": CODEX, "pi": PI, "copilot-cli": COPILOT,
-    "gemini-cli": GEMINI, "opencode": OPENCODE, "messages": MESSAGES, "notes": NOTES,
-}  # fmt: skip
+    "claude-code": CLAUDE,
+    "codex": CODEX,
+    "pi": PI,
+    "copilot-cli": COPILOT,
+    "gemini-cli": GEMINI,
+    "opencode": OPENCODE,
+    "messages": MESSAGES,
+    "notes": NOTES,
+}
 TYPES = (
-    "user", "assistant", "attachment", "summary", "message", "reasoning", "response_item", "event_msg", "token_count",
-    "user_message", "compacted", "function_call", "function_call_output", "custom_tool_call", "toolResult", "tool",
-    "system", "bashExecution", "compaction", "custom_message", "session", "user.message", "tool.execution_complete",
-    "gemini", "tool_result", "session_meta", "local_shell_call", "web_search_call", "custom", "session_info",
-)  # fmt: skip
-leaves = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=20) | st.sampled_from(TYPES)
+    "user",
+    "assistant",
+    "attachment",
+    "summary",
+    "message",
+    "reasoning",
+    "response_item",
+    "event_msg",
+    "token_count",
+    "user_message",
+    "compacted",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "toolResult",
+    "tool",
+    "system",
+    "bashExecution",
+    "compaction",
+    "custom_message",
+    "session",
+    "user.message",
+    "tool.execution_complete",
+    "gemini",
+    "tool_result",
+    "session_meta",
+    "local_shell_call",
+    "web_search_call",
+    "custom",
+    "session_info",
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(TYPES)
+)
 anything = st.recursive(
     leaves, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=8), v, max_size=3), max_leaves=8
 )
@@ -189,7 +323,9 @@ def test_forgotten_and_empty_lines(runtime, as_lines):
     assert (parsed.n_forgotten, parsed.turns, parsed.malformed, dict(parsed.skipped)) == (2, (), (), {})
 
 
-@pytest.mark.parametrize("raw", [b'{"forgotten":1}', b'{"forgotten":"a","b":"c"}', b'{"forgotten":"a"', b'["forgotten"]'])
+@pytest.mark.parametrize(
+    "raw", [b'{"forgotten":1}', b'{"forgotten":"a","b":"c"}', b'{"forgotten":"a"', b'["forgotten"]']
+)
 def test_only_the_exact_marker_is_one(raw):
     assert not is_forgotten(raw)
 

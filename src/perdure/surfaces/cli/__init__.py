@@ -1,1 +1,84 @@
 """The command line. A file per group of commands; each is imported only when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+import perdure
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    # name: (module, what it does, as shown by --help without importing the module)
+    "import": ("gather", "Capture the transcripts that your agents have already written."),
+    "capture": ("gather", "Capture one live session through the outbox (what hooks call)."),
+    "pause": ("gather", "Capture nothing for a while."),
+    "resume": ("gather", "Capture again."),
+    "search": ("find", "Find what was said or done, by words and filters."),
+    "show": ("find", "Show a turn, a run or a whole conversation."),
+    "tree": ("find", "Draw the runs as the trees that they form."),
+    "status": ("care", "What this home holds, how it grows, what is waiting."),
+    "doctor": ("care", "Check the set-up by a real write, search and forget."),
+    "verify": ("care", "Prove the archive: every hash, every line, every pack."),
+    "rebuild": ("care", "Make the index anew beside the old one, and swap."),
+    "pack": ("care", "Compress conversations that have been idle for long."),
+    "forget": ("erase", "Delete turns everywhere, so that they stay deleted."),
+    "merge": ("move", "Take in everything from another home."),
+    "backup": ("move", "Write everything to one file, and prove that it restores."),
+    "restore": ("move", "Make a home from a backup."),
+    "completion": ("shell", "Print the completion script for your shell."),
+}
+
+
+class _Lazy(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"perdure.surfaces.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            near = [known for known in _COMMANDS if known.startswith(name) or set(name) == set(known)]
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  perdure import                       capture what your agents have written so far
+  perdure search "why sqlite"          find it again
+  perdure tree --since 7d              what ran this week, and what it spawned
+
+Everything stays on this machine, in ~/.perdure (PERDURE_HOME moves it).""",
+)
+@click.version_option(perdure.__version__, prog_name="perdure")
+def cli() -> None:
+    """A memory for your agents: everything that was ever said or done is kept, proven and found. Offline."""
+
+
+def main() -> None:
+    """The `perdure` command."""
+    try:
+        cli.main(prog_name="perdure", standalone_mode=True)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

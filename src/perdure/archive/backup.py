@@ -1,0 +1,97 @@
+"""Backup and restore: one compressed file that holds everything that cannot be derived, proven by reading it back.
+
+In it: the archive, the floor's files, config.toml and the privacy switches. Not in it: the index, caches, locks
+and the outbox (which is emptied into the archive first).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from perdure.capture.files import make_folder, sync_folder
+from perdure.errors import ArchiveFault, DiskFull, UsageError
+
+if sys.version_info >= (3, 14):  # pragma: no cover - the same module under its later name
+    from compression import zstd
+else:
+    from backports import zstd
+
+_KEPT = ("archive", "agents", "config.toml", "incognito", "paused")
+_LEVEL = 6
+_NOTE = "perdure-backup.txt"
+
+
+def write(home: Path, target: Path, digest: str, *, progress: Callable[[int], None] | None = None) -> int:
+    """Write a backup of a home; returns its size in bytes. An existing file is never overwritten."""
+    if target.exists():
+        raise UsageError(f"{target} exists already")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    n_files = 0
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as raw:
+            with zstd.ZstdFile(raw, "wb", level=_LEVEL) as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
+                _add_text(tar, f"Perdure backup\ndigest {digest}\n")
+                for path in _files(home):
+                    tar.add(path, arcname=str(path.relative_to(home)), recursive=False)
+                    n_files += 1
+                    if progress:
+                        progress(n_files)
+            raw.flush()
+            os.fsync(raw.fileno())
+        temporary.replace(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DiskFull(str(target)) from error
+    return target.stat().st_size
+
+
+def _add_text(tar: tarfile.TarFile, text: str) -> None:
+    info = tarfile.TarInfo(_NOTE)
+    info.size, info.mode = len(text), 0o600
+    tar.addfile(info, io.BytesIO(text.encode()))
+
+
+def _files(home: Path) -> Iterator[Path]:
+    for name in _KEPT:
+        top = home / name
+        inside = sorted(top.rglob("*")) if top.is_dir() else [top] if top.exists() else []
+        yield from (p for p in inside if p.is_file() and not p.name.endswith((".lock", ".tmp")))
+
+
+def read(source: Path, home: Path) -> str:
+    """Unpack a backup into a home that does not exist yet; returns the digest that it must have."""
+    if home.exists() and any(home.iterdir()):
+        raise UsageError(f"{home} is not empty: restore into a new place, then move it")
+    make_folder(home)
+    digest = ""
+    try:
+        with zstd.ZstdFile(source, "rb") as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
+            for member in tar:
+                if member.name == _NOTE:
+                    digest = _stated_digest(tar, member)
+                elif member.isfile():
+                    member.mode = 0o600
+                    make_folder((home / member.name).parent) if _inside(home, member.name) else None
+                    tar.extract(member, home, filter="data")
+    except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
+        raise ArchiveFault(f"{source} is not a whole backup ({error})") from error
+    if not digest:
+        raise ArchiveFault(f"{source} is not a Perdure backup")
+    return digest
+
+
+def _inside(home: Path, name: str) -> bool:
+    return (home / name).resolve().is_relative_to(home.resolve())
+
+
+def _stated_digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    stream = tar.extractfile(member)
+    words = stream.read(4096).decode("utf-8", "replace").split() if stream else []
+    return words[-1] if words[:2] == ["Perdure", "backup"] else ""

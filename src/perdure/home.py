@@ -1,0 +1,569 @@
+"""The composition root: a home on disk becomes the objects that work on it. The only file that knows them all.
+
+A home is opened for one principal, and everything read through it is theirs. What is captured is durable before
+a call returns; the index follows, and a failure of the index never fails a capture.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from perdure import config as settings
+from perdure import forget as forgetting
+from perdure import intake, mounts, raw, verify
+from perdure.archive import archive as archives
+from perdure.archive import backup as backups
+from perdure.archive.archive import Answer, Archive, Delta
+from perdure.archive.journal import Journal
+from perdure.archive.store import Held
+from perdure.archive.tombstones import Tombstones
+from perdure.capture import files, outbox, places, privacy
+from perdure.errors import (
+    ArchiveFault,
+    HomeMissing,
+    HomeNotPrivate,
+    IndexFault,
+    NotFound,
+    PerdureError,
+    ReadOnlyHome,
+    UnsupportedPlatform,
+    UsageError,
+)
+from perdure.forget import Doomed
+from perdure.formats.of_run import parse_run
+from perdure.identity import check_user, project_of
+from perdure.index import catchup, digest, keyword, runs
+from perdure.index import rebuild as rebuilding
+from perdure.index import store as indexes
+from perdure.types import Columns, Filters, Found, Node, Origin, Parsed, Principal, Run, RunView
+
+_SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
+_PROBE = "perdure health probe"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A captured run with what its bytes say."""
+
+    run: Run
+    parsed: Parsed
+    abandoned: frozenset[int]  # offsets of turns on branches that the session left
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What came in from another home."""
+
+    n_runs: int
+    n_events: int
+    n_forgotten: int  # runs here that the other home's tombstones changed
+
+
+class Home:
+    """One home, opened for one principal. Use it from one thread, and close it."""
+
+    def __init__(self, path: Path, config: settings.Config, principal: Principal, *, writable: bool) -> None:
+        """Use `perdure.open()`, which checks the place first."""
+        self.path = path
+        self.config = config
+        self.principal = principal
+        self.writable = writable
+        self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
+        self._index: indexes.Connection | None = None
+        if writable:
+            self._finish_forgetting()
+
+    def __enter__(self) -> Home:
+        """Nothing is acquired that `open` did not."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Release every file. Nothing is lost by not calling it."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+        self.archive.close()
+
+    @property
+    def user(self) -> str:
+        """Whose home this is being used as."""
+        return self.principal.user
+
+    # capture ----------------------------------------------------------------------------------------------
+
+    def capture(
+        self,
+        data: bytes,
+        *,
+        runtime: str,
+        session: str,
+        from_offset: int = 0,
+        conversation: str | None = None,
+        parent_session: str | None = None,
+        parent_run_id: str | None = None,
+        cwd: str | None = None,
+        path: str | None = None,
+        tags: Sequence[str] = (),
+        generation: int | None = None,
+    ) -> Answer:
+        """Keep bytes of a session; what the answer calls stored is durable. Owner and machine are the home's own.
+
+        data: complete lines (an unfinished last one is left for the next call). from_offset: their place in the
+        session's stream. An answer of "accepted" asks for the bytes from its `to_offset`, "diverged" for
+        `generation=answer.generation + 1`, "gap" for the bytes from its `to_offset`.
+        """
+        origin = intake.clean(Origin(runtime, session, conversation or session, parent_session, cwd))
+        rules = self._rules(tags=tuple(tags))
+        self._refuse_private(rules, origin)
+        delta = replace(
+            rules.delta(origin, data, path=path, from_offset=from_offset),
+            generation=generation, parent_run_id=parent_run_id,
+        )  # fmt: skip
+        (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
+        self._follow()
+        return answer
+
+    def _refuse_private(self, rules: intake.Rules, origin: Origin) -> None:
+        pause = privacy.paused(self.path, _now())
+        if pause:
+            raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+        refusal = rules.refusal(origin)
+        if refusal:
+            raise UsageError(f"{refusal}; nothing was copied")
+
+    def post(
+        self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()
+    ) -> None:
+        """Put a live capture into the outbox: acknowledged when this returns, archived by the next process."""
+        rules = self._rules(tags=tuple(tags))
+        self._refuse_private(rules, origin)
+        head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "path": path, "tags": list(tags)}
+        outbox.put(self.path / "outbox", {**head, "user": self.user, "machine": self.config.machine}, data, now=_now())
+
+    def drain(self) -> int:
+        """Move what waits in the outbox into the archive; returns how many deltas are settled."""
+        if not any((self.path / "outbox").glob("*.delta")):
+            return 0
+        n_done = 0
+        with files.locked(self.path / "outbox" / ".lock"):
+            for item in outbox.waiting(self.path / "outbox"):
+                if self._settle(item):
+                    item.path.unlink(missing_ok=True)
+                    n_done += 1
+        return n_done
+
+    def _settle(self, item: outbox.Waiting) -> bool:
+        """Archive one delta of the outbox; False when bytes before it are still missing."""
+        origin = msgspec.convert(item.head["origin"], Origin)
+        delta = Delta(
+            origin=origin, user=item.head["user"], machine=item.head["machine"], agent=self.config.agent,
+            data=item.data, from_offset=item.head["from_offset"], project=project_of(origin.cwd),
+            path=item.head["path"], tags=tuple(item.head["tags"]),
+        )  # fmt: skip
+        tombstones = self._tombstones()
+        (answer,) = self.archive.store([delta], now=_now(), tombstones=tombstones)
+        settled = intake.settle(self.archive, delta, answer, tombstones=tombstones, now=_now())
+        return settled[-1].outcome in ("stored", "already")
+
+    def import_files(
+        self,
+        paths: Iterable[Path] | None = None,
+        *,
+        tags: Sequence[str] = (),
+        runtime: str | None = None,
+        progress: Progress | None = None,
+    ) -> intake.Imported:
+        """Capture transcripts: these files and folders, or every supported agent's own places."""
+        if privacy.paused(self.path, _now()):
+            raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+        self.drain()
+        rules = self._rules(tags=tuple(tags), forced=runtime)
+        done = intake.import_files(
+            self.archive, rules, self.sources(paths), tombstones=self._tombstones(), now=_now(), progress=progress
+        )
+        return done
+
+    def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
+        """The files that an import would look at."""
+        if paths is None:
+            return [path for _, path in places.find(settings.user_home(), settings.environment)]
+        return [below for path in paths for below in places.below(path)]
+
+    def _rules(self, *, tags: tuple[str, ...] = (), forced: str | None = None) -> intake.Rules:
+        return intake.Rules(self.path, self.config, self.user, settings.user_home(), tags, forced)
+
+    # index ------------------------------------------------------------------------------------------------
+
+    def index(self, *, create: bool = False) -> indexes.Connection:
+        """The index in use now; another process may have swapped it since the last call."""
+        if self._index is not None and not self._index.is_current(self.path):
+            self._index.close()
+            self._index = None
+        if self._index is None:
+            self._index = indexes.open_current(self.path, writable=self.writable, create=create and self.writable)
+        return self._index
+
+    def catch_up(self, *, limit_s: float | None = None, progress: Progress | None = None) -> catchup.CaughtUp:
+        """Bring the index up to date with the archive, making it if there is none."""
+        return catchup.catch_up(self.index(create=True), self.archive, limit_s=limit_s, progress=progress)
+
+    def _follow(self) -> None:
+        """Catch up after a capture; whatever is wrong with the index does not concern the capture."""
+        try:
+            if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
+                self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+        except (IndexFault, PerdureError):
+            return
+
+    def rebuild(self, *, progress: Progress | None = None) -> rebuilding.Rebuilt:
+        """Make a new index beside the old one, prove that it answers the same, and swap."""
+        self.drain()
+        result = rebuilding.rebuild(self.path, self.archive, progress=progress)
+        self.index()
+        return result
+
+    def digest(self) -> str:
+        """The digest of everything the index says; equal in homes that hold the same."""
+        self.catch_up()
+        return digest.digest(self.index())
+
+    # reading ----------------------------------------------------------------------------------------------
+
+    def search(self, query: str, *, filters: Filters | None = None, limit: int = 20, scan: bool = False) -> Found:
+        """The turns that match, best first. Without a usable index the archive itself is scanned, and that is said."""
+        if limit < 1:
+            raise UsageError("the limit must be at least 1")
+        chosen = filters or Filters()
+        try:
+            if scan:
+                raise IndexFault("asked for a scan")
+            index = self.index()
+            n_behind = self._catch_up_for_search(index)
+            found = keyword.search(index, self.principal, query, filters=chosen, limit=limit)
+            return replace(found, n_behind=n_behind)
+        except IndexFault:
+            return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
+
+    def _catch_up_for_search(self, index: indexes.Connection) -> int:
+        if self.writable:
+            self.drain()
+            return catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S).n_behind
+        return catchup.behind(index, self.archive)
+
+    def run(self, run_id: str) -> RunView:
+        """A run with everything derived about it. Raises NotFound for what is not the principal's."""
+        return runs.run(self.index(), self.principal, run_id)
+
+    def columns(self, run_id: str) -> Columns:
+        """The six columns of a run."""
+        return runs.columns(self.index(), self.principal, run_id)
+
+    def descendants(self, run_id: str) -> list[RunView]:
+        """The runs below a run."""
+        return runs.descendants(self.index(), self.principal, run_id)
+
+    def forest(
+        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None, limit: int = 500
+    ) -> list[Node]:
+        """The newest runs as trees."""
+        return runs.forest(self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit)
+
+    def resolve(self, prefix: str) -> tuple[str, str]:
+        """("turn" | "run" | "conversation", full id) for the beginning of an id."""
+        return runs.resolve(self.index(), self.principal, prefix)
+
+    def transcript(self, run_id: str) -> Transcript:
+        """A captured run and its turns, read from the archive."""
+        held = self._held(run_id)
+        run = self.archive.run(held)
+        parsed = parse_run(run, self.archive.lines(held))
+        try:
+            abandoned = frozenset(runs.abandoned_turns(self.index(), run_id))
+        except IndexFault:
+            abandoned = frozenset()
+        return Transcript(run, parsed, abandoned)
+
+    def _held(self, run_id: str) -> Held:
+        held = self.archive.held(run_id)
+        if held.user != self.user:
+            raise NotFound(run_id)
+        return held
+
+    def conversation(self, conversation: str) -> list[RunView]:
+        """The captured runs of a conversation in the order in which they were said."""
+        return runs.runs_of_conversation(self.index(), self.principal, conversation)
+
+    def offsets(self, run_id: str) -> set[int]:
+        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
+        return runs.turn_offsets(self.index(), run_id)
+
+    def locate(self, turn_id: str) -> tuple[str, int]:
+        """(captured run, offset) of a turn."""
+        run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
+        return run_id, offset
+
+    # forgetting -------------------------------------------------------------------------------------------
+
+    def journal(self, user: str | None = None) -> Journal:
+        """The journal of a user (the principal unless named)."""
+        return Journal(self.path / "archive" / "journal" / (user or self.user), home=self.path)
+
+    def _tombstones(self) -> dict[str, Tombstones]:
+        found = {user: forgetting.load(self.journal(user)) for user in self._users_with_journal()}
+        return {user: tombstones for user, tombstones in found.items() if tombstones}
+
+    def _users_with_journal(self) -> list[str]:
+        return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]
+
+    def doomed(self, ids: Sequence[str], *, cascade: bool = True) -> list[Doomed]:
+        """What forgetting these turns, runs or conversations would take away. Changes nothing."""
+        found: dict[tuple[str, str], Doomed] = {}
+        for identifier in ids:
+            kind, name = self.resolve(identifier)
+            for item in self._doomed_one(kind, name, cascade=cascade):
+                found[item.run.run_id, item.turn_id] = item
+        return list(found.values())
+
+    def _doomed_one(self, kind: str, name: str, *, cascade: bool) -> list[Doomed]:
+        if kind == "turn":
+            run_id, offset = self.locate(name)
+            return forgetting.single_turns(self.archive, self._held(run_id), {offset})
+        if kind == "conversation":
+            top = [view.run_id for view in self.conversation(name)]
+        else:
+            top = [name, *(view.run_id for view in self.descendants(name))] if cascade else [name]
+        captured = {self._captured_in(run_id) for run_id in top}
+        whole = [self._held(run_id) for run_id in sorted(captured) if run_id in top]
+        inside = sorted(run_id for run_id in top if run_id not in captured)
+        return forgetting.whole_runs(self.archive, whole) + [i for r in inside for i in self._doomed_sidechain(r)]
+
+    def _captured_in(self, run_id: str) -> str:
+        view = self.run(run_id)
+        return str(view.parent_run_id) if view.sidechain else run_id
+
+    def _doomed_sidechain(self, run_id: str) -> list[Doomed]:
+        held = self._held(self._captured_in(run_id))
+        return forgetting.single_turns(self.archive, held, runs.turn_offsets(self.index(), run_id))
+
+    def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
+        """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
+        turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
+        return self.doomed(turns)
+
+    def forget(self, doomed: Sequence[Doomed], *, now: datetime | None = None) -> list[str]:
+        """Forget these turns everywhere in this home; returns the ids of the runs that were rewritten."""
+        if not doomed:
+            return []
+        self.drain()
+        forgetting.record(self.journal(), doomed, now=now or _now())
+        return self._finish_forgetting()
+
+    def _finish_forgetting(self) -> list[str]:
+        """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
+        changed: list[str] = []
+        for user in self._users_with_journal():
+            todo = forgetting.unapplied(self.archive, self.journal(user))
+            if todo:
+                changed += forgetting.apply(self.archive, self.journal(user), user)
+        if changed and indexes.current(self.path):
+            self._clean_index()
+        return changed
+
+    def _clean_index(self) -> None:
+        """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead."""
+        try:
+            self.catch_up()
+            self.index().db.pragma("wal_checkpoint(TRUNCATE)")
+        except IndexFault:
+            indexes.remove(indexes.files(self.path))
+            (self.path / "index.db").unlink(missing_ok=True)
+            self._index = None
+
+    # privacy switches -------------------------------------------------------------------------------------
+
+    def pause(self, *, until_at: datetime | None = None, reason: str = "") -> None:
+        """Capture nothing until then, or until `resume`."""
+        privacy.pause(self.path, privacy.Pause(_now(), until_at, reason))
+
+    def resume(self) -> bool:
+        """Capture again. Returns whether capture had been paused."""
+        return privacy.resume(self.path)
+
+    def paused(self) -> privacy.Pause | None:
+        """The pause in force, or None."""
+        return privacy.paused(self.path, _now())
+
+    def keep_off_record(self, runtime: str, session: str) -> None:
+        """Never capture this session, now or by a later import."""
+        privacy.keep_off_record(self.path, runtime, session)
+
+    # care -------------------------------------------------------------------------------------------------
+
+    def verify(self, *, progress: Progress | None = None) -> verify.Verified:
+        """Prove the archive."""
+        return verify.verify(self.path, progress=progress)
+
+    def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
+        """Pack conversations idle for so long; returns (conversations, runs) that were packed."""
+        days = self.config.archive.pack_after_days if idle_days is None else idle_days
+        before_s = int(time.time()) - days * 86400 + (1 if days == 0 else 0)
+        n_packs = n_runs = 0
+        for user, runtime, conversation in self.archive.ledger.idle_conversations(before_s):
+            packed = self.archive.pack(user, runtime, conversation)
+            n_packs, n_runs = n_packs + bool(packed), n_runs + packed
+            if progress:
+                progress(n_packs, n_runs)
+        return n_packs, n_runs
+
+    def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
+        """Take everything from another home's archive. In whatever order homes merge, they end the same."""
+        root = other / "archive"
+        if not (root / "FORMAT").exists():
+            raise HomeMissing(str(other))
+        self.drain()
+        n_events = 0
+        for folder in sorted((root / "journal").glob("*")):
+            n_events += self.journal(check_user(folder.name)).take(folder)
+        changed = self._finish_forgetting()
+        tombstones = self._tombstones()
+        n_runs = n_seen = 0
+        for item in archives.stored_runs(root):
+            n_runs += self.archive.adopt([item], tombstones)
+            n_seen += 1
+            if progress:
+                progress(n_seen, n_runs)
+        self._note_merge()
+        return Merged(n_runs, n_events, len(changed))
+
+    def _note_merge(self) -> None:
+        """Move every clock past what was merged, so that what is said next comes after it."""
+        for user in self._users_with_journal():
+            events = self.journal(user).read()
+            if events and events[-1].writer != self.journal(user).writer():
+                self.journal(user).append("merged", {}, now=_now(), after=events[-1].at)
+
+    def backup(
+        self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
+    ) -> tuple[int, str]:
+        """Write a backup and prove it by restoring it beside; returns (size in bytes, digest)."""
+        self.drain()
+        proven = self.verify()
+        if not proven.ok:
+            raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
+        n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
+        if prove:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as place:
+                restore(target, Path(place) / "home")
+        return n_bytes, proven.digest
+
+    def probe(self) -> float:
+        """Prove that the whole path works here: write, archive, index, search and forget in a scratch home on the
+        same disk. Returns the seconds it took; raises what fails.
+        """
+        started = time.monotonic()
+        place = self.path / "cache" / f"probe-{threading.get_ident()}"
+        try:
+            files.make_folder(place)
+            with Home(place, self.config, self.principal, writable=True) as scratch:
+                line = msgspec.json.encode({"role": "user", "content": _PROBE, "timestamp": _now().isoformat()})
+                scratch.capture(line + b"\n", runtime="messages", session="probe")
+                hits = scratch.search(_PROBE).hits
+                if len(hits) != 1 or not scratch.forget(scratch.doomed([hits[0].turn_id])):
+                    raise ArchiveFault("what was written was not found again")
+                if scratch.search(_PROBE).hits or not scratch.verify().ok:
+                    raise ArchiveFault("what was forgotten was found again")
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return time.monotonic() - started
+
+    def alarm(self) -> str | None:
+        """What to say about an outbox that does not drain, once an incident."""
+        limits = self.config.capture
+        return outbox.alarm(
+            self.path / "outbox", max_bytes=limits.outbox_alarm_bytes, max_age_s=limits.outbox_alarm_age_s, now=_now()
+        )
+
+
+def open_home(
+    path: str | Path | None = None, *, user: str | None = None, create: bool = True, read_only: bool = False
+) -> Home:
+    """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
+
+    Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
+    ReadOnlyHome, ConfigFault.
+    """
+    if sys.platform.startswith("win"):
+        raise UnsupportedPlatform(sys.platform)
+    place = settings.home_path(path)
+    if not place.exists():
+        if not create or read_only:
+            raise HomeMissing(str(place))
+        mounts.refuse_network(place)
+        files.make_folder(place)
+    mounts.refuse_network(place)
+    writable = not read_only and _prepare(place)
+    config = settings.load(place)
+    principal = Principal(check_user(user or config.user))
+    try:
+        return Home(place, config, principal, writable=writable)
+    except ReadOnlyHome:
+        return Home(place, config, principal, writable=False)
+
+
+def _prepare(place: Path) -> bool:
+    """Make sure that the home is its owner's alone; returns whether it can be written."""
+    found = place.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{place} is not a folder")
+    if found.st_uid != _effective_user():
+        raise HomeNotPrivate(str(place))
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        try:
+            place.chmod(0o700)
+        except OSError as error:
+            raise HomeNotPrivate(str(place)) from error
+    return _is_writable(place)
+
+
+def _effective_user() -> int:
+    return os.geteuid()
+
+
+def _is_writable(place: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return True
+    except OSError:
+        return False
+
+
+def restore(source: Path, target: Path) -> verify.Verified:
+    """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
+    wanted = backups.read(source, target)
+    found = verify.verify(target)
+    if not found.ok or found.digest != wanted:
+        raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+    return found
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,96 @@
+"""Raw search: answer from the archive itself while there is no index to ask. Slow, complete, and says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from perdure import text
+from perdure.access.redact import mask
+from perdure.archive.archive import Archive
+from perdure.archive.store import Held
+from perdure.errors import DamagedRun
+from perdure.formats.of_run import parse_run
+from perdure.identity import turn_id
+from perdure.types import Filters, Found, Hit, PartKind, Principal, Run, Turn
+
+_SEARCHED: tuple[PartKind, ...] = ("text", "pasted", "thinking", "call", "result")
+
+
+def search(archive: Archive, principal: Principal, query: str, *, filters: Filters, limit: int) -> Found:
+    """The turns that hold most of the words, newest first among equals."""
+    started = time.perf_counter()
+    terms = text.without_stopwords(text.query_terms(query))
+    found: list[tuple[float, str, Hit]] = []
+    for held in archive.ledger.all(principal.user):
+        for hit in _hits(archive, held, terms, filters):
+            found.append((hit.score, hit.stated_at.isoformat() if hit.stated_at else "", hit))
+    found.sort(key=lambda item: (item[0], item[1], item[2].turn_id), reverse=True)
+    hits = tuple(hit for _, _, hit in found[:limit])
+    return Found(hits, terms=terms, degraded=("index",), took_ms=(time.perf_counter() - started) * 1000)
+
+
+def _hits(archive: Archive, held: Held, terms: tuple[str, ...], filters: Filters) -> Iterator[Hit]:
+    try:
+        run, stored = archive.run(held), archive.read(held)
+        if not _run_passes(run, filters) or not _may_hold(stored, terms):
+            return
+        parsed = parse_run(run, archive.lines(held))
+    except DamagedRun:
+        return  # `verify` names it; the others still answer
+    for turn in parsed.turns:
+        if _turn_passes(turn, filters):
+            words = mask(turn.text(*_SEARCHED))
+            lowered = text.normalised(words)
+            score = sum(text.normalised(term) in lowered for term in terms) if terms else 1
+            if score:
+                yield _hit(run, turn, parsed.title, words, float(score))
+
+
+def _may_hold(stored: bytes, terms: tuple[str, ...]) -> bool:
+    """Whether the bytes can hold any of the words; JSON may escape what is not ASCII, so that is not judged here."""
+    plain = [term.split()[0].encode() for term in terms if term.isascii() and term.split()]
+    if len(plain) < len(terms) or not plain:
+        return True
+    lowered = stored.lower()
+    return any(word in lowered for word in plain)
+
+
+def _run_passes(run: Run, filters: Filters) -> bool:
+    wanted = (
+        (filters.runtimes, run.source.runtime),
+        (filters.machines, run.machine),
+        (filters.agents, run.agent),
+        (filters.conversations, run.conversation),
+    )
+    if any(values and value not in values for values, value in wanted) or set(filters.tags) - set(run.tags):
+        return False
+    return not filters.projects or any(_ends(run.project or "", project) for project in filters.projects)
+
+
+def _turn_passes(turn: Turn, filters: Filters) -> bool:
+    if filters.roles and turn.role not in filters.roles:
+        return False
+    at = turn.stated_at
+    if (filters.since_at or filters.until_at) and at is None:
+        return False
+    if at and ((filters.since_at and at < filters.since_at) or (filters.until_at and at >= filters.until_at)):
+        return False
+    tools = {part.name for part in turn.parts if part.kind == "call"}
+    return (
+        (not filters.tools or bool(tools & set(filters.tools)))
+        and (not filters.skills or bool(set(turn.skills) & set(filters.skills)))
+        and (not filters.files or any(_ends(path, wanted) for path in turn.files for wanted in filters.files))
+    )
+
+
+def _ends(path: str, wanted: str) -> bool:
+    return path == wanted or path.endswith("/" + wanted)
+
+
+def _hit(run: Run, turn: Turn, title: str, words: str, score: float) -> Hit:
+    return Hit(
+        turn_id=turn_id(run.source, turn.offset), run_id=run.run_id, conversation=run.conversation, title=title,
+        runtime=run.source.runtime, machine=run.machine, agent=run.agent, project=run.project, role=turn.role,
+        author=turn.author, kind="text", stated_at=turn.stated_at, text=words, score=score, is_summary=turn.is_summary,
+    )  # fmt: skip

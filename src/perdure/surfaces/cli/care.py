@@ -1,0 +1,309 @@
+"""Commands that look after a home: status, doctor, verify, rebuild, pack."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.text import Text
+
+from perdure import config as settings
+from perdure.capture import outbox, places
+from perdure.errors import IndexFault, PerdureError
+from perdure.home import Home
+from perdure.index import catchup, store
+from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
+
+_SPARK = "▁▂▃▄▅▆▇█"
+_DAYS = 14
+_LOW_DISK_BYTES = 500_000_000
+
+
+# status -------------------------------------------------------------------------------------------------------
+
+
+@command("status", epilog="  perdure status\n  perdure status --json")
+def status_command(shell: Shell) -> None:
+    """What this home holds, how much disk it takes, how it grows, and what is waiting."""
+    with shell.open() as home:
+        found = _status(home)
+    if shell.as_json:
+        shell.answer(found, next_actions=[("perdure doctor", "check that everything works")])
+        return
+    _print_status(shell, found)
+
+
+def _status(home: Home) -> dict[str, Any]:
+    ledger, now = home.archive.ledger, datetime.now(UTC)
+    n_runs, n_sources, n_bytes = ledger.counts()
+    waiting = outbox.backlog(home.path / "outbox")
+    since_s = int(now.timestamp()) - (_DAYS - 1) * 86400
+    pause = home.paused()
+    return {
+        "home": str(home.path), "user": home.user, "machine": home.config.machine, "writable": home.writable,
+        "runs": n_runs, "sources": n_sources, "captured_bytes": n_bytes,
+        "disk": {name: _disk(home.path, pattern) for name, pattern in _DISK.items()},
+        "disk_free_bytes": shutil.disk_usage(home.path).free,
+        "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
+        "index": _index_status(home),
+        "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
+        "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
+    }  # fmt: skip
+
+
+_DISK = {
+    "runs": "archive/runs",
+    "packs": "archive/packs",
+    "journal": "archive/journal",
+    "index": "index-*.db*",
+    "cache": "cache",
+}
+
+
+def _disk(home: Path, pattern: str) -> int:
+    """Bytes on disk of a folder, or of the files that match."""
+    tops = list(home.glob(pattern))
+    found = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])]
+    return sum(path.stat().st_blocks * 512 for path in found if path.is_file())
+
+
+def _index_status(home: Home) -> dict[str, Any]:
+    try:
+        index = home.index()
+        return {
+            "state": "ready", "runs_behind": catchup.behind(index, home.archive),
+            "turns": index.rows("SELECT count(*) FROM turn")[0][0], "chunks": index.rows("SELECT count(*) FROM chunk")[0][0],
+            "by_runtime": dict(index.rows(
+                "SELECT value, n_chunks FROM name WHERE kind = 'runtime' AND n_chunks > 0 ORDER BY value")),
+        }  # fmt: skip
+    except IndexFault as error:
+        return {"state": error.code, "advice": str(error)}
+
+
+def _print_status(shell: Shell, found: dict[str, Any]) -> None:
+    index, waiting = found["index"], found["outbox"]
+    rows = [
+        ("home", f"{found['home']} ({found['user']} @{found['machine']}{'' if found['writable'] else ', read-only'})"),
+        (
+            "archive",
+            f"{plural(found['runs'], 'run')} from {plural(found['sources'], 'source')}, {size(found['captured_bytes'])} captured",
+        ),
+        ("on disk", ", ".join(f"{name} {size(n)}" for name, n in found["disk"].items() if n) or "nothing yet"),
+        ("free", size(found["disk_free_bytes"])),
+        ("growth", _growth(found["growth"])),
+    ]
+    if index["state"] == "ready":
+        behind = f", {plural(index['runs_behind'], 'run')} behind" if index["runs_behind"] else ", up to date"
+        rows.append(("index", f"{plural(index['turns'], 'turn')}, {plural(index['chunks'], 'chunk')}{behind}"))
+    else:
+        rows.append(("index", index["advice"]))
+    if waiting["files"]:
+        rows.append(
+            (
+                "outbox",
+                f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}",
+            )
+        )
+    if found["paused"]:
+        until = found["paused"]["until_at"]
+        rows.append(("paused", f"until {day(until)}" if until else "until `perdure resume`"))
+    for name, value in rows:
+        shell.out.print(Text(f"{name:>8}  ", style="bold") + Text(value))
+
+
+def _growth(days: list[dict[str, Any]]) -> str:
+    if not days:
+        return f"nothing captured in the last {_DAYS} days"
+    most = max(item["bytes"] for item in days)
+    bars = "".join(_SPARK[item["bytes"] * (len(_SPARK) - 1) // most] for item in days)
+    return f"{bars}  {size(sum(item['bytes'] for item in days))} on {plural(len(days), 'day')} of the last {_DAYS}"
+
+
+# doctor -------------------------------------------------------------------------------------------------------
+
+Grade = Literal["ok", "notice", "problem"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    grade: Grade
+    found: str
+    advice: str = ""
+
+
+@command("doctor", epilog="  perdure doctor\n  perdure doctor --json")
+def doctor_command(shell: Shell) -> None:
+    """Check everything that capture and search depend on, the data path by a real write, search and forget.
+    Exit status 1 when something is broken.
+    """
+    with shell.open(create=True) as home:
+        checks = [check for examine in _EXAMINED for check in _examined(examine, home)]
+    broken = any(check.grade == "problem" for check in checks)
+    if shell.as_json:
+        shell.answer({"healthy": not broken, "checks": [vars(check) for check in checks]})
+    else:
+        marks: dict[Grade, tuple[str, str]] = {"ok": ("✓", "green"), "notice": ("!", "yellow"), "problem": ("✗", "red")}
+        for check in checks:
+            mark, style = marks[check.grade]
+            shell.out.print(Text(f"{mark} ", style=style) + Text(f"{check.name}: ", style="bold") + Text(check.found))
+            if check.advice:
+                shell.out.print(f"    {check.advice}", style="dim", markup=False)
+    if broken:
+        sys.exit(1)
+
+
+def _examined(examine: Callable[[Home], Iterator[Check]], home: Home) -> list[Check]:
+    """The checks of one kind; what raises is a check that failed."""
+    try:
+        return list(examine(home))
+    except (PerdureError, OSError) as error:
+        return [Check(examine.__name__.strip("_").replace("_", " "), "problem", str(error), "see `perdure verify`")]
+
+
+def _place(home: Home) -> Iterator[Check]:
+    yield Check(
+        "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
+    )
+    free = shutil.disk_usage(home.path).free
+    low = free < _LOW_DISK_BYTES
+    yield Check("disk", "problem" if low else "ok", f"{size(free)} free", "free some space" if low else "")
+
+
+def _data_path(home: Home) -> Iterator[Check]:
+    took_s = home.probe()
+    yield Check("data path", "ok", f"write, archive, index, search and forget work ({took_s * 1000:.0f} ms)")
+
+
+def _index(home: Home) -> Iterator[Check]:
+    if store.current(home.path) is None and home.archive.ledger.last_change() == 0:
+        yield Check("index", "ok", "none yet; the first import makes it")
+        return
+    index = home.index()
+    index.db.set_busy_timeout(2000)
+    try:
+        with index.writing():
+            pass
+    except Exception as error:  # noqa: BLE001 - whatever keeps the writer's place is what we want to show
+        yield Check(
+            "index", "problem", f"its write lock cannot be had ({error})", "another process is stuck: find and end it"
+        )
+        return
+    finally:
+        index.db.set_busy_timeout(store.BUSY_MS)
+    n_behind = catchup.behind(index, home.archive)
+    state = f"{plural(n_behind, 'run')} behind" if n_behind else "up to date"
+    yield Check("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")
+
+
+def _outbox(home: Home) -> Iterator[Check]:
+    state, limits = outbox.backlog(home.path / "outbox"), home.config.capture
+    age_s = (datetime.now(UTC) - state.oldest_at).total_seconds() if state.oldest_at else 0
+    stuck = state.n_bytes > limits.outbox_alarm_bytes or age_s > limits.outbox_alarm_age_s
+    advice = "`perdure import` moves it into the archive; if it stays, look at the disk" if stuck else ""
+    yield Check("outbox", "problem" if stuck else "ok", f"{plural(state.n_files, 'capture')} waiting", advice)
+    unreadable = list((home.path / "outbox").glob("*.unreadable"))
+    if unreadable:
+        yield Check(
+            "outbox", "problem", f"{plural(len(unreadable), 'capture')} cannot be read", f"look at {unreadable[0]}"
+        )
+
+
+def _freshness(home: Home) -> Iterator[Check]:
+    rows = home.archive.ledger.db.execute("SELECT max(captured_s) FROM run").fetchall()
+    newest = rows[0][0]
+    if not newest:
+        yield Check("captures", "notice", "nothing has been captured yet", "run `perdure import`")
+        return
+    at = datetime.fromtimestamp(int(newest), UTC)
+    yield Check("captures", "ok", f"the last {ago(at, datetime.now(UTC))}")
+
+
+def _clients(home: Home) -> Iterator[Check]:
+    for runtime, root in places.roots(settings.user_home(), settings.environment):
+        if root.exists():
+            n_files = sum(1 for name, _ in places.find(settings.user_home(), settings.environment) if name == runtime)
+            yield Check(runtime, "ok", f"{plural(n_files, 'transcript')} in {root}")
+    if home.paused():
+        yield Check("capture", "notice", "paused", "`perdure resume` ends that")
+
+
+_EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (_place, _data_path, _index, _outbox, _freshness, _clients)
+
+
+# verify, rebuild, pack ----------------------------------------------------------------------------------------
+
+
+@command("verify", epilog="  perdure verify && echo whole")
+def verify_command(shell: Shell) -> None:
+    """Read every byte of the archive and check it: hashes, line ranges, journal order, packs, permissions.
+    Exit status 1 when something is lost or at risk; what to do is said for each finding.
+    """
+    with shell.open(read_only=True) as home, progress(shell, "verifying", home.archive.ledger.counts()[0]) as step:
+        found = home.verify(progress=lambda n, _: step(n))
+    if shell.as_json:
+        shell.answer(
+            {
+                "ok": found.ok, "runs": found.n_runs, "packs": found.n_packs, "bytes": found.n_bytes,
+                "events": found.n_events, "digest": found.digest, "findings": [vars(f) for f in found.findings],
+            }
+        )  # fmt: skip
+    else:
+        for item in found.findings:
+            style = "red" if item.severity == "problem" else "yellow"
+            shell.out.print(Text(f"{item.severity}: ", style=style) + Text(f"{item.where}: {item.what}"))
+            shell.out.print(f"    {item.advice}", style="dim", markup=False)
+        what = f"{plural(found.n_runs, 'run')}, {plural(found.n_packs, 'pack')}, {plural(found.n_events, 'event')}, {size(found.n_bytes)}"
+        shell.out.print(f"{'Whole' if found.ok else 'DAMAGED'}: {what} checked. Digest {found.digest[:16]}.")
+    if not found.ok:
+        sys.exit(1)
+
+
+@command("rebuild", epilog="  perdure rebuild")
+def rebuild_command(shell: Shell) -> None:
+    """Make a new index beside the old one, prove that both answer the same, and swap. The old one answers until
+    then; interrupted, a rebuild goes on where it was.
+    """
+    with shell.open() as home:
+        _, _, total = home.archive.ledger.counts()
+        with progress(shell, "indexing", total, in_bytes=True) as step:
+            done = home.rebuild(progress=lambda _, n: step(n))
+    same = not done.differing and done.same_digest
+    if shell.as_json:
+        shell.answer({**vars(done), "same": same})
+        return
+    shell.out.print(
+        f"{plural(done.n_runs, 'run')}, {plural(done.n_chunks, 'chunk')} indexed{' (resumed)' if done.resumed else ''}."
+    )
+    if not done.compared:
+        shell.out.print("There was no readable index to compare with.")
+    elif same:
+        shell.out.print(
+            f"Proven: {plural(done.n_queries, 'query').replace('querys', 'queries')} answered the same, digests equal."
+        )
+    else:
+        shell.note(
+            f"The new index differs from the old one (it now follows the archive): {', '.join(done.differing[:3])}"
+        )
+    for run_id in done.damaged:
+        shell.note(f"run {run_id} cannot be read and is not indexed: see `perdure verify`")
+
+
+@command("pack", epilog="  perdure pack\n  perdure pack --idle-days 7")
+@click.option("--idle-days", type=click.IntRange(0, 36500), help="Pack conversations idle for so long (default 30).")
+def pack_command(shell: Shell, idle_days: int | None) -> None:
+    """Put the runs of each idle conversation into one compressed file. Everything stays found, shown and verified."""
+    with shell.open() as home, progress(shell, "packing", None) as step:
+        n_packs, n_runs = home.pack(idle_days=idle_days, progress=lambda n, _: step(n))
+    if shell.as_json:
+        shell.answer({"packs": n_packs, "runs": n_runs})
+    else:
+        shell.out.print(f"{plural(n_runs, 'run')} packed into {plural(n_packs, 'file')}.")

@@ -1,0 +1,93 @@
+"""Forget."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from perdure.errors import UsageError
+from perdure.forget import Doomed
+from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
+from perdure.surfaces.cli.find import chosen_filters, filter_options
+
+_SHOWN = 12
+
+
+@command(
+    "forget",
+    epilog="""\
+  perdure forget t7k2m9q            one turn (any unique beginning of its id)
+  perdure forget 01m4x8…            a run, with the runs below it
+  perdure forget --query "my old address" --dry-run
+  perdure forget --query "hunter2" --yes""",
+)
+@click.argument("ids", nargs=-1)
+@click.option("--query", help="Every turn that holds all of these words.")
+@filter_options
+@click.option("--only", is_flag=True, help="Of a run, only itself: leave the runs below it.")
+@click.option("--dry-run", is_flag=True, help="Show what would go; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget_command(
+    shell: Shell, ids: tuple[str, ...], query: str | None, only: bool, dry_run: bool, yes: bool, **filters: object
+) -> None:
+    """Delete turns, runs or conversations: from the archive, the index and every copy in this home. The same
+    transcript imported again does not bring them back. This cannot be undone.
+    """
+    if bool(ids) == bool(query):
+        raise UsageError("name what to forget: ids, or --query WORDS")
+    with shell.open() as home:
+        home.catch_up()
+        if query:
+            doomed = home.doomed_by_query(query, filters=chosen_filters(**filters))
+        else:
+            doomed = home.doomed(ids, cascade=not only)
+        if not shell.as_json:
+            _preview(shell, doomed)
+        changed: list[str] = []
+        if doomed and not dry_run:
+            if not confirmed(shell, f"Forget {plural(len(doomed), 'item')} for good?", yes=yes):
+                raise UsageError("nothing was forgotten")
+            changed = home.forget(doomed)
+        _report(shell, doomed, changed, dry_run=dry_run)
+
+
+def _preview(shell: Shell, doomed: list[Doomed]) -> None:
+    for item in doomed[:_SHOWN]:
+        role = item.turn.role if item.turn else "other"
+        at = day(item.turn.stated_at) if item.turn else ""
+        shell.out.print(f"  {item.turn_id}  {at:16}  {role:9}  {item.preview}", markup=False)
+    if len(doomed) > _SHOWN:
+        shell.out.print(f"  … and {plural(len(doomed) - _SHOWN, 'more item')}", style="dim")
+
+
+def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: bool) -> None:
+    actions = [("perdure verify", "prove that the archive is whole")] if changed else []
+    outside = (
+        "Not deleted, because they lie outside this home: the clients' own transcripts, your backups and exports, "
+        "and other homes until they are merged with this one."
+    )
+    if shell.as_json:
+        shell.answer(
+            {
+                "dry_run": dry_run, "forgotten": 0 if dry_run else len(doomed), "rewritten_runs": changed,
+                "items": [
+                    {"turn_id": i.turn_id, "run_id": i.run.run_id, "role": i.turn.role if i.turn else None, "preview": i.preview}
+                    for i in doomed
+                ],
+                "not_deleted": outside,
+                "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
+            },
+            next_actions=actions,
+        )  # fmt: skip
+        return
+    if not doomed:
+        shell.out.print("Nothing matches: nothing to forget.")
+    elif dry_run:
+        shell.out.print(f"{plural(len(doomed), 'item')} would be forgotten. Nothing was changed.")
+    else:
+        shell.out.print(f"Forgotten: {plural(len(doomed), 'item')}; {plural(len(changed), 'run')} rewritten.")
+        shell.out.print(outside, style="dim")
+        for path, n in Counter(i.run.path for i in doomed if i.run.path).most_common(5):
+            shell.out.print(f"  {path} ({plural(n, 'item')})", style="dim", markup=False)
+        shell.suggest(actions)

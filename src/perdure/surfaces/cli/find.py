@@ -1,0 +1,441 @@
+"""Commands that read: search, show, tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.text import Text
+
+from perdure import text
+from perdure.access.redact import mask
+from perdure.errors import NotFound, UsageError
+from perdure.home import Home, Transcript
+from perdure.identity import turn_id
+from perdure.surfaces.cli.common import Actions, Shell, ago, command, day, moment, plural
+from perdure.types import Filters, Found, Hit, Node, Part, RunView, Turn
+
+_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
+_SNIPPET_CHARS = 240
+_RESULT_CHARS = 1200  # of a tool's input or output in `show`, unless --full
+_NAMED_ONCE = ("agent", "project", "runtime", "machine", "conversation", "role", "kind", "tag", "file", "tool", "skill")
+
+
+def filter_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that limit what a search sees; each may be given several times (any of them)."""
+    described = {
+        "agent": "Of this agent.", "project": "In this project (its path, or the end of it).",
+        "runtime": "Of this client, e.g. claude-code.", "machine": "Captured on this machine.",
+        "conversation": "In this conversation.", "role": "user, assistant, tool or system.",
+        "kind": "Only this kind of text: text, thinking, call or result.", "tag": "With this tag.",
+        "file": "That read or wrote this file (its path, or the end of it).", "tool": "That called this tool.",
+        "skill": "That used this skill.", "entity": "That names this person or thing.",
+    }  # fmt: skip
+    for name, help_ in reversed(described.items()):
+        function = click.option(f"--{name}", f"f_{name}", multiple=True, help=help_)(function)
+    function = click.option("--until", "f_until", help="Said before: a date, or 30m, 12h, 7d, 4w ago.")(function)
+    return click.option("--since", "f_since", help="Said since: a date, or 30m, 12h, 7d, 4w ago.")(function)
+
+
+def chosen_filters(**given: Any) -> Filters:
+    """Filters from the values of `filter_options`."""
+    values = {f"{name}s": tuple(given[f"f_{name}"]) for name in _NAMED_ONCE}
+    return Filters(
+        **values,
+        entities=tuple(given["f_entity"]),
+        since_at=moment(given["f_since"]),
+        until_at=moment(given["f_until"]),
+    )
+
+
+# search -------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "search",
+    epilog="""\
+  perdure search why did we choose sqlite
+  perdure search '"connection refused"' --role tool --since 7d
+  perdure search --file src/store.py               everything that touched a file, newest first
+  perdure search TIDE-4711 --json""",
+)
+@click.argument("words", nargs=-1)
+@filter_options
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Turns to show.")
+@click.option("--explain", is_flag=True, help="Say how each hit was found.")
+@click.option("--scan", is_flag=True, help="Read the archive itself instead of the index (slow, complete).")
+def search_command(shell: Shell, words: tuple[str, ...], limit: int, explain: bool, scan: bool, **given: Any) -> None:
+    """Find turns by words and filters. Any text is a safe query; "double quotes" ask for the very phrase."""
+    filters = chosen_filters(**given)
+    if not words and filters == Filters():
+        raise UsageError("say what to search for: words, or at least one filter")
+    query = " ".join(words)
+    with shell.open() as home:
+        found = home.search(query, filters=filters, limit=limit, scan=scan)
+    if shell.as_json:
+        shell.answer(_search_json(found, query), next_actions=_after_search(found))
+        return
+    _notices(shell, found)
+    if not found.hits:
+        shell.out.print("Nothing found.")
+        return
+    for title, hits in _grouped(found.hits):
+        shell.out.print(title)
+        for hit in hits:
+            shell.out.print(_hit_line(hit, found.terms))
+            if explain:
+                shell.out.print(f"      {hit.kind}, score {hit.score:.3f}, run {hit.run_id}", style="dim", markup=False)
+        shell.out.print()
+    if explain:
+        _explain(shell, found)
+    shell.suggest(_after_search(found))
+
+
+def _notices(shell: Shell, found: Found) -> None:
+    if "index" in found.degraded:
+        shell.note("There is no usable index: this answer comes from scanning the archive. Run `perdure rebuild`.")
+    if found.n_behind:
+        shell.note(f"{plural(found.n_behind, 'run')} not indexed yet; search again in a moment.")
+
+
+def _explain(shell: Shell, found: Found) -> None:
+    shell.out.print(f"searched for: {', '.join(found.terms) or '(filters only)'}", style="dim", markup=False)
+    if found.dropped:
+        shell.out.print(f"too frequent to rank by: {', '.join(found.dropped)}", style="dim", markup=False)
+    how = "archive scan" if "index" in found.degraded else "keyword (BM25)"
+    shell.out.print(f"{how}, {plural(len(found.hits), 'turn')} in {found.took_ms:.1f} ms", style="dim")
+
+
+def _after_search(found: Found) -> Actions:
+    if not found.hits:
+        return [("perdure status", "see what this home holds")]
+    first = found.hits[0]
+    return [
+        (f"perdure show {first.turn_id}", "read the best hit in its place"),
+        (f"perdure show {first.conversation}", "read the whole conversation"),
+    ]
+
+
+def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
+    """Hits by conversation; the conversation with the best hit first."""
+    groups: dict[str, list[Hit]] = {}
+    for hit in hits:
+        groups.setdefault(hit.conversation, []).append(hit)
+    for conversation, members in groups.items():
+        first = members[0]
+        head = Text(f"[Session: {text.one_line(first.title, 70) or conversation[:36]}]", style="bold")
+        place = f"  {first.runtime} @{first.machine}  {_short(first.project)}"
+        yield head + Text(text.printable(place), style="dim"), members
+
+
+def _short(path: str | None) -> str:
+    home = os.path.expanduser("~")
+    return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
+
+
+def _hit_line(hit: Hit, terms: Sequence[str]) -> Text:
+    who = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
+    line = Text("  ")
+    line.append(f"{who}: ", style=_ROLE_STYLES[hit.role])
+    shown, spans = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
+    words = Text(shown.replace("\n", " "))
+    for low, high in spans:
+        words.stylize("bold yellow", low, high)
+    line.append_text(words)
+    marks = " [abandoned branch]" if hit.abandoned else " [summary]" if hit.is_summary else ""
+    line.append(f"{marks}  {day(hit.stated_at)}  {hit.turn_id}", style="dim")
+    return line
+
+
+def _search_json(found: Found, query: str) -> dict[str, Any]:
+    return {
+        "query": query, "terms": found.terms, "dropped_terms": found.dropped, "degraded": found.degraded,
+        "runs_behind": found.n_behind, "took_ms": round(found.took_ms, 3),
+        "hits": [
+            {
+                "turn_id": hit.turn_id, "run_id": hit.run_id, "conversation": hit.conversation, "title": hit.title,
+                "runtime": hit.runtime, "machine": hit.machine, "agent": hit.agent, "project": hit.project,
+                "role": hit.role, "author": hit.author, "kind": hit.kind, "stated_at": hit.stated_at,
+                "text": hit.text, "score": hit.score, "abandoned": hit.abandoned, "is_summary": hit.is_summary,
+            }
+            for hit in found.hits
+        ],
+    }  # fmt: skip
+
+
+# show ---------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "show",
+    epilog="""\
+  perdure show t7k2m9q              a turn, with the two before and after it
+  perdure show 01m4x8 --full        a run, with tool output in full
+  perdure show 5f0c2a1b             a whole conversation""",
+)
+@click.argument("identifier", metavar="ID")
+@click.option(
+    "--context",
+    "-C",
+    "n_context",
+    type=click.IntRange(0, 100),
+    default=2,
+    show_default=True,
+    help="Turns around a turn.",
+)
+@click.option("--full", is_flag=True, help="Do not shorten tool input and output.")
+@click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
+@click.option("--raw", is_flag=True, help="The captured bytes as they are, unmasked.")
+def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
+    """Show a turn, a run or a conversation by the beginning of its id. Secrets are masked, unless --raw."""
+    with shell.open() as home:
+        home.catch_up()
+        kind, name = home.resolve(identifier)
+        chosen = _turns(home, kind, name)
+        if raw:
+            _raw(home, kind, name, chosen)
+            return
+        shown = _window(chosen, name, n_context) if kind == "turn" else chosen
+        left = [item for item in shown if item[2] and not everything]
+        shown = [item for item in shown if everything or not item[2]]
+        if shell.as_json:
+            result = {
+                "kind": kind,
+                "id": name,
+                "turns": [_turn_json(*item) for item in shown],
+                "abandoned_left_out": len(left),
+            }
+            shell.answer(result, next_actions=_after_show(kind, name))
+            return
+        _print_turns(shell, kind, name, shown, full=full)
+        if left:
+            shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
+        shell.suggest(_after_show(kind, name))
+
+
+Placed = tuple[RunView, Turn, bool]  # the run it was captured in, the turn, on an abandoned branch
+
+
+def _turns(home: Home, kind: str, name: str) -> list[Placed]:
+    if kind == "turn":
+        run_id, _ = home.locate(name)
+        views = home.conversation(home.run(run_id).conversation)
+        views = [v for v in views if v.session == home.run(run_id).session]
+    elif kind == "run":
+        views = [home.run(name)]
+    else:
+        views = home.conversation(name)
+    return list(_each(home, views))
+
+
+def _each(home: Home, views: Iterable[RunView]) -> Iterator[Placed]:
+    """Every turn of these runs in order, a message that stands in several of them once, the newest state of it."""
+    placed: dict[str, Placed] = {}
+    for view in views:
+        held = view.parent_run_id if view.sidechain else view.run_id
+        transcript: Transcript = home.transcript(str(held))
+        offsets = home.offsets(view.run_id) if view.sidechain else None
+        for turn in transcript.parsed.turns:
+            if offsets is not None and turn.offset not in offsets:
+                continue
+            key = turn.native_id or turn_id(transcript.run.source, turn.offset)
+            placed[key] = (view, turn, turn.offset in transcript.abandoned)
+    yield from placed.values()
+
+
+def _identifier(item: Placed) -> str:
+    view, turn, _ = item
+    from perdure.types import Source
+
+    return turn_id(Source(view.user, view.runtime, view.session, view.generation), turn.offset)
+
+
+def _window(items: list[Placed], name: str, n_context: int) -> list[Placed]:
+    """A turn with its neighbours on the same line of the conversation."""
+    at = next((i for i, item in enumerate(items) if _identifier(item) == name), None)
+    if at is None:
+        raise NotFound(name)
+    thread = items[at][1].thread
+    same = [i for i, item in enumerate(items) if item[1].thread == thread and (not item[2] or i == at)]
+    place = same.index(at)
+    return [items[i] for i in same[max(0, place - n_context) : place + n_context + 1]]
+
+
+def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
+    """Captured bytes on stdout: of a turn its lines, of runs everything."""
+    out = click.get_binary_stream("stdout")
+    if kind == "turn":
+        run_id, offset = home.locate(name)
+        turn = next(t for _, t, _ in chosen if t.offset == offset)
+        lows = {low for low, _ in turn.lines}
+        for line in home.archive.lines(home.archive.held(run_id)):
+            if line.offset in lows:
+                out.write(line.raw + b"\n")
+        return
+    for run_id in dict.fromkeys(view.run_id for view, _, _ in chosen if not view.sidechain):
+        out.write(home.archive.read(home.archive.held(run_id)))
+
+
+def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool) -> None:
+    last: RunView | None = None
+    for item in items:
+        view, turn, abandoned = item
+        if last is None or view.session != last.session:
+            shell.out.print(_session_head(view))
+        last = view
+        style = _ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and _identifier(item) == name else "")
+        head = Text(
+            f"{turn.role}{' (machine)' if turn.author == 'machine' and turn.role == 'user' else ''}", style=style
+        )
+        marks = (" [abandoned branch]" if abandoned else "") + (" [summary]" if turn.is_summary else "")
+        side = " [sidechain]" if turn.thread else ""
+        head.append(f"{marks}{side}  {day(turn.stated_at)}  {_identifier(item)}", style="dim")
+        shell.out.print(head)
+        for part in turn.parts:
+            shell.out.print(_part(part, full=full))
+        shell.out.print()
+
+
+def _session_head(view: RunView) -> Text:
+    title = text.one_line(view.title or view.intent, 80)
+    return Text(f"── {view.runtime} @{view.machine}  {_short(view.project)}  {title} ──\n", style="bold")
+
+
+def _part(part: Part, *, full: bool) -> Text:
+    words = text.printable(mask(part.text))
+    if part.kind in ("call", "result", "thinking") and not full and len(words) > _RESULT_CHARS:
+        words = f"{words[:_RESULT_CHARS]}\n… {len(words) - _RESULT_CHARS:,} more characters (--full)"
+    if part.kind == "call":
+        return Text(f"  → {part.name} {words}", style="cyan")
+    if part.kind == "result":
+        return Text(f"  ← {words}", style="red" if part.is_error else "")
+    return Text(words, style="dim italic" if part.kind == "thinking" else "")
+
+
+def _turn_json(view: RunView, turn: Turn, abandoned: bool) -> dict[str, Any]:
+    return {
+        "turn_id": _identifier((view, turn, abandoned)), "run_id": view.run_id, "role": turn.role,
+        "author": turn.author, "stated_at": turn.stated_at, "abandoned": abandoned, "is_summary": turn.is_summary,
+        "thread": turn.thread, "model": turn.model, "tokens": turn.n_tokens, "files": turn.files, "skills": turn.skills,
+        "parts": [
+            {"kind": p.kind, "text": mask(p.text), "name": p.name, "call_id": p.call_id, "is_error": p.is_error}
+            for p in turn.parts
+        ],
+    }  # fmt: skip
+
+
+def _after_show(kind: str, name: str) -> Actions:
+    more = (
+        [("perdure tree --root RUN", "see what a run spawned")]
+        if kind != "run"
+        else [(f"perdure tree --root {name}", "see what it spawned")]
+    )
+    return [*more, (f"perdure forget {name} --dry-run", "see what forgetting it would take away")]
+
+
+# tree ---------------------------------------------------------------------------------------------------------
+
+_FOLDED = 4  # deltas of one session in a row before the middle is folded
+
+
+@command(
+    "tree",
+    epilog="""\
+  perdure tree --since 7d
+  perdure tree --runtime codex --limit 50
+  perdure tree --root 01m4x8 --all""",
+)
+@click.option("--since", help="Runs active since: a date, or 30m, 12h, 7d, 4w ago.")
+@click.option("--runtime", help="Only this client, e.g. pi.")
+@click.option("--root", help="Only the tree below this run.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Runs, newest first.")
+@click.option("--all", "everything", is_flag=True, help="Do not fold long rows of deltas.")
+def tree_command(
+    shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
+) -> None:
+    """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below what spawned them."""
+    with shell.open() as home:
+        home.catch_up()
+        top = home.resolve(root)[1] if root else None
+        nodes = home.forest(since_at=moment(since), runtime=runtime, root=top, limit=limit)
+    if shell.as_json:
+        shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
+        return
+    if not nodes:
+        shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
+        return
+    now = datetime.now(UTC)
+    for line in draw(nodes, now, fold=not everything):
+        shell.out.print(line)
+
+
+def draw(nodes: Sequence[Node], now: datetime, *, fold: bool) -> Iterator[Text]:
+    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep."""
+    stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
+    while stack:
+        node, indent, last = stack.pop()
+        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now)
+        inner = indent + ("   " if last else "│  ")
+        said = text.one_line(node.run.intent, 72)
+        if said:
+            yield Text(f'{inner}  "{said}"', style="italic dim")
+        below, n_folded = _unfolded(node) if fold else (node.children, 0)
+        if n_folded:
+            yield Text(f"{inner}⋮ {n_folded} more deltas of this session (--all)", style="dim")
+        stack += [(child, inner, i == len(below) - 1) for i, child in reversed(list(enumerate(below)))]
+
+
+def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
+    """Children to draw below a node, and how many deltas in a row were passed over to get there."""
+    chain, at = [], node
+    while len(at.children) == 1 and _same_session(at.children[0].run, node.run):
+        at = at.children[0]
+        chain.append(at)
+    if len(chain) <= _FOLDED:
+        return node.children, 0
+    return (chain[-1],), len(chain) - 1
+
+
+def _same_session(a: RunView, b: RunView) -> bool:
+    return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
+
+
+def _badges(run: RunView, now: datetime) -> Text:
+    line = Text(run.runtime, style="bold cyan")
+    line.append(f" @{run.machine}", style="magenta")
+    line.append(f" {ago(run.ended_at or run.started_at, now)}", style="green")
+    line.append(f" {run.n_turns}t")
+    kind = "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if _is_spawned(run) else ""
+    if kind:
+        line.append(f" ⤷{kind}", style="yellow")
+    for tag in run.tags:
+        line.append(f" #{text.one_line(tag, 40)}", style="blue")
+    return line + Text(f"  {run.run_id[:14]}", style="dim")
+
+
+def _is_spawned(run: RunView) -> bool:
+    return run.session != run.conversation and run.from_offset == 0
+
+
+def _flat(nodes: Sequence[Node]) -> Iterator[tuple[Node, int]]:
+    stack = [(node, 0) for node in reversed(nodes)]
+    while stack:
+        node, depth = stack.pop()
+        yield node, depth
+        stack += [(child, depth + 1) for child in reversed(node.children)]
+
+
+def _node_json(node: Node, depth: int) -> dict[str, Any]:
+    run = node.run
+    return {
+        "run_id": run.run_id, "parent_run_id": run.parent_run_id, "root_run_id": run.root_run_id, "depth": depth,
+        "user": run.user, "machine": run.machine, "runtime": run.runtime, "agent": run.agent, "project": run.project,
+        "conversation": run.conversation, "session": run.session, "sidechain": run.sidechain, "fork": run.fork,
+        "tags": run.tags, "title": run.title, "intent": run.intent, "started_at": run.started_at,
+        "ended_at": run.ended_at, "turns": run.n_turns, "calls": run.n_calls, "tokens": run.n_tokens,
+        "skipped": dict(run.skipped), "malformed": run.n_malformed, "forgotten": run.n_forgotten,
+        "bytes": run.jsonl_bytes,
+    }  # fmt: skip

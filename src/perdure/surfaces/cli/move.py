@@ -1,0 +1,74 @@
+"""Commands between homes: merge, backup, restore."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from perdure.config import home_path
+from perdure.home import open_home, restore
+from perdure.surfaces.cli.common import Shell, command, plural, progress, size
+
+
+@command("merge", epilog="  perdure merge /media/old-disk/me/.perdure")
+@click.argument("other", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def merge_command(shell: Shell, other: Path) -> None:
+    """Take everything from another home's archive: runs, events, and what was forgotten there. The other home is
+    only read. Whatever the order in which homes are merged, they end holding the same.
+    """
+    with shell.open(create=True) as home:
+        with progress(shell, "merging", None) as step:
+            done = home.merge(other, progress=lambda n, _: step(n))
+        with progress(shell, "indexing", None) as step:
+            home.catch_up(progress=lambda n, _: step(n))
+        digest = home.digest()
+    if shell.as_json:
+        result = {
+            "runs": done.n_runs,
+            "events": done.n_events,
+            "rewritten_by_forgetting": done.n_forgotten,
+            "digest": digest,
+        }
+        shell.answer(result)
+        return
+    shell.out.print(
+        f"{plural(done.n_runs, 'run')} and {plural(done.n_events, 'event')} taken in. Digest {digest[:16]}."
+    )
+    if done.n_forgotten:
+        shell.out.print(
+            f"{plural(done.n_forgotten, 'run')} here rewritten, because the other home forgot parts of them."
+        )
+
+
+@command("backup", epilog="  perdure backup ~/perdure-2026-11.tar.zst\n  perdure backup")
+@click.argument("target", required=False, type=click.Path(path_type=Path))
+@click.option("--no-prove", is_flag=True, help="Do not restore it beside itself to prove it.")
+def backup_command(shell: Shell, target: Path | None, no_prove: bool) -> None:
+    """Write everything that cannot be derived to one compressed file, then prove it by restoring and comparing."""
+    chosen = target or Path(f"perdure-backup-{datetime.now():%Y-%m-%d-%H%M%S}.tar.zst")
+    with shell.open() as home, progress(shell, "writing", None) as step:
+        n_bytes, digest = home.backup(chosen, prove=not no_prove, progress=step)
+    if shell.as_json:
+        shell.answer({"path": str(chosen), "bytes": n_bytes, "digest": digest, "proven": not no_prove})
+        return
+    proof = "not proven" if no_prove else "restored beside and compared: whole"
+    shell.out.print(f"{chosen}: {size(n_bytes)}, {proof}. Digest {digest[:16]}.", markup=False)
+    shell.suggest([(f"perdure restore {chosen} --home NEW", "make a home from it")])
+
+
+@command("restore", epilog="  perdure restore perdure-2026-11.tar.zst --home ~/.perdure")
+@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--no-index", is_flag=True, help="Leave the index to the next `perdure rebuild`.")
+def restore_command(shell: Shell, source: Path, no_index: bool) -> None:
+    """Make a home from a backup, in a place that is empty or does not exist (--home), and prove it."""
+    place = home_path(shell.home)
+    found = restore(source, place)
+    if not no_index:
+        with open_home(place) as home, progress(shell, "indexing", found.n_bytes, in_bytes=True) as step:
+            home.catch_up(progress=lambda _, n: step(n))
+    if shell.as_json:
+        shell.answer({"home": str(place), "runs": found.n_runs, "events": found.n_events, "digest": found.digest})
+        return
+    shell.out.print(f"{place}: {plural(found.n_runs, 'run')}, digest {found.digest[:16]} as backed up.", markup=False)
