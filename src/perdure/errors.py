@@ -79,7 +79,7 @@ class UnsupportedPlatform(HomeFault):
 
 
 class NetworkFileSystem(HomeFault):
-    """A home cannot lie on a network file system: locks and fsync are not kept there. Set PERDURE_HOME to a local disk."""
+    """A home cannot lie on a network file system: it keeps no locks and no fsync. Set PERDURE_HOME to a local disk."""
 
 
 class ReadOnlyHome(HomeFault):

@@ -110,7 +110,7 @@ class Home:
 
     # capture ----------------------------------------------------------------------------------------------
 
-    def capture(
+    def capture(  # noqa: PLR0913 - what a caller may know of a session; all but three have defaults
         self,
         data: bytes,
         *,
@@ -445,10 +445,9 @@ class Home:
             n_events += self.journal(check_user(folder.name)).take(folder)
         changed = self._finish_forgetting()
         tombstones = self._tombstones()
-        n_runs = n_seen = 0
-        for item in archives.stored_runs(root):
+        n_runs = 0
+        for n_seen, item in enumerate(archives.stored_runs(root), start=1):
             n_runs += self.archive.adopt([item], tombstones)
-            n_seen += 1
             if progress:
                 progress(n_seen, n_runs)
         self._note_merge()

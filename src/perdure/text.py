@@ -18,6 +18,7 @@ Span = tuple[int, int]  # [from, to) in characters
 
 MAX_TERMS = 64  # of one query: beyond it a message is a document, and FTS5 gets slow
 MAX_ENTITIES = 32  # of one text
+NAMED = 1000  # weight of a sighting that settles that a word is a name; every other counts 1
 MAX_CLUSTER_CHARS = 32  # marks stacked higher than this are cut: what is longer is an attack, not a letter
 
 # --------------------------------------------------------------------------------------------------- characters
@@ -418,7 +419,7 @@ _NO_HANDLES = _words(
 _OPENERS = STOPWORDS | _words(  # words that open a sentence and are capitalised for that reason alone
     "add after all also although another ask because before both build but call change check create currently "
     "delete dear during each either every everything exactly excellent false finally find first fix fixed found get "
-    "give good great hello here hey hi however instead just last let let's like look looking make many may maybe "
+    "give good great hello here hey hi however instead just last let like look looking make many may maybe "
     "might more most much must never new next no none not note nothing now null ok okay once one only open other "
     "otherwise perfect please put read remember remove replace run second see set several show since some something "
     "sometimes sorry start still stop such sure take tell test thank thanks third though thus todo true try two "
@@ -433,7 +434,11 @@ _DATES = _words(
     "dec am pm montag dienstag mittwoch donnerstag freitag samstag sonntag januar februar märz mai juni juli "
     "oktober dezember utc gmt"
 )
-_NOT_NAMES = _OPENERS | _DATES
+_SHORTENED = _words(
+    "i'm i'll i've i'd it's that's what's there's here's let's you're you've you'll we're we've we'll they're don't "
+    "can't won't didn't doesn't isn't aren't wasn't couldn't wouldn't he's she's who's how's where's"
+)
+_NOT_NAMES = _OPENERS | _DATES | _SHORTENED | {word.replace("'", "’") for word in _SHORTENED}
 
 
 def entities(text: str) -> tuple[str, ...]:
@@ -451,9 +456,12 @@ def entities(text: str) -> tuple[str, ...]:
     n_named = 0
     single = 1 if sum(word in text[:2000] for word in _GERMAN) > 1 else NAMED
     for match in _MENTION.finditer(text):
-        if match[0].lower() in _NOT_NAMES:  # "The", "It", "Let's": most matches in prose
+        word = match[0]
+        if word.lower() in _NOT_NAMES:  # "The", "It": half the matches in prose
             continue
-        for name, weight in _named_by(text, match, single):
+        is_plain = word.isalpha() and word[1:].islower() and match.lastgroup == "name"  # nearly all others
+        plain = ((word, single if is_plain and _is_inside(text, match.start()) else 1),)
+        for name, weight in plain if is_plain else _named_by(text, match, single):
             before = n_seen.get(name, 0)
             n_seen[name] = before + weight
             n_named += before < NAMED <= before + weight
@@ -462,9 +470,6 @@ def entities(text: str) -> tuple[str, ...]:
     head = text[:20_000]
     kept = (n for n, seen in n_seen.items() if seen >= NAMED or (seen > 1 and f" {n.lower()} " not in head))
     return tuple(kept)[:MAX_ENTITIES]
-
-
-NAMED = 1000  # weight of a sighting that settles it; others count 1
 
 
 def _named_by(text: str, match: re.Match[str], single: int) -> Iterator[tuple[str, int]]:
@@ -501,17 +506,22 @@ def _handle(text: str, at: int, name: str, end: int) -> Iterator[tuple[str, int]
 def _capitalised(text: str, match: re.Match[str], single: int) -> Iterator[tuple[str, int]]:
     """Yield what a run of capitalised words names: an identifier, a ticket, a name, or nothing."""
     words, start = match[0].split(" "), match.start()
-    inside = start > 1 and text[start - 1] == " " and (text[start - 2].isalnum() or text[start - 2] in ",)'’\"”")
+    inside = _is_inside(text, start)
     while words and words[0].lower() in (STOPWORDS if inside and len(words) > 1 else _OPENERS):
         words, inside = words[1:], True
     while words and (words[-1].lower() in STOPWORDS or not words[-1][:1].isupper()):
         words = words[:-1]
-    if len(words) > 1 and not any(_IDENTIFIER.fullmatch(w) or _TICKET.fullmatch(w) or w.isupper() for w in words):
+    if len(words) > 1 and not any("_" in w or w.isupper() for w in words):
         yield _POSSESSIVE.sub("", " ".join(words)), 1 if _in_heading(text, start) else NAMED
         return
-    shouted = len(words) > 2 and all(map(str.isupper, words))
-    for word in () if shouted else words:
+    for word in () if match[0].isupper() and match[0].count(" ") > 1 else words:  # "DO NOT EDIT THIS"
         yield from _single(_POSSESSIVE.sub("", word), single if inside else 1)
+
+
+def _is_inside(text: str, at: int) -> bool:
+    """Return whether the word at `at` stands inside a sentence, where a capital means something."""
+    before = text[max(0, at - 2) : at]
+    return before[1:] == " " and (before[0].isalnum() or before[0] in ",)'’\"”")
 
 
 def _single(word: str, weight: int) -> Iterator[tuple[str, int]]:
@@ -521,13 +531,7 @@ def _single(word: str, weight: int) -> Iterator[tuple[str, int]]:
             yield word, NAMED
     elif _IDENTIFIER.fullmatch(word):
         yield word, NAMED
-    elif (
-        len(word) > 1
-        and word[0].isupper()
-        and not word.startswith(("I'", "I’"))
-        and word.lower() not in _NOT_NAMES
-        and not word[1:].isdigit()
-    ):
+    elif len(word) > 1 and word[0].isupper() and word.lower() not in _NOT_NAMES and not word[1:].isdigit():
         yield word, weight
 
 

@@ -179,7 +179,7 @@ class Hit:
     turn_id: str
     run_id: str
     conversation: str
-    title: str  # of the conversation
+    title: str  # that the client gave the session, or how the run began
     runtime: str
     machine: str
     agent: str

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+_KINDS = {".jsonl", ".json", ".db"}
+_NOTES = {".md", ".markdown"}
+
 Environment = Callable[[str], str | None]
 
 # runtime -> (folder under the user's home, variable that moves it, patterns below it)
@@ -36,10 +39,12 @@ def roots(user_home: Path, environment: Environment) -> Iterator[tuple[str, Path
 
 
 def below(path: Path) -> Iterator[Path]:
-    """The files that a path given by a person stands for: itself, or every file below a folder that could be one."""
-    if path.is_dir():
-        kinds = {".jsonl", ".json", ".md", ".markdown", ".db"}
-        hidden = (p for p in sorted(path.rglob("*")) if p.suffix in kinds and p.is_file())
-        yield from hidden
-    else:
+    """The files that a path given by a person stands for: itself, or the files below a folder that could be
+    transcripts. Markdown counts in a folder that holds nothing else: beside transcripts it explains them.
+    """
+    if not path.is_dir():
         yield path
+        return
+    found = [p for p in sorted(path.rglob("*")) if p.suffix in _KINDS | _NOTES and p.is_file()]
+    transcripts = [p for p in found if p.suffix in _KINDS]
+    yield from transcripts or found

@@ -117,24 +117,23 @@ class _Run:
 
 def identify(head: bytes, path: str) -> Origin:
     """Return whose transcript this is: the file's own session, or `<session>/<agent>` for a sub-agent's file."""
-    first: Json = {}
+    first: Json = {}  # the first value of each field
     for line in objects(head):
-        for key in ("sessionId", "cwd", "agentId"):
-            first.setdefault(key, line[key]) if isinstance(line.get(key), str) else None
-        if "isSidechain" in line:
-            first.setdefault("isSidechain", line["isSidechain"] is True)
+        first = {**line, **first}
     pure = PurePath(path.replace("\\", "/"))
-    stem = pure.stem if pure.suffix == ".jsonl" else pure.name
-    cwd = first.get("cwd")
-    agent = stem.removeprefix("agent-") if stem.startswith("agent-") else ""
-    agent = ident(agent or (first.get("agentId") if first.get("isSidechain") else ""))
-    folder = pure.parent.parent.name if pure.parent.name == "subagents" else ""
+    stem = pure.name.removesuffix(".jsonl")
+    cwd = words(first.get("cwd")) or None
     named = ident(first.get("sessionId"))
-    if agent and not _UUID.fullmatch(stem):
-        session = named or ident(folder) or nameless(head)
-        return Origin("claude-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
-    session = stem if _UUID.fullmatch(stem) else named or nameless(head)
-    return Origin("claude-code", session, session, cwd=cwd)
+    if _UUID.fullmatch(stem):
+        return Origin("claude-code", stem, stem, cwd=cwd)
+    agent = stem.removeprefix("agent-") if stem.startswith("agent-") else ""
+    agent = ident(agent or (first.get("agentId") if first.get("isSidechain") is True else ""))
+    if not agent:
+        session = named or nameless(head)
+        return Origin("claude-code", session, session, cwd=cwd)
+    folder = pure.parent.parent.name if pure.parent.name == "subagents" else ""
+    session = named or ident(folder) or nameless(head)
+    return Origin("claude-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
@@ -172,10 +171,12 @@ def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Dra
     """Return a new turn begun by this line, in its place among the others."""
     draft = Draft(role, author, [(line.offset, line.end)], stated_at=instant(head.timestamp))
     draft.native_id = ident(head.uuid) or None
-    agent = words(head.agent_id)
     if head.is_sidechain is True:
+        agent = words(head.agent_id)
+        run.agents.add(agent)
         run.aside.append((draft, words(head.uuid), agent))
-    run.agents.add(agent if head.is_sidechain is True else "")
+    else:
+        run.agents.add("")
     run.gathered.drafts.append(draft)
     return draft
 

@@ -125,7 +125,7 @@ def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[
 
 def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
     """A test that the chunk's turn touched one of these files (by path or its end), tools, skills or entities."""
-    each = "value = ?" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
+    each = "value = ? COLLATE NOCASE" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
     values: list[object] = [kind]
     for value in wanted:
         values += [value] if kind != "file" else [value, "/" + value, "/" + value]
@@ -213,7 +213,7 @@ def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list
 
 
 def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
-    query = """SELECT turn_id, run.run_id, conversation.value, run.title, runtime.value, machine.value, agent.value,
+    query = """SELECT turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent), runtime.value, machine.value, agent.value,
           project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text, turn.abandoned,
           turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn

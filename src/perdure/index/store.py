@@ -20,7 +20,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 7  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 8  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 65536
 MMAP_BYTES = 134217728
 BUSY_MS = 60_000
@@ -61,7 +61,7 @@ CREATE TABLE chunk(
   machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL, kind INTEGER NOT NULL, stated_ms INTEGER);
 CREATE INDEX chunk_turn ON chunk(turn, n);
 CREATE TABLE chunk_text(id INTEGER PRIMARY KEY, text TEXT NOT NULL, scope TEXT NOT NULL);
-CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL COLLATE NOCASE, UNIQUE(kind, value));
+CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE(kind, value));
 CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY(facet, turn)) WITHOUT ROWID;
 CREATE INDEX turn_facets ON turn_facet(turn);
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,

@@ -78,7 +78,8 @@ def _index_status(home: Home) -> dict[str, Any]:
         index = home.index()
         return {
             "state": "ready", "runs_behind": catchup.behind(index, home.archive),
-            "turns": index.rows("SELECT count(*) FROM turn")[0][0], "chunks": index.rows("SELECT count(*) FROM chunk")[0][0],
+            "turns": index.rows("SELECT count(*) FROM turn")[0][0],
+            "chunks": index.rows("SELECT count(*) FROM chunk")[0][0],
             "by_runtime": dict(index.rows(
                 "SELECT value, n_chunks FROM name WHERE kind = 'runtime' AND n_chunks > 0 ORDER BY value")),
         }  # fmt: skip
@@ -87,34 +88,39 @@ def _index_status(home: Home) -> dict[str, Any]:
 
 
 def _print_status(shell: Shell, found: dict[str, Any]) -> None:
-    index, waiting = found["index"], found["outbox"]
+    held = f"{plural(found['runs'], 'run')} from {plural(found['sources'], 'source')}"
     rows = [
         ("home", f"{found['home']} ({found['user']} @{found['machine']}{'' if found['writable'] else ', read-only'})"),
-        (
-            "archive",
-            f"{plural(found['runs'], 'run')} from {plural(found['sources'], 'source')}, {size(found['captured_bytes'])} captured",
-        ),
+        ("archive", f"{held}, {size(found['captured_bytes'])} captured"),
         ("on disk", ", ".join(f"{name} {size(n)}" for name, n in found["disk"].items() if n) or "nothing yet"),
         ("free", size(found["disk_free_bytes"])),
         ("growth", _growth(found["growth"])),
+        ("index", _index_line(found["index"])),
+        ("outbox", _outbox_line(found["outbox"])),
+        ("paused", _paused_line(found["paused"])),
     ]
-    if index["state"] == "ready":
-        behind = f", {plural(index['runs_behind'], 'run')} behind" if index["runs_behind"] else ", up to date"
-        rows.append(("index", f"{plural(index['turns'], 'turn')}, {plural(index['chunks'], 'chunk')}{behind}"))
-    else:
-        rows.append(("index", index["advice"]))
-    if waiting["files"]:
-        rows.append(
-            (
-                "outbox",
-                f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}",
-            )
-        )
-    if found["paused"]:
-        until = found["paused"]["until_at"]
-        rows.append(("paused", f"until {day(until)}" if until else "until `perdure resume`"))
     for name, value in rows:
-        shell.out.print(Text(f"{name:>8}  ", style="bold") + Text(value))
+        if value:
+            shell.out.print(Text(f"{name:>8}  ", style="bold") + Text(value))
+
+
+def _index_line(index: dict[str, Any]) -> str:
+    if index["state"] != "ready":
+        return str(index["advice"])
+    behind = f"{plural(index['runs_behind'], 'run')} behind" if index["runs_behind"] else "up to date"
+    return f"{plural(index['turns'], 'turn')}, {plural(index['chunks'], 'chunk')}, {behind}"
+
+
+def _outbox_line(waiting: dict[str, Any]) -> str:
+    if not waiting["files"]:
+        return ""
+    return f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}"
+
+
+def _paused_line(pause: dict[str, Any] | None) -> str:
+    if pause is None:
+        return ""
+    return f"until {day(pause['until_at'])}" if pause["until_at"] else "until `perdure resume`"
 
 
 def _growth(days: list[dict[str, Any]]) -> str:
@@ -261,7 +267,8 @@ def verify_command(shell: Shell) -> None:
             style = "red" if item.severity == "problem" else "yellow"
             shell.out.print(Text(f"{item.severity}: ", style=style) + Text(f"{item.where}: {item.what}"))
             shell.out.print(f"    {item.advice}", style="dim", markup=False)
-        what = f"{plural(found.n_runs, 'run')}, {plural(found.n_packs, 'pack')}, {plural(found.n_events, 'event')}, {size(found.n_bytes)}"
+        counts = ((found.n_runs, "run"), (found.n_packs, "pack"), (found.n_events, "event"))
+        what = ", ".join([*(plural(n, noun) for n, noun in counts), size(found.n_bytes)])
         shell.out.print(f"{'Whole' if found.ok else 'DAMAGED'}: {what} checked. Digest {found.digest[:16]}.")
     if not found.ok:
         sys.exit(1)
@@ -287,7 +294,7 @@ def rebuild_command(shell: Shell) -> None:
         shell.out.print("There was no readable index to compare with.")
     elif same:
         shell.out.print(
-            f"Proven: {plural(done.n_queries, 'query').replace('querys', 'queries')} answered the same, digests equal."
+            f"Proven: {done.n_queries} queries answered the same, digests equal."
         )
     else:
         shell.note(

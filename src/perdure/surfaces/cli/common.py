@@ -117,7 +117,7 @@ def _fail(shell: Shell, error: PerdureError) -> NoReturn:
 def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """A bar on stderr while something long runs; nothing where nobody watches."""
     if shell.as_json or not shell.err.is_terminal:
-        yield lambda done: None
+        yield lambda _: None
         return
     measure = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
     columns = (TextColumn("{task.description}"), BarColumn(), measure, TimeRemainingColumn())

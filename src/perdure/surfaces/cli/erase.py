@@ -61,6 +61,11 @@ def _preview(shell: Shell, doomed: list[Doomed]) -> None:
         shell.out.print(f"  … and {plural(len(doomed) - _SHOWN, 'more item')}", style="dim")
 
 
+def _item(item: Doomed) -> dict[str, object]:
+    role = item.turn.role if item.turn else None
+    return {"turn_id": item.turn_id, "run_id": item.run.run_id, "role": role, "preview": item.preview}
+
+
 def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: bool) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
     outside = (
@@ -71,10 +76,7 @@ def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: 
         shell.answer(
             {
                 "dry_run": dry_run, "forgotten": 0 if dry_run else len(doomed), "rewritten_runs": changed,
-                "items": [
-                    {"turn_id": i.turn_id, "run_id": i.run.run_id, "role": i.turn.role if i.turn else None, "preview": i.preview}
-                    for i in doomed
-                ],
+                "items": [_item(item) for item in doomed],
                 "not_deleted": outside,
                 "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
             },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,11 +12,12 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.config import user_home
 from perdure.errors import NotFound, UsageError
 from perdure.home import Home, Transcript
 from perdure.identity import turn_id
 from perdure.surfaces.cli.common import Actions, Shell, ago, command, day, moment, plural
-from perdure.types import Filters, Found, Hit, Node, Part, RunView, Turn
+from perdure.types import Filters, Found, Hit, Node, Part, RunView, Source, Turn
 
 _ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
 _SNIPPET_CHARS = 240
@@ -132,7 +133,7 @@ def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
 
 
 def _short(path: str | None) -> str:
-    home = os.path.expanduser("~")
+    home = str(user_home())
     return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
 
 
@@ -248,8 +249,6 @@ def _each(home: Home, views: Iterable[RunView]) -> Iterator[Placed]:
 
 def _identifier(item: Placed) -> str:
     view, turn, _ = item
-    from perdure.types import Source
-
     return turn_id(Source(view.user, view.runtime, view.session, view.generation), turn.offset)
 
 
@@ -266,17 +265,18 @@ def _window(items: list[Placed], name: str, n_context: int) -> list[Placed]:
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
     """Captured bytes on stdout: of a turn its lines, of runs everything."""
-    out = click.get_binary_stream("stdout")
+    sys.stdout.flush()
+    write = sys.stdout.buffer.write
     if kind == "turn":
         run_id, offset = home.locate(name)
         turn = next(t for _, t, _ in chosen if t.offset == offset)
         lows = {low for low, _ in turn.lines}
         for line in home.archive.lines(home.archive.held(run_id)):
             if line.offset in lows:
-                out.write(line.raw + b"\n")
+                write(line.raw + b"\n")
         return
     for run_id in dict.fromkeys(view.run_id for view, _, _ in chosen if not view.sidechain):
-        out.write(home.archive.read(home.archive.held(run_id)))
+        write(home.archive.read(home.archive.held(run_id)))
 
 
 def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool) -> None:
@@ -406,7 +406,7 @@ def _same_session(a: RunView, b: RunView) -> bool:
 def _badges(run: RunView, now: datetime) -> Text:
     line = Text(run.runtime, style="bold cyan")
     line.append(f" @{run.machine}", style="magenta")
-    line.append(f" {ago(run.ended_at or run.started_at, now)}", style="green")
+    line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
     line.append(f" {run.n_turns}t")
     kind = "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if _is_spawned(run) else ""
     if kind:

@@ -11,7 +11,6 @@ import click
 from perdure import formats
 from perdure.capture.lines import complete
 from perdure.errors import FormatFault, UsageError
-from perdure.home import Home
 from perdure.intake import HEAD_BYTES, Imported, clean
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural, progress, size
 from perdure.types import RUNTIMES
@@ -51,10 +50,10 @@ def import_command(
         if not no_index:
             with progress(shell, "indexing", done.n_bytes, in_bytes=True) as step:
                 chunks = home.catch_up(progress=lambda _, n: step(n))
-        _report(shell, home, done, chunks.n_chunks if chunks else 0, searched=bool(paths))
+        _report(shell, done, chunks.n_chunks if chunks else 0, paths)
 
 
-def _report(shell: Shell, home: Home, done: Imported, n_chunks: int, *, searched: bool) -> None:
+def _report(shell: Shell, done: Imported, n_chunks: int, paths: tuple[Path, ...]) -> None:
     actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "see what ran")]
     if shell.as_json:
         shell.answer(
@@ -68,7 +67,7 @@ def _report(shell: Shell, home: Home, done: Imported, n_chunks: int, *, searched
         )  # fmt: skip
         return
     if not done.n_files:
-        where = "there" if searched else "in the standard places of the supported agents"
+        where = "there" if paths else "in the standard places of the supported agents"
         shell.out.print(f"No transcripts {where}. Name files or folders: `perdure import PATH`.")
         return
     kinds = ", ".join(f"{name} {n}" for name, n in sorted(done.by_runtime.items()))
@@ -80,7 +79,12 @@ def _report(shell: Shell, home: Home, done: Imported, n_chunks: int, *, searched
         shell.out.print(f"{plural(done.n_unchanged, 'file')} unchanged since the last import.", style="dim")
     if done.n_rewritten:
         shell.note(f"{plural(done.n_rewritten, 'transcript')} had been rewritten; both versions are kept.")
-    for title, items in (("left out by your own rules", done.left_out), ("not captured", done.refused)):
+    named = {str(path) for path in paths}
+    foreign = [item for item in done.refused if item[0] not in named and "format" in item[1]]
+    if foreign:
+        shell.out.print(f"{plural(len(foreign), 'other file')} there: no transcripts (--json lists them).", style="dim")
+    refused = [item for item in done.refused if item not in foreign]
+    for title, items in (("left out by your own rules", done.left_out), ("not captured", refused)):
         for path, why in items[:_LISTED]:
             shell.note(f"{title}: {path}: {why.removeprefix(path + ': ')}")
         if len(items) > _LISTED:

@@ -1,0 +1,128 @@
+"""What every measurement needs: clocks, percentiles, a description of the machine, tables and a JSON file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+OUT = Path(__file__).parent / "out"
+SCRATCH = os.environ.get("PERDURE_BENCH_DIR")  # where homes are made; the system's temporary folder unless set
+
+
+class Clock:
+    """Wall and CPU seconds of a block."""
+
+    wall_s = 0.0
+    cpu_s = 0.0
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[Clock]:
+    clock = Clock()
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield clock
+    clock.wall_s, clock.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+
+
+def median_of(n_runs: int, work: Callable[[], object]) -> Clock:
+    """The median wall and CPU time of several runs of the same work."""
+    walls, cpus = [], []
+    for _ in range(n_runs):
+        with timed() as clock:
+            work()
+        walls.append(clock.wall_s)
+        cpus.append(clock.cpu_s)
+    result = Clock()
+    result.wall_s, result.cpu_s = statistics.median(walls), statistics.median(cpus)
+    return result
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """p50, p95 and max; p95 is the value that 95 % do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    return {
+        "p50": round(statistics.median(ordered), 2),
+        "p95": round(ordered[max(0, -(-95 * len(ordered) // 100) - 1)], 2),
+        "max": round(ordered[-1], 2),
+    }
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    place = Path(tempfile.mkdtemp(prefix="perdure-bench-", dir=SCRATCH))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on, and how busy it was."""
+    return {
+        "cpu": _cpu(),
+        "n_cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "load": [round(value, 1) for value in os.getloadavg()],
+        "at": time.strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def table(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows as a table; the first row's keys are the columns."""
+    print(f"\n{title}")
+    if not rows:
+        return
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[i]) for line in cells)) for i, column in enumerate(columns)]
+    print("  " + "  ".join(column.rjust(width) for column, width in zip(columns, widths, strict=True)))
+    for line in cells:
+        print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)), flush=True)
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write a result beside the machine it was measured on into benchmarks/out/<name>.json."""
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"{name}.json"
+    path.write_text(json.dumps({"machine": machine(), **result}, indent=1, ensure_ascii=False) + "\n")
+    print(f"  ({path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}; load {machine()['load']})")
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files under a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def drop_from_cache(path: Path) -> bool:
+    """Ask the system to forget a file's pages; False where that cannot be asked for."""
+    if not hasattr(os, "posix_fadvise"):
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    return True

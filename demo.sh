@@ -1,0 +1,53 @@
+#!/bin/sh
+# The main job, on real transcripts that ship with Perdure, in a home of its own under .demo/.
+set -eu
+cd "$(dirname "$0")"
+rm -rf .demo && mkdir -p .demo
+export PERDURE_HOME="$PWD/.demo/home"
+cp -R src/perdure/samples .demo/transcripts
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+run() { printf '\033[36m$ %s\033[0m\n' "$*"; "$@"; }
+
+say "1. Capture what four agents wrote (Claude Code with a sub-agent, Codex, pi, Gemini CLI)"
+run perdure import .demo/transcripts
+
+say "2. Find it again: a decision, an error code, a language without spaces"
+run perdure search why sqlite instead of postgres --limit 3
+run perdure search TIDE-4711 --runtime codex --limit 2
+run perdure search 満潮と干潮 --limit 1
+
+say "3. Read a hit in its place"
+hit=$(perdure search spring tide 14 March --role user --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)["result"]["hits"][0]["turn_id"])')
+run perdure show "$hit" --context 1
+
+say "4. See what ran, and what it spawned"
+run perdure tree
+
+say "   (secrets are masked in whatever is derived or shown)"
+run perdure search anthropic api key env.old --role tool --limit 1
+
+say "5. Forget a turn, everywhere, and prove it"
+words="Ismet"
+count() { printf 'Files under the home that hold the word %s: %s\n' "$words" "$(grep -rliwaF "$words" "$PERDURE_HOME" | wc -l)"; }
+count
+run perdure forget --query "$words" --yes
+count
+run perdure search "$words"
+find .demo/transcripts -type f -exec touch {} +
+run perdure import .demo/transcripts
+run perdure search "$words"
+
+say "6. Prove the rest"
+run perdure verify
+run perdure rebuild
+run perdure doctor
+
+say "That was a home in .demo/. Now yours, all of it offline:"
+cat <<'NEXT'
+  . .venv/bin/activate         put `perdure` on your path
+  perdure import               capture what your own agents have written
+  perdure search WORDS         find anything in it
+  perdure tree --since 7d      what ran this week
+  perdure --help               everything else
+NEXT
