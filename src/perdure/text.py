@@ -115,10 +115,11 @@ def _chunk_end(text: str, least: int, most: int) -> int:
 
 def _last_end(expression: re.Pattern[str], text: str, least: int, most: int) -> int:
     """Return the end of the last match in text[least:most], -1 if there is none."""
-    end = -1
-    for match in expression.finditer(text, least, most):
-        end = match.end()
-    return end
+    for start in (max(least, most - 256), least):  # mostly the last lines hold one
+        end = max((m.end() for m in expression.finditer(text, start, most)), default=-1)
+        if end >= 0:
+            return end
+    return -1
 
 
 def _chunk_start(text: str, least: int, end: int) -> int:
@@ -139,7 +140,7 @@ def _chunk_start(text: str, least: int, end: int) -> int:
 
 # Scripts written without spaces between words, as ranges of an expression. Hangul has spaces, but its particles
 # hang on the words, so that bigrams find what a word search would miss.
-_THAI_LIKE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3\u17dc\u17dd"
+_THAI_LIKE = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3\u17dc\u17dd"
 _EAST_ASIAN = (
     "\u1100-\u11ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u3099\u309a"
     "\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
