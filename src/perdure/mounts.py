@@ -16,10 +16,9 @@ _NETWORK = {
 }  # fmt: skip
 
 
-def refuse_network(path: Path) -> None:
+def refuse_network(path: Path, table: list[tuple[str, str]] | None = None) -> None:
     """Raise NetworkFileSystem when the path, or where it would be made, lies on a network share."""
-    place = path.resolve()
-    found = kind(place, mount_table())
+    found = kind(path.resolve(), mount_table() if table is None else table)
     if found in _NETWORK:
         raise NetworkFileSystem(f"{path} ({found})")
 
@@ -29,11 +28,20 @@ def mount_table() -> list[tuple[str, str]]:
     try:
         if sys.platform == "darwin":
             listed = subprocess.run(["/sbin/mount"], capture_output=True, text=True, check=False, timeout=5).stdout
-            return re.findall(r"^.+? on (.+) \(([a-z0-9]+)[,)]", listed, re.MULTILINE)
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+            return parse_mac(listed)
+        return parse_linux(Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace"))
     except (OSError, subprocess.TimeoutExpired):
         return []
-    fields = [line.split(" ") for line in lines]
+
+
+def parse_mac(listed: str) -> list[tuple[str, str]]:
+    """What `mount` prints on macOS."""
+    return re.findall(r"^.+? on (.+) \(([a-z0-9]+)[,)]", listed, re.MULTILINE)
+
+
+def parse_linux(listed: str) -> list[tuple[str, str]]:
+    """What /proc/self/mounts holds."""
+    fields = [line.split(" ") for line in listed.splitlines()]
     return [(_unescaped(f[1]), f[2]) for f in fields if len(f) > 2]
 
 

@@ -213,12 +213,16 @@ def _bigrams(run: str) -> list[str]:
     return [a + b for a, b in pairwise(letters)] or [composed]
 
 
-_MARKED = (  # marks inside words, which `\w` leaves out and which must not end a word
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
-    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0900-\u0963\u0981-\u0df3\u0f71-\u0f84"
-    "\u1ab0-\u1aff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20ff\ufe20-\ufe2f"
+# What stands between words: controls, spaces, punctuation and symbols. All else counts, so that no script's marks
+# end a word; `\w` would leave them out.
+_BETWEEN = (
+    r"\s\x00-/:-@\[-\^`{-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf\xd7\xf7\u037e\u0387\u055a-\u055f\u0589\u05be\u05c0\u05c3"
+    r"\u05c6\u05f3\u05f4\u0609-\u060d\u061b-\u061f\u066a-\u066d\u06d4\u0964\u0965\u0e4f\u0e5a\u0e5b\u2000-\u200b"
+    r"\u200e-\u206f\u20a0-\u20bf\u2190-\u245f\u2500-\u2775\u2794-\u2bff\u2e00-\u2e7f\u3000-\u3004\u3008-\u3020\u3030\u303d-\u303f\u30fb"
+    r"\ud800-\udfff\ufd3e\ufd3f\ufe00-\ufe1f\ufe30-\ufe6f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+    r"\ufff0-\uffff\U0001f000-\U0001faff"
 )
-_WORD = rf"[\w{_MARKED}]+"
+_WORD = f"[^{_BETWEEN}]+"
 _QUERY = re.compile(
     rf"\"([^\"]*\w[^\"]*)\"|[“„]([^“”\"]*\w[^“”\"]*)[”“]"
     rf"|({_WORD}(?:(?:://|::|->|[._/\\:@#~+=&%’'\-]){_WORD})*)"
@@ -245,8 +249,16 @@ def query_terms(query: str) -> tuple[str, ...]:
 
 
 def _lowered(word: str) -> str:
-    """Lower-case each character alone, as FTS5 does: `casefold` would turn ß into ss, which the index has not."""
-    return word.lower() if word.isascii() else "".join(c.lower() if len(c.lower()) == 1 else c for c in word)
+    """Lower-case the letters of Latin, Greek, Cyrillic and Armenian one by one, as FTS5 does.
+
+    `casefold` turns ß into ss and `lower` knows scripts (Cherokee) that FTS5 does not fold: the index has neither.
+    """
+    return (
+        word.lower() if word.isascii() else _CASED.sub(lambda m: low if len(low := m[0].lower()) == 1 else m[0], word)
+    )
+
+
+_CASED = re.compile("[A-Z\u00c0-\u037e\u0380-\u0527\u0531-\u0556\u1e00-\u1fff]")
 
 
 def _word_terms(word: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Role = Literal["user", "assistant", "tool", "system"]
 Author = Literal["person", "machine", "agent", "tool"]
@@ -52,9 +52,8 @@ class Origin:
     fork: bool = False  # parent_session is what it was forked from, not what spawned it
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a source, without its newline."""
+class Line(NamedTuple):
+    """One line of a source, without its newline. A tuple, because a transcript has very many."""
 
     offset: int  # bytes from the start of the source to its first byte
     raw: bytes

@@ -66,7 +66,8 @@ def backlog(outbox: Path) -> Backlog:
             sizes.append(path.stat().st_size)
         except FileNotFoundError:
             continue
-        times.append(int(path.name.split("-")[0]))
+        stamp = path.name.split("-")[0]
+        times += [int(stamp)] if stamp.isdigit() else []
     oldest = datetime.fromtimestamp(min(times) / 1_000_000, UTC) if times else None
     return Backlog(len(sizes), sum(sizes), oldest)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from perdure.capture.files import append_line, replace
+from perdure.capture.files import locked, replace
 
 
 @dataclass(frozen=True)
@@ -52,37 +53,46 @@ def paused(home: Path, now: datetime) -> Pause | None:
         body = json.loads((home / "paused").read_bytes())
         until = datetime.fromisoformat(body["until_at"]) if body["until_at"] else None
         found = Pause(datetime.fromisoformat(body["since_at"]), until, str(body.get("reason", "")))
+        return None if until and until <= now else found
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):  # TypeError: also for a time without its zone
         return Pause(now, None, "the switch file `paused` cannot be read")
-    return None if found.until_at and found.until_at <= now else found
 
 
 def excluded(cwd: str | None, project: str | None, patterns: tuple[str, ...], user_home: Path) -> str | None:
-    """The first pattern that excludes this folder or any folder above it, or None.
+    """The first pattern that excludes this folder or any folder above it, by whatever path it is reached, or None.
 
     >>> excluded("/home/a/secret/x", None, ("/home/a/secret",), Path("/home/a"))
     '/home/a/secret'
     """
-    places = [Path(p) for p in (cwd, project) if p]
+    places = [Path(name) for path in (cwd, project) if path for name in _names(path)]
     folders = {str(p) for place in places for p in (place, *place.parents)}
     for pattern in patterns:
         whole = pattern.rstrip("/").removesuffix("/**")
         if whole.startswith("~"):
             whole = str(user_home) + whole[1:]
-        if any(fnmatch.fnmatchcase(folder, whole) for folder in folders):
+        if any(fnmatch.fnmatchcase(folder, name) for folder in folders for name in _names(whole)):
             return pattern
     return None
+
+
+def _names(path: str) -> set[str]:
+    """A path as written, without `..` and `.`, and with its links followed."""
+    if "\0" in path:
+        return {path}
+    return {path, os.path.normpath(path), os.path.realpath(path)}
 
 
 def keep_off_record(home: Path, runtime: str, session: str) -> None:
     """Never capture this session: not now, not by a later import of the same transcript."""
     path = home / "incognito"
-    if not path.exists():
-        replace(path, (secrets.token_hex(16) + "\n").encode())
-    if not off_record(home, runtime, session):
-        append_line(path, _session_hash(path, runtime, session).encode())
+    with locked(home / ".incognito.lock"):
+        if not path.exists():
+            replace(path, (secrets.token_hex(16) + "\n").encode())
+        if not off_record(home, runtime, session):
+            known = path.read_bytes().split()
+            replace(path, b"".join(line + b"\n" for line in (*known, _session_hash(path, runtime, session).encode())))
 
 
 def off_record(home: Path, runtime: str, session: str) -> bool:

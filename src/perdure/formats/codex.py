@@ -39,6 +39,7 @@ _MY_REQUEST = re.compile(
     r"\s*# (?:Context from my IDE setup|Files mentioned by the user):.*?\n## My request for Codex:", re.S
 )
 _SKILL = re.compile(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
+_REFUSED = "exec_command failed:"  # how the client answers a call that it or the person refused
 _EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
 _EXIT_WITHIN_CHARS = 300  # the status stands at the head of an output, never behind the program's own words
 _EVENTS = {"user": "event_msg:user_message", "assistant": "event_msg:agent_message"}
@@ -236,8 +237,9 @@ def _output(output: Any) -> tuple[Any, bool]:
         code = metadata.get("exit_code") if isinstance(metadata, dict) else 0
         failed = output.get("success") is False or code not in (0, None)
         output = output.get("output", output.get("content"))
-    if isinstance(output, str) and (match := _EXIT.search(output[:_EXIT_WITHIN_CHARS])):
-        failed = failed or match[1] != "0"
+    if isinstance(output, str):
+        match = _EXIT.search(output[:_EXIT_WITHIN_CHARS])
+        failed = failed or (match is not None and match[1] != "0") or output.startswith(_REFUSED)
     return output, failed
 
 

@@ -293,9 +293,7 @@ def rebuild_command(shell: Shell) -> None:
     if not done.compared:
         shell.out.print("There was no readable index to compare with.")
     elif same:
-        shell.out.print(
-            f"Proven: {done.n_queries} queries answered the same, digests equal."
-        )
+        shell.out.print(f"Proven: {done.n_queries} queries answered the same, digests equal.")
     else:
         shell.note(
             f"The new index differs from the old one (it now follows the archive): {', '.join(done.differing[:3])}"

@@ -83,13 +83,12 @@ def search_command(shell: Shell, words: tuple[str, ...], limit: int, explain: bo
     if not found.hits:
         shell.out.print("Nothing found.")
         return
-    for title, hits in _grouped(found.hits):
-        shell.out.print(title)
+    for number, (title, hits) in enumerate(_grouped(found.hits)):
+        shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
             shell.out.print(_hit_line(hit, found.terms))
             if explain:
                 shell.out.print(f"      {hit.kind}, score {hit.score:.3f}, run {hit.run_id}", style="dim", markup=False)
-        shell.out.print()
     if explain:
         _explain(shell, found)
     shell.suggest(_after_search(found))

@@ -1,0 +1,163 @@
+"""Text like that of agent sessions, made from a seed: the same on every machine, and nothing to download.
+
+Words follow Zipf's law (exponent 1) over 200,000 words, the most frequent of which are real English in the order
+of its frequency. Sentences are sampled from a pool and varied with words out of the tail, so that the vocabulary
+keeps growing with the corpus as it does in real text. Each conversation has a topic whose words it repeats. One
+message in 20 is code with identifiers and paths, one in 50 is Chinese.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from bisect import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from perdure.identity import run_id
+from perdure.types import Parsed, Part, Run, Source, Turn
+
+N_WORDS = 200_000
+N_SENTENCES = 20_000
+_BEGAN_AT = datetime(2025, 1, 1, tzinfo=UTC)
+_COMMON = """the to and of a in is it you that for i this on with be we are as not have can if or but so was at
+do from will what there all use when by your my just no need they how which one file now error test code run also
+then out get make like would should see check time data new has an some let line more function here user using add
+only other after set first than into work want them know server call need version build key issue list find working
+change because about log start try value name does fix right output still same read write type before even could
+their good query up two table path default way help look thing config update tests think create problem any
+database were been request did api each response put same return model most something show model app back class
+between command memory cache index string both where each process again happens case every number point looks
+message might long actually next always session give however part instead yes done well sure different local page
+token install current search these real few small single take support without load remove thread many through
+possible once while event running note agent project step second size git branch commit merge docker python node
+state option worth own end main once idea client service worker queue retry timeout deploy rollback migration""".split()
+_ONSETS = "b br c ch cl d dr f fl g gr h j k l m n p pl qu r s sh sl st t tr v w z".split()
+_VOWELS = "a e i o u ai ea io ou".split()
+_CODAS = "b ck d f g l m n nd ng p r rt s st t th x".split()
+_CHINESE = "数据库 会议 上海 北京 项目 部署 日志 错误 缓存 测试 用户 时间 版本 服务 请求 我们 昨天 决定 使用 迁移 备份 周三".split()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The makings of a corpus."""
+
+    words: list[str]  # most frequent first
+    sentences: list[str]
+    weights: list[float]  # cumulative, of the words
+
+    def word(self, rng: random.Random) -> str:
+        return self.words[min(bisect(self.weights, rng.random() * self.weights[-1]), len(self.words) - 1)]
+
+
+def make(seed: int = 1) -> Corpus:
+    rng = random.Random(seed)
+    common = list(dict.fromkeys(_COMMON))
+    known = set(common)
+    words = common[:]
+    while len(words) < N_WORDS:
+        word = "".join(
+            rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if rng.random() < 0.6 else "")
+            for _ in range(rng.choice((1, 2, 2, 3, 3, 4)))
+        )
+        if word not in known:
+            known.add(word)
+            words.append(word)
+    weights = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(N_WORDS)))
+    corpus = Corpus(words, [], weights)
+    for _ in range(N_SENTENCES):
+        said = [corpus.word(rng) for _ in range(rng.randint(5, 18))]
+        corpus.sentences.append(" ".join(said).capitalize() + rng.choice(("." * 1, ".", ".", "?", ":")))
+    return corpus
+
+
+def message(corpus: Corpus, rng: random.Random, topic: list[str], n_chars: int) -> str:
+    """One message of about so many characters."""
+    kind = rng.random()
+    if kind < 0.02:
+        return "".join(rng.choice(_CHINESE) + rng.choice("，。的在了") for _ in range(n_chars // 6))
+    pieces: list[str] = []
+    size = 0
+    while size < n_chars:
+        piece = rng.choice(corpus.sentences) + f" {corpus.word(rng)} {rng.choice(topic)} {corpus.word(rng)}."
+        if kind > 0.95 and rng.random() < 0.5:
+            piece += f"\n    self.{corpus.word(rng)}_{rng.choice(topic)}({identifier(rng, corpus)})  # src/{corpus.word(rng)}/{rng.choice(topic)}.py"
+        pieces.append(piece)
+        size += len(piece) + 1
+    return " ".join(pieces)
+
+
+def identifier(rng: random.Random, corpus: Corpus) -> str:
+    return f"{corpus.word(rng)}{corpus.word(rng).capitalize()}{rng.randrange(1000)}"
+
+
+def runs(
+    corpus: Corpus, n_chunks: int, n_chars: int, *, seed: int = 2, owners: tuple[tuple[str, float], ...]
+) -> Iterator[tuple[Run, Parsed]]:
+    """Sessions of 5 to 60 messages, until there are so many messages; a project holds several sessions.
+
+    Projects differ in size: p0 holds 40 % of all, p1 1 %, the others share the rest. owners: (name, share).
+    """
+    rng = random.Random(seed)
+    n_done = n_runs = 0
+    while n_done < n_chunks:
+        n_turns = min(rng.randint(5, 60), n_chunks - n_done)
+        at = _BEGAN_AT + timedelta(minutes=3 * n_done)
+        kind = rng.random()
+        project = "p0" if kind < 0.4 else "p1" if kind < 0.41 else f"p{rng.randint(2, 60)}"
+        owner = rng.choices([name for name, _ in owners], [share for _, share in owners])[0]
+        topic = [corpus.words[rng.randint(300, 20_000)] for _ in range(12)]
+        yield _run(corpus, rng, owner, f"s{n_runs}", f"/work/{project}", at, topic, n_turns, n_chars)
+        n_done += n_turns
+        n_runs += 1
+
+
+def _run(  # noqa: PLR0917
+    corpus: Corpus, rng: random.Random, owner: str, session: str, project: str, at: datetime, topic: list[str],
+    n_turns: int, n_chars: int,
+) -> tuple[Run, Parsed]:  # fmt: skip
+    turns = []
+    for n in range(n_turns):
+        words = message(corpus, rng, topic, rng.randint(n_chars // 3, n_chars * 5 // 3))
+        mine = n % 2 == 0
+        turns.append(
+            Turn("user" if mine else "assistant", "person" if mine else "agent", ((n * 4096, n * 4096 + 4096),),
+                 (Part("text", words),), at + timedelta(minutes=n))
+        )  # fmt: skip
+    source = Source(owner, "claude-code", session)
+    run = Run(
+        run_id=run_id(source, 0, at), source=source, machine="bench", agent="default", project=project,
+        conversation=session, from_offset=0, to_offset=n_turns * 4096, sha256="0" * 64, started_at=at, ended_at=at,
+        captured_at=at,
+    )  # fmt: skip
+    return run, Parsed(tuple(turns))
+
+
+QUERIES = ("rare word", "2-3 words", "question", "frequent words", "phrase", "identifier", "chinese")
+
+
+def queries(corpus: Corpus, kind: str, n: int, *, seed: int = 3) -> list[str]:
+    """So many queries of a kind, as a person would type them."""
+    rng = random.Random(f"{seed} {kind}")
+    return [_query(corpus, rng, kind) for _ in range(n)]
+
+
+def _query(corpus: Corpus, rng: random.Random, kind: str) -> str:
+    content = [w for w in (corpus.word(rng) for _ in range(40)) if corpus.words.index(w) >= 60]
+    if kind == "rare word":
+        return corpus.words[rng.randint(5_000, 50_000)]
+    if kind == "2-3 words":
+        return " ".join(content[: rng.randint(2, 3)])
+    if kind == "question":
+        filler = rng.choice(("what did we decide about", "how does the", "why is my", "when did you change the"))
+        return f"{filler} {' '.join(content[: rng.randint(3, 6)])}?"
+    if kind == "frequent words":
+        return " ".join(rng.sample(corpus.words[30:120], 4))
+    if kind == "phrase":
+        said = rng.choice(corpus.sentences).rstrip(".?:").split()
+        start = rng.randint(0, len(said) - 3)
+        return f'"{" ".join(said[start : start + 3])}"'
+    if kind == "identifier":
+        return f"{corpus.word(rng)}_{corpus.words[rng.randint(300, 20_000)]}"
+    return "".join(rng.sample(_CHINESE, 2)) + "的" + rng.choice(_CHINESE)

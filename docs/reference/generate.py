@@ -1,0 +1,70 @@
+"""Write docs/reference/cli.md and python.md from the code. `python docs/reference/generate.py [--check]`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import click
+
+from perdure.errors import PerdureError
+from perdure.home import Home, open_home
+from perdure.surfaces.cli import cli
+from perdure.types import Filters, Found, Hit, RunView
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by docs/reference/generate.py: do not edit -->\n\n"
+
+
+def commands() -> str:
+    """The help of every command."""
+    out = [NOTE, "# Commands\n\nEvery command takes `--json` (but `completion`) and `--home DIR`.\n"]
+    top = click.Context(cli, info_name="perdure", max_content_width=100, terminal_width=100)
+    for name in cli.list_commands(top):
+        command = cli.get_command(top, name)
+        assert command is not None
+        context = click.Context(command, info_name=name, parent=top, max_content_width=100, terminal_width=100)
+        out.append(f"\n## {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    out.append(
+        "\n## Exit statuses\n\n| status | meaning |\n|---|---|\n| 0 | done |\n| 1 | failed, or `verify`/`doctor` found a problem |\n"
+    )
+    out.append(
+        "| 2 | the call was wrong |\n| 3 | the home or its settings cannot be used |\n| 4 | not found |\n| 5 | another process is writing |\n"
+    )
+    return "".join(out)
+
+
+def python() -> str:
+    """The public methods of Home, the nouns and the errors."""
+    out = [NOTE, "# Python\n\n```python\nimport perdure\n\nwith perdure.open() as home:\n    ...\n```\n"]
+    out.append(_function("perdure.open", open_home))
+    out.append("\n## Home\n")
+    for name, member in inspect.getmembers(Home):
+        if not name.startswith("_") and inspect.isfunction(member):
+            out.append(_function(name, member))
+    for noun in (Filters, Found, Hit, RunView):
+        source = inspect.getsource(noun)
+        out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
+    out.append("\n## Errors\n\n| code | exit status | meaning |\n|---|---|---|\n")
+    out += [f"| `{e('').code}` | {e.exit_code} | {inspect.getdoc(e)} |\n" for e in _errors(PerdureError)]
+    return "".join(out)
+
+
+def _errors(top: type[PerdureError]) -> list[type[PerdureError]]:
+    return [top, *(below for kind in top.__subclasses__() for below in _errors(kind))]
+
+
+def _function(name: str, member: object) -> str:
+    signature = str(inspect.signature(member)).replace("self, ", "").replace("(self)", "()")  # type: ignore[arg-type]
+    return f"\n### {name}\n\n```python\n{name}{signature}\n```\n\n{inspect.getdoc(member)}\n"
+
+
+PAGES = {"cli.md": commands, "python.md": python}
+
+if __name__ == "__main__":
+    stale = [name for name, make in PAGES.items() if not (HERE / name).exists() or (HERE / name).read_text() != make()]
+    if "--check" in sys.argv:
+        sys.exit(f"stale: {', '.join(stale)}; run python docs/reference/generate.py" if stale else 0)
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make())

@@ -1,0 +1,5 @@
+"""`python -m perdure.surfaces.cli`."""
+
+from perdure.surfaces.cli import main
+
+main()

@@ -1,0 +1,182 @@
+"""The command line as people and programs meet it: layouts, envelopes, exit statuses, start-up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.home import open_home
+from perdure.surfaces.cli import _COMMANDS
+from perdure.surfaces.cli.find import draw
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "src/perdure/samples"
+GOLDEN = ROOT / "tests/golden"
+
+
+def run(home: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PERDURE_HOME": str(home), "HOME": str(home.parent), "TZ": "UTC", "COLUMNS": "100"}
+    program = [sys.executable, "-m", "perdure.surfaces.cli", *words]
+    return subprocess.run(program, env=env, capture_output=True, text=True, input=stdin, timeout=120, check=False)
+
+
+def answer(home: Path, *words: str) -> dict[str, Any]:
+    done = run(home, *words, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("cli") / "home"
+    place.mkdir(mode=0o700)
+    (place / "config.toml").write_text('machine = "laptop"\nuser = "mira"\n')
+    assert run(place, "import", str(SAMPLES)).returncode == 0
+    return place
+
+
+def golden(name: str, text: str) -> None:
+    """Compare with tests/golden; UPDATE_GOLDEN=1 writes the file anew."""
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_search_groups_by_conversation_with_role_and_snippet(home: Path) -> None:
+    golden("search.txt", run(home, "search", "spring", "tide", "port", "--limit", "3").stdout)
+
+
+def test_show_puts_a_turn_in_its_place(home: Path) -> None:
+    hit = answer(home, "search", "spring tide", "--role", "user", "--limit", "1")["result"]["hits"][0]["turn_id"]
+    golden("show.txt", run(home, "show", hit[:9], "--context", "1").stdout)
+
+
+def test_tree_draws_the_badges_and_the_nesting(home: Path) -> None:
+    with open_home(home) as opened:
+        lines = draw(opened.forest(), datetime(2026, 11, 22, 2, tzinfo=UTC), fold=True)
+        golden("tree.txt", "".join(line.plain + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("search", "port"), ("tree",), ("status",), ("doctor",), ("verify",), ("rebuild",), ("pack", "--idle-days", "0"),
+        ("show", "74d8bf06"), ("forget", "--query", "zzz-nothing", "--dry-run"), ("import", str(SAMPLES)),
+    ],
+)  # fmt: skip
+def test_every_answer_for_programs_has_one_shape(home: Path, words: tuple[str, ...]) -> None:
+    found = answer(home, *words)
+    assert set(found) == {"ok", "command", "result", "next_actions", "_links"}
+    assert found["ok"] is True
+    assert found["command"] == words[0]
+    assert all(set(action) == {"command", "why"} for action in found["next_actions"])
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (("show", "tzzzzzzzz"), 4, "not-found"),
+        (("show", "abc"), 2, "usage-error"),
+        (("search",), 2, "usage-error"),
+        (("search", "x", "--since", "someday"), 2, "usage-error"),
+        (("import", "/no/such/place"), 2, "usage-error"),
+        (("forget", "--query", "port"), 2, "usage-error"),
+        (("import", "--format", "cobol"), 2, "usage-error"),
+    ],
+)
+def test_errors_have_a_code_and_an_exit_status(home: Path, words: tuple[str, ...], status: int, code: str) -> None:
+    done = run(home, *words, "--json")
+    assert done.returncode == status
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == code
+    people = run(home, *words)
+    assert people.returncode == status
+    assert people.stderr.startswith("perdure: ")
+    assert people.stdout == "" or "forget" in words
+
+
+def test_a_missing_home_says_what_to_do(tmp_path: Path) -> None:
+    done = run(tmp_path / "none", "search", "x")
+    assert done.returncode == 3
+    assert "perdure import" in done.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_unknown_command_suggests_one() -> None:
+    done = run(Path("/nonexistent/home"), "sea")
+    assert done.returncode == 2
+    assert "search" in done.stderr
+
+
+def test_no_colours_without_a_terminal(home: Path) -> None:
+    assert "\x1b[" not in run(home, "search", "port").stdout
+    assert "\x1b[" not in run(home, "tree").stdout
+
+
+def test_deleting_asks_and_only_a_terminal_can_answer(home: Path) -> None:
+    done = run(home, "forget", "--query", "Grafana", stdin="y\n")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert answer(home, "search", "Grafana")["result"]["hits"]
+
+
+def test_import_names_what_it_left_out(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.jsonl").write_text('{"nothing": "that is known"}\n')
+    found = answer(home, "import", str(tmp_path))
+    assert [item["path"] for item in found["result"]["refused"]] == [str(tmp_path / "list.jsonl")]
+
+
+def test_an_empty_import_says_so(tmp_path: Path) -> None:
+    done = run(tmp_path / "home", "import")
+    assert done.returncode == 0
+    assert "No transcripts" in done.stdout
+
+
+def test_raw_prints_the_captured_bytes(home: Path) -> None:
+    sample = next((SAMPLES / "codex").rglob("*.jsonl"))
+    run_id = next(item["run_id"] for item in answer(home, "tree", "--runtime", "codex")["result"]["runs"])
+    done = run(home, "show", run_id, "--raw")
+    assert done.stdout.encode() == sample.read_bytes()
+
+
+def test_secrets_are_masked_wherever_they_are_shown(home: Path) -> None:
+    """The sample's fake key begins with sk-ant-api03-FAKE0 and stands in four places of one transcript."""
+    for words in (("search", "ANTHROPIC_API_KEY"), ("show", "74d8bf06", "--full"), ("tree",)):
+        for extra in ((), ("--json",)):
+            done = run(home, *words, *extra)
+            assert done.returncode == 0
+            assert "FAKE0" not in done.stdout
+    assert "[secret:anthropic]" in run(home, "show", "74d8bf06", "--full").stdout
+
+
+def test_help_and_import_load_almost_nothing() -> None:
+    """What is not imported costs nothing: no SQLite, no rich, no msgspec, no formats before a command runs."""
+    for code in ("import perdure", "import perdure.surfaces.cli"):
+        listing = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+        heavy = {"apsw", "rich", "msgspec", "perdure.home", "perdure.formats", "perdure.index"}
+        assert heavy.isdisjoint(done.stdout.split())
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for name in _COMMANDS:
+        done = run(Path("/nonexistent/home"), name, "--help")
+        assert done.returncode == 0, name
+        assert "perdure " + name in done.stdout.split("Examples")[-1], name
+
+
+def test_completion_completes(home: Path) -> None:
+    env = {**os.environ, "_PERDURE_COMPLETE": "bash_complete", "COMP_WORDS": "perdure se", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("perdure")], env=env, capture_output=True, text=True, check=False
+    )
+    assert "plain,search" in done.stdout

@@ -1,0 +1,90 @@
+"""What the documents say is true: their commands run, their tables are complete, their reference is current."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.config import Config
+from perdure.surfaces.cli import _COMMANDS
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = ROOT / "src/perdure/samples"
+PAGES = ("docs/guide.md", "README.md")
+
+
+def commands_of(page: str) -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "samples").symlink_to(SAMPLES)
+    return tmp_path
+
+
+def run(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(line, comments=True)
+    env = {**os.environ, "HOME": str(place), "PERDURE_HOME": str(place / ".perdure"), "NO_COLOR": "1"}
+    env.pop("CODEX_HOME", None)
+    env.pop("CLAUDE_CONFIG_DIR", None)
+    program = [sys.executable, "-m", "perdure.surfaces.cli", *words[1:]]
+    return subprocess.run(program, cwd=place, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
+    lines = commands_of(page)
+    assert len(lines) > 5
+    if page == "README.md":
+        run("perdure import samples", place)
+    for line in lines:
+        assert line.startswith("perdure "), line
+        done = run(line, place)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_python_of_the_readme_runs(place: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    env = {**os.environ, "PERDURE_HOME": str(place / "home")}
+    done = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "None user We chose SQLite."
+
+
+def test_the_reference_is_made_from_this_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / "docs/reference/generate.py"), run_name="__main__")
+    assert not stop.value.code
+
+
+def test_every_command_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert all(f"\n## {name}\n" in text for name in _COMMANDS)
+
+
+def test_every_setting_is_documented() -> None:
+    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(Config):
+        default = getattr(Config(), field.name)
+        inner = dataclasses.fields(default) if dataclasses.is_dataclass(default) else ()
+        names = [f"{field.name}.{f.name}" for f in inner] or [field.name]
+        assert all(f"| `{name}` |" in text for name in names), names
+
+
+def test_links_in_the_docs_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"

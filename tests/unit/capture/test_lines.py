@@ -1,0 +1,86 @@
+"""Lines, offsets and time stamps of raw bytes."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.capture.lines import complete, first_stamp, last_stamp, split
+
+
+@pytest.mark.parametrize(
+    ("data", "n_bytes"),
+    [
+        (b"", 0),
+        (b"\n", 1),
+        (b'{"a":1}\n', 8),
+        (b'{"a":1}\n{"b":2}', 15),  # 8 + 7: a whole object needs no newline
+        (b'{"a":1}\n{"b":', 8),  # torn: waits
+        (b'{"a":1}\n{"b":{"c":2}', 8),  # ends with a brace, and is torn all the same
+        (b'{"a":1}\n[1]', 8),  # only objects count as whole: a number could still grow
+        (b'{"a":1}\n12', 8),
+        (b'{"a":1}\r\n{"b":2}\r\n', 18),  # 9 + 9 bytes with CRLF
+        (b'{"a":1}\r\n{"b":2}\r', 9),  # half of a CRLF: waits for the other half
+        (b'{"a":"caf\xc3', 0),  # cut inside of a two-byte character
+        (b'{"a":"caf\xc3\xa9"}', 13),
+        (b'{"a":"\xff\xfe"}\n', 11),  # bytes that are no UTF-8 are bytes
+        (b'{"a":"\xff"}', 0),  # without its newline an unreadable last line waits
+        (b"\xef\xbb\xbf{}\n", 6),
+    ],
+)
+def test_complete(data, n_bytes):
+    assert complete(data) == n_bytes
+
+
+def test_complete_survives_deep_nesting():
+    assert complete(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}") in (0, 200_006)
+
+
+@given(st.binary(max_size=200))
+def test_complete_ends_at_a_line_or_at_the_end(data):
+    cut = complete(data)
+    assert cut == len(data) or data[:cut].endswith(b"\n") or cut == 0
+    assert b"\n" not in data[cut:]
+
+
+@given(st.binary(max_size=200), st.integers(0, 10**9))
+def test_split_covers_every_byte_once(data, start):
+    lines = list(split(data, from_offset=start))
+    assert b"\n".join(line.raw for line in lines) == data.removesuffix(b"\n") or data == b"\n"
+    at = start
+    for line in lines:
+        assert line.offset == at
+        at = line.end
+    assert at in (start + len(data), start + len(data) + 1)
+
+
+def test_split_keeps_carriage_returns():
+    assert [(line.offset, line.raw) for line in split(b"a\r\n\rb\n")] == [(0, b"a\r"), (3, b"\rb")]
+
+
+def test_stamps_under_the_names_that_clients_use():
+    """1767225600 s is 2026-01-01T00:00:00Z; the same in ms has three zeros more."""
+    newyear = datetime(2026, 1, 1, tzinfo=UTC)
+    assert first_stamp(b'{"timestamp":"2026-01-01T00:00:00Z"}') == newyear
+    assert first_stamp(b'{"createdAt" : "2026-01-01T01:00:00+01:00"}') == newyear
+    assert first_stamp(b'{"time":1767225600}') == newyear
+    assert first_stamp(b'{"created":1767225600000}') == newyear
+    assert first_stamp(b'{"ts":"2026-01-01T00:00:00"}') == newyear  # without a zone: UTC
+
+
+def test_first_and_last_stamp_pass_over_what_is_not_believable():
+    data = b'{"timestamp":"0001-01-01T00:00:00Z"}\n{"time":9999999999999}\n{"timestamp":"yesterday"}\n{"ts":1767225600}\n'
+    data += b'{"timestamp":"2026-01-02T00:00:00Z"}\n{"timestamp":"9998-01-01T00:00:00Z"}\n'
+    assert first_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert last_stamp(data) == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_last_stamp_is_found_before_a_long_tail_without_one():
+    data = b'{"timestamp":"2026-01-01T00:00:00Z"}\n' + b'{"x":"' + b"y" * 600_000 + b'"}\n'
+    assert last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_no_stamp():
+    assert first_stamp(b'{"text":"at 2026-01-01"}') is None
+    assert last_stamp(b"") is None

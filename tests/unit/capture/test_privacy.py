@@ -1,0 +1,83 @@
+"""The switches that are asked before a byte is copied. Doubt never captures."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.capture import privacy
+from perdure.capture.privacy import Pause
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_pause_until_and_resume(tmp_path):
+    assert privacy.paused(tmp_path, AT) is None
+    privacy.pause(tmp_path, Pause(AT, AT + timedelta(hours=1), "lunch"))
+    assert privacy.paused(tmp_path, AT) == Pause(AT, AT + timedelta(hours=1), "lunch")
+    assert privacy.paused(tmp_path, AT + timedelta(hours=1)) is None
+    privacy.pause(tmp_path, Pause(AT, None))
+    assert privacy.paused(tmp_path, AT + timedelta(days=9999)) is not None
+    assert privacy.resume(tmp_path) and not privacy.resume(tmp_path)
+    assert privacy.paused(tmp_path, AT) is None
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"", b"\xff", b"null", b"[]", b'"x"', b"{}", b'{"until_at": 5, "since_at": "x"}',
+     b'{"since_at": "2026-01-01T00:00:00", "until_at": "2020-01-01T00:00:00"}'],
+)  # fmt: skip
+def test_a_switch_that_cannot_be_read_is_on(tmp_path, junk):
+    (tmp_path / "paused").write_bytes(junk)
+    assert privacy.paused(tmp_path, AT) is not None
+
+
+@pytest.mark.parametrize(
+    ("cwd", "pattern"),
+    [
+        ("/home/a/secret", "/home/a/secret"),
+        ("/home/a/secret/deep/er", "/home/a/secret"),
+        ("/home/a/secret", "/home/a/secret/"),
+        ("/home/a/secret/x", "/home/a/secret/**"),
+        ("/home/a/secret/x", "~/secret"),
+        ("/home/a/clients/acme/src", "~/clients/*"),
+        ("/home/a/open/../secret/x", "/home/a/secret"),
+        ("/home/a//secret/./x", "/home/a/secret"),
+    ],
+)
+def test_excluded(cwd, pattern, tmp_path):
+    assert privacy.excluded(cwd, None, (pattern,), privacy.Path("/home/a")) == pattern
+    assert privacy.excluded(None, cwd, ("/elsewhere", pattern), privacy.Path("/home/a")) == pattern
+
+
+@pytest.mark.parametrize(
+    ("cwd", "pattern"), [("/home/a/secrets", "/home/a/secret"), ("/x/home/a/secret", "/home/a/secret"), ("/", "/x")]
+)
+def test_not_excluded(cwd, pattern):
+    assert privacy.excluded(cwd, None, (pattern,), privacy.Path("/home/a")) is None
+
+
+def test_a_link_into_an_excluded_folder_is_excluded(tmp_path):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "door").symlink_to(tmp_path / "secret")
+    assert privacy.excluded(str(tmp_path / "door" / "x"), None, (str(tmp_path / "secret"),), tmp_path)
+    assert privacy.excluded(str(tmp_path / "secret" / "x"), None, (str(tmp_path / "door"),), tmp_path)
+
+
+def test_off_record(tmp_path):
+    assert not privacy.off_record(tmp_path, "codex", "s1")
+    privacy.keep_off_record(tmp_path, "codex", "s1")
+    privacy.keep_off_record(tmp_path, "codex", "s1")
+    privacy.keep_off_record(tmp_path, "codex", "s2")
+    assert privacy.off_record(tmp_path, "codex", "s1") and privacy.off_record(tmp_path, "codex", "s2")
+    assert not privacy.off_record(tmp_path, "pi", "s1")
+    listed = (tmp_path / "incognito").read_bytes()
+    assert len(listed.splitlines()) == 3 and b"s1" not in listed
+
+
+def test_off_record_after_a_torn_write(tmp_path):
+    """A crash left half a hash at the end: the next session must not be glued to it."""
+    privacy.keep_off_record(tmp_path, "codex", "s1")
+    with (tmp_path / "incognito").open("ab") as file:
+        file.write(b"0123abc")
+    privacy.keep_off_record(tmp_path, "codex", "s2")
+    assert privacy.off_record(tmp_path, "codex", "s1") and privacy.off_record(tmp_path, "codex", "s2")
