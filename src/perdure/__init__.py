@@ -13,6 +13,7 @@ Importing this costs little: what a name needs is loaded when it is first used.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,8 +34,18 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("open", "Home"):
+        _refuse_windows()
     if name == "open":
         return importlib.import_module("perdure.home").open_home
     if name in _PLACES:
         return getattr(importlib.import_module(f"perdure.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+
+
+def _refuse_windows() -> None:
+    """What follows imports POSIX file locks: say so before Python does in its own words."""
+    if sys.platform.startswith("win"):
+        from perdure.errors import UnsupportedPlatform
+
+        raise UnsupportedPlatform(sys.platform)

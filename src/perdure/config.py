@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, UsageError
+from perdure.identity import check_user
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def load(home: Path) -> Config:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         table = {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
     config: Config = _build(Config, table, where="")
     return _with_identity(config)
@@ -76,9 +77,20 @@ def load(home: Path) -> Config:
 
 def _with_identity(config: Config) -> Config:
     """Fill in who and where we are from the operating system where config.toml is silent."""
-    user = config.user or getpass.getuser()
+    try:
+        user = check_user(config.user) if config.user else _system_user()
+    except UsageError as error:
+        raise ConfigFault(f"user = {error.detail}") from error
     machine = config.machine or socket.gethostname().split(".")[0] or "machine"
     return Config(user=user, machine=machine, agent=config.agent, capture=config.capture, archive=config.archive)
+
+
+def _system_user() -> str:
+    """The login name; a number where the system knows none (a container's user, say)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _build(shape: type[Any], table: Mapping[str, Any], *, where: str) -> Any:

@@ -6,6 +6,7 @@ a call returns; the index follows, and a failure of the index never fails a capt
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -30,7 +31,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import files, outbox, places, privacy
+from perdure.capture import cursor, files, outbox, places, privacy
+from perdure.capture.lines import complete
 from perdure.errors import (
     ArchiveFault,
     HomeMissing,
@@ -159,6 +161,21 @@ class Home:
         head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "path": path, "tags": list(tags)}
         outbox.put(self.path / "outbox", {**head, "user": self.user, "machine": self.config.machine}, data, now=_now())
 
+    def post_file(
+        self, origin: Origin, path: Path, *, from_offset: int | None = None, tags: Sequence[str] = ()
+    ) -> tuple[int, int]:
+        """Post the complete lines that a transcript gained since its last capture; returns (offset, bytes posted)."""
+        cursors = self.path / "outbox" / "cursors"
+        start = cursor.read(cursors, path) if from_offset is None else from_offset
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+        data = data[: complete(data)]
+        if data:
+            self.post(origin, data, from_offset=start, path=str(path.absolute()), tags=tags)
+            cursor.write(cursors, path, start + len(data))
+        return start, len(data)
+
     def drain(self) -> int:
         """Move what waits in the outbox into the archive; returns how many deltas are settled."""
         if not any((self.path / "outbox").glob("*.delta")):
@@ -166,19 +183,36 @@ class Home:
         n_done = 0
         with files.locked(self.path / "outbox" / ".lock"):
             for item in outbox.waiting(self.path / "outbox"):
-                if self._settle(item):
-                    item.path.unlink(missing_ok=True)
-                    n_done += 1
+                self._settle(item)
+                item.path.unlink(missing_ok=True)
+                n_done += 1
         return n_done
 
-    def _settle(self, item: outbox.Waiting) -> bool:
-        """Archive one delta of the outbox; False when bytes before it are still missing."""
+    def _settle(self, item: outbox.Waiting) -> None:
+        """Archive one delta of the outbox.
+
+        Bytes that do not join what the archive holds (their transcript was rewritten, or the archive is an older
+        one that was restored) bring in the whole transcript again; where that is gone, they become a source of
+        their own. What was acknowledged is kept in any case.
+        """
         origin = msgspec.convert(item.head["origin"], Origin)
         delta = Delta(
             origin=origin, user=item.head["user"], machine=item.head["machine"], agent=self.config.agent,
             data=item.data, from_offset=item.head["from_offset"], project=project_of(origin.cwd),
             path=item.head["path"], tags=tuple(item.head["tags"]),
         )  # fmt: skip
+        if self._stored(delta):
+            return
+        if delta.path and Path(delta.path).is_file():
+            rules = replace(self._rules(tags=delta.tags), user=delta.user)
+            tombstones = self._tombstones()
+            intake.capture_file(self.archive, rules, origin, Path(delta.path), tombstones=tombstones, now=_now())
+            if self._stored(delta):
+                return
+        name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
+        self._stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
+
+    def _stored(self, delta: Delta) -> bool:
         tombstones = self._tombstones()
         (answer,) = self.archive.store([delta], now=_now(), tombstones=tombstones)
         settled = intake.settle(self.archive, delta, answer, tombstones=tombstones, now=_now())
@@ -376,6 +410,19 @@ class Home:
         self.drain()
         forgetting.record(self.journal(), doomed, now=now or _now())
         return self._finish_forgetting()
+
+    def erase(self) -> int:
+        """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
+
+        Nothing is remembered of it, so an import of the same transcripts captures them again.
+        """
+        self.drain()
+        n_runs = self.archive.erase(self.user)
+        indexes.remove(indexes.files(self.path))
+        (self.path / "index.db").unlink(missing_ok=True)
+        self._index = None
+        self.catch_up()
+        return n_runs
 
     def _finish_forgetting(self) -> list[str]:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""

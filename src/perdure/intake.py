@@ -110,6 +110,16 @@ def import_files(
     return done
 
 
+def capture_file(
+    archive: Archive, rules: Rules, origin: Origin, path: Path, *, tombstones: Tombs, now: datetime
+) -> None:
+    """Capture a whole transcript of a known session, as far as the archive lacks it."""
+    batch = _Batch(archive, tombstones, now, Imported())
+    for offset, piece in _pieces(path):
+        batch.add(rules.delta(origin, piece, path=str(path.absolute()), from_offset=offset))
+    batch.flush()
+
+
 def _signature(path: Path) -> tuple[int, int] | None:
     """(size, mtime in ns) of a file, with what SQLite keeps beside it; None when it cannot be looked at."""
     try:

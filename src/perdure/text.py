@@ -12,12 +12,13 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 Span = tuple[int, int]  # [from, to) in characters
 
 MAX_TERMS = 64  # of one query: beyond it a message is a document, and FTS5 gets slow
 MAX_ENTITIES = 32  # of one text
+MAX_HITS = 2000  # that a snippet weighs; a chunk of 2,000 characters has fewer
 NAMED = 1000  # weight of a sighting that settles that a word is a name; every other counts 1
 MAX_CLUSTER_CHARS = 32  # marks stacked higher than this are cut: what is longer is an attack, not a letter
 
@@ -382,7 +383,7 @@ def _term_pattern(term: str) -> str:
 
 def _densest(text: str, expression: re.Pattern[str], n_chars: int) -> Span:
     """Return the window that holds the most different matches, then the most matches, then the earliest."""
-    hits = [(m.start(), m.end(), m[0].lower()[:4]) for m in expression.finditer(text)]
+    hits = [(m.start(), m.end(), m[0].lower()[:4]) for m in islice(expression.finditer(text), MAX_HITS)]
     best, first = (0, 0), 0
     place = (0, 0)
     for last, (_, end, _) in enumerate(hits):

@@ -224,6 +224,7 @@ class RunView:
     fork: bool
     tags: tuple[str, ...]
     readable_by: tuple[str, ...]
+    models: tuple[str, ...]  # that answered in it
     title: str
     intent: str  # beginning of the first user message, at most 500 characters
     started_at: datetime | None

@@ -122,11 +122,10 @@ def _check_journals(root: Path, home: Path, result: Verified) -> list[str]:
                     "nothing to do: the next write sets it aside" if torn else _RESTORE,
                 )
             )
-        for path in sorted(folder.glob("*/*.torn-*")):
+        for path in sorted((*folder.glob("*/*.torn-*"), *folder.glob("*/*.damaged-*"))):
+            what = "a torn line that was set aside" if ".torn-" in path.name else "a damaged line that was set aside"
             advice = "nothing to do; delete it when you have looked at it"
-            result.findings.append(
-                Finding("notice", str(path.relative_to(root)), "a torn line that was set aside", advice)
-            )
+            result.findings.append(Finding("notice", str(path.relative_to(root)), what, advice))
     return ids
 
 

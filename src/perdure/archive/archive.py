@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -375,6 +376,15 @@ class Archive:
             for held in loose:
                 self._unlink_loose(held)
             return len(loose)
+
+    def erase(self, user: str) -> int:
+        """Delete all runs, packs and events of a user; returns how many runs there were."""
+        with self._locked():
+            helds = list(self.ledger.all(check_user(user)))
+            for kind in ("runs", "packs", "journal"):
+                shutil.rmtree(self.root / kind / user, ignore_errors=True)
+            self.ledger.erase(user)
+            return len(helds)
 
     def adopt(self, runs: Sequence[tuple[Run, bytes]], tombstones: dict[str, Tombstones]) -> int:
         """Take runs of another home with their ids; returns how many changed anything here.

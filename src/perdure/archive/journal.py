@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -180,8 +181,8 @@ class Journal:
 
     def damage(self) -> Iterator[Damage]:
         """Everything in the journal that is not as it was written."""
-        for path in self.files():
-            yield from _damage(path)
+        for _, paths in itertools.groupby(self.files(), key=lambda path: path.parent):
+            yield from _damage(list(paths))
 
     def size(self) -> tuple[int, ...]:
         """A value that changes whenever the journal does: the sizes of its files."""
@@ -221,25 +222,30 @@ def _tail_of(path: Path) -> bytes:
     return tail if b"\n" in tail else path.read_bytes()
 
 
-def _damage(path: Path) -> Iterator[Damage]:
-    lines = path.read_bytes().split(b"\n")
-    last: Event | None = None
-    for number, line in enumerate(lines[:-1], start=1):
-        event = decode(line)
-        if isinstance(event, str):
-            yield Damage(path, number, event)
-            continue
-        if last and event.order <= last.order:
-            yield Damage(path, number, "out of order: its time or sequence is not past the line before it")
-        elif last and event.seq != last.seq + 1:
-            yield Damage(path, number, f"events {last.seq + 1} to {event.seq - 1} of this writer are missing")
-        last = event
-    if lines[-1]:
-        yield Damage(path, len(lines), "torn: the line was never finished; it was not acknowledged")
+def _damage(paths: Sequence[Path]) -> Iterator[Damage]:
+    """What is wrong with the files of one writer, given in the order of their months."""
+    last_order, last_seq = ("", "", 0), 0
+    for path in paths:
+        lines = path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines[:-1], start=1):
+            event = decode(line)
+            if isinstance(event, str):
+                yield Damage(path, number, event)
+                continue
+            if event.order <= last_order or event.seq <= last_seq:
+                yield Damage(path, number, "out of order: its time or sequence is not past the line before it")
+            elif event.seq != last_seq + 1:
+                yield Damage(path, number, f"events {last_seq + 1} to {event.seq - 1} of this writer are missing")
+            last_order, last_seq = event.order, event.seq
+        if lines[-1]:
+            yield Damage(path, len(lines), "torn: the line was never finished; it was not acknowledged")
 
 
 def _union(path: Path, theirs: bytes) -> int:
-    """Take the lines of `theirs` that `path` lacks; the caller holds the writer's lock."""
+    """Take the lines of `theirs` that `path` lacks; the caller holds the writer's lock.
+
+    A line of ours that cannot be read is set aside: theirs may have it whole, and nothing goes without a trace.
+    """
     ours = b""
     with contextlib.suppress(FileNotFoundError):
         ours = path.read_bytes()
@@ -252,6 +258,9 @@ def _union(path: Path, theirs: bytes) -> int:
             event = decode(line)
             if isinstance(event, Event):
                 found[event.id] = ((event.seq, event.id), line)
+            elif is_ours:
+                aside = hashlib.sha256(line).hexdigest()[:8]
+                write(path.with_name(f"{path.name}.damaged-{aside}"), line + b"\n")
         n_ours = len(found) if is_ours else n_ours
     replace(path, b"".join(line + b"\n" for _, line in sorted(found.values())))
     return len(found) - n_ours

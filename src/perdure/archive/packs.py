@@ -85,7 +85,7 @@ def manifest(path: Path) -> Manifest:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TRAILER.size))
             n_bytes, magic = _TRAILER.unpack(file.read(_TRAILER.size))
-            if magic != _MAGIC or n_bytes > size:
+            if magic != _MAGIC or n_bytes > size - _TRAILER.size:
                 raise DamagedRun(str(path))
             file.seek(size - _TRAILER.size - n_bytes)
             return _decoder.decode(zstd.decompress(file.read(n_bytes)))

@@ -153,6 +153,13 @@ class Ledger:
         with self.db:
             self.db.executemany("DELETE FROM run WHERE run_id = ?", [(run_id,) for run_id in run_ids])
 
+    def erase(self, user: str) -> None:
+        """Drop every row of a user, and what import saw (its notes name no user)."""
+        with self.db:
+            self.db.execute("DELETE FROM run WHERE source IN (SELECT id FROM source WHERE user = ?)", (user,))
+            self.db.execute("DELETE FROM source WHERE user = ?", (user,))
+            self.db.execute("DELETE FROM seen")
+
     def moved(self, run_ids: Iterable[str], packed: str | None) -> None:
         """Note that runs now lie in this pack (None: loose). Their content is unchanged."""
         with self.db:

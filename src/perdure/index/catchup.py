@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.archive.archive import Archive
-from perdure.errors import DamagedRun
+from perdure.errors import Busy, DamagedRun
 from perdure.formats.of_run import parse_run
 from perdure.index.project import project
 from perdure.index.store import Connection
@@ -46,13 +46,22 @@ def catch_up(
     """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch."""
     done = CaughtUp()
     deadline = time.monotonic() + limit_s if limit_s is not None else None
-    while _batch(index, archive, done):
+    while _turn(index, archive, done):
         if progress:
             progress(done.n_runs, done.n_bytes)
         if deadline is not None and time.monotonic() > deadline:
             done.n_behind = behind(index, archive)
             break
     return done
+
+
+def _turn(index: Connection, archive: Archive, done: CaughtUp) -> bool:
+    """One batch; when another process is at it for long, leave the rest to it."""
+    try:
+        return _batch(index, archive, done)
+    except Busy:
+        done.n_behind = behind(index, archive)
+        return False
 
 
 def _position(index: Connection, archive: Archive) -> int:

@@ -213,21 +213,21 @@ def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list
 
 
 def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
-    query = """SELECT turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent), runtime.value, machine.value, agent.value,
-          project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text, turn.abandoned,
-          turn.is_summary
+    scores = dict(chosen)
+    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, run.title, runtime.value, machine.value,
+          agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text,
+          turn.abandoned, turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
           JOIN name AS conversation ON conversation.id = run.conversation
           JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
           LEFT JOIN name AS project ON project.id = run.project
-        WHERE chunk.id = ?"""
-    hits = []
-    for chunk, score in chosen:
-        row = index.rows(query, chunk)[0]
-        hits.append(Hit(*row[:11], instant(row[11]), row[12], score, bool(row[13]), bool(row[14])))  # type: ignore[call-arg]
-    return hits
+        WHERE chunk.id IN ({_marks(scores)})"""
+    found = {}
+    for key, *row in index.rows(query, *scores):
+        found[key] = Hit(*row[:11], instant(row[11]), row[12], scores[key], bool(row[13]), bool(row[14]))
+    return [found[key] for key, _ in chosen]
 
 
 def instant(stated_ms: int | None) -> datetime | None:

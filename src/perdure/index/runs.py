@@ -80,6 +80,7 @@ def _view(index: Connection, row: Row, lineage: _Lineage | None = None) -> RunVi
     lineage = lineage or _Lineage(index)
     parent = lineage.parent(row)
     tags = index.rows("SELECT value FROM run_tag JOIN name ON name.id = tag WHERE run = ? ORDER BY value", row["id"])
+    models = index.rows("SELECT DISTINCT model FROM turn WHERE run = ? AND model <> '' ORDER BY model", row["id"])
     started, ended = row["started_ms"], row["ended_ms"]
     return RunView(
         run_id=row["run_id"], user=row["owner"], machine=row["machine_name"], runtime=row["runtime_name"],
@@ -87,7 +88,8 @@ def _view(index: Connection, row: Row, lineage: _Lineage | None = None) -> RunVi
         session=row["session"], generation=row["generation"],
         parent_run_id=parent["run_id"] if parent else None, root_run_id=lineage.root(row),
         sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=tuple(tag for (tag,) in tags),
-        readable_by=tuple(row["readable_by"].split()), title=row["title"], intent=row["intent"],
+        readable_by=tuple(row["readable_by"].split()), models=tuple(model for (model,) in models),
+        title=row["title"], intent=row["intent"],
         started_at=instant(started), ended_at=instant(ended), captured_at=_required(row["captured_ms"]),
         duration_ms=ended - started if started is not None and ended is not None else None,
         n_turns=row["n_turns"], n_user=row["n_user"], n_assistant=row["n_assistant"], n_tool=row["n_tool"],

@@ -18,12 +18,12 @@ from typing import Any
 import apsw
 
 from perdure.capture.files import locked
-from perdure.errors import IndexDamaged, IndexMissing, ReadOnlyHome
+from perdure.errors import Busy, IndexDamaged, IndexMissing, ReadOnlyHome
 
 SCHEMA = 8  # a file with another number is rebuilt, never migrated: it is a cache
-PAGE_CACHE_KIB = 65536
+PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
-BUSY_MS = 60_000
+BUSY_MS = 5000
 
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -130,7 +130,10 @@ class Connection:
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """One transaction that owns the writer's place from its start (a later upgrade could fail at once)."""
-        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            raise Busy(str(self.path)) from error
         try:
             yield self.db
         except BaseException:

@@ -8,6 +8,7 @@ import sys
 import click
 
 import perdure
+from perdure.errors import UnsupportedPlatform
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, what it does, as shown by --help without importing the module)
@@ -77,6 +78,8 @@ def cli() -> None:
 
 def main() -> None:
     """The `perdure` command."""
+    if sys.platform.startswith("win"):
+        sys.exit(f"perdure: {UnsupportedPlatform(sys.platform)}")
     try:
         cli.main(prog_name="perdure", standalone_mode=True)
     except BrokenPipeError:

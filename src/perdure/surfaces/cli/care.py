@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perdure import config as settings
 from perdure.capture import outbox, places
-from perdure.errors import IndexFault, PerdureError
+from perdure.errors import Busy, IndexFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
@@ -194,17 +194,13 @@ def _index(home: Home) -> Iterator[Check]:
         yield Check("index", "ok", "none yet; the first import makes it")
         return
     index = home.index()
-    index.db.set_busy_timeout(2000)
     try:
         with index.writing():
             pass
-    except Exception as error:  # noqa: BLE001 - whatever keeps the writer's place is what we want to show
-        yield Check(
-            "index", "problem", f"its write lock cannot be had ({error})", "another process is stuck: find and end it"
-        )
+    except Busy:
+        advice = "another process is stuck in the index: find it (`lsof`) and end it; nothing captured is at risk"
+        yield Check("index", "problem", f"its write lock could not be had within {store.BUSY_MS // 1000} s", advice)
         return
-    finally:
-        index.db.set_busy_timeout(store.BUSY_MS)
     n_behind = catchup.behind(index, home.archive)
     state = f"{plural(n_behind, 'run')} behind" if n_behind else "up to date"
     yield Check("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")

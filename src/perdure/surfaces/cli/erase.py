@@ -8,10 +8,15 @@ import click
 
 from perdure.errors import UsageError
 from perdure.forget import Doomed
+from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
 from perdure.surfaces.cli.find import chosen_filters, filter_options
 
 _SHOWN = 12
+_OUTSIDE = (
+    "Not deleted, because they lie outside this home: the clients' own transcripts, your backups and exports, "
+    "and other homes until they are merged with this one."
+)
 
 
 @command(
@@ -25,18 +30,29 @@ _SHOWN = 12
 @click.argument("ids", nargs=-1)
 @click.option("--query", help="Every turn that holds all of these words.")
 @filter_options
+@click.option("--everything", is_flag=True, help="All that is yours in this home, with its journal.")
 @click.option("--only", is_flag=True, help="Of a run, only itself: leave the runs below it.")
 @click.option("--dry-run", is_flag=True, help="Show what would go; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget_command(
-    shell: Shell, ids: tuple[str, ...], query: str | None, only: bool, dry_run: bool, yes: bool, **filters: object
+    shell: Shell,
+    ids: tuple[str, ...],
+    query: str | None,
+    everything: bool,
+    only: bool,
+    dry_run: bool,
+    yes: bool,
+    **filters: object,
 ) -> None:
     """Delete turns, runs or conversations: from the archive, the index and every copy in this home. The same
     transcript imported again does not bring them back. This cannot be undone.
     """
-    if bool(ids) == bool(query):
-        raise UsageError("name what to forget: ids, or --query WORDS")
+    if bool(ids) + bool(query) + everything != 1:
+        raise UsageError("name what to forget: ids, --query WORDS, or --everything")
     with shell.open() as home:
+        if everything:
+            _erase(shell, home, dry_run=dry_run, yes=yes)
+            return
         home.catch_up()
         if query:
             doomed = home.doomed_by_query(query, filters=chosen_filters(**filters))
@@ -50,6 +66,22 @@ def forget_command(
                 raise UsageError("nothing was forgotten")
             changed = home.forget(doomed)
         _report(shell, doomed, changed, dry_run=dry_run)
+
+
+def _erase(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
+    n_runs = sum(1 for _ in home.archive.ledger.all(home.user))
+    if not dry_run:
+        question = f"Delete all {plural(n_runs, 'run')} of {home.user} and their journal, for good?"
+        if not confirmed(shell, question, yes=yes):
+            raise UsageError("nothing was deleted")
+        n_runs = home.erase()
+    if shell.as_json:
+        shell.answer({"dry_run": dry_run, "user": home.user, "runs": n_runs, "not_deleted": _OUTSIDE})
+        return
+    shell.out.print(
+        f"{plural(n_runs, 'run')} of {home.user} {'would be' if dry_run else ''} deleted.".replace("  ", " ")
+    )
+    shell.out.print(_OUTSIDE, style="dim")
 
 
 def _preview(shell: Shell, doomed: list[Doomed]) -> None:
@@ -68,16 +100,12 @@ def _item(item: Doomed) -> dict[str, object]:
 
 def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: bool) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
-    outside = (
-        "Not deleted, because they lie outside this home: the clients' own transcripts, your backups and exports, "
-        "and other homes until they are merged with this one."
-    )
     if shell.as_json:
         shell.answer(
             {
                 "dry_run": dry_run, "forgotten": 0 if dry_run else len(doomed), "rewritten_runs": changed,
                 "items": [_item(item) for item in doomed],
-                "not_deleted": outside,
+                "not_deleted": _OUTSIDE,
                 "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
             },
             next_actions=actions,
@@ -89,7 +117,7 @@ def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: 
         shell.out.print(f"{plural(len(doomed), 'item')} would be forgotten. Nothing was changed.")
     else:
         shell.out.print(f"Forgotten: {plural(len(doomed), 'item')}; {plural(len(changed), 'run')} rewritten.")
-        shell.out.print(outside, style="dim")
+        shell.out.print(_OUTSIDE, style="dim")
         for path, n in Counter(i.run.path for i in doomed if i.run.path).most_common(5):
             shell.out.print(f"  {path} ({plural(n, 'item')})", style="dim", markup=False)
         shell.suggest(actions)

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from perdure import formats
-from perdure.capture.lines import complete
 from perdure.errors import FormatFault, UsageError
 from perdure.intake import HEAD_BYTES, Imported, clean
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural, progress, size
@@ -100,28 +99,27 @@ def _report(shell: Shell, done: Imported, n_chunks: int, paths: tuple[Path, ...]
   perdure capture SESSION.jsonl --incognito        never capture this session""",
 )
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--from", "from_offset", type=click.IntRange(min=0), default=0, help="Byte offset to start at.")
+@click.option("--from", "from_offset", type=click.IntRange(min=0), help="Byte offset to start at.")
 @click.option("--tag", "tags", multiple=True, help="Tag the capture.")
 @click.option("--incognito", is_flag=True, help="Copy nothing of this session, now or by a later import.")
-def capture_command(shell: Shell, path: Path, from_offset: int, tags: tuple[str, ...], incognito: bool) -> None:
-    """Put what a live session has written into the outbox; it is durable when this returns."""
+def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tuple[str, ...], incognito: bool) -> None:
+    """Put what a live session has written since its last capture into the outbox. It is durable when this returns;
+    the next Perdure process moves it into the archive.
+    """
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-        runtime = formats.detect(head, path.name)
-        if runtime is None or not formats.is_append_only(runtime, head):
-            raise FormatFault(str(path))
-        origin = clean(formats.identify(runtime, head, str(path.absolute())))
-        file.seek(from_offset)
-        data = b"" if incognito else file.read()
+    runtime = formats.detect(head, path.name)
+    if runtime is None or not formats.is_append_only(runtime, head):
+        raise FormatFault(str(path))
+    origin = clean(formats.identify(runtime, head, str(path.absolute())))
     with shell.open(create=True) as home:
         if incognito:
             home.keep_off_record(origin.runtime, origin.session)
             _say(shell, {"incognito": origin.session}, "This session is off the record: nothing of it is captured.")
             return
-        data = data[: complete(data)]
-        if data:
-            home.post(origin, data, from_offset=from_offset, path=str(path.absolute()), tags=tags)
-        _say(shell, {"session": origin.session, "bytes": len(data)}, f"{size(len(data))} captured.")
+        start, n_bytes = home.post_file(origin, path, from_offset=from_offset, tags=tags)
+        result = {"session": origin.session, "from_offset": start, "bytes": n_bytes}
+        _say(shell, result, f"{size(n_bytes)} captured." if n_bytes else "Nothing new.")
 
 
 def _say(shell: Shell, result: dict[str, object], text: str) -> None:

@@ -1,0 +1,87 @@
+"""What every flow test needs: lines of transcripts, homes, and a search through every byte of a home."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.home import Home
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+START = datetime(2026, 1, 15, 9, tzinfo=UTC)
+
+
+def make_message(role: str, content: Any, minute: float = 0, **more: Any) -> bytes:
+    """One line of a plain message log, said so many minutes after 2026-01-15 09:00 UTC."""
+    at = (START + timedelta(minutes=minute)).isoformat()
+    return json.dumps({"role": role, "content": content, "timestamp": at, **more}, ensure_ascii=False).encode() + b"\n"
+
+
+def make_claude(role: str, content: Any, uuid: str, minute: float = 0, session: str = "s", **more: Any) -> bytes:
+    """One line of a Claude Code transcript."""
+    at = (START + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"id": f"msg_{uuid}", "model": "m", "usage": {"input_tokens": 1, "output_tokens": 2}}
+    head = {"type": role, "uuid": uuid, "sessionId": session, "timestamp": at, "cwd": "/w", "isSidechain": False}
+    return json.dumps({**head, "message": message, **more}, ensure_ascii=False).encode() + b"\n"
+
+
+def find_bytes(home: Path, needle: bytes) -> list[str]:
+    """Every file under a home that holds these bytes, packs unpacked; names count too."""
+    found = []
+    for path in sorted(home.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            raw = path.read_bytes()
+            plain = zstd.decompress(raw) if path.suffix == ".zst" else b""
+            if needle in raw or needle in plain or needle in path.name.encode():
+                found.append(str(path.relative_to(home)))
+    return found
+
+
+@pytest.fixture
+def message() -> Callable[..., bytes]:
+    return make_message
+
+
+@pytest.fixture
+def claude() -> Callable[..., bytes]:
+    return make_claude
+
+
+@pytest.fixture
+def grep() -> Callable[[Path, bytes], list[str]]:
+    return find_bytes
+
+
+@pytest.fixture
+def start() -> datetime:
+    return START
+
+
+@pytest.fixture
+def opened(tmp_path: Path):
+    """Open homes by name under tmp_path, for a user; all are closed at the end."""
+    homes: list[Home] = []
+
+    def open_(name: str = "home", user: str = "ada", **how: Any) -> Home:
+        homes.append(perdure.open(tmp_path / name, user=user, **how))
+        return homes[-1]
+
+    yield open_
+    for home in homes:
+        home.close()
+
+
+@pytest.fixture
+def home(opened) -> Home:
+    return opened()
