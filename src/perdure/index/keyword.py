@@ -214,8 +214,8 @@ def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list
 
 def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     scores = dict(chosen)
-    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, run.title, runtime.value, machine.value,
-          agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text,
+    query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
+          runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text,
           turn.abandoned, turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
