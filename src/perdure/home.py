@@ -156,9 +156,10 @@ class Home:
         self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()
     ) -> None:
         """Put a live capture into the outbox: acknowledged when this returns, archived by the next process."""
-        rules = self._rules(tags=tuple(tags))
+        origin, rules = intake.clean(origin), self._rules(tags=tuple(map(intake.plain, tags)))
         self._refuse_private(rules, origin)
-        head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "path": path, "tags": list(tags)}
+        head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "tags": list(rules.tags)}
+        head["path"] = intake.plain_path(path)
         outbox.put(self.path / "outbox", {**head, "user": self.user, "machine": self.config.machine}, data, now=_now())
 
     def post_file(
@@ -183,7 +184,11 @@ class Home:
         n_done = 0
         with files.locked(self.path / "outbox" / ".lock"):
             for item in outbox.waiting(self.path / "outbox"):
-                self._settle(item)
+                try:
+                    self._settle(item)
+                except (KeyError, TypeError, msgspec.ValidationError, UsageError):  # no delta of ours, or damaged
+                    outbox.set_aside(item.path)
+                    continue
                 item.path.unlink(missing_ok=True)
                 n_done += 1
         return n_done

@@ -72,7 +72,8 @@ class Rules:
         """A delta of this owner's."""
         return Delta(
             origin=origin, user=self.user, machine=self.config.machine, agent=self.config.agent, data=data,
-            from_offset=from_offset, project=project_of(origin.cwd), path=path, tags=self.tags,
+            from_offset=from_offset, project=project_of(origin.cwd), path=plain_path(path),
+            tags=tuple(plain(tag) for tag in self.tags),
         )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def _signature(path: Path) -> tuple[int, int] | None:
 
 
 def _was_seen(archive: Archive, path: Path, signature: tuple[int, int]) -> bool:
-    seen = archive.ledger.seen(str(path.absolute()))
+    seen = archive.ledger.seen(_escaped(str(path.absolute())))
     return seen is not None and (seen[0], seen[1]) == signature
 
 
@@ -243,7 +244,7 @@ class _Batch:
                 self._note(delta, settled)
         self._deltas = []
         for path, (n_bytes, mtime_ns) in self._seen:
-            self._archive.ledger.set_seen(path, n_bytes, mtime_ns, "")
+            self._archive.ledger.set_seen(_escaped(path), n_bytes, mtime_ns, "")
         self._seen = []
 
     def _note(self, delta: Delta, answer: Answer) -> None:
@@ -282,13 +283,23 @@ def clean(origin: Origin) -> Origin:
     """The origin with strings that every file name, table and terminal can hold: no NUL, no lone surrogates."""
     return replace(
         origin,
-        session=_plain(origin.session),
-        conversation=_plain(origin.conversation),
-        parent_session=_plain(origin.parent_session) if origin.parent_session is not None else None,
-        cwd=_plain(origin.cwd) if origin.cwd is not None else None,
+        runtime=plain(origin.runtime),
+        session=plain(origin.session),
+        conversation=plain(origin.conversation),
+        parent_session=plain(origin.parent_session) if origin.parent_session is not None else None,
+        cwd=plain(origin.cwd) if origin.cwd is not None else None,
     )
 
 
-def _plain(text: str) -> str:
-    plain = text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode("ascii")
-    return plain[:_NAME_CHARS]
+def plain(text: str) -> str:
+    """A name of bearable length that is printable: what is not, is written as an escape."""
+    return _escaped(text)[:_NAME_CHARS]
+
+
+def plain_path(path: str | None) -> str | None:
+    """A path as text; one whose bytes are no text has its odd bytes written as escapes."""
+    return None if path is None else _escaped(path)
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode("ascii")

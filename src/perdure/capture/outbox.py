@@ -55,7 +55,12 @@ def waiting(outbox: Path) -> Iterator[Waiting]:
         except FileNotFoundError:
             continue  # another process moved it meanwhile
         except (ValueError, TypeError):
-            path.rename(path.with_suffix(".unreadable"))
+            set_aside(path)
+
+
+def set_aside(path: Path) -> None:
+    """Rename a delta that means nothing, so that it holds up no other; it is never deleted."""
+    path.rename(path.with_suffix(".unreadable"))
 
 
 def backlog(outbox: Path) -> Backlog:

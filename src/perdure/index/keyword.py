@@ -22,6 +22,7 @@ from perdure.types import Filters, Found, Hit, Principal
 BUDGET_SHARE = 0.04  # candidates that one query may rank, as a share of the owner's chunks (decisions/004)
 BUDGET_MIN = 4000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
+_TIES = 1000  # chunks fetched beyond those wanted, so that equal scores at the cut can be ordered without a second pass
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
 _KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
@@ -180,16 +181,18 @@ def _ranked(
 
 
 def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[tuple[int, int, float]] | None:
-    """The best chunks without reading a row of every candidate; None when a tie crosses the cut."""
+    """The best chunks without reading a row of every candidate; None when more tie at the cut than are fetched."""
     query = f"""SELECT rowid, -bm25({words}, 1.0, 0.0) AS score FROM {words} WHERE {words} MATCH ?
         ORDER BY score DESC LIMIT ?"""
-    best = index.rows(query, match, wanted + 1)
-    if len(best) > wanted and best[-1][1] == best[-2][1]:
-        return None
-    scores = dict(best[:wanted])
+    best = index.rows(query, match, wanted + _TIES)
+    if len(best) > wanted:
+        if len(best) == wanted + _TIES and best[-1][1] == best[wanted - 1][1]:
+            return None
+        best = [row for row in best if row[1] >= best[wanted - 1][1]]
+    scores = dict(best)
     query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_marks(scores)})"
     rows = sorted(index.rows(query, *scores), key=lambda row: (-scores[row[0]], row[2]))
-    return [(row[0], row[1], scores[row[0]]) for row in rows]
+    return [(row[0], row[1], scores[row[0]]) for row in rows[:wanted]]
 
 
 def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[tuple[int, int, float]]:
@@ -215,8 +218,8 @@ def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list
 def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
-          runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms, chunk_text.text,
-          turn.abandoned, turn.is_summary
+          runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms,
+          chunk_text.text, turn.abandoned, turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
           JOIN name AS conversation ON conversation.id = run.conversation

@@ -1,0 +1,207 @@
+"""From the outbox into the archive: acknowledged is kept, once; privacy switches come before the first byte."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.errors import UsageError
+from perdure.types import Origin, Source
+
+ORIGIN = Origin("messages", "s", "s")
+
+
+def body(home, session="s", generation=0):
+    helds = home.archive.ledger.runs_of(Source(home.user, "messages", session, generation))
+    return b"".join(home.archive.read(held) for held in helds)
+
+
+def box(home):
+    return sorted((home.path / "outbox").glob("*.delta"))
+
+
+def test_post_drain_search(home, message):
+    one, two = message("user", "the anchor one", 1), message("user", "the anchor two", 2)
+    home.post(ORIGIN, one, from_offset=0, path=None, tags=["x"])
+    home.post(ORIGIN, two, from_offset=len(one), path=None)
+    assert len(box(home)) == 2 and home.archive.ledger.counts() == (0, 0, 0)
+    assert home.drain() == 2
+    assert box(home) == [] and body(home) == one + two
+    assert len(home.search("anchor").hits) == 2
+    assert home.drain() == 0
+
+
+def test_search_drains_by_itself(home, message):
+    home.capture(message("user", "first"), runtime="messages", session="first")
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    assert len(home.search("anchor").hits) == 1 and box(home) == []
+
+
+def test_killed_between_archive_and_unlink(home, message):
+    """The same file lies in the outbox again: nothing is stored twice, and it goes."""
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    (path,) = box(home)
+    raw = path.read_bytes()
+    home.drain()
+    path.write_bytes(raw)
+    assert home.drain() == 1 and box(home) == []
+    assert home.archive.ledger.counts()[0] == 1
+    assert len(home.search("anchor").hits) == 1
+
+
+def test_overlapping_posts_of_two_hooks(home, message):
+    """Two hooks read the same file at once: [0,Y) and [0,Z) are both posted; each byte is stored once."""
+    one, two = message("user", "part one", 1), message("user", "part two", 2)
+    home.post(ORIGIN, one, from_offset=0, path=None)
+    home.post(ORIGIN, one + two, from_offset=0, path=None)
+    home.drain()
+    assert body(home) == one + two and home.archive.ledger.counts()[2] == len(one + two)
+
+
+def test_posts_that_arrive_out_of_order_are_all_kept(home, message, tmp_path):
+    """The later part comes first, and its transcript still exists: it is read whole, and nothing is there twice."""
+    one, two = message("user", "anchor one", 1), message("user", "anchor two", 2)
+    transcript = tmp_path / "t.jsonl"
+    transcript.write_bytes(one + two)
+    home.import_files([transcript])
+    session = home.archive.run(next(home.archive.ledger.all())).source.session
+    three = message("user", "anchor three", 3)
+    transcript.write_bytes(one + two + three)
+    home.post(Origin("messages", session, session), b"", from_offset=0, path=str(transcript))
+    home.post(Origin("messages", session, session), three, from_offset=len(one + two), path=str(transcript))
+    home.drain()
+    assert body(home, session) == one + two + three and len(home.search("anchor").hits) == 3
+
+
+def test_a_gap_whose_transcript_is_gone_is_kept(home, message):
+    home.post(ORIGIN, message("user", "the late anchor"), from_offset=4000, path="/gone")
+    home.drain()
+    assert box(home) == [] and len(home.search("anchor").hits) == 1
+    assert home.verify().ok
+
+
+def test_a_rewritten_source_is_kept_beside(home, message):
+    home.post(ORIGIN, message("user", "the first anchor"), from_offset=0, path=None)
+    home.post(ORIGIN, message("user", "the other anchor"), from_offset=0, path=None)
+    home.drain()
+    assert len(home.search("anchor").hits) == 2
+    assert body(home, generation=1) == message("user", "the other anchor")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"{}", b"[]", b"null", b'{"origin": 5, "from_offset": 0, "path": null, "tags": [], "user": "a", "machine": "m"}',
+     b'{"origin": {"runtime": "r", "session": "s", "conversation": "s"}, "from_offset": 0, "path": null, "tags": [],'
+     b' "user": "../a", "machine": "m"}',
+     b'{"origin": {"runtime": "r", "session": "s", "conversation": "s"}, "from_offset": "x", "path": null, "tags": [],'
+     b' "user": "a", "machine": "m"}',
+     b"\xff"],
+)  # fmt: skip
+def test_a_poisoned_file_holds_up_nobody(home, message, head):
+    home.capture(message("user", "first"), runtime="messages", session="first")
+    bad = home.path / "outbox" / "00000000000000000001-00000000.delta"
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    bad.write_bytes(head + b"\n" + message("user", "poison"))
+    assert home.drain() == 1
+    assert len(home.search("anchor").hits) == 1
+    assert bad.with_suffix(".unreadable").exists() and not bad.exists()
+
+
+def test_the_alarm_of_a_home(opened, message):
+    """A26: the limit is 1,000 bytes; one alarm, none the second time, and it ends when the outbox is drained."""
+    home = opened()
+    (home.path / "config.toml").write_text("[capture]\noutbox_alarm_bytes = 1000\n")
+    home = opened()
+    home.post(ORIGIN, message("user", "x" * 2000), from_offset=0, path=None)
+    assert home.alarm() is not None and home.alarm() is None
+    home.drain()
+    assert home.alarm() is None
+    assert not (home.path / "outbox" / "alarm").exists()
+
+
+# what is never captured -------------------------------------------------------------------------------------
+
+
+def refused_everywhere(home, session, data, path):
+    with pytest.raises(UsageError, match="nothing was copied"):
+        home.capture(data, runtime="messages", session=session, cwd="/work/secret/x")
+    with pytest.raises(UsageError, match="nothing was copied"):
+        home.post(Origin("messages", session, session, None, "/work/secret/x"), data, from_offset=0, path=path)
+
+
+def test_pause(home, message, grep, tmp_path):
+    data = message("user", "xylophone", session_id="s")
+    (tmp_path / "t.jsonl").write_bytes(data)
+    home.pause(until_at=datetime.now(UTC) + timedelta(hours=1))
+    refused_everywhere(home, "s", data, None)
+    with pytest.raises(UsageError, match="nothing was copied"):
+        home.import_files([tmp_path / "t.jsonl"])
+    assert grep(home.path, b"xylophone") == []
+    assert home.resume() and not home.resume()
+    assert home.import_files([tmp_path / "t.jsonl"]).n_runs == 1
+    home.pause(until_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert home.paused() is None
+
+
+def test_a_pause_without_a_zone_captures_nothing(home, message, grep):
+    home.pause(until_at=datetime(2020, 1, 1))
+    with pytest.raises(UsageError):
+        home.capture(message("user", "xylophone"), runtime="messages", session="s")
+    assert grep(home.path, b"xylophone") == []
+
+
+def test_excluded_projects(opened, message, claude, grep, tmp_path):
+    """By every door, for a sub-agent as well; the same file in another project is taken."""
+    home = opened()
+    (home.path / "config.toml").write_text('[capture]\nexclude = ["/work/secret"]\n')
+    home = opened()
+    refused_everywhere(home, "s", message("user", "xylophone"), None)
+    session = "11111111-2222-3333-4444-555555555555"
+    folder = tmp_path / "projects" / "p"
+    (folder / session / "subagents").mkdir(parents=True)
+    (folder / f"{session}.jsonl").write_bytes(claude("user", "xylophone", "u1", cwd="/work/secret/deep", session=session))
+    sub = claude("user", "xylophone", "u2", cwd="/work/secret", agentId="a1", session=session)
+    (folder / session / "subagents" / "agent-a1.jsonl").write_bytes(sub)
+    done = home.import_files([folder])
+    assert (done.n_runs, len(done.left_out)) == (0, 2)
+    assert all("excluded project (/work/secret)" in why for _, why in done.left_out)
+    assert grep(home.path, b"xylophone") == []
+    (folder / f"{session}.jsonl").write_bytes(claude("user", "marimba", "u1", cwd="/work/open", session=session))
+    assert home.import_files([folder]).n_runs == 1
+
+
+def test_incognito(home, message, claude, grep, tmp_path):
+    """The session, its sub-agents and what was spawned by it: not now, and not by a later import."""
+    session = "11111111-2222-3333-4444-555555555555"
+    home.keep_off_record("claude-code", session)
+    folder = tmp_path / session / "subagents"
+    folder.mkdir(parents=True)
+    (tmp_path / f"{session}.jsonl").write_bytes(claude("user", "xylophone", "u1", session=session))
+    (folder / "agent-a1.jsonl").write_bytes(claude("user", "xylophone", "u2", agentId="a1", session=session))
+    done = home.import_files([tmp_path / f"{session}.jsonl", folder])
+    assert (done.n_runs, [why for _, why in done.left_out]) == (0, ["incognito session"] * 2)
+    home.keep_off_record("messages", "s")
+    refused_everywhere(home, "s", message("user", "xylophone"), None)
+    with pytest.raises(UsageError, match="incognito"):
+        home.capture(message("user", "xylophone"), runtime="messages", session="child", parent_session="s")
+    assert grep(home.path, b"xylophone") == [] and grep(home.path, session.encode()) == []
+
+
+def test_a_document_of_an_incognito_session(home, grep, tmp_path):
+    home.keep_off_record("messages", "c1")
+    document = [{"id": c, "messages": [{"role": "user", "content": f"xylophone of {c}"}]} for c in ("c1", "c2")]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, document)))
+    done = home.import_files([tmp_path / "d.jsonl"])
+    assert done.n_runs == 1 and len(done.left_out) == 1
+    assert grep(home.path, b"xylophone of c1") == []
+
+
+def test_a_file_whose_name_is_no_text(home, message, tmp_path):
+    """Bytes that are no UTF-8 in a file's name: imported all the same, and not again."""
+    path = os.fsencode(tmp_path) + b"/caf\xe9 \xff\n.jsonl"
+    with open(path, "wb") as file:
+        file.write(message("user", "the anchor", session_id="s"))
+    assert home.import_files([tmp_path]).n_runs == 1
+    assert home.import_files([tmp_path]).n_unchanged == 1
+    assert len(home.search("anchor").hits) == 1 and home.verify().ok
