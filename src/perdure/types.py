@@ -63,10 +63,14 @@ class Line(NamedTuple):
         """Offset just behind the newline."""
         return self.offset + len(self.raw) + 1
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """Its byte range in the source, to behind the newline."""
+        return self.offset, self.offset + len(self.raw) + 1
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One piece of a turn, in the order in which it was said or done."""
+
+class Part(NamedTuple):
+    """One piece of a turn, in the order in which it was said or done. A tuple for the same reason as a line."""
 
     kind: PartKind
     text: str  # the words; for a call its input as compact JSON, for a result its output in full
@@ -75,9 +79,8 @@ class Part:
     is_error: bool = False  # a result that reports failure
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One message of a run. Made of whole lines: each of its lines belongs to it alone."""
+class Turn(NamedTuple):
+    """One message of a run. Made of whole lines: each of its lines belongs to it alone. A tuple, as its parts are."""
 
     role: Role
     author: Author  # who produced it: a person typing, a machine turn, the agent, or a tool
