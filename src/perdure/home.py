@@ -35,6 +35,8 @@ from perdure.capture import cursor, files, outbox, places, privacy
 from perdure.capture.lines import complete
 from perdure.errors import (
     ArchiveFault,
+    Busy,
+    DamagedRun,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -74,6 +76,7 @@ class Merged:
     n_runs: int
     n_events: int
     n_forgotten: int  # runs here that the other home's tombstones changed
+    damaged: tuple[str, ...] = ()  # what could not be taken: its bytes there are not those that were captured
 
 
 class Home:
@@ -89,6 +92,7 @@ class Home:
         self._index: indexes.Connection | None = None
         if writable:
             self._finish_forgetting()
+            self._drop_stale_index()
 
     def __enter__(self) -> Home:
         """Nothing is acquired that `open` did not."""
@@ -242,10 +246,12 @@ class Home:
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
-        """The files that an import would look at."""
+        """The files that an import would look at: never those of the home itself."""
         if paths is None:
             return [path for _, path in places.find(settings.user_home(), settings.environment)]
-        return [below for path in paths for below in places.below(path)]
+        own = self.path.resolve()
+        found = [below for path in paths for below in places.below(path)]
+        return [path for path in found if not path.resolve().is_relative_to(own)]
 
     def _rules(self, *, tags: tuple[str, ...] = (), forced: str | None = None) -> intake.Rules:
         return intake.Rules(self.path, self.config, self.user, settings.user_home(), tags, forced)
@@ -374,7 +380,8 @@ class Home:
         return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]
 
     def doomed(self, ids: Sequence[str], *, cascade: bool = True) -> list[Doomed]:
-        """What forgetting these turns, runs or conversations would take away. Changes nothing."""
+        """What forgetting these turns, runs or conversations would take away. Forgets nothing yet."""
+        self._gather()
         found: dict[tuple[str, str], Doomed] = {}
         for identifier in ids:
             kind, name = self.resolve(identifier)
@@ -405,8 +412,15 @@ class Home:
 
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
+        self._gather()
         turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
         return self.doomed(turns)
+
+    def _gather(self) -> None:
+        """Bring everything that was captured into the index: what is to be forgotten must be seen first."""
+        if self.writable:
+            self.drain()
+            self.catch_up()
 
     def forget(self, doomed: Sequence[Doomed], *, now: datetime | None = None) -> list[str]:
         """Forget these turns everywhere in this home; returns the ids of the runs that were rewritten."""
@@ -432,23 +446,37 @@ class Home:
     def _finish_forgetting(self) -> list[str]:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
         changed: list[str] = []
+        done: list[str] = []
         for user in self._users_with_journal():
             todo = forgetting.unapplied(self.archive, self.journal(user))
             if todo:
-                changed += forgetting.apply(self.archive, self.journal(user), user)
-        if changed and indexes.current(self.path):
-            self._clean_index()
+                changed += forgetting.apply(self.archive, self.journal(user), user, todo)
+                done += todo
+        if done and self._clean_index():
+            self.archive.ledger.set_applied(done)
         return changed
 
-    def _clean_index(self) -> None:
-        """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead."""
+    def _clean_index(self) -> bool:
+        """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead.
+
+        False when another process kept an old page in use: the next opening cleans it.
+        """
+        if not indexes.files(self.path):
+            return True
         try:
-            self.catch_up()
-            self.index().db.pragma("wal_checkpoint(TRUNCATE)")
+            with files.locked(self.path / ".rebuild.lock", wait_s=0.2):
+                used = indexes.current(self.path)
+                indexes.remove(path for path in indexes.files(self.path) if path != used)
+                if used:
+                    self.catch_up()
+                    self.index().checkpoint()
+        except Busy:
+            return False
         except IndexFault:
             indexes.remove(indexes.files(self.path))
             (self.path / "index.db").unlink(missing_ok=True)
             self._index = None
+        return True
 
     # privacy switches -------------------------------------------------------------------------------------
 
@@ -489,8 +517,10 @@ class Home:
     def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
         """Take everything from another home's archive. In whatever order homes merge, they end the same."""
         root = other / "archive"
-        if not (root / "FORMAT").exists():
-            raise HomeMissing(str(other))
+        try:
+            archives.check_format(root)
+        except FileNotFoundError as error:
+            raise HomeMissing(str(other)) from error
         self.drain()
         n_events = 0
         for folder in sorted((root / "journal").glob("*")):
@@ -498,12 +528,31 @@ class Home:
         changed = self._finish_forgetting()
         tombstones = self._tombstones()
         n_runs = 0
-        for n_seen, item in enumerate(archives.stored_runs(root), start=1):
-            n_runs += self.archive.adopt([item], tombstones)
+        damaged: list[str] = []
+        for n_seen, item in enumerate(archives.stored_runs(root, damaged=damaged), start=1):
+            try:
+                n_runs += self.archive.adopt(item, tombstones)
+            except DamagedRun:
+                damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
+        self._drop_stale_index()
         self._note_merge()
-        return Merged(n_runs, n_events, len(changed))
+        return Merged(n_runs, n_events, len(changed), tuple(damaged))
+
+    def _drop_stale_index(self) -> None:
+        """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
+        if not self.archive.ledger.meta("stale-index"):
+            return
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+        had_one = indexes.current(self.path) is not None
+        indexes.remove(indexes.files(self.path))
+        (self.path / "index.db").unlink(missing_ok=True)
+        if had_one:
+            self.catch_up()
+        self.archive.ledger.drop_meta("stale-index")
 
     def _note_merge(self) -> None:
         """Move every clock past what was merged, so that what is said next comes after it."""

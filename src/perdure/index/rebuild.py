@@ -49,7 +49,7 @@ def rebuild(home: Path, archive: Archive, *, progress: Callable[[int, int], None
             result = _compare(old, fresh, archive, done, resumed=resumed)
             with fresh.writing() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
-            fresh.db.pragma("wal_checkpoint(TRUNCATE)")
+            fresh.checkpoint()
         finally:
             fresh.close()
         _swap(home, path)
