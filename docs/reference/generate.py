@@ -14,6 +14,14 @@ from perdure.surfaces.cli import cli
 from perdure.types import Filters, Found, Hit, RunView
 
 HERE = Path(__file__).parent
+STATUSES = (
+    "done",
+    "failed, or `verify` or `doctor` found a problem",
+    "the call was wrong",
+    "the home or its settings cannot be used",
+    "not found",
+    "another process is writing",
+)
 NOTE = "<!-- made by docs/reference/generate.py: do not edit -->\n\n"
 
 
@@ -26,12 +34,8 @@ def commands() -> str:
         assert command is not None
         context = click.Context(command, info_name=name, parent=top, max_content_width=100, terminal_width=100)
         out.append(f"\n## {name}\n\n```text\n{command.get_help(context)}\n```\n")
-    out.append(
-        "\n## Exit statuses\n\n| status | meaning |\n|---|---|\n| 0 | done |\n| 1 | failed, or `verify`/`doctor` found a problem |\n"
-    )
-    out.append(
-        "| 2 | the call was wrong |\n| 3 | the home or its settings cannot be used |\n| 4 | not found |\n| 5 | another process is writing |\n"
-    )
+    out.append("\n## Exit statuses\n\n| status | meaning |\n|---|---|\n")
+    out += [f"| {status} | {meaning} |\n" for status, meaning in enumerate(STATUSES)]
     return "".join(out)
 
 

@@ -16,6 +16,7 @@ from perdure.archive.archive import Archive
 from perdure.archive.journal import Journal
 from perdure.archive.metadata import FORGOTTEN, source_lines
 from perdure.archive.store import Held
+from perdure.errors import DamagedRun
 from perdure.formats.of_run import parse_run
 from perdure.identity import turn_id
 from perdure.types import Line, Run, Source, Turn
@@ -67,8 +68,11 @@ def single_turns(archive: Archive, held: Held, offsets: set[int]) -> list[Doomed
 
 
 def _content(archive: Archive, held: Held) -> tuple[Run, list[tuple[Line, int]], Sequence[Turn]]:
-    run = archive.run(held)
-    lines = list(source_lines(run, archive.read(held)))
+    try:
+        run, stored = archive.whole(held)
+    except DamagedRun:  # what is left of it can be forgotten all the same
+        run, stored = archive.run(held), archive.read(held)
+    lines = list(source_lines(run, stored))
     return run, lines, parse_run(run, [line for line, _ in lines]).turns
 
 

@@ -6,6 +6,7 @@ a call returns; the index follows, and a failure of the index never fails a capt
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -37,6 +38,7 @@ from perdure.errors import (
     ArchiveFault,
     Busy,
     DamagedRun,
+    DiskFull,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -309,9 +311,11 @@ class Home:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
+        """Bring the index up to date if that can be; returns how many runs it lacks."""
         if self.writable:
-            self.drain()
-            return catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S).n_behind
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
+                self.drain()
+                return catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S).n_behind
         return catchup.behind(index, self.archive)
 
     def run(self, run_id: str) -> RunView:
@@ -339,8 +343,8 @@ class Home:
     def transcript(self, run_id: str) -> Transcript:
         """A captured run and its turns, read from the archive."""
         held = self._held(run_id)
-        run = self.archive.run(held)
-        parsed = parse_run(run, self.archive.lines(held))
+        run, lines = self.archive.load(held)
+        parsed = parse_run(run, lines)
         try:
             abandoned = frozenset(runs.abandoned_turns(self.index(), run_id))
         except IndexFault:
@@ -468,7 +472,8 @@ class Home:
                 used = indexes.current(self.path)
                 indexes.remove(path for path in indexes.files(self.path) if path != used)
                 if used:
-                    self.catch_up()
+                    if self.catch_up().n_behind:
+                        return False
                     self.index().checkpoint()
         except Busy:
             return False
@@ -566,10 +571,11 @@ class Home:
     ) -> tuple[int, str]:
         """Write a backup and prove it by restoring it beside; returns (size in bytes, digest)."""
         self.drain()
-        proven = self.verify()
-        if not proven.ok:
-            raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
-        n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
+        with self.archive.still():
+            proven = self.verify()
+            if not proven.ok:
+                raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
+            n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as place:
                 restore(target, Path(place) / "home")
@@ -658,10 +664,17 @@ def _is_writable(place: Path) -> bool:
 
 def restore(source: Path, target: Path) -> verify.Verified:
     """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
-    wanted = backups.read(source, target)
-    found = verify.verify(target)
-    if not found.ok or found.digest != wanted:
-        raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+    was_there = target.exists()
+    try:
+        wanted = backups.read(source, target)
+        found = verify.verify(target)
+        if not found.ok or found.digest != wanted:
+            raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+    except ArchiveFault:  # half a home would look like one; nothing was there before
+        shutil.rmtree(target, ignore_errors=True)
+        if was_there:
+            files.make_folder(target)
+        raise
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import stat
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ from perdure.archive.archive import stored_sha256
 from perdure.archive.journal import Journal
 from perdure.errors import DamagedRun
 from perdure.types import Run
+
+_TRIES = 3  # reads of a run that is being rewritten
 
 Severity = Literal["problem", "notice"]
 
@@ -48,6 +51,8 @@ class Verified:
 def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) -> Verified:
     """Read every byte of the archive and check it against what was recorded. Changes nothing."""
     root, result = home / "archive", Verified()
+    if not root.is_dir():
+        result.findings.append(_problem(str(root), "there is no archive here", "set PERDURE_HOME, or restore a backup"))
     seen: dict[str, str] = {}
     for run, stored, where in _everything(root, result):
         result.n_runs += 1
@@ -75,21 +80,40 @@ def _everything(root: Path, result: Verified) -> Iterator[tuple[Run, bytes, str]
     """(run, its stored bytes, where) of all that can be read; what cannot be is a finding."""
     for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
         where = str(path.relative_to(root))
-        blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
         try:
-            yield metadata.decode(path.read_bytes(), where=where), blob.read_bytes(), where
+            yield *_pair(path, where), where
         except DamagedRun as error:
             result.findings.append(_problem(where, f"its metadata cannot be read ({error.detail})", _RESTORE))
         except FileNotFoundError:
-            result.findings.append(_problem(where, "its bytes are missing", _RESTORE))
+            if path.exists():  # else it was packed meanwhile, and the packs come last
+                result.findings.append(_problem(where, "its bytes are missing", _RESTORE))
     for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
         where = str(path.relative_to(root))
         result.n_packs += 1
         try:
-            for run, stored in packs.read_all(path):
+            for run, stored in _pack(path):
                 yield run, stored, f"{where} ({run.run_id})"
+        except FileNotFoundError:
+            continue
         except DamagedRun as error:
             result.findings.append(_problem(where, f"the pack is damaged ({error.detail})", _RESTORE))
+
+
+def _pair(path: Path, where: str) -> tuple[Run, bytes]:
+    """A run and its bytes; read again where another process rewrote them between the two reads."""
+    blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
+    for _ in range(_TRIES):
+        pair = metadata.decode(path.read_bytes(), where=where), blob.read_bytes()
+        if hashlib.sha256(pair[1]).hexdigest() == stored_sha256(pair[0]):
+            break
+    return pair
+
+
+def _pack(path: Path) -> list[tuple[Run, bytes]]:
+    """The runs of a pack; read again where another process replaced it meanwhile."""
+    with contextlib.suppress(DamagedRun):
+        return packs.read_all(path)
+    return packs.read_all(path)
 
 
 def _check_run(run: Run, stored: bytes, where: str) -> Iterator[Finding]:
@@ -142,7 +166,11 @@ def _check_debris(root: Path) -> Iterator[Finding]:
 
 def _check_modes(root: Path) -> Iterator[Finding]:
     for path in (root, *(p for p in root.rglob("*"))):
-        if stat.S_IMODE(path.lstat().st_mode) & 0o077:
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:  # another process is at work
+            continue
+        if stat.S_IMODE(mode) & 0o077:
             yield _problem(str(path.relative_to(root.parent)), "others can read it", f"chmod go= '{path}'")
 
 

@@ -217,7 +217,9 @@ def test_the_tree_on_disk(opened, message, start):
 def test_nobody_sees_what_is_not_theirs(opened, message):
     """P01: Bob's search finds nothing of Ada's, and her ids are unknown to him, by every door."""
     ada, bob = opened(user="ada"), opened(user="bob")
-    run_id = ada.capture(message("user", "the password of the vault is swordfish"), runtime="messages", session="s").run_id
+    run_id = ada.capture(
+        message("user", "the password of the vault is swordfish"), runtime="messages", session="s"
+    ).run_id
     (hit,) = ada.search("swordfish").hits
     bob.capture(message("user", "hello"), runtime="messages", session="s")
     assert bob.search("swordfish").hits == () and bob.search("swordfish", scan=True).hits == ()
@@ -244,7 +246,9 @@ def test_odd_sessions_stay_inside_the_home(opened, message, odd, tmp_path):
     assert home.pack(idle_days=0) in ((0, 0), (1, 1))
     assert len(home.search("marker").hits) == 1
     assert home.verify().ok
-    assert [p.name for p in tmp_path.iterdir()] == ["inner"] and [p.name for p in (tmp_path / "inner").iterdir()] == ["home"]
+    assert [p.name for p in tmp_path.iterdir()] == ["inner"] and [p.name for p in (tmp_path / "inner").iterdir()] == [
+        "home"
+    ]
 
 
 @pytest.mark.parametrize("runtime", ["../x", "a\0b", "", "é", "x" * 3000, "\ud800"])

@@ -38,7 +38,7 @@ def forget(home, query="marmalade"):
 
 
 def test_a_turn(kept, grep):
-    home, lines = kept
+    home, _lines = kept
     forget(home)
     assert grep(home.path, NEEDLE) == []
     assert home.search("marmalade").hits == () and home.search("marmalade", scan=True).hits == ()
@@ -201,7 +201,9 @@ def test_codex_says_everything_twice(home, grep):
 
     def said(second, text):
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
-        return line(second, "event_msg", {"type": "user_message", "message": text}) + line(second, "response_item", item)
+        return line(second, "event_msg", {"type": "user_message", "message": text}) + line(
+            second, "response_item", item
+        )
 
     data = line(0, "session_meta", {"id": "abc", "cwd": "/w"}) + said(1, SECRET) + said(5, "something else entirely")
     home.capture(data, runtime="codex", session="abc")
@@ -214,9 +216,13 @@ def test_codex_says_everything_twice(home, grep):
 
 
 def test_short_texts_of_others_stay(home, message):
-    """"yes" was forgotten in one place: every other "yes", at the same minute too, stays."""
-    home.capture(message("user", "shall we paint the boat?", 0) + message("user", "yes", 1), runtime="messages", session="s")
-    home.capture(message("user", "shall we eat now then?", 0) + message("user", "yes", 1), runtime="messages", session="t")
+    """ "yes" was forgotten in one place: every other "yes", at the same minute too, stays."""
+    home.capture(
+        message("user", "shall we paint the boat?", 0) + message("user", "yes", 1), runtime="messages", session="s"
+    )
+    home.capture(
+        message("user", "shall we eat now then?", 0) + message("user", "yes", 1), runtime="messages", session="t"
+    )
     first = home.search("yes").hits[0]
     home.forget(home.doomed([first.turn_id]))
     assert len(home.search("yes").hits) == 1 and home.verify().ok
@@ -327,7 +333,9 @@ def test_forgetting_twice_and_nothing(kept):
 
 def test_thousands_of_turns_at_once(home, message, grep):
     """2,500 turns are more than one event names (2,000): two events, and all of it is gone."""
-    home.capture(b"".join(message("user", f"marmalade jar {n}", n) for n in range(2500)), runtime="messages", session="s")
+    home.capture(
+        b"".join(message("user", f"marmalade jar {n}", n) for n in range(2500)), runtime="messages", session="s"
+    )
     (run,) = home.conversation("s")
     home.forget(home.doomed([run.run_id]))
     assert grep(home.path, NEEDLE) == [] and len(home.journal().read(type_="forgotten")) == 2

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_taken(home, message, tmp_pa
     os.mkfifo(folder / "g.jsonl")
     done = home.import_files([folder, tmp_path / "missing.jsonl"])
     assert done.n_runs == 1
-    assert {os.path.basename(path) for path, _ in done.refused} >= {"a.jsonl", "missing.jsonl"}
+    assert {Path(path).name for path, _ in done.refused} >= {"a.jsonl", "missing.jsonl"}
     assert len(home.search("anchor").hits) == 1
 
 
@@ -140,7 +141,7 @@ def test_a_file_that_is_rewritten_while_it_is_imported(home, message, tmp_path):
     runs = [home.archive.run(held) for held in home.archive.ledger.all()]
     states = {body(home, generation, runs[0].source.session) for generation in {run.source.generation for run in runs}}
     assert path.read_bytes() in states
-    assert len(home.search("\"state 199 line 19\"").hits) >= 1
+    assert len(home.search('"state 199 line 19"').hits) >= 1
     assert home.verify().ok
 
 

@@ -160,7 +160,9 @@ def test_excluded_projects(opened, message, claude, grep, tmp_path):
     session = "11111111-2222-3333-4444-555555555555"
     folder = tmp_path / "projects" / "p"
     (folder / session / "subagents").mkdir(parents=True)
-    (folder / f"{session}.jsonl").write_bytes(claude("user", "xylophone", "u1", cwd="/work/secret/deep", session=session))
+    (folder / f"{session}.jsonl").write_bytes(
+        claude("user", "xylophone", "u1", cwd="/work/secret/deep", session=session)
+    )
     sub = claude("user", "xylophone", "u2", cwd="/work/secret", agentId="a1", session=session)
     (folder / session / "subagents" / "agent-a1.jsonl").write_bytes(sub)
     done = home.import_files([folder])

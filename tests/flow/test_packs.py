@@ -3,9 +3,11 @@
 import shutil
 import stat
 import subprocess
+import threading
 
 import pytest
 
+import perdure
 from perdure.archive import packs
 from perdure.archive.archive import walk
 
@@ -30,7 +32,7 @@ def pack_of(home):
 
 
 def test_packed_runs_are_found_shown_and_verified(packed):
-    home, lines = packed
+    home, _lines = packed
     assert list((home.path / "archive" / "runs").rglob("*.*")) == []
     hits = home.search("anchor").hits
     assert len(hits) == 3 and len(home.search("anchor", scan=True).hits) == 3
@@ -142,3 +144,48 @@ def test_forget_inside_a_pack(packed, grep):
     assert grep(home.path, b"number 1") == []
     assert len(home.search("anchor").hits) == 2 and home.verify().ok
     assert home.capture(b"".join(lines), runtime="messages", session="s").outcome == "already"
+
+
+def test_reading_while_another_packs_and_forgets(opened, message):
+    """One home object captures, packs and forgets in a thread; another reads all the while: never a damaged run, never
+    a false alarm of `verify`, and what was forgotten is not in the index at the end.
+    """
+    home, reader = opened(), opened()
+    home.capture(message("user", "anchor first", 0), runtime="messages", session="s", conversation="c")
+    home.catch_up()
+    stop, faults = threading.Event(), []
+
+    def write():
+        try:
+            with perdure.open(home.path, user="ada") as writer:
+                for n in range(25):
+                    data = message("user", f"marmalade {n} is hidden under the stair", n) + message(
+                        "user", f"anchor {n}", n
+                    )
+                    run_id = writer.capture(data, runtime="messages", session=f"w{n}", conversation="c").run_id
+                    if n % 2:
+                        writer.pack(idle_days=0)
+                    (first, _) = writer.transcript(run_id).parsed.turns
+                    hits = [
+                        h for h in writer.search(f"marmalade {n}").hits if h.run_id == run_id and "marmalade" in h.text
+                    ]
+                    assert first.offset == 0 and len(hits) == 1
+                    writer.forget(writer.doomed([hits[0].turn_id]))
+        except (AssertionError, perdure.PerdureError) as error:
+            faults.append(error)
+        finally:
+            stop.set()
+
+    worker = threading.Thread(target=write)
+    worker.start()
+    while not stop.is_set():
+        for hit in reader.search("anchor", limit=50).hits:
+            reader.transcript(hit.run_id)
+        problems = [
+            f for f in reader.verify().findings if f.severity == "problem" and "forget was interrupted" not in f.what
+        ]
+        assert problems == []
+    worker.join()
+    assert faults == []
+    assert len(reader.search("anchor", limit=50).hits) == 26 and reader.search("marmalade").hits == ()
+    assert reader.verify().ok

@@ -29,7 +29,6 @@ from perdure.types import Line, Origin, Run, Source, Turn
 FORMAT = 1
 _CACHED_MANIFESTS = 8
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is made anew
-_TRIES = 4  # reads of a run that is being rewritten
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
 
 Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
@@ -71,7 +70,8 @@ class Archive:
         """Open the archive of a home, made if need be. Raises NewerFormat and touches nothing if it is too new."""
         self.root = home / "archive"
         self._parse = parse
-        self._manifests: dict[Path, tuple[tuple[int, int], packs.Manifest, dict[str, packs.PackedRun]]] = {}
+        self._writable = writable
+        self._manifests: dict[Path, tuple[tuple[int, int, int], packs.Manifest, dict[str, packs.PackedRun]]] = {}
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
@@ -89,6 +89,10 @@ class Archive:
             if writable:
                 files.make_folder(self.root)
                 files.replace(self.root / "FORMAT", f"{FORMAT}\n".encode())
+
+    def still(self) -> contextlib.AbstractContextManager[int]:
+        """Nobody writes to the archive during this block: for a copy that must be of one moment."""
+        return self._locked()
 
     def _locked(self) -> contextlib.AbstractContextManager[int]:
         return files.locked(self.root / ".lock", wait_s=300)
@@ -284,17 +288,24 @@ class Archive:
         """The lines of a run with their offsets in the source."""
         return [line for line, _ in metadata.source_lines(self.run(held), self.read(held))]
 
-    def load(self, held: Held) -> tuple[Run, list[Line]]:
-        """A run and its lines, proven to belong together: another process may rewrite it between the two reads.
+    def whole(self, held: Held) -> merge.Stored:
+        """A run and its bytes, proven to belong together: another process may rewrite them between two reads.
 
-        Raises DamagedRun when its bytes are not those that were captured.
+        Not for a caller that holds the archive's lock. Raises DamagedRun when its bytes are not those captured.
         """
-        for _ in range(_TRIES):
-            run, stored = self.run(held), self.read(held)
-            if hashlib.sha256(stored).hexdigest() == stored_sha256(run):
-                return run, [line for line, _ in metadata.source_lines(run, stored)]
-            held = self.ledger.held(held.run_id) or held
-        raise DamagedRun(held.run_id)
+        item = self._whole(held)
+        if item is None:
+            with self._locked() if self._writable else contextlib.nullcontext():
+                self._manifests.clear()
+                item = self._whole(self.ledger.held(held.run_id) or held)
+        if item is None:
+            raise DamagedRun(held.run_id)
+        return item
+
+    def load(self, held: Held) -> tuple[Run, list[Line]]:
+        """A run, and its lines with their offsets in the source, proven to belong together. Raises DamagedRun."""
+        run, stored = self.whole(held)
+        return run, [line for line, _ in metadata.source_lines(run, stored)]
 
     def _moved(self, held: Held) -> Held:
         """The run's new place, after it was packed under our feet. Raises DamagedRun when it is nowhere."""
@@ -310,9 +321,9 @@ class Archive:
         except (KeyError, FileNotFoundError) as error:
             raise DamagedRun(f"{held.run_id} (not in {path})") from error
 
-    def _manifest(self, path: Path) -> tuple[tuple[int, int], packs.Manifest, dict[str, packs.PackedRun]]:
+    def _manifest(self, path: Path) -> tuple[tuple[int, int, int], packs.Manifest, dict[str, packs.PackedRun]]:
         stat = path.stat()
-        signature = (stat.st_mtime_ns, stat.st_ino)
+        signature = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         cached = self._manifests.get(path)
         if cached is None or cached[0] != signature:
             while len(self._manifests) >= _CACHED_MANIFESTS:
@@ -331,8 +342,8 @@ class Archive:
         if self.ledger.meta("complete"):
             return
         for path in (self.root / "runs").glob("*/*/*.metadata.json.next"):
-            run_id, user = path.name.split(".")[0], path.parent.parent.name
-            self._finish_put(Held(run_id, user, 0, 0, "", None, None))
+            identifier, user = path.name.split(".", 1)[0], path.parent.parent.name
+            self._finish_put(Held(identifier, user, 0, 0, "", None, None))
         for packed, group in itertools.groupby(self.walk(), key=lambda pair: pair[1]):
             runs = (run for run, _ in group)
             while some := list(itertools.islice(runs, _FILL_RUNS)):
@@ -459,14 +470,14 @@ class Archive:
         ours = {held.run_id: item for held in helds if (item := self._whole(held))}
         wanted = {item[0].run_id: item for item in merge.arrange([*ours.values(), theirs])}
         known = {held.run_id: held for held in helds}
-        moved = [run_id for run_id in wanted if run_id in known and wanted[run_id] != ours.get(run_id)]
-        gone = [known[run_id] for run_id in ours if run_id not in wanted]
+        moved = [name for name in wanted if name in known and wanted[name] != ours.get(name)]
+        gone = [known[name] for name in ours if name not in wanted]
         if gone or moved:  # an index cannot unlearn a run: it is made anew
             self.ledger.set_meta("stale-index", "yes")
-        for run_id in wanted.keys() - known.keys():  # first: what is written over next may be here already
-            self._commit([wanted[run_id]])
-        for run_id in moved:
-            self._put(known[run_id], wanted[run_id])
+        for name in sorted(wanted.keys() - known.keys()):  # first: so what is replaced next is never the only copy
+            self._commit([wanted[name]])
+        for name in moved:
+            self._put(known[name], wanted[name])
         self._discard(gone)
         return wanted != ours
 

@@ -13,8 +13,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from perdure.capture.files import make_folder, sync_folder
-from perdure.errors import ArchiveFault, DiskFull, UsageError
+from perdure.capture.files import fault, make_folder, sync_folder
+from perdure.errors import ArchiveFault, UsageError
 
 if sys.version_info >= (3, 14):  # pragma: no cover - the same module under its later name
     from compression import zstd
@@ -48,7 +48,7 @@ def write(home: Path, target: Path, digest: str, *, progress: Callable[[int], No
         sync_folder(target.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise DiskFull(str(target)) from error
+        raise fault(error, target) or UsageError(f"{target} ({error.strerror})") from error
     return target.stat().st_size
 
 
@@ -77,8 +77,10 @@ def read(source: Path, home: Path) -> str:
                 if member.name == _NOTE:
                     digest = _stated_digest(tar, member)
                 elif member.isfile():
+                    if not _belongs(home, member.name):
+                        raise ArchiveFault(f"{source} is not a Perdure backup ({member.name!r} is in it)")
                     member.mode = 0o600
-                    make_folder((home / member.name).parent) if _inside(home, member.name) else None
+                    make_folder((home / member.name).parent)
                     tar.extract(member, home, filter="data")
     except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
         raise ArchiveFault(f"{source} is not a whole backup ({error})") from error
@@ -87,8 +89,9 @@ def read(source: Path, home: Path) -> str:
     return digest
 
 
-def _inside(home: Path, name: str) -> bool:
-    return (home / name).resolve().is_relative_to(home.resolve())
+def _belongs(home: Path, name: str) -> bool:
+    """Whether a name is one that `write` puts into a backup, and stays inside of the home."""
+    return name.split("/", 1)[0] in _KEPT and (home / name).resolve().is_relative_to(home.resolve())
 
 
 def _stated_digest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:

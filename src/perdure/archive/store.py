@@ -199,7 +199,9 @@ class Ledger:
         query = """SELECT id, session FROM source WHERE user = ? AND runtime = ? AND generation = ?
             AND (session = ? OR (session >= ? AND session < ?))"""
         near = (source.user, source.runtime, source.generation, base, f"{base}~~", f"{base}~~g")
-        found = [Source(source.user, source.runtime, name, source.generation) for _, name in self.db.execute(query, near)]
+        found = [
+            Source(source.user, source.runtime, name, source.generation) for _, name in self.db.execute(query, near)
+        ]
         return {one: [held for held in self.runs_of(one) if held.change is not None] for one in found}
 
     # runs -------------------------------------------------------------------------------------------------
@@ -229,7 +231,8 @@ class Ledger:
 
     def drop(self, run_ids: Iterable[str]) -> None:
         """Forget rows of runs that were never committed, or stand elsewhere now."""
-        ends = "UPDATE source SET end_offset = (SELECT coalesce(max(to_offset), 0) FROM run WHERE source = ?1) WHERE id = ?1"
+        ends = """UPDATE source SET end_offset = (SELECT coalesce(max(to_offset), 0) FROM run WHERE source = ?1)
+            WHERE id = ?1"""
         with self._writing():
             self._keep_numbers()
             for run_id in run_ids:
@@ -262,8 +265,8 @@ class Ledger:
 
     def last_change(self) -> int:
         """The number of the newest commit or rewrite; 0 for an empty archive. No number is given twice."""
-        query = "SELECT max(coalesce(max(change), 0), (SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM meta WHERE key = 'used')) FROM run"
-        return int(next(row[0] for row in self.db.execute(query)))
+        used = int(self.meta("used") or 0)
+        return max(used, *(row[0] or 0 for row in self.db.execute("SELECT max(change) FROM run")))
 
     def _keep_numbers(self) -> None:
         """Note the highest number so far, before the run that has it loses it."""

@@ -29,13 +29,14 @@ def faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fault = _fault(error, path)
-        if fault is None:
+        found = fault(error, path)
+        if found is None:
             raise
-        raise fault from error
+        raise found from error
 
 
-def _fault(error: OSError, path: Path) -> PerdureError | None:
+def fault(error: OSError, path: Path) -> PerdureError | None:
+    """What a refusal of the operating system means here, or None when it means nothing in particular."""
     if error.errno in _FULL:
         return DiskFull(str(path))
     return ReadOnlyHome(str(path)) if error.errno in _READ_ONLY else None

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
 from perdure.capture.files import locked
-from perdure.errors import Busy, IndexDamaged, IndexMissing, ReadOnlyHome
+from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 
 SCHEMA = 8  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
@@ -88,15 +89,28 @@ class Connection:
         self._numbers: dict[tuple[str, str], int] = {}
         self._counts: Counter[int] = Counter()
         try:
-            self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
+            try:
+                self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
+                self._configure(writable=writable, create=create)
+            except apsw.CantOpenError:
+                if writable or not path.exists():
+                    raise
+                self._open_unwritable()
             self._inode = path.stat().st_ino
-            self._configure(writable=writable, create=create)
         except (apsw.CantOpenError, FileNotFoundError) as error:
             raise IndexMissing(str(path)) from error
         except apsw.ReadOnlyError as error:
             raise ReadOnlyHome(str(path)) from error
+        except apsw.FullError as error:
+            raise DiskFull(str(path)) from error
         except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError) as error:
             raise IndexDamaged(f"{path} ({error})") from error
+
+    def _open_unwritable(self) -> None:
+        """Read a file beside which not even SQLite's own files can be made: nobody writes there, so none are needed."""
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        self.db = apsw.Connection(f"file:{quote(str(self.path))}?immutable=1", flags=flags)
+        self._configure(writable=False, create=False)
 
     def _configure(self, *, writable: bool, create: bool) -> None:
         self.db.set_busy_timeout(BUSY_MS)
@@ -128,7 +142,7 @@ class Connection:
             return False
 
     def checkpoint(self) -> None:
-        """Move everything out of the write-ahead log and empty it. Raises Busy while another process reads old pages."""
+        """Move everything out of the write-ahead log and empty it. Raises Busy while old pages are being read."""
         try:
             self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError as error:
@@ -137,27 +151,41 @@ class Connection:
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """One transaction that owns the writer's place from its start (a later upgrade could fail at once)."""
-        try:
+        with self._faults():
             self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+                self.db.execute("COMMIT")
+            except BaseException:
+                self._counts.clear()
+                self._numbers.clear()  # some of them may be of names that are taken back now
+                if self.db.in_transaction:  # a full disk ends it by itself
+                    self.db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Turn SQLite's refusals into errors that say what to do."""
+        try:
+            yield
         except apsw.BusyError as error:
             raise Busy(str(self.path)) from error
-        try:
-            yield self.db
-        except BaseException:
-            self._counts.clear()
-            self._numbers.clear()  # some of them may be of names that are taken back now
-            self.db.execute("ROLLBACK")
-            raise
-        self.db.execute("COMMIT")
+        except apsw.FullError as error:
+            raise DiskFull(str(self.path)) from error
+        except apsw.ReadOnlyError as error:
+            raise ReadOnlyHome(str(self.path)) from error
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise IndexDamaged(f"{self.path} ({error})") from error
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """One snapshot for several reads."""
-        self.db.execute("BEGIN")
-        try:
-            yield self.db
-        finally:
-            self.db.execute("ROLLBACK")
+        with self._faults():
+            self.db.execute("BEGIN")
+            try:
+                yield self.db
+            finally:
+                self.db.execute("ROLLBACK")
 
     def meta(self, key: str) -> str | None:
         """A named value: `epoch` and `change` say how far the index has come in which ledger."""

@@ -56,7 +56,7 @@ def test_a_damaged_frame_is_named_and_the_others_are_read(tmp_path):
     bodies = [bytes(range(256)) * 1200, b"small\n"]  # 307,200 bytes, then a frame of its own
     packs.write(path, items(*bodies))
     known = packs.manifest(path)
-    low, n_bytes = known.frames[0]
+    low, _n_bytes = known.frames[0]
     raw = bytearray(path.read_bytes())
     raw[low : low + 4] = b"\0\0\0\0"
     path.write_bytes(bytes(raw))

@@ -70,7 +70,9 @@ def test_stamps_under_the_names_that_clients_use():
 
 
 def test_first_and_last_stamp_pass_over_what_is_not_believable():
-    data = b'{"timestamp":"0001-01-01T00:00:00Z"}\n{"time":9999999999999}\n{"timestamp":"yesterday"}\n{"ts":1767225600}\n'
+    data = (
+        b'{"timestamp":"0001-01-01T00:00:00Z"}\n{"time":9999999999999}\n{"timestamp":"yesterday"}\n{"ts":1767225600}\n'
+    )
     data += b'{"timestamp":"2026-01-02T00:00:00Z"}\n{"timestamp":"9998-01-01T00:00:00Z"}\n'
     assert first_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
     assert last_stamp(data) == datetime(2026, 1, 2, tzinfo=UTC)

@@ -29,6 +29,7 @@ def merge_command(shell: Shell, other: Path) -> None:
             "runs": done.n_runs,
             "events": done.n_events,
             "rewritten_by_forgetting": done.n_forgotten,
+            "damaged": list(done.damaged),
             "digest": digest,
         }
         shell.answer(result)
@@ -39,6 +40,10 @@ def merge_command(shell: Shell, other: Path) -> None:
     if done.n_forgotten:
         shell.out.print(
             f"{plural(done.n_forgotten, 'run')} here rewritten, because the other home forgot parts of them."
+        )
+    if done.damaged:
+        shell.out.print(
+            f"{plural(len(done.damaged), 'run')} not taken, because they are damaged there: run `perdure verify` on it."
         )
 
 

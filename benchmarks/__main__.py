@@ -1,0 +1,58 @@
+"""Run every measurement, each in a process of its own, and say which could not be made.
+
+python -m benchmarks             # about 15 minutes on two cores
+python -m benchmarks --full      # with a million chunks and a million runs: about an hour, 20 GB of disk
+python -m benchmarks --quick     # a tenth of everything, to see that it works
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import SCRATCH, machine, timed
+
+
+def commands(scale: str, keep: Path) -> list[list[str]]:
+    chunks = {"quick": ["10000"], "default": ["100000"], "full": ["100000", "1000000"]}[scale]
+    opened = {"quick": ["10000"], "default": ["100000"], "full": ["100000", "500000", "1000000"]}[scale]
+    n_runs = {"quick": "2000", "default": "20000", "full": "1000000"}[scale]
+    messages = ["1000"] if scale == "quick" else ["10000", "100000"]
+    return [
+        ["parse"],
+        ["ingest"],
+        ["messages", "--messages", *messages],
+        *(["search", "--sweep", "--keep", str(keep), "--chunks", n] for n in chunks),
+        ["search", "--chars", "1500", "--chunks", chunks[0]],
+        ["opening", "--keep", str(keep), "--chunks", *opened],
+        ["million", "--runs", n_runs],
+        ["quality"] if scale == "quick" else ["quality", "--vary"],
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_const", const="full", dest="scale", default="default")
+    size.add_argument("--quick", action="store_const", const="quick", dest="scale")
+    options = parser.parse_args()
+    print(", ".join(f"{key}: {value}" for key, value in machine().items()))
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="perdure-bench-", dir=SCRATCH) as keep:
+        for command in commands(options.scale, Path(keep)):
+            print(f"\n== {' '.join(command)}", flush=True)
+            with timed() as clock:
+                line = [sys.executable, "-m", f"benchmarks.{command[0]}", *command[1:]]
+                code = subprocess.run(line, check=False).returncode
+            print(f"  ({clock.wall_s:.0f} s)", flush=True)
+            failed += [command[0]] if code else []
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

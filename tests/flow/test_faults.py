@@ -1,0 +1,297 @@
+"""A full disk, a read-only home, a newer format, others' homes: a clear error, nothing lost, nothing touched."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import perdure
+from perdure.errors import (
+    ConfigFault,
+    DiskFull,
+    HomeMissing,
+    HomeNotPrivate,
+    NewerFormat,
+    PerdureError,
+    ReadOnlyHome,
+    UsageError,
+)
+
+
+def mount(*words):
+    done = subprocess.run(["mount", *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 5 MB."""
+    if not sys.platform.startswith("linux") or os.geteuid():
+        pytest.skip("only root can mount a small disk")
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount("-t", "tmpfs", "-o", "size=5m", "none", place)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(place):
+    with contextlib.suppress(OSError), open(place / "ballast", "ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def test_a_full_disk(small_disk, message):
+    """Captures go on until the disk is full; the refused one leaves nothing, all acknowledged ones are there, search
+    answers on the full disk, and with space again everything goes on where it was.
+    """
+    kept = []
+    (small_disk / "reserve").write_bytes(b"x" * 2_500_000)
+    with perdure.open(small_disk / "home", user="ada") as home:
+        with pytest.raises(DiskFull, match="free some space"):
+            for n in range(400):
+                line = message("user", f"anchor{n}x " + os.urandom(9000).hex(), n)
+                assert home.capture(line, runtime="messages", session=f"s{n}").outcome == "stored"
+                kept.append(line)
+        assert len(kept) > 10
+        fill(small_disk)
+        for call in (
+            lambda: home.capture(line, runtime="messages", session="late"),
+            lambda: home.post(perdure.home.Origin("messages", "late", "late"), line, from_offset=0, path=None),
+            lambda: home.journal().append(
+                "note", {"text": "y" * 9000}, now=perdure.home.datetime.now(perdure.home.UTC)
+            ),
+            lambda: home.pack(idle_days=0),
+        ):
+            with pytest.raises(DiskFull):
+                call()
+        assert home.search("anchor3x").hits != ()
+        assert home.verify().ok
+    with perdure.open(small_disk / "home", user="ada") as home:  # opened anew on the full disk
+        assert home.search("anchor3x").hits != ()
+    (small_disk / "ballast").unlink()
+    (small_disk / "reserve").unlink()
+    with perdure.open(small_disk / "home", user="ada") as home:
+        home.catch_up()
+        for n, line in enumerate(kept):
+            assert home.capture(line, runtime="messages", session=f"s{n}").outcome == "already"
+        assert home.capture(message("user", "anchor after"), runtime="messages", session="after").outcome == "stored"
+        assert len(home.search("after").hits) == 1
+        assert home.verify().ok and home.archive.ledger.counts()[0] == len(kept) + 1
+
+
+def test_an_import_on_a_full_disk(small_disk, message, tmp_path):
+    """A file larger than the disk: DiskFull, no debris, and the home works on."""
+    (tmp_path / "big.jsonl").write_bytes(message("user", os.urandom(5_000_000).hex()))
+    with perdure.open(small_disk / "home", user="ada") as home:
+        home.capture(message("user", "anchor"), runtime="messages", session="s")
+        with pytest.raises(DiskFull):
+            home.import_files([tmp_path / "big.jsonl"])
+        assert home.verify().findings == []
+        assert home.capture(message("user", "more"), runtime="messages", session="t").outcome == "stored"
+        assert len(home.search("anchor").hits) == 1
+
+
+def test_a_forget_on_a_full_disk_is_finished_later(small_disk, message, grep):
+    """There is no space to rewrite the run: the turn is gone as soon as there is."""
+    with perdure.open(small_disk / "home", user="ada") as home:
+        home.capture(message("user", "the marmalade under the stair") + message("user", "y" * 200_000),
+                     runtime="messages", session="s")  # fmt: skip
+        (hit,) = home.search("marmalade").hits
+        doomed = home.doomed([hit.turn_id])
+        fill(small_disk)
+        with (small_disk / "ballast").open("r+b") as file:
+            file.truncate((small_disk / "ballast").stat().st_size - 60_000)
+        with contextlib.suppress(DiskFull):
+            home.forget(doomed)
+    (small_disk / "ballast").unlink()
+    with perdure.open(small_disk / "home", user="ada") as home:
+        if not home.journal().read(type_="forgotten"):
+            home.forget(home.doomed([hit.turn_id]))
+        assert grep(home.path, b"marmalade") == [] and home.verify().ok
+
+
+@pytest.fixture
+def read_only(tmp_path, message):
+    """A home with two runs, one packed, on a file system that is mounted read-only."""
+    if not sys.platform.startswith("linux") or os.geteuid():
+        pytest.skip("only root can mount read-only")
+    with perdure.open(tmp_path / "home", user="ada") as home:
+        home.capture(message("user", "anchor packed", 0), runtime="messages", session="s")
+        home.pack(idle_days=0)
+        home.capture(message("user", "anchor loose", 1), runtime="messages", session="t")
+    place = tmp_path / "view"
+    place.mkdir()
+
+    def view():
+        mount("--bind", tmp_path / "home", place)
+        mount("-o", "remount,ro,bind", place)
+        return place
+
+    yield view
+    subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+
+
+def check_reading(home):
+    found = home.search("anchor")
+    assert len(found.hits) == 2
+    for hit in found.hits:
+        assert home.transcript(hit.run_id).parsed.turns
+    assert home.verify().ok
+    return found
+
+
+def test_a_read_only_home_reads(read_only, message):
+    """Search, show and verify work, from the index; whatever writes says why it cannot."""
+    from perdure.types import Origin
+
+    data = message("user", "refused")
+    with perdure.open(read_only(), user="ada") as home:
+        assert not home.writable
+        found = check_reading(home)
+        assert found.degraded == () and found.n_behind == 0
+        doomed = home.doomed([found.hits[0].turn_id])
+        assert home.run(found.hits[0].run_id).n_turns == 1
+        for call in (
+            lambda: home.capture(data, runtime="messages", session="x"),
+            lambda: home.post(Origin("messages", "x", "x"), data, from_offset=0, path=None),
+            lambda: home.forget(doomed),
+            home.pause,
+            lambda: home.pack(idle_days=0),
+            home.rebuild,
+            lambda: home.import_files([]),
+            lambda: home.keep_off_record("messages", "x"),
+        ):
+            with pytest.raises(ReadOnlyHome):
+                call()
+
+
+def test_a_read_only_home_without_its_caches(read_only, tmp_path):
+    shutil.rmtree(tmp_path / "home" / "cache")
+    for path in (tmp_path / "home").glob("index*"):
+        path.unlink()
+    with perdure.open(read_only(), user="ada") as home:
+        assert check_reading(home).degraded == ("index",)
+
+
+def test_opened_to_read(opened, message):
+    """`read_only=True`: beside a process that writes, without touching anything."""
+    home = opened()
+    home.capture(message("user", "anchor", 0), runtime="messages", session="s")
+    reader = opened(read_only=True)
+    assert len(reader.search("anchor").hits) == 1
+    home.capture(message("user", "anchor more", 1), runtime="messages", session="t")
+    assert len(reader.search("anchor").hits) == 2
+    with pytest.raises(ReadOnlyHome):
+        reader.capture(message("user", "x"), runtime="messages", session="x")
+    with pytest.raises(HomeMissing):
+        opened("none", read_only=True)
+    with pytest.raises(HomeMissing):
+        opened("none", create=False)
+
+
+def snapshot(place):
+    return {p: (p.read_bytes() if p.is_file() else None, p.stat().st_mtime_ns) for p in sorted(place.rglob("*"))}
+
+
+@pytest.mark.parametrize("said", ["2\n", "99", "two\n", "1.5"])
+def test_a_newer_format_is_refused_and_nothing_is_touched(opened, message, said):
+    home = opened()
+    home.capture(message("user", "anchor"), runtime="messages", session="s")
+    home.close()
+    (home.path / "archive" / "FORMAT").write_text(said)
+    before = snapshot(home.path)
+    for how in ({}, {"read_only": True}):
+        with pytest.raises(NewerFormat, match="upgrade Perdure"):
+            opened(**how)
+    assert snapshot(home.path) == before
+
+
+def test_a_home_that_others_can_read_is_closed(opened):
+    home = opened()
+    home.close()
+    home.path.chmod(0o755)
+    opened()
+    assert home.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_of_another(tmp_path):
+    if os.geteuid():
+        pytest.skip("only root can give a folder away")
+    (tmp_path / "home").mkdir(mode=0o700)
+    os.chown(tmp_path / "home", 12345, 12345)
+    with pytest.raises(HomeNotPrivate):
+        perdure.open(tmp_path / "home", user="ada")
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_home_that_is_a_file(tmp_path):
+    (tmp_path / "home").write_text("x")
+    with pytest.raises(UsageError):
+        perdure.open(tmp_path / "home", user="ada")
+
+
+def test_a_config_mistake_is_named_at_opening(opened):
+    home = opened()
+    home.close()
+    (home.path / "config.toml").write_text("[capture]\nexlude = []\n")
+    with pytest.raises(ConfigFault, match=r"capture\.exlude"):
+        opened()
+
+
+@pytest.mark.parametrize("bad", ["../x", "a/b", "", ".", "a\0"])
+def test_users_that_cannot_be(tmp_path, bad):
+    if bad:
+        with pytest.raises(UsageError):
+            perdure.open(tmp_path / "home", user=bad)
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk" * 2000])
+def test_a_lost_ledger_is_made_anew(opened, message, junk):
+    """The ledger is a cache: emptied or overwritten with junk, it is read from the archive again."""
+    home = opened()
+    home.capture(message("user", "anchor", 0), runtime="messages", session="s")
+    digest = home.digest()
+    home.close()
+    (home.path / "cache" / "ledger.db").write_bytes(junk)
+    again = opened()
+    assert again.digest() == digest
+    assert again.capture(message("user", "anchor", 0), runtime="messages", session="s").outcome == "already"
+    assert again.verify().ok
+
+
+@pytest.mark.parametrize("first", [2, 5, 20])
+def test_an_index_with_damaged_pages_is_survived(opened, message, first):
+    """Every page from one on is overwritten: search answers from the archive, and a rebuild mends it."""
+    home = opened()
+    for n in range(40):
+        home.capture(
+            message("user", f"anchor {n} " + "lorem ipsum dolor " * 40, n), runtime="messages", session=f"s{n}"
+        )
+    home.close()
+    path = (home.path / "index.db").resolve()
+    raw = bytearray(path.read_bytes())
+    for at in range(4096 * first, len(raw), 4096):
+        raw[at : at + 4096] = b"\xff" * 4096
+    path.write_bytes(bytes(raw))
+    again = opened()
+    assert again.capture(message("user", "one more anchor", 99), runtime="messages", session="more").outcome == "stored"
+    found = again.search("anchor", limit=100)
+    assert len(found.hits) == 41 and found.degraded == ("index",)
+    again.rebuild()
+    assert len(again.search("anchor", limit=100).hits) == 41
+
+
+def test_errors_say_what_to_do():
+    """Each class of error carries an instruction, and a name for machines."""
+
+    def below(kind):
+        return [kind, *(one for child in kind.__subclasses__() for one in below(child))]
+
+    for kind in below(PerdureError):
+        text = str(kind("the thing"))
+        assert text.startswith("the thing: ") and len(text) > 30 and kind("x").code.islower()
