@@ -21,7 +21,7 @@ _COMMANDS = ("/compact",)  # typed by a person, but counted apart by hand: an or
 def parsed(name: str) -> Parsed:
     data = (SAMPLES / name).read_bytes()
     runtime = formats.detect(data[:65536], name)
-    assert runtime == name.split("/")[0]
+    assert runtime == name.split("/", maxsplit=1)[0]
     origin = formats.identify(runtime, data[:65536], str(SAMPLES / name))
     return formats.parse(runtime, split(data), spawned=origin.parent_session is not None and not origin.fork)
 
