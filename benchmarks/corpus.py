@@ -39,8 +39,7 @@ state option worth own end main once idea client service worker queue retry time
 _ONSETS = "b br c ch cl d dr f fl g gr h j k l m n p pl qu r s sh sl st t tr v w z".split()
 _VOWELS = "a e i o u ai ea io ou".split()
 _CODAS = "b ck d f g l m n nd ng p r rt s st t th x".split()
-_CHINESE = """数据库 会议 上海 北京 项目 部署 日志 错误 缓存 测试 用户 时间 版本 服务 请求 我们 昨天 决定 使用 迁移 备份
-周三""".split()
+N_CHINESE = 5_000  # words of one to three of 1,500 characters
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,16 @@ class Corpus:
     words: list[str]  # most frequent first
     sentences: list[str]
     weights: list[float]  # cumulative, of the words
+    chinese: list[str]  # words, most frequent first
 
     def word(self, rng: random.Random) -> str:
-        return self.words[min(bisect(self.weights, rng.random() * self.weights[-1]), len(self.words) - 1)]
+        return self.words[self.rank(rng)]
+
+    def rank(self, rng: random.Random) -> int:
+        return min(bisect(self.weights, rng.random() * self.weights[-1]), len(self.words) - 1)
+
+    def chinese_words(self, rng: random.Random, n: int) -> list[str]:
+        return [self.chinese[self.rank(rng) % len(self.chinese)] for _ in range(n)]
 
 
 def make(seed: int = 1) -> Corpus:
@@ -69,7 +75,9 @@ def make(seed: int = 1) -> Corpus:
             known.add(word)
             words.append(word)
     weights = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(N_WORDS)))
-    corpus = Corpus(words, [], weights)
+    letters = [chr(0x4E00 + 13 * n) for n in range(1_500)]
+    chinese = ["".join(rng.choices(letters, k=rng.choice((1, 2, 2, 2, 3)))) for _ in range(N_CHINESE)]
+    corpus = Corpus(words, [], weights, chinese)
     for _ in range(N_SENTENCES):
         said = [corpus.word(rng) for _ in range(rng.randint(5, 18))]
         corpus.sentences.append(" ".join(said).capitalize() + rng.choice(("." * 1, ".", ".", "?", ":")))
@@ -80,7 +88,7 @@ def message(corpus: Corpus, rng: random.Random, topic: list[str], n_chars: int) 
     """One message of about so many characters."""
     kind = rng.random()
     if kind < 0.02:
-        return "".join(rng.choice(_CHINESE) + rng.choice("，。的在了") for _ in range(n_chars // 6))
+        return "，".join("".join(corpus.chinese_words(rng, 5)) for _ in range(n_chars // 10)) + "。"
     pieces: list[str] = []
     size = 0
     while size < n_chars:
@@ -165,7 +173,7 @@ def _query(corpus: Corpus, rng: random.Random, kind: str) -> str:
         return f'"{" ".join(said[start : start + 3])}"'
     if kind == "identifier":
         return f"{corpus.word(rng)}_{corpus.words[rng.randint(300, 20_000)]}"
-    return "".join(rng.sample(_CHINESE, 2)) + "的" + rng.choice(_CHINESE)
+    return "".join(corpus.chinese_words(rng, 4))
 
 
 def write_transcripts(place: Path, *, n_bytes: int, seed: int = 4) -> list[Path]:

@@ -158,15 +158,20 @@ class Home:
         if refusal:
             raise UsageError(f"{refusal}; nothing was copied")
 
-    def post(
-        self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()
-    ) -> None:
-        """Put a live capture into the outbox: acknowledged when this returns, archived by the next process."""
+    def post(self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()) -> int:
+        """Put a live capture into the outbox: acknowledged when this returns, archived by the next process.
+
+        Returns how many bytes were taken: an unfinished last line is not, and belongs to the next call.
+        """
+        data = data[: complete(data)]
         origin, rules = intake.clean(origin), self._rules(tags=tuple(map(intake.plain, tags)))
         self._refuse_private(rules, origin)
         head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "tags": list(rules.tags)}
         head["path"] = intake.plain_path(path)
-        outbox.put(self.path / "outbox", {**head, "user": self.user, "machine": self.config.machine}, data, now=_now())
+        head |= {"user": self.user, "machine": self.config.machine}
+        if data:
+            outbox.put(self.path / "outbox", head, data, now=_now())
+        return len(data)
 
     def post_file(
         self, origin: Origin, path: Path, *, from_offset: int | None = None, tags: Sequence[str] = ()
@@ -177,11 +182,10 @@ class Home:
         with path.open("rb") as file:
             file.seek(start)
             data = file.read()
-        data = data[: complete(data)]
-        if data:
-            self.post(origin, data, from_offset=start, path=str(path.absolute()), tags=tags)
-            cursor.write(cursors, path, start + len(data))
-        return start, len(data)
+        n_bytes = self.post(origin, data, from_offset=start, path=str(path.absolute()), tags=tags)
+        if n_bytes:
+            cursor.write(cursors, path, start + n_bytes)
+        return start, n_bytes
 
     def drain(self) -> int:
         """Move what waits in the outbox into the archive; returns how many deltas are settled."""

@@ -69,8 +69,8 @@ def test_tree_draws_the_badges_and_the_nesting(home: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("search", "port"), ("tree",), ("status",), ("doctor",), ("verify",), ("rebuild",), ("pack", "--idle-days", "0"),
-        ("show", "74d8bf06"), ("forget", "--query", "zzz-nothing", "--dry-run"), ("import", str(SAMPLES)),
+        ("search", "port"), ("tree",), ("status",), ("doctor",), ("verify",), ("rebuild",),
+        ("pack", "--idle-days", "0"), ("show", "74d8bf06"), ("forget", "--query", "zzz-nothing", "--dry-run"), ("import", str(SAMPLES)),
     ],
 )  # fmt: skip
 def test_every_answer_for_programs_has_one_shape(home: Path, words: tuple[str, ...]) -> None:

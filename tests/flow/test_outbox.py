@@ -74,6 +74,16 @@ def test_posts_that_arrive_out_of_order_are_all_kept(home, message, tmp_path):
     assert body(home, session) == one + two + three and len(home.search("anchor").hits) == 3
 
 
+def test_only_whole_lines_are_acknowledged(home, message):
+    """The second line is cut 10 bytes before its end: the first is taken, and the client sends on from behind it."""
+    one, two = message("user", "anchor one", 1), message("user", "anchor two", 2)
+    sent = (one + two)[:-10]
+    assert home.post(ORIGIN, sent, from_offset=0, path=None) == len(one)
+    assert home.post(ORIGIN, two[:-10], from_offset=len(one), path=None) == 0
+    assert home.post(ORIGIN, two, from_offset=len(one), path=None) == len(two)
+    assert home.drain() == 2 and body(home) == one + two
+
+
 def test_a_gap_whose_transcript_is_gone_is_kept(home, message):
     home.post(ORIGIN, message("user", "the late anchor"), from_offset=4000, path="/gone")
     home.drain()

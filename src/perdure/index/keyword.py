@@ -24,7 +24,7 @@ from perdure.types import Filters, Found, Hit, Principal
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
 BUDGET_MIN = 3000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
-_TIES = 1000  # chunks fetched beyond those wanted, so that equal scores at the cut can be ordered without a second pass
+_TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the cut are ordered without another pass
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
 _KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
