@@ -66,13 +66,21 @@ def test_tree_draws_the_badges_and_the_nesting(home: Path) -> None:
         golden("tree.txt", "".join(line.plain + "\n" for line in lines))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("search", "port"), ("tree",), ("status",), ("doctor",), ("verify",), ("rebuild",),
-        ("pack", "--idle-days", "0"), ("show", "74d8bf06"), ("forget", "--query", "zzz-nothing", "--dry-run"), ("import", str(SAMPLES)),
-    ],
-)  # fmt: skip
+ANSWERED = (
+    "search port",
+    "tree",
+    "status",
+    "doctor",
+    "verify",
+    "rebuild",
+    "pack --idle-days 0",
+    "show 74d8bf06",
+    "forget --query zzz-nothing --dry-run",
+    f"import {SAMPLES}",
+)
+
+
+@pytest.mark.parametrize("words", [tuple(line.split()) for line in ANSWERED])
 def test_every_answer_for_programs_has_one_shape(home: Path, words: tuple[str, ...]) -> None:
     found = answer(home, *words)
     assert set(found) == {"ok", "command", "result", "next_actions", "_links"}
