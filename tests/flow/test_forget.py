@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
+import perdure
 from perdure import forget as forgetting
 from perdure.errors import NotFound
 
@@ -339,3 +341,15 @@ def test_thousands_of_turns_at_once(home, message, grep):
     (run,) = home.conversation("s")
     home.forget(home.doomed([run.run_id]))
     assert grep(home.path, NEEDLE) == [] and len(home.journal().read(type_="forgotten")) == 2
+
+
+def test_short_ids_number_messages_and_do_not_join_conversations(tmp_path: Path) -> None:
+    """Two conversations both number their first message 1: they are two turns, and forgetting one leaves the other."""
+    with perdure.open(tmp_path / "home") as home:
+        for session in "ab":
+            line = json.dumps({"role": "user", "content": f"anchor of {session}", "id": "1"}).encode() + b"\n"
+            home.capture(line, runtime="messages", session=session)
+        hits = home.search("anchor").hits
+        assert sorted(hit.text for hit in hits) == ["anchor of a", "anchor of b"]
+        home.forget(home.doomed([hit.turn_id for hit in hits if hit.text.endswith("a")]))
+        assert [hit.text for hit in home.search("anchor").hits] == ["anchor of b"]

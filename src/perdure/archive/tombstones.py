@@ -28,6 +28,7 @@ from perdure.types import Line, Source, Turn
 TYPE = "forgotten"
 KEY_TYPE = "tombstone-key"
 _MIN_CHARS = 16  # a shorter normalised text is common property and is not hashed
+_MIN_RESULT_CHARS = 200  # tools say "Todos have been modified successfully" to everyone
 _NEAR_S = 120  # copies of one message carry time stamps at most so far apart
 _MAX_DEPTH = 64
 
@@ -44,11 +45,10 @@ def keyed_line(key: bytes, raw: bytes) -> str:
 
 def texts_of(turn: Turn) -> Iterator[str]:
     """The normalised texts by which copies of this turn are recognised."""
-    whole = turn.text("text", "pasted")
-    for text in {whole, *(part.text for part in turn.parts if part.kind in ("text", "thinking", "result"))}:
-        plain = normalised(text)
-        if len(plain) >= _MIN_CHARS:
-            yield plain
+    said = {turn.text("text", "pasted"), *(part.text for part in turn.parts if part.kind in ("text", "thinking"))}
+    returned = {part.text for part in turn.parts if part.kind == "result"}
+    for texts, least in ((said, _MIN_CHARS), (returned - said, _MIN_RESULT_CHARS)):
+        yield from (plain for text in sorted(texts) if len(plain := normalised(text)) >= least)
 
 
 def describe(source: Source, turn: Turn, key: bytes) -> dict[str, Any]:

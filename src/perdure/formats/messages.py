@@ -22,6 +22,7 @@ from perdure.formats.speech import is_machine, spoken
 from perdure.formats.stamps import digest, ident, instant, total, words
 from perdure.types import Json, Line, Origin, Parsed, Part
 
+_UNIQUE_CHARS = 16  # a shorter id of a message is taken for a number within its conversation
 _SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "conversationId", "id")
 _TIME_KEYS = ("timestamp", "created_at", "createdAt", "created", "time", "ts")
 _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -179,7 +180,8 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
     key = words(row.id if emitted else message.id).replace("\0", "")
     draft = by_id.get(key)
     if draft is None:
-        draft = Draft("user", "machine", [], native_id=key or None)
+        unique = emitted or len(key) >= _UNIQUE_CHARS  # "1" and "2" number the messages of many conversations
+        draft = Draft("user", "machine", [], native_id=key if key and unique else None)
         gathered.drafts.append(draft)
         if key:
             by_id[key] = draft

@@ -91,6 +91,8 @@ def _preview(shell: Shell, doomed: list[Doomed]) -> None:
         shell.out.print(f"  {item.turn_id}  {at:16}  {role:9}  {item.preview}", markup=False)
     if len(doomed) > _SHOWN:
         shell.out.print(f"  … and {plural(len(doomed) - _SHOWN, 'more item')}", style="dim")
+    if doomed:
+        shell.out.print("  with every copy: in forks, and where the client wrote the same words again", style="dim")
 
 
 def _item(item: Doomed) -> dict[str, object]:
