@@ -18,7 +18,8 @@ PerdureError
 │   └── DamagedRun
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
-│   └── IndexDamaged
+│   ├── IndexDamaged
+│   └── VectorsMissing
 ├── ModelFault                 a model gave no answer; keyword search goes on without it
 │   ├── RuntimeMissing
 │   ├── WeightsMissing
@@ -27,6 +28,7 @@ PerdureError
 │   │   └── ModelBusy
 │   ├── ModelRefused
 │   ├── TextRefused
+│   ├── VectorRefused
 │   ├── ModelNonsense
 │   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
@@ -134,6 +136,10 @@ class IndexDamaged(IndexFault):
     """The index is damaged or of another version. The archive is intact: run `perdure rebuild`."""
 
 
+class VectorsMissing(IndexFault):
+    """Vectors that the index counts on are not on disk. Words are still found; `perdure embed` makes them again."""
+
+
 class ModelFault(PerdureError):
     """The model gave no answer. Keyword search works without it; `perdure status` says what is missing."""
 
@@ -164,6 +170,10 @@ class ModelRefused(ModelFault):
 
 class TextRefused(ModelFault):
     """The model has no vector for a text. That text is found by its words only."""
+
+
+class VectorRefused(ModelFault):
+    """A vector of zeros, or with numbers that are none, cannot be compared with anything. It was not kept."""
 
 
 class ModelNonsense(ModelFault):

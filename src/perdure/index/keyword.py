@@ -25,7 +25,7 @@ _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word ins
 _TIES = 1000  # chunks fetched beyond those wanted, so that equal scores at the cut can be ordered without a second pass
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
-_KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
+KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
 _FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
 
 
@@ -43,18 +43,31 @@ def search(index: Connection, principal: Principal, query: str, *, filters: Filt
     """The best turns for a query, best first, or the newest that the filters leave when it has no words."""
     started = time.perf_counter()
     with index.reading():
-        user = index.known("user", principal.user)
-        narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
-        if user is None or narrowing.nothing:
-            return Found((), took_ms=_since(started))
-        terms = text.without_stopwords(text.query_terms(query))
-        kept, dropped = _affordable(index, user, terms)
-        if terms:
-            scored = _ranked(index, user, kept, narrowing, limit) if kept else []
-        else:
-            scored = _newest(index, user, narrowing, limit)
-        hits = tuple(_hits(index, _best_of_turns(scored, limit)))
-    return Found(hits, terms=terms, dropped=dropped, took_ms=_since(started))
+        found = candidates(index, principal, query, filters=filters, limit=limit)
+        chosen = tuple(hits(index, _best_of_turns(found.scored, limit)))
+    return Found(chosen, terms=found.terms, dropped=found.dropped, took_ms=_since(started))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the words found."""
+
+    scored: Sequence[tuple[int, int, float]] = ()  # (chunk, turn, score) of the best chunks, best first
+    terms: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def candidates(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Candidates:
+    """Chunks of at least so many turns, if so many match, inside the caller's snapshot."""
+    user = index.known("user", principal.user)
+    narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+    if user is None or narrowing.nothing:
+        return Candidates()
+    terms = text.without_stopwords(text.query_terms(query))
+    kept, dropped = _affordable(index, user, terms)
+    if not terms:
+        return Candidates(_newest(index, user, narrowing, limit))
+    return Candidates(_ranked(index, user, kept, narrowing, limit) if kept else (), terms, dropped)
 
 
 def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
@@ -90,19 +103,17 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         wanted = getattr(filters, field)
         if not wanted:
             continue
-        found = _numbers(index, _KIND_OF[field], wanted)
+        found = numbers(index, KIND_OF[field], wanted)
         if not found:
             return _Narrowing(nothing=True)
         if field == "tags" or sum(n for _, n in found) < total * _SELECTIVE_SHARE:
             words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
         else:
-            tests.append(f"chunk.{_KIND_OF[field]} IN ({_marks(found)})")
+            tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
             values += [number for number, _ in found]
-    for field, kind in _FACETS.items():
-        if getattr(filters, field):
-            test, extra = _facet_test(kind, getattr(filters, field))
-            tests.append(test)
-            values += extra
+    for test, extra in facet_tests(filters):
+        tests.append(test)
+        values += extra
     for column, at in ((">=", filters.since_at), ("<", filters.until_at)):
         if at is not None:
             tests.append(f"chunk.stated_ms {column} ?")
@@ -114,7 +125,7 @@ def _marks(items: Sized) -> str:
     return ", ".join("?" * len(items))
 
 
-def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
+def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
     """(number, chunk count) of the names of a kind that equal a wanted value or end in it as a path."""
     query = "SELECT id, n_chunks FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
     found = {}
@@ -122,6 +133,12 @@ def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[
         tail = "/" + value if kind == "project" else "\0"
         found.update(dict(index.rows(query, kind, value, tail, tail)))
     return sorted(found.items())
+
+
+def facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:
+    """(test of a chunk in SQL, its values) for each facet that is asked for."""
+    asked = [(kind, getattr(filters, field)) for field, kind in _FACETS.items()]
+    return [_facet_test(kind, wanted) for kind, wanted in asked if wanted]
 
 
 def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
@@ -215,7 +232,7 @@ def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list
     return list(best.values())[:limit]
 
 
-def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
+def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
           runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms,
