@@ -9,11 +9,14 @@ message in 20 is code with identifiers and paths, one in 50 is Chinese.
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import uuid
 from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from perdure.identity import run_id
 from perdure.types import Parsed, Part, Run, Source, Turn
@@ -36,7 +39,8 @@ state option worth own end main once idea client service worker queue retry time
 _ONSETS = "b br c ch cl d dr f fl g gr h j k l m n p pl qu r s sh sl st t tr v w z".split()
 _VOWELS = "a e i o u ai ea io ou".split()
 _CODAS = "b ck d f g l m n nd ng p r rt s st t th x".split()
-_CHINESE = "数据库 会议 上海 北京 项目 部署 日志 错误 缓存 测试 用户 时间 版本 服务 请求 我们 昨天 决定 使用 迁移 备份 周三".split()
+_CHINESE = """数据库 会议 上海 北京 项目 部署 日志 错误 缓存 测试 用户 时间 版本 服务 请求 我们 昨天 决定 使用 迁移 备份
+周三""".split()
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def message(corpus: Corpus, rng: random.Random, topic: list[str], n_chars: int) 
     while size < n_chars:
         piece = rng.choice(corpus.sentences) + f" {corpus.word(rng)} {rng.choice(topic)} {corpus.word(rng)}."
         if kind > 0.95 and rng.random() < 0.5:
-            piece += f"\n    self.{corpus.word(rng)}_{rng.choice(topic)}({identifier(rng, corpus)})  # src/{corpus.word(rng)}/{rng.choice(topic)}.py"
+            call = f"self.{corpus.word(rng)}_{rng.choice(topic)}({identifier(rng, corpus)})"
+            piece += f"\n    {call}  # src/{corpus.word(rng)}/{rng.choice(topic)}.py"
         pieces.append(piece)
         size += len(piece) + 1
     return " ".join(pieces)
@@ -113,7 +118,7 @@ def runs(
         n_runs += 1
 
 
-def _run(  # noqa: PLR0917
+def _run(
     corpus: Corpus, rng: random.Random, owner: str, session: str, project: str, at: datetime, topic: list[str],
     n_turns: int, n_chars: int,
 ) -> tuple[Run, Parsed]:  # fmt: skip
@@ -161,3 +166,47 @@ def _query(corpus: Corpus, rng: random.Random, kind: str) -> str:
     if kind == "identifier":
         return f"{corpus.word(rng)}_{corpus.words[rng.randint(300, 20_000)]}"
     return "".join(rng.sample(_CHINESE, 2)) + "的" + rng.choice(_CHINESE)
+
+
+def write_transcripts(place: Path, *, n_bytes: int, seed: int = 4) -> list[Path]:
+    """Claude Code sessions of 40 turns with prompts, answers, calls and results, until there are so many bytes."""
+    made, rng = make(), random.Random(seed)
+    paths, written = [], 0
+    while written < n_bytes:
+        path = place / "projects" / "-work-shop" / f"{uuid.UUID(int=rng.getrandbits(128))}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = b"".join(_claude_lines(made, rng, path.stem, len(paths)))
+        path.write_bytes(body)
+        written += len(body)
+        paths.append(path)
+    return paths
+
+
+def _claude_lines(made: Corpus, rng: random.Random, session: str, day: int) -> Iterator[bytes]:
+    topic = [made.words[rng.randint(300, 20_000)] for _ in range(12)]
+    parent = None
+    for n in range(40):
+        at = _BEGAN_AT + timedelta(days=day, seconds=20 * n)
+        own = str(uuid.UUID(int=rng.getrandbits(128)))
+        kind = "user" if n % 4 in (0, 3) else "assistant"
+        row: dict[str, object] = {
+            "parentUuid": parent, "isSidechain": False, "userType": "external", "cwd": f"/work/p{day % 20}",
+            "sessionId": session, "version": "2.0.14", "gitBranch": "main", "type": kind, "uuid": own,
+            "timestamp": at.isoformat().replace("+00:00", "Z"), "message": _claude_message(made, rng, topic, n),
+        }  # fmt: skip
+        parent = own
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _claude_message(made: Corpus, rng: random.Random, topic: list[str], n: int) -> dict[str, object]:
+    if n % 4 == 0:
+        return {"role": "user", "content": message(made, rng, topic, 300)}
+    if n % 4 == 3:
+        result = message(made, rng, topic, 4000)
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{n - 1}", "content": result}]}
+    blocks: list[dict[str, object]] = [{"type": "text", "text": message(made, rng, topic, 800)}]
+    if n % 4 == 2:
+        path = f"/work/shop/src/{rng.choice(topic)}.py"
+        blocks.append({"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {"file_path": path}})
+    usage = {"input_tokens": 10, "output_tokens": rng.randint(20, 900)}
+    return {"role": "assistant", "model": "claude-sonnet-4-5", "content": blocks, "usage": usage}

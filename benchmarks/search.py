@@ -37,7 +37,7 @@ FILTERS = (
     ("role user (50 %)", Filters(roles=("user",))),
     ("agent (all)", Filters(agents=("default",))),
 )
-BUDGETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0)
+BUDGETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.08, 0.16, 1.0)
 
 
 def build(
@@ -152,7 +152,7 @@ def sweep(index: store.Connection, made: corpus.Corpus) -> list[dict[str, Any]]:
             exact = exact or top
             kept = [len(top[q] & exact[q]) / max(1, len(exact[q])) for q in asked]
             took = measured(asked, lambda q: keyword.search(index, ADA, q, filters=Filters(), limit=20))
-            rows.append({"budget": f"{share:.0%}", **took, "of the exact top 10": f"{sum(kept) / len(kept):.1%}"})
+            rows.append({"budget": f"{share:.1%}", **took, "of the exact top 10": f"{sum(kept) / len(kept):.1%}"})
     finally:
         keyword.BUDGET_SHARE, keyword.BUDGET_MIN = before
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ SHOWN = ("import samples", "search why sqlite instead of postgres -n 2", "search
 
 def draw(target: Path) -> None:
     """Run the commands in a new home and save what they print."""
-    console = Console(record=True, width=112, file=open(os.devnull, "w"), force_terminal=True, color_system="truecolor")
+    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "samples").symlink_to(SAMPLES)
         home = Path(place) / "home"

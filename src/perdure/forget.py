@@ -31,6 +31,7 @@ class Doomed:
     run: Run
     ranges: tuple[tuple[int, int], ...]
     turn: Turn | None  # None for lines that are no turn
+    lines: tuple[bytes, ...] = ()  # those lines
 
     @property
     def preview(self) -> str:
@@ -48,9 +49,10 @@ def whole_runs(archive: Archive, helds: Iterable[Held]) -> list[Doomed]:
         run, lines, turns = _content(archive, held)
         found += [_of_turn(run, turn, lines) for turn in turns]
         taken = {low for turn in turns for low, _ in turn.lines}
-        rest = [(line.offset, end) for line, end in lines if line.offset not in taken and not _is_marker(line)]
+        rest = [(line, end) for line, end in lines if line.offset not in taken and not _is_marker(line)]
         if rest:
-            found.append(Doomed(turn_id(run.source, rest[0][0]), run, tuple(rest), None))
+            ranges = tuple((line.offset, end) for line, end in rest)
+            found.append(Doomed(turn_id(run.source, ranges[0][0]), run, ranges, None, tuple(r.raw for r, _ in rest)))
     return found
 
 
@@ -98,6 +100,7 @@ def _described(item: Doomed, key: bytes) -> dict[str, object]:
     return {
         "turn": item.turn_id, "source": [source.runtime, source.session, source.generation],
         "ranges": [list(pair) for pair in item.ranges], "at": 0, "native": None, "hashes": [],
+        "lines": sorted({tombs.keyed_line(key, line) for line in item.lines}),
     }  # fmt: skip
 
 
@@ -112,16 +115,14 @@ def unapplied(archive: Archive, journal: Journal) -> list[str]:
     return [event.id for event in journal.read(type_=tombs.TYPE) if event.id not in done]
 
 
-def apply(archive: Archive, journal: Journal, user: str) -> list[str]:
-    """Apply every tombstone that was not yet: rewrite each run that holds a forgotten line or a copy of one."""
-    todo = unapplied(archive, journal)
-    if not todo:
-        return []
-    events = [e for e in journal.read(type_=tombs.TYPE) if e.id in set(todo)]
+def apply(archive: Archive, journal: Journal, user: str, event_ids: Sequence[str]) -> list[str]:
+    """Apply these tombstones to the archive: rewrite each run that holds a forgotten line or a copy of one.
+
+    They count as applied (`Ledger.set_applied`) only when the caller has cleaned the index as well.
+    """
+    events = [e for e in journal.read(type_=tombs.TYPE) if e.id in set(event_ids)]
     found = tombs.collect([*journal.read(type_=tombs.KEY_TYPE), *events])
-    changed = archive.scrub(_candidates(archive, user, found), found)
-    archive.ledger.set_applied(todo)
-    return changed
+    return archive.scrub(_candidates(archive, user, found), found)
 
 
 def _candidates(archive: Archive, user: str, found: tombs.Tombstones) -> list[Held]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,9 +36,12 @@ from perdure.capture import cursor, files, outbox, places, privacy
 from perdure.capture.lines import complete
 from perdure.errors import (
     ArchiveFault,
+    Busy,
+    DamagedRun,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    ModelFault,
     NotFound,
     PerdureError,
     ReadOnlyHome,
@@ -52,8 +56,17 @@ from perdure.index import rebuild as rebuilding
 from perdure.index import store as indexes
 from perdure.types import Columns, Filters, Found, Node, Origin, Parsed, Principal, Run, RunView
 
+if TYPE_CHECKING:  # numpy and models are loaded when vectors are first asked for: a hook needs neither
+    from perdure.index.embed import Filled
+    from perdure.index.hybrid import Asked
+    from perdure.models.embedder import Embedder
+    from perdure.vectors import Status, Vectors
+
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+
+_INGEST_S = 0.5  # so long does a capture or a search embed what is new, where there are vectors already
+MODES = ("hybrid", "keyword", "semantic")
 
 Progress = Callable[[int, int], None]
 
@@ -74,12 +87,21 @@ class Merged:
     n_runs: int
     n_events: int
     n_forgotten: int  # runs here that the other home's tombstones changed
+    damaged: tuple[str, ...] = ()  # what could not be taken: its bytes there are not those that were captured
 
 
 class Home:
     """One home, opened for one principal. Use it from one thread, and close it."""
 
-    def __init__(self, path: Path, config: settings.Config, principal: Principal, *, writable: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: settings.Config,
+        principal: Principal,
+        *,
+        writable: bool,
+        embedder: Embedder | None = None,
+    ) -> None:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
         self.config = config
@@ -87,8 +109,11 @@ class Home:
         self.writable = writable
         self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
         self._index: indexes.Connection | None = None
+        self._embedder = embedder
+        self._vectors: Vectors | None = None
         if writable:
             self._finish_forgetting()
+            self._drop_stale_index()
 
     def __enter__(self) -> Home:
         """Nothing is acquired that `open` did not."""
@@ -100,6 +125,9 @@ class Home:
 
     def close(self) -> None:
         """Release every file. Nothing is lost by not calling it."""
+        if self._vectors is not None:
+            self._vectors.close()
+            self._vectors = None
         if self._index is not None:
             self._index.close()
             self._index = None
@@ -242,10 +270,12 @@ class Home:
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
-        """The files that an import would look at."""
+        """The files that an import would look at: never those of the home itself."""
         if paths is None:
             return [path for _, path in places.find(settings.user_home(), settings.environment)]
-        return [below for path in paths for below in places.below(path)]
+        own = self.path.resolve()
+        found = [below for path in paths for below in places.below(path)]
+        return [path for path in found if not path.resolve().is_relative_to(own)]
 
     def _rules(self, *, tags: tuple[str, ...] = (), forced: str | None = None) -> intake.Rules:
         return intake.Rules(self.path, self.config, self.user, settings.user_home(), tags, forced)
@@ -270,14 +300,18 @@ class Home:
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
                 self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return
 
     def rebuild(self, *, progress: Progress | None = None) -> rebuilding.Rebuilt:
-        """Make a new index beside the old one, prove that it answers the same, and swap."""
+        """Make a new index beside the old one, with its vectors, prove that it answers the same, and swap."""
         self.drain()
-        result = rebuilding.rebuild(self.path, self.archive, progress=progress)
+        carry = self.vectors().carry if self._may_have_vectors() else None
+        result = rebuilding.rebuild(self.path, self.archive, carry=carry, progress=progress)
         self.index()
+        if carry is not None:
+            self.vectors().sweep()
         return result
 
     def digest(self) -> str:
@@ -285,27 +319,107 @@ class Home:
         self.catch_up()
         return digest.digest(self.index())
 
+    # vectors ----------------------------------------------------------------------------------------------
+
+    def vectors(self) -> Vectors:
+        """The vectors of this home."""
+        if self._vectors is None:
+            from perdure.vectors import Vectors
+
+            embedder = self.config.models.embedder
+            self._vectors = Vectors(self.path, embedder, writable=self.writable, embedder=self._embedder)
+        return self._vectors
+
+    def embed(
+        self, *, most: int | None = None, limit_s: float | None = None, progress: Progress | None = None
+    ) -> Filled:
+        """Give what was captured its vectors, at most so many or for so long; what is left goes on next time.
+
+        progress gets (chunks done, all). Raises NotFound without an embedder, Busy while another process is at it,
+        ModelFault when the model fails: then what was done until there stays.
+        """
+        self.drain()
+        self.catch_up()
+        return self.vectors().fill(self.index(), self.user, most=most, limit_s=limit_s, progress=progress)
+
+    def vector_status(self) -> Status:
+        """How far the vectors have come, and what is waiting."""
+        return self.vectors().status(self.index(), self.user)
+
+    def _may_have_vectors(self) -> bool:
+        """Whether vectors were ever made here; asked before anything heavy is loaded."""
+        return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
+
+    def _embed_new(self, index: indexes.Connection) -> None:
+        """Where there are vectors, embed what just came in; whatever fails is left to the next time."""
+        if not self._may_have_vectors():
+            return
+        try:
+            if self.vectors().has_any(index, self.user):
+                self.vectors().fill(index, self.user, limit_s=_INGEST_S)
+        except (Busy, ModelFault, NotFound):
+            return
+
     # reading ----------------------------------------------------------------------------------------------
 
-    def search(self, query: str, *, filters: Filters | None = None, limit: int = 20, scan: bool = False) -> Found:
-        """The turns that match, best first. Without a usable index the archive itself is scanned, and that is said."""
+    def search(
+        self,
+        query: str,
+        *,
+        filters: Filters | None = None,
+        limit: int = 20,
+        mode: str | None = None,
+        scan: bool = False,
+    ) -> Found:
+        """The turns that match, best first. Without a usable index the archive itself is scanned, and that is said.
+
+        mode: hybrid (words and meaning), keyword or semantic; hybrid where there are vectors, unless named. An answer
+        that had to do without vectors has all that the words find, and "vector" in `degraded`.
+        """
         if limit < 1:
             raise UsageError("the limit must be at least 1")
+        if mode is not None and mode not in MODES:
+            raise UsageError(f"mode {mode!r} (known: {', '.join(MODES)})")
         chosen = filters or Filters()
         try:
             if scan:
                 raise IndexFault("asked for a scan")
             index = self.index()
             n_behind = self._catch_up_for_search(index)
-            found = keyword.search(index, self.principal, query, filters=chosen, limit=limit)
+            found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
         except IndexFault:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
+    def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
+        asked, failed = self._asked(index, query, mode)
+        if asked is not None:
+            from perdure.index import hybrid
+
+            words = mode != "semantic"
+            return hybrid.search(index, self.principal, query, asked, filters=filters, limit=limit, words=words)
+        found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
+        return replace(found, degraded=("vector",)) if failed else found
+
+    def _asked(self, index: indexes.Connection, query: str, mode: str | None) -> tuple[Asked | None, bool]:
+        """(the query as a vector, whether one was wanted and could not be had)."""
+        if mode == "keyword" or not query.strip():
+            return None, False
+        if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
+            return None, False
+        try:
+            asked = self.vectors().ask(index, self.user, query)
+        except ModelFault:
+            return None, True
+        return asked, asked is None
+
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
         if self.writable:
             self.drain()
-            return catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S).n_behind
+            done = catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S)
+            if done.n_runs:
+                self._embed_new(index)
+            return done.n_behind
         return catchup.behind(index, self.archive)
 
     def run(self, run_id: str) -> RunView:
@@ -374,7 +488,8 @@ class Home:
         return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]
 
     def doomed(self, ids: Sequence[str], *, cascade: bool = True) -> list[Doomed]:
-        """What forgetting these turns, runs or conversations would take away. Changes nothing."""
+        """What forgetting these turns, runs or conversations would take away. Forgets nothing yet."""
+        self._gather()
         found: dict[tuple[str, str], Doomed] = {}
         for identifier in ids:
             kind, name = self.resolve(identifier)
@@ -405,8 +520,15 @@ class Home:
 
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
+        self._gather()
         turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
         return self.doomed(turns)
+
+    def _gather(self) -> None:
+        """Bring everything that was captured into the index: what is to be forgotten must be seen first."""
+        if self.writable:
+            self.drain()
+            self.catch_up()
 
     def forget(self, doomed: Sequence[Doomed], *, now: datetime | None = None) -> list[str]:
         """Forget these turns everywhere in this home; returns the ids of the runs that were rewritten."""
@@ -426,29 +548,58 @@ class Home:
         indexes.remove(indexes.files(self.path))
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
+        self._discard_vectors()
         self.catch_up()
         return n_runs
 
     def _finish_forgetting(self) -> list[str]:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
         changed: list[str] = []
+        done: list[str] = []
         for user in self._users_with_journal():
             todo = forgetting.unapplied(self.archive, self.journal(user))
             if todo:
-                changed += forgetting.apply(self.archive, self.journal(user), user)
-        if changed and indexes.current(self.path):
-            self._clean_index()
+                changed += forgetting.apply(self.archive, self.journal(user), user, todo)
+                done += todo
+        if done and self._clean_index():
+            self.archive.ledger.set_applied(done)
         return changed
 
-    def _clean_index(self) -> None:
-        """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead."""
+    def _clean_index(self) -> bool:
+        """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead.
+
+        False when another process kept an old page in use: the next opening cleans it.
+        """
+        if not indexes.files(self.path):
+            self._discard_vectors()
+            return True
         try:
-            self.catch_up()
-            self.index().db.pragma("wal_checkpoint(TRUNCATE)")
+            with files.locked(self.path / ".rebuild.lock", wait_s=0.2):
+                used = indexes.current(self.path)
+                indexes.remove(path for path in indexes.files(self.path) if path != used)
+                if used:
+                    self.catch_up()
+                    self.index().checkpoint()
+                    self._clean_vectors()
+        except Busy:
+            return False
         except IndexFault:
             indexes.remove(indexes.files(self.path))
             (self.path / "index.db").unlink(missing_ok=True)
             self._index = None
+            self._discard_vectors()
+        return True
+
+    def _clean_vectors(self) -> None:
+        """Leave no vector of what the index no longer holds. Raises Busy."""
+        if self._may_have_vectors():
+            self.vectors().settle(self.index())
+            self.vectors().sweep()
+
+    def _discard_vectors(self) -> None:
+        """Without an index nothing says which vectors are of something forgotten: all go."""
+        if self._may_have_vectors():
+            self.vectors().discard()
 
     # privacy switches -------------------------------------------------------------------------------------
 
@@ -489,8 +640,10 @@ class Home:
     def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
         """Take everything from another home's archive. In whatever order homes merge, they end the same."""
         root = other / "archive"
-        if not (root / "FORMAT").exists():
-            raise HomeMissing(str(other))
+        try:
+            archives.check_format(root)
+        except FileNotFoundError as error:
+            raise HomeMissing(str(other)) from error
         self.drain()
         n_events = 0
         for folder in sorted((root / "journal").glob("*")):
@@ -498,12 +651,34 @@ class Home:
         changed = self._finish_forgetting()
         tombstones = self._tombstones()
         n_runs = 0
-        for n_seen, item in enumerate(archives.stored_runs(root), start=1):
-            n_runs += self.archive.adopt([item], tombstones)
+        damaged: list[str] = []
+        for n_seen, item in enumerate(archives.stored_runs(root, damaged=damaged), start=1):
+            try:
+                n_runs += self.archive.adopt(item, tombstones)
+            except DamagedRun:
+                damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
+        self._drop_stale_index()
         self._note_merge()
-        return Merged(n_runs, n_events, len(changed))
+        return Merged(n_runs, n_events, len(changed), tuple(damaged))
+
+    def _drop_stale_index(self) -> None:
+        """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
+        if not self.archive.ledger.meta("stale-index"):
+            return
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+        had_one = indexes.current(self.path) is not None
+        indexes.remove(indexes.files(self.path))
+        (self.path / "index.db").unlink(missing_ok=True)
+        if had_one:
+            self.catch_up()
+            if self._may_have_vectors():
+                self.vectors().carry(None, self.index())
+                self.vectors().sweep()
+        self.archive.ledger.drop_meta("stale-index")
 
     def _note_merge(self) -> None:
         """Move every clock past what was merged, so that what is said next comes after it."""
@@ -555,9 +730,16 @@ class Home:
 
 
 def open_home(
-    path: str | Path | None = None, *, user: str | None = None, create: bool = True, read_only: bool = False
+    path: str | Path | None = None,
+    *,
+    user: str | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    embedder: Embedder | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
+
+    embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ConfigFault.
@@ -575,9 +757,9 @@ def open_home(
     config = settings.load(place)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(place, config, principal, writable=writable)
+        return Home(place, config, principal, writable=writable, embedder=embedder)
     except ReadOnlyHome:
-        return Home(place, config, principal, writable=False)
+        return Home(place, config, principal, writable=False, embedder=embedder)
 
 
 def _prepare(place: Path) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 
 from perdure import formats
 from perdure.archive.archive import Answer, Archive, Delta
@@ -60,9 +61,8 @@ class Rules:
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of this session may be copied, or None."""
-        if privacy.off_record(self.home, origin.runtime, origin.session):
-            return "incognito session"
-        if privacy.off_record(self.home, origin.runtime, origin.conversation):
+        related = {origin.session, origin.conversation, origin.parent_session or origin.session}
+        if any(privacy.off_record(self.home, origin.runtime, session) for session in related):
             return "incognito session"
         project = project_of(origin.cwd)
         pattern = privacy.excluded(origin.cwd, project, self.config.capture.exclude, self.user_home)
@@ -127,6 +127,8 @@ def _signature(path: Path) -> tuple[int, int] | None:
         stat = path.stat()
     except OSError:
         return None
+    if not S_ISREG(stat.st_mode):  # a pipe would be waited for without end
+        return None
     beside = path.with_name(path.name + "-wal")
     extra = beside.stat() if path.suffix == ".db" and beside.exists() else None
     return (stat.st_size + (extra.st_size if extra else 0), max(stat.st_mtime_ns, extra.st_mtime_ns if extra else 0))
@@ -153,11 +155,37 @@ def _import_one(archive: Archive, rules: Rules, path: Path, batch: _Batch, signa
         if refusal:
             batch.done.left_out.append((where, refusal))
             return
-        for offset, piece in _pieces(path):
-            batch.add(rules.delta(origin, piece, path=where, from_offset=offset))
+        _import_lines(archive, rules, origin, path, batch)
     else:
         _import_document(archive, rules, runtime, path, batch)
     batch.seen(where, signature)
+
+
+def _import_lines(archive: Archive, rules: Rules, origin: Origin, path: Path, batch: _Batch) -> None:
+    """Capture a file that grows by lines; one that was rewritten behind its first piece becomes a generation whole."""
+    n_pieces = 0
+    for delta in _deltas(rules, origin, path):
+        batch.add(delta)
+        n_pieces += 1
+    if n_pieces < 2:
+        return
+    batch.flush()
+    if batch.unsettled and not _recapture(archive, rules, origin, path, batch):
+        raise OSError(f"{path} changed while it was read; the next import tries again")
+
+
+def _recapture(archive: Archive, rules: Rules, origin: Origin, path: Path, batch: _Batch) -> bool:
+    """Find the generation that all pieces of a file continue, newest first, or open the next."""
+    batch.unsettled.clear()
+    latest = archive.ledger.generation(rules.user, origin.runtime, origin.session)
+    for generation in (*range(latest, -1, -1), latest + 1):
+        if all(batch.put(replace(delta, generation=generation)) for delta in _deltas(rules, origin, path)):
+            return True
+    return False
+
+
+def _deltas(rules: Rules, origin: Origin, path: Path) -> Iterator[Delta]:
+    return (rules.delta(origin, data, path=str(path.absolute()), from_offset=at) for at, data in _pieces(path))
 
 
 def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -215,7 +243,8 @@ def _unforgotten(
     spawned = origin.parent_session is not None and not origin.fork
     turns = formats.parse(source.runtime, [line for line, _ in placed], spawned=spawned).turns
     doomed = tombstones.doomed(source, placed, turns)
-    return [line.raw for line, _ in placed if line.offset not in doomed]
+    kept = [line.raw for line, _ in placed if line.offset not in doomed]
+    return [raw for raw in kept if not tombstones.holds_line(source, raw)]
 
 
 class _Batch:
@@ -226,6 +255,7 @@ class _Batch:
         self.tombstones = tombstones
         self._archive = archive
         self._now = now
+        self.unsettled: list[Delta] = []  # what the archive could not join to anything
         self._deltas: list[Delta] = []
         self._seen: list[tuple[str, tuple[int, int]]] = []
 
@@ -237,11 +267,24 @@ class _Batch:
     def seen(self, path: str, signature: tuple[int, int]) -> None:
         self._seen.append((path, signature))
 
+    def put(self, delta: Delta) -> bool:
+        """Store a delta at once, in its generation and no other; whether the archive holds all of it then."""
+        (answer,) = self._archive.store([delta], now=self._now, tombstones=self.tombstones)
+        answers = [answer]
+        if answer.outcome == "accepted":
+            answers = settle(self._archive, delta, answer, tombstones=self.tombstones, now=self._now)
+        for settled in answers:
+            self._note(delta, settled)
+        return answers[-1].outcome in ("stored", "already")
+
     def flush(self) -> None:
         answers = self._archive.store(self._deltas, now=self._now, tombstones=self.tombstones)
         for delta, answer in zip(self._deltas, answers, strict=True):
+            outcome = answer.outcome
             for settled in settle(self._archive, delta, answer, tombstones=self.tombstones, now=self._now):
                 self._note(delta, settled)
+                outcome = settled.outcome
+            self.unsettled += [delta] if outcome in ("diverged", "gap") else []
         self._deltas = []
         for path, (n_bytes, mtime_ns) in self._seen:
             self._archive.ledger.set_seen(_escaped(path), n_bytes, mtime_ns, "")

@@ -22,15 +22,19 @@ def search(archive: Archive, principal: Principal, query: str, *, filters: Filte
     started = time.perf_counter()
     terms = text.without_stopwords(text.query_terms(query))
     found: list[tuple[float, str, Hit]] = []
+    seen: set[str] = set()  # a fork copies history, and merged homes may have cut one session differently
     for held in archive.ledger.all(principal.user):
-        for hit in _hits(archive, held, terms, filters):
-            found.append((hit.score, hit.stated_at.isoformat() if hit.stated_at else "", hit))
+        for native, hit in _hits(archive, held, terms, filters):
+            if not seen & {native, hit.turn_id}:
+                seen |= {native, hit.turn_id}
+                found.append((hit.score, hit.stated_at.isoformat() if hit.stated_at else "", hit))
     found.sort(key=lambda item: (item[0], item[1], item[2].turn_id), reverse=True)
     hits = tuple(hit for _, _, hit in found[:limit])
     return Found(hits, terms=terms, degraded=("index",), took_ms=(time.perf_counter() - started) * 1000)
 
 
-def _hits(archive: Archive, held: Held, terms: tuple[str, ...], filters: Filters) -> Iterator[Hit]:
+def _hits(archive: Archive, held: Held, terms: tuple[str, ...], filters: Filters) -> Iterator[tuple[str, Hit]]:
+    """(an id that its copies share, hit) of each turn of a run that passes."""
     try:
         run, stored = archive.run(held), archive.read(held)
         if not _run_passes(run, filters) or not _may_hold(stored, terms):
@@ -44,7 +48,8 @@ def _hits(archive: Archive, held: Held, terms: tuple[str, ...], filters: Filters
             lowered = text.normalised(words)
             score = sum(text.normalised(term) in lowered for term in terms) if terms else 1
             if score:
-                yield _hit(run, turn, parsed.title, words, float(score))
+                hit = _hit(run, turn, parsed.title, words, float(score))
+                yield (f"{hit.runtime}\0{turn.native_id}" if turn.native_id else hit.turn_id), hit
 
 
 def _may_hold(stored: bytes, terms: tuple[str, ...]) -> bool:

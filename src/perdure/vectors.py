@@ -223,16 +223,19 @@ class Vectors:
         return str(self.tag), lanes.submit([_CHECK], kind="query", lane="query").result()
 
     def settle(self, index: Connection) -> None:
-        """Remove from slabs and cache what left the index: after this no vector of a forgotten text is on disk."""
+        """Remove from slabs and cache what left the index: after this no vector of a forgotten text is on disk.
+
+        Raises Busy when another process holds the old pages in use.
+        """
         if not embed.is_unsettled(index):
             return
-        index.db.pragma("wal_checkpoint(TRUNCATE)")
+        index.checkpoint()
         gone = embed.gone(index)
         if (self.home / "cache" / "embeddings.db").exists():
             self.cache().forget(gone.names)
         embed.wipe(index, self._shelf)
         embed.settle(index, gone)
-        index.db.pragma("wal_checkpoint(TRUNCATE)")
+        index.checkpoint()
 
     def discard(self) -> None:
         """Delete every vector: when the index that says which to keep is gone, nothing else is sure to be enough."""

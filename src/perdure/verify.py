@@ -133,7 +133,7 @@ def _check_debris(root: Path) -> Iterator[Finding]:
     """Bytes without metadata: a capture that a crash cut short, never acknowledged."""
     for path in sorted((root / "runs").glob("*/*/*")):
         name = path.name
-        if name.endswith(".tmp"):
+        if name.endswith((".tmp", ".next")):
             yield Finding("notice", str(path.relative_to(root)), "left by a write that was cut short", "delete it")
         elif name.endswith(".jsonl") and not path.with_name(name.replace(".jsonl", ".metadata.json")).exists():
             what = "bytes of a capture that was cut short before it was acknowledged"

@@ -29,6 +29,7 @@ from perdure.types import Line, Origin, Run, Source, Turn
 FORMAT = 1
 _CACHED_MANIFESTS = 8
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is made anew
+_TRIES = 4  # reads of a run that is being rewritten
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
 
 Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
@@ -74,7 +75,7 @@ class Archive:
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
-            with self._locked():
+            with self._locked() if writable else contextlib.nullcontext():
                 self._fill_ledger()
 
     def close(self) -> None:
@@ -82,18 +83,12 @@ class Archive:
         self.ledger.close()
 
     def _check_format(self, *, writable: bool) -> None:
-        path = self.root / "FORMAT"
         try:
-            found = int(path.read_text(encoding="ascii").strip() or 0)
+            check_format(self.root)
         except FileNotFoundError:
             if writable:
                 files.make_folder(self.root)
-                files.replace(path, f"{FORMAT}\n".encode())
-            return
-        except ValueError as error:
-            raise NewerFormat(f"{path} is not a number") from error
-        if found > FORMAT:
-            raise NewerFormat(f"{path} says {found}, this Perdure knows {FORMAT}")
+                files.replace(self.root / "FORMAT", f"{FORMAT}\n".encode())
 
     def _locked(self) -> contextlib.AbstractContextManager[int]:
         return files.locked(self.root / ".lock", wait_s=300)
@@ -109,13 +104,16 @@ class Archive:
             self._repair()
             answers: list[Answer] = []
             open_: list[tuple[Run, bytes]] = []
+            begun: set[Source] = set()  # whose runs are among the open ones
             for delta in deltas:
                 source = self._source(delta)
-                if any(run.source == source for run, _ in open_):
+                if source in begun:
                     self._commit(open_)
-                    open_ = []
+                    open_, begun = [], set()
                 answer, draft = self._plan(source, delta, now, tombstones.get(delta.user))
-                open_ += [draft] if draft else []
+                if draft:
+                    open_.append(draft)
+                    begun.add(source)
                 answers.append(answer)
             self._commit(open_)
         return answers
@@ -243,6 +241,7 @@ class Archive:
         """Finish or take back commits that a crash cut short. The caller holds the lock."""
         lost = []
         for held in self.ledger.pending():
+            self._finish_put(held)
             path = self.root / metadata.metadata_name(held.user, held.run_id)
             try:
                 self.ledger.commit([metadata.decode(path.read_bytes(), where=str(path))])
@@ -285,6 +284,18 @@ class Archive:
         """The lines of a run with their offsets in the source."""
         return [line for line, _ in metadata.source_lines(self.run(held), self.read(held))]
 
+    def load(self, held: Held) -> tuple[Run, list[Line]]:
+        """A run and its lines, proven to belong together: another process may rewrite it between the two reads.
+
+        Raises DamagedRun when its bytes are not those that were captured.
+        """
+        for _ in range(_TRIES):
+            run, stored = self.run(held), self.read(held)
+            if hashlib.sha256(stored).hexdigest() == stored_sha256(run):
+                return run, [line for line, _ in metadata.source_lines(run, stored)]
+            held = self.ledger.held(held.run_id) or held
+        raise DamagedRun(held.run_id)
+
     def _moved(self, held: Held) -> Held:
         """The run's new place, after it was packed under our feet. Raises DamagedRun when it is nowhere."""
         found = self.ledger.held(held.run_id)
@@ -319,6 +330,9 @@ class Archive:
         """Read the whole archive into an empty ledger. The caller holds the lock."""
         if self.ledger.meta("complete"):
             return
+        for path in (self.root / "runs").glob("*/*/*.metadata.json.next"):
+            run_id, user = path.name.split(".")[0], path.parent.parent.name
+            self._finish_put(Held(run_id, user, 0, 0, "", None, None))
         for packed, group in itertools.groupby(self.walk(), key=lambda pair: pair[1]):
             runs = (run for run, _ in group)
             while some := list(itertools.islice(runs, _FILL_RUNS)):
@@ -342,16 +356,22 @@ class Archive:
         after, body = self._scrubbed(run, stored, tombstones)
         if body == stored:
             return False
-        if held.packed:
-            self._rewrite_pack(self.root / held.packed, {held.run_id: (after, body)})
-            self._unlink_loose(held)
-        else:  # metadata first: it tells how to read either state of the bytes
+        if not held.packed:  # metadata first: it tells how to read either state of the bytes
             files.replace(self.root / metadata.metadata_name(held.user, held.run_id), metadata.encode(after))
             files.replace(self.root / metadata.blob_name(held.user, held.run_id), body)
+        self._rewrite_pack(self._pack_of(run), {held.run_id: (after, body)})
+        if held.packed:
+            self._unlink_loose(held)
         return True
 
+    def _pack_of(self, run: Run) -> Path:
+        """Where a run's pack is or would be; a crash while packing leaves a run in both places."""
+        return self.root / metadata.pack_name(run.source.user, run.source.runtime, run.conversation)
+
     def _rewrite_pack(self, path: Path, new: dict[str, tuple[Run, bytes]]) -> None:
-        packs.write(path, [new.get(run.run_id, (run, stored)) for run, stored in packs.read_all(path)])
+        """Put new states of runs into a pack that holds them."""
+        if path.exists() and new.keys() & self._manifest(path)[2].keys():
+            packs.write(path, [new.get(run.run_id, (run, stored)) for run, stored in packs.read_all(path)])
 
     def _unlink_loose(self, held: Held) -> None:
         (self.root / metadata.metadata_name(held.user, held.run_id)).unlink(missing_ok=True)
@@ -386,41 +406,123 @@ class Archive:
             self.ledger.erase(user)
             return len(helds)
 
-    def adopt(self, runs: Sequence[tuple[Run, bytes]], tombstones: dict[str, Tombstones]) -> int:
-        """Take runs of another home with their ids; returns how many changed anything here.
+    def adopt(self, theirs: merge.Stored, tombstones: dict[str, Tombstones]) -> bool:
+        """Take a run of another home with its id; whether that changed anything here.
 
-        Of two captures of one range the longer is kept when it continues the shorter. Where they differ, both
-        are kept: the one that sorts first in its place, the other as a source of its own. Both homes decide alike.
+        Of two captures of one range the longer is kept when it continues the shorter. Where captures differ, all are
+        kept, as sources of their own. Raises DamagedRun for bytes that are not those that were captured.
         """
+        run, stored = theirs
+        if hashlib.sha256(stored).hexdigest() != stored_sha256(run):
+            raise DamagedRun(run.run_id)
         with self._locked():
             self._repair()
-            n_new = 0
-            for run, stored in runs:
-                known = tombstones.get(run.source.user)
-                theirs = self._scrubbed(run, stored, known) if known else (run, stored)
-                n_new += self._adopt_one(theirs)
-            return n_new
+            known = tombstones.get(check_user(run.source.user))
+            return self._adopt(self._scrubbed(run, stored, known) if known else theirs)
 
-    def _adopt_one(self, theirs: tuple[Run, bytes]) -> bool:
-        held = self.ledger.held(theirs[0].run_id)
+    def _adopt(self, theirs: merge.Stored) -> bool:
+        run = theirs[0]
+        family = self.ledger.family(run.source, merge.base_of(run.source.session))
+        if any(merge.is_aside(source) for source in (run.source, *family)) or self._clashes(theirs):
+            return self._rearrange(theirs, [held for helds in family.values() for held in helds])
+        held = self.ledger.held(run.run_id)
         if held is None:
             self._commit([theirs])
             return True
-        ours = (self.run(held), self.read(held))
-        kept, moved = merge.settle(ours, theirs)
-        if kept is not ours:
-            self._put(held, kept)
-        return (self._adopt_one(moved) if moved else False) or kept is not ours
+        ours = self._whole(held)
+        kept = merge.united(ours, theirs) if ours else theirs
+        if kept == ours:
+            return False
+        self._put(held, kept)
+        return True
 
-    def _put(self, held: Held, item: tuple[Run, bytes]) -> None:
-        """Replace a stored run by a longer or equal capture of the same range."""
+    def _clashes(self, theirs: merge.Stored) -> bool:
+        """Whether a run differs from what is held of its source."""
+        run = theirs[0]
+        for held in self.ledger.runs_of(run.source, low=run.from_offset, high=run.to_offset):
+            if (held.from_offset, held.to_offset, held.sha256) != (run.from_offset, run.to_offset, run.sha256):
+                ours = self._whole(held)
+                if ours and not merge.agree(ours, theirs):
+                    return True
+        return False
+
+    def _whole(self, held: Held) -> merge.Stored | None:
+        """A run and its bytes, or None when they are damaged."""
+        try:
+            run, stored = self.run(held), self.read(held)
+        except DamagedRun:
+            return None
+        return (run, stored) if hashlib.sha256(stored).hexdigest() == stored_sha256(run) else None
+
+    def _rearrange(self, theirs: merge.Stored, helds: Sequence[Held]) -> bool:
+        """Put all runs of a session where they belong now that this one has come."""
+        ours = {held.run_id: item for held in helds if (item := self._whole(held))}
+        wanted = {item[0].run_id: item for item in merge.arrange([*ours.values(), theirs])}
+        known = {held.run_id: held for held in helds}
+        moved = [run_id for run_id in wanted if run_id in known and wanted[run_id] != ours.get(run_id)]
+        gone = [known[run_id] for run_id in ours if run_id not in wanted]
+        if gone or moved:  # an index cannot unlearn a run: it is made anew
+            self.ledger.set_meta("stale-index", "yes")
+        for run_id in wanted.keys() - known.keys():  # first: what is written over next may be here already
+            self._commit([wanted[run_id]])
+        for run_id in moved:
+            self._put(known[run_id], wanted[run_id])
+        self._discard(gone)
+        return wanted != ours
+
+    def _discard(self, helds: Sequence[Held]) -> None:
+        """Take runs out that stand elsewhere now."""
+        for held in helds:
+            path = self._pack_of(self.run(held))
+            if path.exists() and held.run_id in self._manifest(path)[2]:
+                rest = [item for item in packs.read_all(path) if item[0].run_id != held.run_id]
+                packs.write(path, rest) if rest else path.unlink()
+            self._unlink_loose(held)
+        self.ledger.drop([held.run_id for held in helds])
+
+    def _put(self, held: Held, item: merge.Stored) -> None:
+        """Replace a stored run by another capture of the same id, so that a crash leaves the one or the other."""
         run, stored = item
+        if not held.packed:
+            blob, described = self._paths(held)
+            files.replace(_next(blob), stored)
+            files.replace(_next(described), metadata.encode(run))
+            self.ledger.reopen(held.run_id)
+            _next(blob).replace(blob)
+            self._finish_put(held)
+        self._rewrite_pack(self._pack_of(run), {held.run_id: item})
         if held.packed:
-            self._rewrite_pack(self.root / held.packed, {held.run_id: item})
-        else:
-            files.replace(self.root / metadata.blob_name(held.user, held.run_id), stored)
-            files.replace(self.root / metadata.metadata_name(held.user, held.run_id), metadata.encode(run))
+            self._unlink_loose(held)
         self.ledger.commit([run], packed=held.packed)
+
+    def _finish_put(self, held: Held) -> None:
+        """Complete or take back a replacement that was cut short: it counts once its bytes are in their place."""
+        blob, described = self._paths(held)
+        if _next(described).exists() and not _next(blob).exists():
+            _next(described).replace(described)
+            files.sync_folder(described.parent)
+        _next(described).unlink(missing_ok=True)
+        _next(blob).unlink(missing_ok=True)
+
+    def _paths(self, held: Held) -> tuple[Path, Path]:
+        """Where the bytes and the metadata of a loose run lie."""
+        names = (metadata.blob_name(held.user, held.run_id), metadata.metadata_name(held.user, held.run_id))
+        return self.root / names[0], self.root / names[1]
+
+
+def _next(path: Path) -> Path:
+    return path.with_name(path.name + ".next")
+
+
+def check_format(root: Path) -> None:
+    """Raise NewerFormat when a newer Perdure wrote this archive folder; FileNotFoundError when it is none."""
+    path = root / "FORMAT"
+    try:
+        found = int(path.read_text(encoding="ascii").strip() or 0)
+    except ValueError as error:
+        raise NewerFormat(f"{path} is not a number") from error
+    if found > FORMAT:
+        raise NewerFormat(f"{path} says {found}, this Perdure knows {FORMAT}")
 
 
 def stored_sha256(run: Run) -> str:
@@ -439,12 +541,23 @@ def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
                 yield item.run, str(path.relative_to(root))
 
 
-def stored_runs(root: Path) -> Iterator[tuple[Run, bytes]]:
-    """Every run under an archive folder with its bytes; read without a ledger, so also from a home of another."""
+def stored_runs(root: Path, *, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    """Every run under an archive folder with its bytes; read without a ledger, so also from a home of another.
+
+    What cannot be read is named in `damaged`.
+    """
     for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
-        with contextlib.suppress(DamagedRun, FileNotFoundError):
-            blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
-            yield metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
+        blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
+        try:
+            item = metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
+        except (DamagedRun, FileNotFoundError):
+            damaged.append(str(path))
+        else:
+            yield item
     for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
-        with contextlib.suppress(DamagedRun):
-            yield from packs.read_all(path)
+        try:
+            items = packs.read_all(path)
+        except DamagedRun:
+            damaged.append(str(path))
+        else:
+            yield from items

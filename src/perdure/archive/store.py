@@ -8,18 +8,22 @@ the metadata file that commits its run and numbered after it, so the ledger neve
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import apsw
 
 from perdure.capture.files import make_folder
-from perdure.errors import ReadOnlyHome
+from perdure.errors import Busy, DiskFull, ReadOnlyHome
 from perdure.types import Run, Source
 
 _SCHEMA = 3
+_LOG_INDEX_BYTES = 32768  # SQLite grows the index of its write-ahead log by so much
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE source(
@@ -65,16 +69,74 @@ class Ledger:
         self._path = path
         if writable:
             make_folder(path.parent)
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
-        try:
-            self.db = apsw.Connection(str(path), flags=flags)
-        except apsw.CantOpenError as error:
-            raise ReadOnlyHome(str(path)) from error
-        self.db.set_busy_timeout(60_000)
         self.is_new = False
-        if writable:
-            path.chmod(0o600)
-            self._prepare()
+        self.db = self._opened() if writable else self._opened_to_read()
+
+    def _opened(self) -> apsw.Connection:
+        """A connection that writes. A file that is no database (any more) is a lost cache: it is made anew."""
+        with self._faults():
+            try:
+                return self._connected()
+            except (apsw.NotADBError, apsw.CorruptError):
+                for suffix in ("", "-wal", "-shm"):
+                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                return self._connected()
+
+    def _connected(self) -> apsw.Connection:
+        self.db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+        self.db.set_busy_timeout(60_000)
+        self._path.chmod(0o600)
+        self._prepare()
+        return self.db
+
+    def _opened_to_read(self) -> apsw.Connection:
+        """A connection that reads. Where not even SQLite's own files can be made, nobody writes: none are needed.
+
+        Without a ledger that can be read, one in memory is filled by the caller; `is_new` says so.
+        """
+        for options in ("mode=ro", "mode=ro&immutable=1"):
+            try:
+                self.db = apsw.Connection(
+                    f"file:{quote(str(self._path))}?{options}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+                )
+                self.db.set_busy_timeout(60_000)
+                if self.db.pragma("user_version") == _SCHEMA and self.meta("complete"):
+                    return self.db
+            except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.NotADBError, apsw.CorruptError):
+                continue
+        self.db = apsw.Connection(":memory:")
+        self._prepare()
+        return self.db
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Turn SQLite's refusals into errors that say what to do."""
+        try:
+            yield
+        except apsw.FullError as error:
+            raise DiskFull(str(self._path)) from error
+        except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            raise ReadOnlyHome(str(self._path)) from error
+        except apsw.BusyError as error:
+            raise Busy(str(self._path)) from error
+        except apsw.IOError as error:  # so SQLite calls a disk that is full under the index of its log
+            space = os.statvfs(self._path.parent)
+            if space.f_bavail * space.f_frsize < _LOG_INDEX_BYTES:
+                raise DiskFull(str(self._path)) from error
+            raise
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction that is the writer from its start: one that became it later could fail at once."""
+        with self._faults():
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:  # a full disk ends it by itself
+                    self.db.execute("ROLLBACK")
+                raise
 
     def _prepare(self) -> None:
         self.db.pragma("journal_mode", "wal")
@@ -82,7 +144,10 @@ class Ledger:
         if self.db.pragma("user_version") == _SCHEMA:
             self.is_new = not self.meta("complete")
             return
-        with self.db:
+        with self._writing():
+            if self.db.pragma("user_version") == _SCHEMA:  # another process was faster
+                self.is_new = not self.meta("complete")
+                return
             for name in [row[0] for row in self.db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]:
                 self.db.execute(f'DROP TABLE "{name}"')
             for statement in _TABLES.split(";"):
@@ -101,7 +166,13 @@ class Ledger:
 
     def set_meta(self, key: str, value: str) -> None:
         """Set a named value."""
-        self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        with self._writing():
+            self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def drop_meta(self, key: str) -> None:
+        """Take a named value away."""
+        with self._writing():
+            self.db.execute("DELETE FROM meta WHERE key = ?", (key,))
 
     # sources ----------------------------------------------------------------------------------------------
 
@@ -123,17 +194,25 @@ class Ledger:
         bound = high if high is not None else 1 << 62
         return _held(self.db.execute(query, (*_source_row(source), low, bound)))
 
+    def family(self, source: Source, base: str) -> dict[Source, list[Held]]:
+        """The committed runs of a session, by source: under its own name and as what was put aside in merges."""
+        query = """SELECT id, session FROM source WHERE user = ? AND runtime = ? AND generation = ?
+            AND (session = ? OR (session >= ? AND session < ?))"""
+        near = (source.user, source.runtime, source.generation, base, f"{base}~~", f"{base}~~g")
+        found = [Source(source.user, source.runtime, name, source.generation) for _, name in self.db.execute(query, near)]
+        return {one: [held for held in self.runs_of(one) if held.change is not None] for one in found}
+
     # runs -------------------------------------------------------------------------------------------------
 
     def begin(self, runs: Sequence[Run]) -> None:
         """Note runs whose bytes are about to be committed."""
-        with self.db:
+        with self._writing():
             for run in runs:
                 self.db.execute("INSERT OR IGNORE INTO run VALUES (?,?,?,?,?,?,?,?,?,?,NULL)", self._row(run, None))
 
     def commit(self, runs: Sequence[Run], *, packed: str | None = None) -> None:
         """Number runs whose metadata is in place, and move the ends of their sources."""
-        with self.db:
+        with self._writing():
             change = self.last_change()
             for number, run in enumerate(runs, start=change + 1):
                 row = (*self._row(run, packed), number)
@@ -149,31 +228,46 @@ class Ledger:
         return _held(self.db.execute(query))
 
     def drop(self, run_ids: Iterable[str]) -> None:
-        """Forget rows of runs that were never committed."""
-        with self.db:
-            self.db.executemany("DELETE FROM run WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+        """Forget rows of runs that were never committed, or stand elsewhere now."""
+        ends = "UPDATE source SET end_offset = (SELECT coalesce(max(to_offset), 0) FROM run WHERE source = ?1) WHERE id = ?1"
+        with self._writing():
+            self._keep_numbers()
+            for run_id in run_ids:
+                gone = self.db.execute("DELETE FROM run WHERE run_id = ? RETURNING source", (run_id,)).fetchall()
+                self.db.executemany(ends, gone)
+
+    def reopen(self, run_id: str) -> None:
+        """Note that a run is about to be replaced: until it is committed again, it counts as under way."""
+        with self._writing():
+            self._keep_numbers()
+            self.db.execute("UPDATE run SET change = NULL WHERE run_id = ?", (run_id,))
 
     def erase(self, user: str) -> None:
         """Drop every row of a user, and what import saw (its notes name no user)."""
-        with self.db:
+        with self._writing():
             self.db.execute("DELETE FROM run WHERE source IN (SELECT id FROM source WHERE user = ?)", (user,))
             self.db.execute("DELETE FROM source WHERE user = ?", (user,))
             self.db.execute("DELETE FROM seen")
 
     def moved(self, run_ids: Iterable[str], packed: str | None) -> None:
         """Note that runs now lie in this pack (None: loose). Their content is unchanged."""
-        with self.db:
+        with self._writing():
             self.db.executemany("UPDATE run SET packed = ? WHERE run_id = ?", [(packed, r) for r in run_ids])
 
     def touched(self, run_ids: Iterable[str]) -> None:
         """Renumber runs whose bytes were rewritten, so that every index projects them again."""
-        with self.db:
+        with self._writing():
             for number, run_id in enumerate(run_ids, start=self.last_change() + 1):
                 self.db.execute("UPDATE run SET change = ? WHERE run_id = ?", (number, run_id))
 
     def last_change(self) -> int:
-        """The number of the newest commit or rewrite; 0 for an empty archive."""
-        return int(next(row[0] or 0 for row in self.db.execute("SELECT max(change) FROM run")))
+        """The number of the newest commit or rewrite; 0 for an empty archive. No number is given twice."""
+        query = "SELECT max(coalesce(max(change), 0), (SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM meta WHERE key = 'used')) FROM run"
+        return int(next(row[0] for row in self.db.execute(query)))
+
+    def _keep_numbers(self) -> None:
+        """Note the highest number so far, before the run that has it loses it."""
+        self.db.execute("INSERT OR REPLACE INTO meta VALUES ('used', ?)", (self.last_change(),))
 
     def changes(self, after: int, limit: int = 1000) -> list[Held]:
         """Runs committed or rewritten after change `after`, oldest change first."""
@@ -242,7 +336,8 @@ class Ledger:
 
     def set_seen(self, path: str, n_bytes: int, mtime_ns: int, note: str) -> None:
         """Note that a file was imported in full when it looked like this."""
-        self.db.execute("INSERT OR REPLACE INTO seen VALUES (?,?,?,?)", (path, n_bytes, mtime_ns, note))
+        with self._writing():
+            self.db.execute("INSERT OR REPLACE INTO seen VALUES (?,?,?,?)", (path, n_bytes, mtime_ns, note))
 
     def applied(self) -> set[str]:
         """Ids of tombstone events that were applied to everything captured before them."""
@@ -250,7 +345,7 @@ class Ledger:
 
     def set_applied(self, event_ids: Iterable[str]) -> None:
         """Note tombstone events as applied."""
-        with self.db:
+        with self._writing():
             self.db.executemany("INSERT OR IGNORE INTO applied VALUES (?)", [(event_id,) for event_id in event_ids])
 
     def _row(self, run: Run, packed: str | None) -> tuple[object, ...]:

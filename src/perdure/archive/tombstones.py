@@ -37,6 +37,11 @@ def keyed(key: bytes, text: str) -> str:
     return hmac.digest(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:32]
 
 
+def keyed_line(key: bytes, raw: bytes) -> str:
+    """HMAC-SHA256 of a whole line, 32 hex digits."""
+    return hmac.digest(key, b"line\0" + raw, hashlib.sha256).hex()[:32]
+
+
 def texts_of(turn: Turn) -> Iterator[str]:
     """The normalised texts by which copies of this turn are recognised."""
     whole = turn.text("text", "pasted")
@@ -66,6 +71,7 @@ class Tombstones:
     ranges: dict[tuple[str, str, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     natives: dict[str, str] = field(default_factory=dict)  # keyed native id → turn id
     hashes: dict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
+    lines: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # that were no turns
     span_s: tuple[int, int] | None = None  # when everything forgotten was said; None when some time is unknown
 
     def __bool__(self) -> bool:
@@ -87,6 +93,11 @@ class Tombstones:
             if any(low in found for low, _ in turn.lines):
                 found.update((low, turn_id(source, turn.offset)) for low, _ in turn.lines)
         return found
+
+    def holds_line(self, source: Source, raw: bytes) -> bool:
+        """Whether a line that was no turn of this session was forgotten; documents emit theirs again and again."""
+        known = self.lines.get((source.runtime, source.session), set())
+        return bool(known) and any(keyed_line(key, raw) in known for key in self.keys)
 
     def _in_range(self, source: Source, low: int, high: int) -> bool:
         ranges = self.ranges.get((source.runtime, source.session, source.generation), [])
@@ -153,6 +164,7 @@ def _add(found: Tombstones, item: dict[str, Any]) -> None:
     found.ranges[(runtime, session, generation)] += [(low, high) for low, high in item["ranges"]]
     if item["native"]:
         found.natives[item["native"]] = item["turn"]
+    found.lines[runtime, session].update(item.get("lines", ()))
     for digest in item["hashes"]:
         found.hashes[digest].append((item["at"], item["turn"]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.formats.lines import Draft, compact
+from perdure.formats.lines import Draft, compact, part
 from perdure.formats.stamps import words
 from perdure.formats.touched import touched
 from perdure.types import Part
@@ -38,28 +38,27 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, dict):
-        content = [content]
+        return _block_text(content)
     if not isinstance(content, list):
         return ""
-    return "\n".join(filter(None, (_block_text(block) for block in content)))
+    if len(content) == 1:
+        return _block_text(content[0])
+    return "\n".join(filter(None, map(_block_text, content)))
 
 
 def _block_text(block: Any) -> str:
     """Return the text of one block of a message or of a result."""
-    if isinstance(block, str):
-        return block
-    if not isinstance(block, dict):
-        return ""
-    if block.get("type") == "tool_reference":
-        return words(block.get("tool_name"))
-    return words(block.get("text"))
+    if isinstance(block, dict):
+        return words(block.get("tool_name" if block.get("type") == "tool_reference" else "text"))
+    return words(block)
 
 
 def images_of(content: Any, call_id: str = "") -> list[Part]:
     """Return the image and document parts of a list of blocks."""
     if not isinstance(content, list):
         return []
-    return [part for block in content if isinstance(block, dict) for part in _pictures(block, call_id)]
+    blocks = [block for block in content if isinstance(block, dict) and block.get("type") not in _TEXT_TYPES]
+    return [picture for block in blocks for picture in _pictures(block, call_id)]
 
 
 def _pictures(block: dict[str, Any], call_id: str) -> Iterable[Part]:
@@ -87,19 +86,20 @@ def is_text(block: Any) -> bool:
 
 def add_call(draft: Draft, tools: dict[str, str], name: str, call_id: str, given: Any) -> None:
     """Add a tool call to a turn, with the files and skills that its input names; remember its name for the result."""
-    draft.parts.append(Part("call", given if isinstance(given, str) else compact(given), name, call_id))
+    draft.parts.append(part(("call", given if isinstance(given, str) else compact(given), name, call_id, False)))
     if call_id:
         tools[call_id] = name
     files, skills = touched(name, given)
-    draft.files += files
-    draft.skills += skills
+    if files:
+        draft.files += files
+    if skills:
+        draft.skills += skills
 
 
 def add_result(draft: Draft, tools: dict[str, str], call_id: str, content: Any, *, failed: bool = False) -> None:
     """Add a tool's output in full to a turn: text blocks joined, any other value as JSON, images noted."""
     plain = content is None or isinstance(content, (str, list))
     text = text_of(content) if plain else compact(content)
-    name = tools.get(call_id, "")
-    draft.parts.append(Part("result", text, name, call_id, failed))
-    if not isinstance(content, str):
+    draft.parts.append(part(("result", text, tools.get(call_id, ""), call_id, failed)))
+    if isinstance(content, list):
         draft.parts += images_of(content, call_id)

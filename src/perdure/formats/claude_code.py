@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -18,9 +19,10 @@ import msgspec
 
 from perdure.formats.blocks import add_call, add_result, image, images_of
 from perdure.formats.heads import nameless, objects
-from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.lines import Draft, Gathered, feed, part
+from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, is_summary, spoken
-from perdure.formats.stamps import ident, instant, total, words
+from perdure.formats.stamps import ident, utc, words
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
 _BUILT_IN = re.compile(  # slash commands of the client itself; any other is a skill
@@ -28,77 +30,80 @@ _BUILT_IN = re.compile(  # slash commands of the client itself; any other is a s
     r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
     r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
 )
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 _COMMAND = re.compile(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
 _TYPED_TAG = re.compile(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
-_Other = str | int | float | bool | list[Any] | None  # what should be an object, and is none
 
 
 class _Block(msgspec.Struct, gc=False):
     """One block of a message's content, of any type."""
 
-    type: Any = None
-    text: Any = None
-    thinking: Any = None
-    id: Any = None
-    name: Any = None
+    type: str = ""
+    text: str | None = None
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
     input: Any = None
-    tool_use_id: Any = None
+    tool_use_id: str = ""
     content: Any = None
-    is_error: Any = False
+    is_error: bool | None = None
     source: Any = None
 
 
 class _Usage(msgspec.Struct, gc=False):
     """Tokens of one API response."""
 
-    input_tokens: Any = 0
-    output_tokens: Any = 0
-    cache_creation_input_tokens: Any = 0
-    cache_read_input_tokens: Any = 0
+    input_tokens: Tokens = 0
+    cache_creation_input_tokens: Tokens = 0
+    cache_read_input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
 
 
 class _Message(msgspec.Struct, gc=False):
     """The API message inside a line."""
 
+    model: str = ""
+    id: str = ""
     content: str | list[_Block] | None = None
-    id: Any = None
-    model: Any = None
     usage: _Usage | None = None
 
 
 class _Attached(msgspec.Struct, gc=False, rename="camel"):
     """An attachment: context that the client added by itself, or a prompt that waited in its queue."""
 
-    type: Any = None
+    type: str = ""
     prompt: Any = None
     command_mode: Any = None
 
 
 class _Head(msgspec.Struct, gc=False, rename="camel"):
-    """The fields of any line. What is not named here is passed over unread: most bytes of a transcript are."""
+    """The fields of any line. What is not named here is passed over unread: most bytes of a transcript are.
 
-    type: Any = None
-    subtype: Any = None
-    uuid: Any = None
-    parent_uuid: Any = None
-    is_sidechain: Any = False
-    agent_id: Any = None
-    timestamp: Any = None
-    is_meta: Any = False
-    is_compact_summary: Any = False
+    Here and above in the order in which clients write them, which saves the decoder from looking for each.
+    """
+
+    parent_uuid: str | None = None
+    is_sidechain: bool | None = None
+    agent_id: str | None = None
+    type: str = ""
+    subtype: str | None = None
+    message: _Message | None = None
+    attachment: _Attached | None = None
+    is_meta: bool | None = None
+    is_compact_summary: bool | None = None
+    uuid: str | None = None
+    timestamp: datetime | None = None
     prompt_source: Any = None
     turn_origin: Any = None
     origin: Any = None
     plan_content: Any = None
-    message: _Message | _Other = None
-    attachment: _Attached | _Other = None
-    summary: Any = None
-    custom_title: Any = None
-    ai_title: Any = None
+    summary: str | None = None
+    custom_title: str | None = None
+    ai_title: str | None = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_read = reader(_Head)
 
 
 @dataclass(slots=True)
@@ -147,7 +152,7 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
 
 def _take(run: _Run, line: Line, raw: bytes) -> None:
     """Read one line."""
-    head = _head.decode(raw)
+    head = _read(raw)
     kind = head.type
     if kind == "assistant":
         _assistant(run, line, head)
@@ -157,24 +162,23 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
         _attachment(run, line, head)
     else:
         title = head.custom_title or head.ai_title or head.summary
-        if isinstance(title, str) and kind in ("summary", "custom-title", "ai-title"):
+        if title and kind in ("summary", "custom-title", "ai-title"):
             run.gathered.title = title
         run.gathered.skip(kind, head.subtype)
-    if isinstance(head.uuid, str):
-        if head.is_sidechain is True:
-            run.parents[head.uuid] = words(head.parent_uuid)
+    if head.uuid is not None:
+        if head.is_sidechain:
+            run.parents[head.uuid] = head.parent_uuid or ""
         else:
             run.main.add(head.uuid)
 
 
 def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Draft:
     """Return a new turn begun by this line, in its place among the others."""
-    draft = Draft(role, author, [(line.offset, line.end)], stated_at=instant(head.timestamp))
-    draft.native_id = ident(head.uuid) or None
-    if head.is_sidechain is True:
-        agent = words(head.agent_id)
+    draft = Draft(role, author, [line.span], [], utc(head.timestamp), ident(head.uuid) or None)
+    if head.is_sidechain:
+        agent = head.agent_id or ""
         run.agents.add(agent)
-        run.aside.append((draft, words(head.uuid), agent))
+        run.aside.append((draft, head.uuid or "", agent))
     else:
         run.agents.add("")
     run.gathered.drafts.append(draft)
@@ -183,77 +187,75 @@ def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Dra
 
 def _assistant(run: _Run, line: Line, head: _Head) -> None:
     """Begin the agent's turn, or add the next block of the same response to it."""
-    message = _said_in(head)
-    key = words(message.id)
+    message, blocks = _said_in(head)
+    key = message.id
     draft = run.by_message.get(key) if key else None
     if draft is None:
         draft = _draft(run, line, head, "assistant", "machine" if message.model == "<synthetic>" else "agent")
-        draft.model = words(message.model)
+        draft.model = message.model
         if key:
             run.by_message[key] = draft
     else:
-        draft.lines.append((line.offset, line.end))
+        draft.lines.append(line.span)
     if message.usage is not None:
         draft.n_tokens = max(draft.n_tokens, _tokens(message.usage))
-    for block in _blocks(message):
-        if block.type == "text" and isinstance(block.text, str):
-            draft.parts.append(Part("text", block.text))
-        elif block.type == "thinking" and block.thinking and isinstance(block.thinking, str):
-            draft.parts.append(Part("thinking", block.thinking))
-        elif block.type in ("tool_use", "server_tool_use", "mcp_tool_use"):
-            add_call(draft, run.gathered.tools, words(block.name), words(block.id), block.input)
-        elif isinstance(block.type, str) and block.type.endswith("_tool_result"):
-            add_result(draft, run.gathered.tools, words(block.tool_use_id), block.content)
+    for block in blocks:
+        kind = block.type
+        if kind == "text" and block.text is not None:
+            draft.parts.append(part(("text", block.text, "", "", False)))
+        elif kind == "thinking" and block.thinking:
+            draft.parts.append(part(("thinking", block.thinking, "", "", False)))
+        elif kind in _CALLS:
+            add_call(draft, run.gathered.tools, block.name, block.id, block.input)
+        elif kind.endswith("_tool_result"):
+            add_result(draft, run.gathered.tools, block.tool_use_id, block.content)
 
 
-def _said_in(head: _Head) -> _Message:
-    """Return the message of a line that must have one."""
+def _said_in(head: _Head) -> tuple[_Message, list[_Block]]:
+    """Return the message of a line that must have one, and its content as blocks, a bare string as one text block."""
     message = head.message
-    if not isinstance(message, _Message) or message.content is None:
+    if message is None or message.content is None:
         raise msgspec.ValidationError("a message line without content")
-    return message
+    content = message.content
+    return message, [_Block("text", content)] if isinstance(content, str) else content
 
 
 def _tokens(usage: _Usage) -> int:
     """Return input + output + cache tokens."""
-    cached = (usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
-    return total(usage.input_tokens, usage.output_tokens, *cached)
-
-
-def _blocks(message: _Message) -> list[_Block]:
-    """Return the content as blocks, a bare string as one text block."""
-    if isinstance(message.content, str):
-        return [_Block(type="text", text=message.content)]
-    return message.content or []
+    cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+    return usage.input_tokens + usage.output_tokens + cached
 
 
 def _user(run: _Run, line: Line, head: _Head) -> None:
     """Make a turn of tool results, or of words in the person's place."""
-    message = _said_in(head)
-    blocks = _blocks(message)
-    if any(block.type == "tool_result" for block in blocks):
+    _, blocks = _said_in(head)
+    if any(map(_is_result, blocks)):
         draft = _draft(run, line, head, "tool", "tool")
         for block in blocks:
             _add_output(draft, run.gathered.tools, block)
         return
     draft = _draft(run, line, head, "user", "machine")
-    texts = [block.text for block in blocks if block.type == "text" and isinstance(block.text, str)]
-    pictures = [part for block in blocks for part in _picture(block)]
-    said = [] if run.spawned or head.is_sidechain is True or _by_machine(head) else _said(texts, draft)
+    texts = [block.text for block in blocks if block.type == "text" and block.text is not None]
+    pictures = [picture for block in blocks for picture in _picture(block)]
+    said = [] if run.spawned or head.is_sidechain or _by_machine(head) else _said(texts, draft)
     if said or (pictures and not texts):
         draft.author = "person"
         draft.parts += said + pictures
     else:
         draft.parts += [Part("text", text) for text in texts] + pictures
-        draft.is_summary = head.is_compact_summary is True or any(map(is_summary, texts))
+        draft.is_summary = bool(head.is_compact_summary) or any(map(is_summary, texts))
+
+
+def _is_result(block: _Block) -> bool:
+    """Say whether a block is the result of a call."""
+    return block.type == "tool_result"
 
 
 def _add_output(draft: Draft, tools: dict[str, str], block: _Block) -> None:
     """Add one block of a line that carries tool results."""
-    if block.type == "tool_result":
-        failed = block.is_error is True
-        add_result(draft, tools, words(block.tool_use_id), block.content, failed=failed)
-    elif block.type == "text" and isinstance(block.text, str):
+    if _is_result(block):
+        add_result(draft, tools, block.tool_use_id, block.content, failed=bool(block.is_error))
+    elif block.type == "text" and block.text is not None:
         draft.parts.append(Part("text", block.text))
     else:
         draft.parts += _picture(block)
@@ -264,7 +266,7 @@ def _picture(block: _Block) -> list[Part]:
     if block.type not in ("image", "document"):
         return []
     if not isinstance(block.source, dict):
-        return [image(words(block.type), "")]
+        return [image(block.type, "")]
     return images_of([{"type": "image", "source": block.source}])
 
 
@@ -272,8 +274,7 @@ def _by_machine(head: _Head) -> bool:
     """Say whether the line itself states that no person typed it."""
     origin = head.origin.get("kind") if isinstance(head.origin, dict) else None
     return (
-        head.is_meta is True
-        or head.is_compact_summary is True
+        bool(head.is_meta or head.is_compact_summary)
         or head.prompt_source not in (None, "typed", "queued", "sdk")
         or head.turn_origin not in (None, "human", "sdk")
         or origin not in (None, "human", "sdk")
@@ -320,13 +321,13 @@ def _command(text: str) -> tuple[str, str] | None:
 def _attachment(run: _Run, line: Line, head: _Head) -> None:
     """Count an attachment; keep aside a prompt that a person had queued."""
     attached = head.attachment
-    if not isinstance(attached, _Attached):
+    if attached is None:
         raise msgspec.ValidationError("an attachment line without one")
     prompt = _queued_text(attached)
     if attached.type == "queued_command" and attached.command_mode in (None, "prompt") and not is_machine(prompt):
         draft = _draft(run, line, head, "user", "machine")
         draft.parts = spoken(prompt)
-        draft.author = "machine" if run.spawned or head.is_sidechain is True else "person"
+        draft.author = "machine" if run.spawned or head.is_sidechain else "person"
         run.queued.append(draft)
     else:
         run.gathered.skip("attachment", attached.type)
@@ -357,7 +358,7 @@ def _keep_queued(run: _Run) -> None:
 
 def _key(draft: Draft) -> str:
     """Return the words of a turn for comparison."""
-    return "\n".join(part.text for part in draft.parts).strip()
+    return "\n".join(p.text for p in draft.parts).strip()
 
 
 def _name_threads(run: _Run) -> None:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,8 +20,9 @@ import msgspec
 from perdure.formats.blocks import add_call, add_result, images_of, text_of
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
+from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, total, words
+from perdure.formats.stamps import ident, utc, words
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
 LINE_TYPES = (
@@ -39,47 +41,63 @@ _MY_REQUEST = re.compile(
     r"\s*# (?:Context from my IDE setup|Files mentioned by the user):.*?\n## My request for Codex:", re.S
 )
 _SKILL = re.compile(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
+_EXIT_SIGN = "code"  # stands in every statement of one
 _REFUSED = "exec_command failed:"  # how the client answers a call that it or the person refused
 _EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
 _EXIT_WITHIN_CHARS = 300  # the status stands at the head of an output, never behind the program's own words
 _EVENTS = {"user": "event_msg:user_message", "assistant": "event_msg:agent_message"}
 
 
+class _Usage(msgspec.Struct, gc=False):
+    """Tokens of one response, or of all so far."""
+
+    total_tokens: Tokens = 0
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+
+
+class _Info(msgspec.Struct, gc=False):
+    """What a `token_count` event tells."""
+
+    last_token_usage: _Usage | None = None
+    total_token_usage: _Usage | None = None
+
+
 class _Item(msgspec.Struct, gc=False):
     """A payload: a response item, an event, or the context of the turns that follow."""
 
-    type: Any = None
-    id: Any = None
-    role: Any = None
-    content: Any = None
+    type: str = ""
+    id: str | None = None
+    role: str = ""
     summary: Any = None
-    name: Any = None
-    namespace: Any = None
+    content: Any = None
+    name: str = ""
+    namespace: str | None = None
     arguments: Any = None
+    call_id: str | None = None
     input: Any = None
-    action: Any = None
-    call_id: Any = None
     output: Any = None
+    action: Any = None
     internal_chat_message_metadata_passthrough: Any = None
     provenance: Any = None
     message: Any = None
-    info: Any = None
-    model: Any = None
-    thread_name: Any = None
+    info: _Info | None = None
+    model: str | None = None
+    thread_name: str | None = None
     thread_source: Any = None
-    parent_thread_id: Any = None
+    parent_thread_id: str | None = None
 
 
 class _Head(msgspec.Struct, gc=False):
     """The fields of any line. What is not named here is passed over unread."""
 
-    type: Any = None
-    timestamp: Any = None
-    payload: _Item | str | int | float | bool | list[Any] | None = None
+    timestamp: datetime | None = None
+    type: str = ""
+    payload: _Item | None = None
 
 
-_head = msgspec.json.Decoder(_Head)
-_item = msgspec.json.Decoder(_Item)
+_read = reader(_Head)
+_read_item = reader(_Item)
 
 
 @dataclass(slots=True)
@@ -91,7 +109,7 @@ class _Run:
     model: str = ""
     agent: Draft | None = None  # the agent's turn that is still open
     latest: Draft | None = None  # the agent's last turn, which usage belongs to
-    so_far: Any = None  # the last total usage seen: the client repeats it
+    so_far: _Usage | None = None  # the last total usage seen: the client repeats it
     has_items: bool = False
     events: list[Draft] = field(default_factory=list)  # words in events, used only when there are no items
 
@@ -130,19 +148,20 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
     feed(lines, partial(_take, run), run.gathered)
     if not run.has_items and any(draft.role == "user" for draft in run.events):
         run.gathered.drafts = sorted([*run.gathered.drafts, *run.events], key=lambda draft: draft.lines[0])
-        run.gathered.skipped -= Counter(_EVENTS[draft.role] for draft in run.events)
+        events = Counter(_EVENTS[draft.role] for draft in run.events)
+        run.gathered.skipped = dict(Counter(run.gathered.skipped) - events)
     return run.gathered.parsed()
 
 
 def _take(run: _Run, line: Line, raw: bytes) -> None:
     """Read one line."""
-    head = _head.decode(raw)
+    head = _read(raw)
     kind, item = head.type, head.payload
-    if not isinstance(item, _Item):
+    if item is None:
         if kind in LINE_TYPES:
             raise msgspec.ValidationError("a line without a payload")
         if kind in _OLD_ITEMS:
-            _response(run, line, head, _item.decode(raw))
+            _response(run, line, head, _read_item(raw))
         else:
             run.gathered.skip(kind)
     elif kind == "response_item":
@@ -152,7 +171,7 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
     elif kind == "compacted":
         _compacted(run, line, head, item)
     else:
-        run.model = words(item.model) or run.model
+        run.model = item.model or run.model
         run.spawned = run.spawned or bool(item.parent_thread_id) or item.thread_source == "subagent"
         run.gathered.skip(kind)
 
@@ -160,23 +179,25 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
 def _response(run: _Run, line: Line, head: _Head, item: _Item) -> None:
     """Make a turn of one response item, or add it to the agent's open turn."""
     kind = item.type
-    if kind == "message" and item.role == "assistant":
-        draft = _agent(run, line, head, item)
-        draft.parts += [Part("text", text) for text in (text_of(item.content),) if text]
-    elif kind == "message":
-        _message(run, line, head, item)
-    elif kind == "reasoning":
-        draft = _agent(run, line, head, item)
-        text = "\n\n".join(filter(None, (text_of(item.summary), text_of(item.content))))
-        draft.parts += [Part("thinking", text)] if text else []
-    elif kind in _CALLS:
+    if kind in _CALLS:
         draft = _agent(run, line, head, item)
         name, given = _called(item)
-        add_call(draft, run.gathered.tools, name, words(item.call_id), given)
+        add_call(draft, run.gathered.tools, name, item.call_id or "", given)
     elif kind in _OUTPUTS:
         draft = _draft(run, line, head, item, "tool", "tool")
         text, failed = _output(item.output)
-        add_result(draft, run.gathered.tools, words(item.call_id), text, failed=failed)
+        add_result(draft, run.gathered.tools, item.call_id or "", text, failed=failed)
+    elif kind == "reasoning":
+        draft = _agent(run, line, head, item)
+        text = "\n\n".join(filter(None, map(text_of, (item.summary, item.content))))
+        if text:
+            draft.parts.append(Part("thinking", text))
+    elif kind == "message" and item.role == "assistant":
+        draft = _agent(run, line, head, item)
+        if text := text_of(item.content):
+            draft.parts.append(Part("text", text))
+    elif kind == "message":
+        _message(run, line, head, item)
     else:
         run.gathered.skip("response_item", kind)
     run.has_items = True
@@ -184,8 +205,7 @@ def _response(run: _Run, line: Line, head: _Head, item: _Item) -> None:
 
 def _draft(run: _Run, line: Line, head: _Head, item: _Item | None, role: Any, author: Author) -> Draft:
     """Return a new turn begun by this line; it closes the agent's open one."""
-    draft = Draft(role, author, [(line.offset, line.end)], stated_at=instant(head.timestamp))
-    draft.native_id = ident(item.id) or None if item else None
+    draft = Draft(role, author, [line.span], [], utc(head.timestamp), ident(item.id) or None if item else None)
     run.gathered.drafts.append(draft)
     run.agent = None
     return draft
@@ -199,7 +219,7 @@ def _agent(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
         draft.model = run.model
         run.agent = draft
     else:
-        draft.lines.append((line.offset, line.end))
+        draft.lines.append(line.span)
         draft.native_id = draft.native_id or ident(item.id) or None
     return draft
 
@@ -210,8 +230,8 @@ def _called(item: _Item) -> tuple[str, Any]:
         return "web_search", item.action
     if item.type == "local_shell_call":
         return "local_shell", item.action
-    name = words(item.name)
-    if isinstance(item.namespace, str) and item.namespace:
+    name = item.name
+    if item.namespace:
         name = f"{item.namespace}__{name.lstrip('_')}"
     given = item.input if item.type == "custom_tool_call" else item.arguments
     if isinstance(given, str) and item.type == "function_call":
@@ -238,9 +258,14 @@ def _output(output: Any) -> tuple[Any, bool]:
         failed = output.get("success") is False or code not in (0, None)
         output = output.get("output", output.get("content"))
     if isinstance(output, str):
-        match = _EXIT.search(output[:_EXIT_WITHIN_CHARS])
-        failed = failed or (match is not None and match[1] != "0") or output.startswith(_REFUSED)
+        failed = failed or _exit_code(output[:_EXIT_WITHIN_CHARS]) != "0" or output.startswith(_REFUSED)
     return output, failed
+
+
+def _exit_code(head: str) -> str:
+    """Return the exit code that the head of an output states, "0" when it states none."""
+    match = _EXIT.search(head) if _EXIT_SIGN in head else None
+    return match[1] if match else "0"
 
 
 def _message(run: _Run, line: Line, head: _Head, item: _Item) -> None:
@@ -291,31 +316,30 @@ def _event(run: _Run, line: Line, head: _Head, item: _Item) -> None:
     elif kind in ("user_message", "agent_message") and not run.has_items:
         run.events.append(_spoken_event(run, line, head, item))
     elif kind == "thread_name_updated":
-        run.gathered.title = words(item.thread_name) or run.gathered.title
+        run.gathered.title = item.thread_name or run.gathered.title
     run.gathered.skip("event_msg", kind)
 
 
 def _spoken_event(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
     """Return the words of an event as a turn, to be used only when the run has no response items."""
     text, user = words(item.message), item.type == "user_message"
-    draft = Draft("user" if user else "assistant", "machine" if user else "agent", [(line.offset, line.end)])
-    draft.stated_at = instant(head.timestamp)
+    draft = Draft("user" if user else "assistant", "machine" if user else "agent", [line.span])
+    draft.stated_at = utc(head.timestamp)
     typed = user and not run.spawned and not is_machine(text)
     draft.author = "person" if typed else draft.author
     draft.parts = _typed(text) if typed else [Part("text", text)]
     return draft
 
 
-def _usage(run: _Run, info: Any) -> None:
+def _usage(run: _Run, info: _Info | None) -> None:
     """Add the tokens of the last response to the agent's last turn, once: the client repeats the event."""
-    info = info if isinstance(info, dict) else {}
-    last = info.get("last_token_usage")
-    so_far = info.get("total_token_usage", last)
-    if not isinstance(last, dict) or run.latest is None or so_far == run.so_far:
+    last = info.last_token_usage if info else None
+    if info is None or last is None or run.latest is None:
         return
-    run.so_far = so_far
-    whole = total(last.get("total_tokens"))
-    run.latest.n_tokens += whole or total(last.get("input_tokens"), last.get("output_tokens"))
+    so_far = info.total_token_usage or last
+    if so_far != run.so_far:
+        run.so_far = so_far
+        run.latest.n_tokens += last.total_tokens or last.input_tokens + last.output_tokens
 
 
 def _compacted(run: _Run, line: Line, head: _Head, item: _Item) -> None:

@@ -6,6 +6,7 @@ An event log: four of its types carry messages, the others report hooks, permiss
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ import msgspec
 from perdure.formats.blocks import add_call, add_result
 from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, total, words
+from perdure.formats.stamps import ident, utc, words
 from perdure.types import Json, Line, Origin, Parsed, Part, Role
 
 _MESSAGES: dict[str, Role] = {
@@ -30,30 +32,30 @@ _MESSAGES: dict[str, Role] = {
 class _Data(msgspec.Struct, gc=False, rename="camel"):
     """The data of the events that are used."""
 
-    content: Any = None
-    model: Any = None
-    reasoning_text: Any = None
-    tool_requests: Any = None
-    output_tokens: Any = 0
-    tool_call_id: Any = None
-    parent_tool_call_id: Any = None
-    success: Any = True
+    content: str | None = None
+    tool_call_id: str | None = None
+    model: str | None = None
+    success: bool | None = None
     result: Any = None
     error: Any = None
-    title: Any = None
-    summary_content: Any = None
+    tool_requests: list[Any] | None = None
+    reasoning_text: str | None = None
+    output_tokens: Tokens = 0
+    parent_tool_call_id: str | None = None
+    title: str | None = None
+    summary_content: str | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
     """The fields of any event."""
 
-    type: Any = None
-    id: Any = None
-    timestamp: Any = None
-    data: _Data | str | int | float | bool | list[Any] | None = None
+    type: str = ""
+    data: _Data | None = None
+    id: str | None = None
+    timestamp: datetime | None = None
 
 
-_event = msgspec.json.Decoder(_Event)
+_read = reader(_Event)
 
 
 def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
@@ -76,15 +78,14 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
 
 def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
     """Read one event."""
-    event = _event.decode(raw)
-    kind = event.type
-    if not isinstance(kind, str) or kind not in _MESSAGES:
-        if kind == "session.title_changed" and isinstance(event.data, _Data):
-            gathered.title = words(event.data.title) or gathered.title
+    event = _read(raw)
+    kind, data = event.type, event.data
+    if kind not in _MESSAGES:
+        if kind == "session.title_changed" and data:
+            gathered.title = data.title or gathered.title
         gathered.skip(kind)
         return
-    data = event.data
-    if not isinstance(data, _Data):
+    if data is None:
         raise msgspec.ValidationError("a message event without data")
     draft = _draft(gathered, line, event, data)
     if kind == "assistant.message":
@@ -92,17 +93,16 @@ def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
     elif kind == "tool.execution_complete":
         _result(gathered, draft, data)
     elif kind == "user.message":
-        _asked(draft, words(data.content), spawned)
+        _asked(draft, data.content or "", spawned)
     else:
-        text = words(data.content) or words(data.summary_content)
+        text = data.content or data.summary_content
         draft.parts = [Part("text", text)] if text else []
         draft.is_summary = kind == "session.compaction_complete"
 
 
 def _draft(gathered: Gathered, line: Line, event: _Event, data: _Data) -> Draft:
     """Return a new turn, a machine's until more is known; a sub-agent's events name the call that spawned it."""
-    draft = Draft(_MESSAGES[event.type], "machine", [(line.offset, line.end)], stated_at=instant(event.timestamp))
-    draft.native_id = ident(event.id) or None
+    draft = Draft(_MESSAGES[event.type], "machine", [line.span], [], utc(event.timestamp), ident(event.id) or None)
     draft.thread = ident(data.parent_tool_call_id)
     gathered.drafts.append(draft)
     return draft
@@ -118,13 +118,13 @@ def _asked(draft: Draft, text: str, spawned: bool) -> None:
 def _answer(gathered: Gathered, draft: Draft, data: _Data) -> None:
     """Fill the agent's turn: thoughts, words, calls."""
     draft.author = "agent"
-    draft.model = words(data.model)
-    draft.n_tokens = total(data.output_tokens)
-    if text := words(data.reasoning_text):
-        draft.parts.append(Part("thinking", text))
-    if text := words(data.content):
-        draft.parts.append(Part("text", text))
-    for call in data.tool_requests if isinstance(data.tool_requests, list) else ():
+    draft.model = data.model or ""
+    draft.n_tokens = data.output_tokens
+    if data.reasoning_text:
+        draft.parts.append(Part("thinking", data.reasoning_text))
+    if data.content:
+        draft.parts.append(Part("text", data.content))
+    for call in data.tool_requests or ():
         if isinstance(call, dict):
             name, call_id = words(call.get("name")), words(call.get("toolCallId"))
             add_call(draft, gathered.tools, name, call_id, call.get("arguments"))
@@ -136,4 +136,4 @@ def _result(gathered: Gathered, draft: Draft, data: _Data) -> None:
     content = data.result.get("content") if isinstance(data.result, dict) else data.result
     if content is None:
         content = data.error.get("message") if isinstance(data.error, dict) else data.error
-    add_result(draft, gathered.tools, words(data.tool_call_id), content, failed=data.success is False)
+    add_result(draft, gathered.tools, data.tool_call_id or "", content, failed=data.success is False)

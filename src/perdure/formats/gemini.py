@@ -106,7 +106,7 @@ def _message(run: _Run, line: Line, row: _Row) -> None:
         run.gathered.drafts.append(draft)
         if key:
             run.by_id[key] = draft
-    draft.lines.append((line.offset, line.end))
+    draft.lines.append(line.span)
     draft.stated_at = instant(row.timestamp)
     draft.parts, draft.files, draft.skills = [], (), ()
     if row.type == "user":
@@ -179,6 +179,6 @@ def _patch(run: _Run, line: Line, patch: Json) -> None:
     if not texts:
         run.gathered.skip("$set")
         return
-    draft = Draft("system", "machine", [(line.offset, line.end)], is_summary=True)
+    draft = Draft("system", "machine", [line.span], is_summary=True)
     draft.parts = [Part("text", text) for text in texts]
     run.gathered.drafts.append(draft)

@@ -183,7 +183,7 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
         gathered.drafts.append(draft)
         if key:
             by_id[key] = draft
-    draft.lines.append((line.offset, line.end))
+    draft.lines.append(line.span)
     draft.parts, draft.files, draft.skills = [], (), ()
     draft.stated_at = _stated_at(body)
     _fill(gathered, draft, message, spawned)

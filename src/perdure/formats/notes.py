@@ -138,7 +138,7 @@ def _take(gathered: Gathered, line: Line, raw: bytes) -> None:
         gathered.title = words(row.title) or gathered.title
         gathered.skip("header" if row.note is not None else "title" if row.title is not None else "")
         return
-    draft = Draft("user", "person", [(line.offset, line.end)], stated_at=instant(row.at))
+    draft = Draft("user", "person", [line.span], stated_at=instant(row.at))
     draft.native_id = words(row.id).replace("\0", "") or None
     draft.parts = spoken(row.text)
     gathered.drafts.append(draft)

@@ -127,7 +127,7 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
             gathered.drafts.append(draft)
             if key:
                 by_id[key] = draft
-        draft.lines.append((line.offset, line.end))
+        draft.lines.append(line.span)
         _fill(gathered, draft, row, spawned or row.spawned is True)
     else:
         gathered.title = words(row.title) or gathered.title

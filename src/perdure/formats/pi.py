@@ -16,47 +16,54 @@ import msgspec
 
 from perdure.formats.blocks import add_call, add_result, images_of, text_of
 from perdure.formats.heads import nameless, objects
-from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.lines import Draft, Gathered, feed, part
+from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, total, words
-from perdure.types import Json, Line, Origin, Parsed, Part
+from perdure.formats.stamps import ident, instant, words
+from perdure.types import Author, Json, Line, Origin, Parsed, Part, Role
 
 _SUMMARIES = ("compaction", "branch_summary")
 
-_USAGE = ("input", "output", "cacheRead", "cacheWrite")
+
+class _Usage(msgspec.Struct, gc=False, rename="camel"):
+    """Tokens of one response."""
+
+    input: Tokens = 0
+    output: Tokens = 0
+    cache_read: Tokens = 0
+    cache_write: Tokens = 0
 
 
 class _Message(msgspec.Struct, gc=False, rename="camel"):
     """The message of an entry."""
 
-    role: Any = None
+    role: str = ""
+    tool_call_id: str = ""
+    tool_name: str = ""
     content: Any = None
-    model: Any = None
-    usage: Any = None
-    tool_call_id: Any = None
-    tool_name: Any = None
-    is_error: Any = False
+    model: str = ""
+    usage: _Usage | None = None
+    is_error: bool | None = None
     summary: Any = None
-    command: Any = None
-    output: Any = None
+    command: str = ""
+    output: str = ""
     exit_code: Any = None
 
 
 class _Head(msgspec.Struct, gc=False, rename="camel"):
     """The fields of any entry."""
 
-    type: Any = None
-    id: Any = None
-    parent_id: Any = None
-    timestamp: Any = None
-    message: _Message | str | int | float | bool | list[Any] | None = None
-    summary: Any = None
+    type: str = ""
+    id: str | None = None
+    parent_id: str | None = None
+    timestamp: Any = None  # as it is written, because it is part of the native id
+    message: _Message | None = None
+    summary: str | None = None
     content: Any = None
-    name: Any = None
-    details: Any = None
+    name: str | None = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_read = reader(_Head)
 
 
 def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
@@ -103,32 +110,38 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
 
 def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
     """Read one entry."""
-    head = _head.decode(raw)
+    head = _read(raw)
     if head.type == "message":
-        if not isinstance(head.message, _Message):
+        if head.message is None:
             raise msgspec.ValidationError("a message entry without one")
         _said(gathered, spawned, line, head, head.message)
     elif head.type in _SUMMARIES:
         draft = _draft(gathered, line, head, "system")
         draft.is_summary = True
-        draft.parts += [Part("text", words(head.summary))] if head.summary else []
+        draft.parts += [Part("text", head.summary)] if head.summary else []
     elif head.type == "custom_message":
         draft = _draft(gathered, line, head, "system")
         draft.parts += _texts(head.content)
     else:
         if head.type == "session_info":
-            gathered.title = words(head.name) or gathered.title
+            gathered.title = head.name or gathered.title
         gathered.skip(head.type)
-    if head.type != "session" and (entry := ident(head.id)):
-        gathered.links.append((entry, ident(head.parent_id) or None))
+    if head.type != "session" and (link := _link(head)):
+        gathered.links.append(link)
 
 
-def _draft(gathered: Gathered, line: Line, head: _Head, role: Any) -> Draft:
-    """Return a new turn, a machine's until more is known."""
-    draft = Draft(role, "machine", [(line.offset, line.end)], stated_at=instant(head.timestamp))
-    if entry := ident(head.id):
-        draft.native_id = f"{entry}@{ident(head.timestamp) or head.timestamp}"
-        draft.link = (entry, ident(head.parent_id) or None)
+def _link(head: _Head) -> tuple[str, str | None] | None:
+    """Return (entry id, parent id) of an entry; None where it has no id."""
+    entry = ident(head.id)
+    return (entry, ident(head.parent_id) or None) if entry else None
+
+
+def _draft(gathered: Gathered, line: Line, head: _Head, role: Role, author: Author = "machine") -> Draft:
+    """Return a new turn begun by this line."""
+    draft = Draft(role, author, [line.span], [], instant(head.timestamp))
+    if link := _link(head):
+        draft.native_id = f"{link[0]}@{ident(head.timestamp) or head.timestamp}"
+        draft.link = link
     gathered.drafts.append(draft)
     return draft
 
@@ -150,21 +163,17 @@ def _said(gathered: Gathered, spawned: bool, line: Line, head: _Head, message: _
         draft.author = "person" if typed else "machine"
         draft.parts += [*spoken(text), *pictures] if typed else _texts(message.content)
     elif role == "assistant":
-        draft = _draft(gathered, line, head, "assistant")
-        draft.author = "agent"
-        _answer(gathered, draft, message)
+        _answer(gathered, _draft(gathered, line, head, "assistant", "agent"), message)
     elif role == "toolResult":
-        draft = _draft(gathered, line, head, "tool")
-        draft.author = "tool"
-        call_id = words(message.tool_call_id)
-        gathered.tools.setdefault(call_id, words(message.tool_name))
-        add_result(draft, gathered.tools, call_id, message.content, failed=message.is_error is True)
+        draft = _draft(gathered, line, head, "tool", "tool")
+        call_id = message.tool_call_id
+        gathered.tools.setdefault(call_id, message.tool_name)
+        add_result(draft, gathered.tools, call_id, message.content, failed=bool(message.is_error))
     elif role == "bashExecution":
-        draft = _draft(gathered, line, head, "user")
-        draft.author = "machine" if spawned else "person"
+        draft = _draft(gathered, line, head, "user", "machine" if spawned else "person")
         failed = message.exit_code not in (None, 0)
-        draft.parts.append(Part("text", f"! {words(message.command)}"))
-        draft.parts.append(Part("result", words(message.output), "bash", is_error=failed))
+        draft.parts.append(Part("text", f"! {message.command}"))
+        draft.parts.append(Part("result", message.output, "bash", is_error=failed))
     elif role in ("system", "custom", "hookMessage", "branchSummary", "compactionSummary"):
         draft = _draft(gathered, line, head, "system")
         draft.is_summary = role.endswith("Summary")
@@ -175,17 +184,15 @@ def _said(gathered: Gathered, spawned: bool, line: Line, head: _Head, message: _
 
 def _answer(gathered: Gathered, draft: Draft, message: _Message) -> None:
     """Fill the agent's turn."""
-    draft.model = words(message.model)
-    if isinstance(message.usage, dict):
-        draft.n_tokens = total(*map(message.usage.get, _USAGE))
+    draft.model = message.model
+    if usage := message.usage:
+        draft.n_tokens = usage.input + usage.output + usage.cache_read + usage.cache_write
     content = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content}]
     for block in content:
         if not isinstance(block, dict):
             continue
         kind = block.get("type")
-        if kind == "text" and (text := words(block.get("text"))):
-            draft.parts.append(Part("text", text))
-        elif kind == "thinking" and (text := words(block.get("thinking"))):
-            draft.parts.append(Part("thinking", text))
+        if kind in ("text", "thinking") and (text := words(block.get(kind))):
+            draft.parts.append(part((kind, text, "", "", False)))
         elif kind == "toolCall":
             add_call(draft, gathered.tools, words(block.get("name")), words(block.get("id")), block.get("arguments"))

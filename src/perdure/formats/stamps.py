@@ -14,7 +14,7 @@ from typing import Any
 MAX_TOKENS = 10**9  # no client reports more for one response
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
-_SAFE = re.compile(rf"[\w.:@-]{{0,{MAX_ID_CHARS}}}")
+_SAFE = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 
@@ -28,15 +28,22 @@ def instant(value: Any) -> datetime | None:
     """
     try:
         if isinstance(value, str):
-            stamp = datetime.fromisoformat(value)
-            if stamp.tzinfo is UTC:
-                return stamp
-            return stamp.astimezone(UTC) if stamp.tzinfo else stamp.replace(tzinfo=UTC)
+            return utc(datetime.fromisoformat(value))
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
             return datetime.fromtimestamp(value / 1000 if value >= _MIN_EPOCH_MS else value, UTC)
     except (ValueError, OverflowError, OSError):
         return None
     return None
+
+
+def utc(at: datetime | None) -> datetime | None:
+    """Return an instant as UTC, one without an offset taken for UTC; None where that leaves the calendar."""
+    if at is None or at.tzinfo is UTC:
+        return at
+    try:
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except OverflowError:
+        return None
 
 
 def ident(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 MAX_PATH_CHARS = 4096  # PATH_MAX on Linux
 MAX_NAME_CHARS = 100
 _PATH_KEYS = frozenset(("file_path", "path", "notebook_path", "filePath", "absolute_path", "paths", "file_paths"))
-_PATCH_KEYS = frozenset(("patch", "input", "patchText"))
+_PATCH_KEYS = ("patch", "input", "patchText")
 _KINDS = (
     ("skill", re.compile(r"skill|activate_skill")),
     ("shell", re.compile(r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell")),
@@ -46,8 +46,9 @@ def touched(name: str, given: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if kind == "search":
         return (), ()
     files = _named(given)
-    for key in _PATCH_KEYS & given.keys():
-        files += _patched(given[key])
+    for key in _PATCH_KEYS:
+        if key in given:
+            files += _patched(given[key])
     return files, _skills_read(files) if kind == "read" else ()
 
 
@@ -91,14 +92,13 @@ def _named(given: dict[str, Any]) -> tuple[str, ...]:
     found: tuple[str, ...] = ()
     for key, value in given.items():
         if key in _PATH_KEYS:
-            values = value if isinstance(value, list) else (value,)
-            found += tuple(path for path in values if isinstance(path, str) and _is_path(path))
+            found += tuple(filter(_is_path, value)) if isinstance(value, list) else (value,) if _is_path(value) else ()
     return found
 
 
-def _is_path(text: str) -> bool:
-    """Say whether a string can be a path."""
-    return 0 < len(text) <= MAX_PATH_CHARS and text.isprintable()
+def _is_path(value: Any) -> bool:
+    """Say whether a value can be a path."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_PATH_CHARS and value.isprintable()
 
 
 def _patched(text: Any) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _patched(text: Any) -> tuple[str, ...]:
 
 def _skills_read(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the skills whose SKILL.md is among these paths."""
-    return tuple(name for path in paths for name in _SKILL_FILE.findall(path))
+    return tuple(name for path in paths for name in _SKILL_FILE.findall(path)) if paths else ()
 
 
 def _skill_name(given: dict[str, Any]) -> tuple[str, ...]:

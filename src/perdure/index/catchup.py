@@ -14,7 +14,7 @@ from perdure.errors import Busy, DamagedRun
 from perdure.formats.of_run import parse_run
 from perdure.index.project import project
 from perdure.index.store import Connection
-from perdure.index.write import has, write_run
+from perdure.index.write import has, knows, write_run
 
 _BATCH_RUNS = 2000
 _BATCH_BYTES = 16_000_000  # of archive read in one transaction: about two seconds of work
@@ -81,9 +81,9 @@ def _batch(index: Connection, archive: Archive, done: CaughtUp) -> bool:
             if budget < 0:
                 break
             try:
-                run = archive.run(held)
-                if not has(index, run):
-                    parsed = parse_run(run, archive.lines(held))
+                if not (knows(index, held.run_id) and has(index, archive.run(held))):
+                    run, lines = archive.load(held)
+                    parsed = parse_run(run, lines)
                     done.n_chunks += write_run(index, run, parsed, project(run, parsed))
                     budget -= run.n_bytes
                     done.n_bytes += run.n_bytes

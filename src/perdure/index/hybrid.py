@@ -17,6 +17,7 @@ import numpy as np
 from perdure.errors import VectorsMissing
 from perdure.index import keyword, vector
 from perdure.index.embed import n_missing
+from perdure.index.keyword import Scored
 from perdure.index.slab import Slab
 from perdure.index.store import Connection
 from perdure.index.vector import Slot
@@ -80,8 +81,8 @@ def _search(  # noqa: PLR0913
         index, asked.slab, asked.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN
     )
     turns = _turns(index, near.chunks.tolist())
-    nearest = _best([(c, turns[c], s) for c, s in zip(near.chunks.tolist(), near.scores.tolist(), strict=True)
-                     if c in turns], wanted)  # fmt: skip
+    pairs = zip(near.chunks.tolist(), near.scores.tolist(), strict=True)
+    nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in pairs if chunk in turns], wanted)
     nearest |= _fetched(index, asked, [turn for turn in chunks if turn not in nearest])
     scores = fuse({t: s for t, (_, s) in chunks.items()}, {t: s for t, (_, s) in nearest.items()}, weight=weight)
     shown = {turn: (chunks.get(turn) or nearest[turn])[0] for turn in scores}
@@ -95,11 +96,11 @@ def _search(  # noqa: PLR0913
 Best = dict[int, tuple[int, float]]  # turn -> (its best chunk, that one's score)
 
 
-def _best(scored: Sequence[tuple[int, int, float]], n: int) -> Best:
-    """The first n turns of (chunk, turn, score), best first, each with its best chunk."""
+def _best(scored: Sequence[Scored], n: int) -> Best:
+    """The first n turns of chunks that come best first, each with its best chunk."""
     found: Best = {}
-    for chunk, turn, score in scored:
-        found.setdefault(turn, (chunk, score))
+    for item in scored:
+        found.setdefault(item.turn, (item.chunk, item.score))
     return dict(list(found.items())[:n])
 
 
@@ -122,7 +123,8 @@ def _fetched(index: Connection, asked: Asked, turns: Sequence[int]) -> Best:
     chunks, vectors = vector.fetch(index, asked.slab, asked.slot, list(owners))
     scores = np.round((vectors.astype(np.float64) * asked.vector[0].astype(np.float64)).sum(axis=1), 6)
     order = np.lexsort((chunks, -scores)).tolist()
-    return _best([(int(chunks[n]), owners[int(chunks[n])], float(scores[n])) for n in order], len(turns))
+    found = [(int(chunks[n]), float(scores[n])) for n in order]
+    return _best([Scored(chunk, owners[chunk], score, 0) for chunk, score in found], len(turns))
 
 
 def fuse(words: Mapping[int, float], meaning: Mapping[int, float], *, weight: float) -> dict[int, Score]:

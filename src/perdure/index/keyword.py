@@ -2,8 +2,8 @@
 
 The owner decides which table is opened, the other filters narrow the candidates inside the same query, before
 the best are taken. A filter that leaves little is a word inside MATCH; one that leaves much is a column test,
-which costs less there. Words that stand in a large part of all chunks say little and cost most: terms are taken
-rarest first until the budget of candidates is spent, and the answer names what was left out (decisions/004).
+which costs less there. Words that stand in a large part of all chunks say little and cost most: `passes` decides
+which terms make candidates, and the answer names what was left out (decisions/004).
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import time
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from perdure import text
+from perdure.index.passes import Plan, last, passes, plan, relaxed
 from perdure.index.project import ms
 from perdure.index.store import Connection
 from perdure.index.write import scope_token
 from perdure.types import Filters, Found, Hit, Principal
 
-BUDGET_SHARE = 0.04  # candidates that one query may rank, as a share of the owner's chunks (decisions/004)
-BUDGET_MIN = 4000  # but never fewer than this
+BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
+BUDGET_MIN = 3000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
 _TIES = 1000  # chunks fetched beyond those wanted, so that equal scores at the cut can be ordered without a second pass
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
@@ -36,7 +38,17 @@ class _Narrowing:
     words: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     values: tuple[object, ...] = ()
+    n_left: int | None = None  # at most so many chunks pass the words; None when there are none
     nothing: bool = False
+
+
+class Scored(NamedTuple):
+    """A chunk that a query found."""
+
+    chunk: int
+    turn: int
+    score: float
+    tie: int
 
 
 def search(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Found:
@@ -52,7 +64,7 @@ def search(index: Connection, principal: Principal, query: str, *, filters: Filt
 class Candidates:
     """What the words found."""
 
-    scored: Sequence[tuple[int, int, float]] = ()  # (chunk, turn, score) of the best chunks, best first
+    scored: Sequence[Scored] = ()  # the best chunks, best first
     terms: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
@@ -64,10 +76,10 @@ def candidates(index: Connection, principal: Principal, query: str, *, filters: 
     if user is None or narrowing.nothing:
         return Candidates()
     terms = text.without_stopwords(text.query_terms(query))
-    kept, dropped = _affordable(index, user, terms)
     if not terms:
         return Candidates(_newest(index, user, narrowing, limit))
-    return Candidates(_ranked(index, user, kept, narrowing, limit) if kept else (), terms, dropped)
+    chosen = _plan(index, user, terms, narrowing)
+    return Candidates(_ranked(index, user, chosen, narrowing, limit), terms, chosen.dropped)
 
 
 def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
@@ -99,6 +111,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
     words: list[str] = []
     tests: list[str] = []
     values: list[object] = []
+    n_left: int | None = None
     for field in _NAMED:
         wanted = getattr(filters, field)
         if not wanted:
@@ -106,7 +119,9 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         found = numbers(index, KIND_OF[field], wanted)
         if not found:
             return _Narrowing(nothing=True)
-        if field == "tags" or sum(n for _, n in found) < total * _SELECTIVE_SHARE:
+        n_of = sum(n for _, n in found)
+        if field == "tags" or n_of < total * _SELECTIVE_SHARE:
+            n_left = n_of if n_left is None else min(n_left, n_of)
             words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
         else:
             tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
@@ -118,7 +133,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         if at is not None:
             tests.append(f"chunk.stated_ms {column} ?")
             values.append(ms(at))
-    return _Narrowing(tuple(words), tuple(tests), tuple(values))
+    return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left)
 
 
 def _marks(items: Sized) -> str:
@@ -153,21 +168,15 @@ def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
     return test, values
 
 
-def _affordable(index: Connection, user: int, terms: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(terms to rank by, terms dropped): the rarest first, as many as the budget of candidates allows."""
+def _plan(index: Connection, user: int, terms: Sequence[str], narrowing: _Narrowing) -> Plan:
+    """What each term may do, given how often it occurs and how much the filters leave to rank."""
     total = index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
-    budget = max(BUDGET_MIN, int(total * BUDGET_SHARE))
-    if total <= budget:
-        return tuple(terms), ()
+    budget = max(BUDGET_MIN, total * BUDGET_SHARE)
+    n_left = total if narrowing.n_left is None else narrowing.n_left
+    if n_left <= budget or len(terms) < 2:
+        return Plan(tuple(terms))
     counts = {term: _frequency(index, user, term) for term in terms}
-    known = sorted((term for term in terms if counts[term]), key=lambda term: (counts[term], term))
-    kept: set[str] = set()
-    for term in known:
-        if kept and counts[term] > budget:
-            break
-        kept.add(term)
-        budget -= counts[term]
-    return tuple(t for t in terms if t in kept), tuple(t for t in known if t not in kept)
+    return plan(counts, budget=budget * total / n_left, n_chunks=total)
 
 
 def _frequency(index: Connection, user: int, term: str) -> int:
@@ -177,12 +186,31 @@ def _frequency(index: Connection, user: int, term: str) -> int:
     return min((next((int(row[0]) for row in index.rows(query, word)), 0) for word in words), default=0)
 
 
-def _ranked(
-    index: Connection, user: int, terms: Sequence[str], narrowing: _Narrowing, limit: int
-) -> list[tuple[int, int, float]]:
-    """(chunk, turn, score) of the best chunks. Equal scores are ordered by the chunk's tie number."""
+def _ranked(index: Connection, user: int, chosen: Plan, narrowing: _Narrowing, limit: int) -> list[Scored]:
+    """The best chunks, best first. Equal scores are ordered by the chunk's tie number."""
+    best: dict[int, Scored] = {}
+    for expression in passes(chosen):
+        _take(best, _candidates(index, user, expression, narrowing, limit))
+    for expression in relaxed(chosen):
+        if len({turn for _, turn, _, _ in best.values()}) >= limit:
+            break
+        _take(best, _candidates(index, user, expression, narrowing, limit))
+    resort = last(chosen)
+    if not best and resort:
+        _take(best, _candidates(index, user, resort, narrowing, limit))
+    return sorted(best.values(), key=lambda item: (-item.score, item.tie))
+
+
+def _take(best: dict[int, Scored], found: Sequence[Scored]) -> None:
+    for item in found:
+        if item.chunk not in best or best[item.chunk].score < item.score:
+            best[item.chunk] = item
+
+
+def _candidates(index: Connection, user: int, expression: str, narrowing: _Narrowing, limit: int) -> list[Scored]:
+    """The best chunks of one expression."""
     words = f'"words_{user}"'
-    match = f"text : ({' OR '.join(map(text.fts_quote, terms))})"
+    match = f"text : ({expression})"
     if narrowing.words:
         match += f" AND scope : ({' AND '.join(narrowing.words)})"
     wanted = limit * _CHUNKS_PER_TURN
@@ -191,13 +219,13 @@ def _ranked(
         if rows is not None:
             return rows
     tests = "".join(f" AND {test}" for test in narrowing.tests)
-    query = f"""SELECT chunk.id, chunk.turn, -bm25({words}, 1.0, 0.0) AS score FROM {words}
+    query = f"""SELECT chunk.id, chunk.turn, -bm25({words}, 1.0, 0.0) AS score, tie FROM {words}
         CROSS JOIN chunk ON chunk.id = {words}.rowid
         WHERE {words} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
-    return [(row[0], row[1], row[2]) for row in index.rows(query, match, *narrowing.values, wanted)]
+    return [Scored._make(row) for row in index.rows(query, match, *narrowing.values, wanted)]
 
 
-def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[tuple[int, int, float]] | None:
+def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[Scored] | None:
     """The best chunks without reading a row of every candidate; None when more tie at the cut than are fetched."""
     query = f"""SELECT rowid, -bm25({words}, 1.0, 0.0) AS score FROM {words} WHERE {words} MATCH ?
         ORDER BY score DESC LIMIT ?"""
@@ -208,31 +236,32 @@ def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[
         best = [row for row in best if row[1] >= best[wanted - 1][1]]
     scores = dict(best)
     query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_marks(scores)})"
-    rows = sorted(index.rows(query, *scores), key=lambda row: (-scores[row[0]], row[2]))
-    return [(row[0], row[1], scores[row[0]]) for row in rows[:wanted]]
+    rows = [Scored(row[0], row[1], scores[row[0]], row[2]) for row in index.rows(query, *scores)]
+    return sorted(rows, key=lambda item: (-item.score, item.tie))[:wanted]
 
 
-def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[tuple[int, int, float]]:
+def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The newest chunks that the filters leave."""
     tests, values = ["chunk.user = ?", *narrowing.tests], [user, *narrowing.values]
     if narrowing.words:
         words = f'"words_{user}"'
         tests.append(f"chunk.id IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
         values.append(f"scope : ({' AND '.join(narrowing.words)})")
-    query = f"""SELECT chunk.id, chunk.turn, 0.0 FROM chunk WHERE {" AND ".join(tests)}
+    query = f"""SELECT chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
-    return [(row[0], row[1], row[2]) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
+    return [Scored._make(row) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
 
 
-def _best_of_turns(scored: Sequence[tuple[int, int, float]], limit: int) -> list[tuple[int, float]]:
+def _best_of_turns(scored: Sequence[Scored], limit: int) -> list[tuple[int, float]]:
     """(chunk, score) of the best chunk of each turn, in the order given."""
     best: dict[int, tuple[int, float]] = {}
-    for chunk, turn, score in scored:
-        best.setdefault(turn, (chunk, score))
+    for item in scored:
+        best.setdefault(item.turn, (item.chunk, item.score))
     return list(best.values())[:limit]
 
 
 def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
+    """Chunks with their scores as hits, in the order given."""
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
           runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms,
@@ -246,7 +275,7 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
         WHERE chunk.id IN ({_marks(scores)})"""
     found = {}
     for key, *row in index.rows(query, *scores):
-        found[key] = Hit(*row[:11], instant(row[11]), row[12], scores[key], bool(row[13]), bool(row[14]))
+        found[key] = Hit(*row[:11], instant(row[11]), row[12], scores[key], bool(row[13]), bool(row[14]))  # type: ignore[call-arg]
     return [found[key] for key, _ in chosen]
 
 

@@ -60,7 +60,7 @@ def rebuild(
                 result = replace(result, differing_vectors=_carried(carry, old, fresh))
             with fresh.writing() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
-            fresh.db.pragma("wal_checkpoint(TRUNCATE)")
+            fresh.checkpoint()
         finally:
             fresh.close()
         _swap(home, path)

@@ -135,6 +135,13 @@ class Connection:
         except FileNotFoundError:
             return False
 
+    def checkpoint(self) -> None:
+        """Move everything out of the write-ahead log and empty it. Raises Busy while another process reads old pages."""
+        try:
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError as error:
+            raise Busy(str(self.path)) from error
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """One transaction that owns the writer's place from its start (a later upgrade could fail at once)."""

@@ -1,0 +1,282 @@
+"""Homes that merge in any order end the same, and nothing is lost, doubled or brought back."""
+
+import itertools
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import perdure
+from perdure.errors import HomeMissing, NewerFormat
+
+
+def take(home, *, session, data, low=0, **how):
+    return home.capture(data, runtime="messages", session=session, from_offset=low, **how)
+
+
+def merged(tmp_path, sources, order, name):
+    """A new home that took the sources in this order, and its digest."""
+    with perdure.open(tmp_path / name, user="ada") as home:
+        for n in order:
+            home.merge(sources[n].path)
+        assert home.verify().ok
+        digest = home.digest()
+        assert home.rebuild().same_digest
+        return digest
+
+
+def all_orders(tmp_path, *sources):
+    """The one digest that every order ends with, checked for new homes and for each home that takes the others."""
+    orders = list(itertools.permutations(range(len(sources))))
+    digests = {merged(tmp_path, sources, order, f"m{n}") for n, order in enumerate(orders)}
+    for n, source in enumerate(sources):
+        shutil.copytree(source.path, tmp_path / f"c{n}", symlinks=True)
+        with perdure.open(tmp_path / f"c{n}", user="ada") as home:
+            for m in (*range(n + 1, len(sources)), *range(n)):
+                home.merge(sources[m].path)
+            digests.add(home.digest())
+            assert home.verify().ok
+            for m in range(len(sources)):
+                assert home.merge(sources[m].path).n_runs == 0  # a second time changes nothing
+            digests.add(home.digest())
+    assert len(digests) == 1
+    return digests.pop()
+
+
+def everything(tmp_path, query, *sources, name="all"):
+    with perdure.open(tmp_path / name, user="ada") as home:
+        for source in sources:
+            home.merge(source.path)
+        return sorted(hit.text for hit in home.search(query, limit=100).hits)
+
+
+@pytest.fixture
+def two(opened):
+    return opened("one"), opened("two")
+
+
+def test_disjoint_and_equal_runs(two, message, tmp_path):
+    one, other = two
+    for home, session in ((one, "s"), (other, "s"), (one, "only-one"), (other, "only-two")):
+        take(home, session=session, data=message("user", f"anchor of {session}", 0))
+    all_orders(tmp_path, one, other)
+    assert everything(tmp_path, "anchor", one, other) == ["anchor of only-one", "anchor of only-two", "anchor of s"]
+
+
+def test_one_captured_more(two, message, tmp_path):
+    """The same first run at two lengths (one home came later): the longer one stays."""
+    one, other = two
+    lines = [message("user", f"anchor {n}", n) for n in range(3)]
+    take(one, session="s", data=lines[0])
+    take(other, session="s", data=b"".join(lines))
+    all_orders(tmp_path, one, other)
+    assert len(everything(tmp_path, "anchor", one, other)) == 3
+
+
+def test_other_cuts(two, message, tmp_path):
+    """One home has [0,3), the other [0,1) [1,2) [2,4): every message is found once."""
+    one, other = two
+    lines = [message("user", f"anchor {n}", n) for n in range(4)]
+    take(one, session="s", data=b"".join(lines[:3]))
+    at = 0
+    for part in (lines[0], lines[1], lines[2] + lines[3]):
+        take(other, session="s", data=part, low=at)
+        at += len(part)
+    all_orders(tmp_path, one, other)
+    assert everything(tmp_path, "anchor", one, other) == [f"anchor {n}" for n in range(4)]
+
+
+def test_a_merged_home_goes_on_capturing(two, message, tmp_path, opened):
+    one, other = two
+    lines = [message("user", f"anchor {n}", n) for n in range(4)]
+    take(one, session="s", data=b"".join(lines[:2]))
+    take(other, session="s", data=b"".join(lines[:3]))
+    one.merge(other.path)
+    whole = b"".join(lines)
+    answer = take(one, session="s", data=whole)
+    assert (answer.outcome, answer.to_offset) == ("accepted", len(whole) - len(lines[3]))
+    assert take(one, session="s", data=lines[3], low=answer.to_offset).outcome == "stored"
+    assert len(one.search("anchor").hits) == 4
+
+
+def test_a_session_that_went_on_in_two_places(two, message, tmp_path):
+    """It was resumed on two machines: the same beginning, then different words at the same offset. All is kept."""
+    one, other = two
+    start = message("user", "anchor start", 0)
+    for n, home in enumerate((one, other)):
+        take(home, session="s", data=start)
+        take(home, session="s", data=message("user", f"anchor of machine {n}", 10 + n), low=len(start))
+    all_orders(tmp_path, one, other)
+    assert everything(tmp_path, "anchor", one, other) == ["anchor of machine 0", "anchor of machine 1", "anchor start"]
+
+
+def test_different_from_the_first_byte(two, message, tmp_path):
+    one, other = two
+    take(one, session="s", data=message("user", "anchor one", 0) + message("user", "anchor more", 1))
+    take(other, session="s", data=message("user", "anchor two", 5))
+    all_orders(tmp_path, one, other)
+    assert len(everything(tmp_path, "anchor", one, other)) == 3
+
+
+def test_different_with_the_same_time(two, message, tmp_path):
+    one, other = two
+    take(one, session="s", data=message("user", "anchor one", 0) + message("user", "anchor more", 1))
+    take(other, session="s", data=message("user", "anchor two", 0))
+    all_orders(tmp_path, one, other)
+    assert len(everything(tmp_path, "anchor", one, other)) == 3
+
+
+def test_three_that_differ(opened, message, tmp_path):
+    """Three captures of one session at one time, pairwise different, two of them alike in the first line."""
+    homes = [opened(f"h{n}") for n in range(3)]
+    for home, (first, second) in zip(homes, (("a", "x"), ("b", "y"), ("b", "z")), strict=True):
+        data = message("user", f"anchor {first}", 0) + message("user", f"anchor {first}{second}", 1)
+        take(home, session="s", data=data)
+    all_orders(tmp_path, *homes)
+    assert everything(tmp_path, "anchor", *homes) == sorted(["anchor a", "anchor ax", "anchor b", "anchor b", "anchor by",
+                                                             "anchor bz"])  # fmt: skip
+
+
+def test_forgotten_on_one_side(two, message, tmp_path, grep):
+    """What one home forgot is gone from the merged home, whichever way; also where the other captured more."""
+    one, other = two
+    lines = [message("user", "anchor first words", 0), message("user", "the marmalade is under the stair", 1),
+             message("user", "anchor last words", 2)]  # fmt: skip
+    take(one, session="s", data=b"".join(lines[:2]))
+    take(other, session="s", data=b"".join(lines))
+    take(other, session="copy", data=lines[1])
+    (hit,) = one.search("marmalade").hits
+    one.forget(one.doomed([hit.turn_id]))
+    all_orders(tmp_path, one, other)
+    assert everything(tmp_path, "marmalade", one, other) == [] and len(everything(tmp_path, "anchor", one, other)) == 2
+    other.merge(one.path)
+    assert grep(other.path, b"marmalade") == [] and other.search("marmalade").hits == ()
+    assert len(other.search("anchor").hits) == 2
+
+
+def test_forgotten_on_both_sides(two, message, tmp_path, grep):
+    """Each forgot another turn, under a key of its own: both are gone everywhere, and later copies too."""
+    one, other = two
+    lines = [message("user", "the marmalade is under the stair", 0), message("user", "the chutney is in the cellar", 1),
+             message("user", "the anchor", 2)]  # fmt: skip
+    for home, word in ((one, "marmalade"), (other, "chutney")):
+        take(home, session="s", data=b"".join(lines))
+        (hit,) = home.search(word).hits
+        home.forget(home.doomed([hit.turn_id]))
+    all_orders(tmp_path, one, other)
+    one.merge(other.path)
+    take(one, session="again", data=b"".join(lines))
+    for word in (b"marmalade", b"chutney"):
+        assert grep(one.path, word) == []
+
+
+def test_packed_on_one_side(two, message, tmp_path):
+    one, other = two
+    lines = [message("user", f"anchor {n}", n) for n in range(3)]
+    for home, n in ((one, 3), (other, 2)):
+        at = 0
+        for line in lines[:n]:
+            take(home, session="s", data=line, low=at)
+            at += len(line)
+    other.pack(idle_days=0)
+    digest = all_orders(tmp_path, one, other)
+    one.pack(idle_days=0)
+    shutil.rmtree(tmp_path / "m0")
+    assert merged(tmp_path, (one, other), (1, 0), "m0") == digest
+    one.merge(other.path)
+    assert one.verify().ok and len(one.search("anchor").hits) == 3
+    other.merge(one.path)
+    assert other.verify().ok and len(other.search("anchor").hits) == 3
+
+
+def test_a_longer_capture_comes_into_a_pack(two, message):
+    one, other = two
+    lines = [message("user", f"anchor {n}", n) for n in range(3)]
+    take(one, session="s", data=lines[0])
+    take(other, session="s", data=b"".join(lines))
+    one.pack(idle_days=0)
+    one.merge(other.path)
+    assert one.verify().ok and len(one.search("anchor").hits) == 3
+
+
+def test_two_users(opened, message, tmp_path):
+    one = opened("one")
+    bob = opened("two", user="bob")
+    take(one, session="s", data=message("user", "anchor of ada", 0))
+    take(bob, session="s", data=message("user", "anchor of bob", 0))
+    one.merge(bob.path)
+    assert [hit.text for hit in one.search("anchor").hits] == ["anchor of ada"]
+    as_bob = opened("one", user="bob")
+    assert [hit.text for hit in as_bob.search("anchor").hits] == ["anchor of bob"]
+
+
+def test_a_fork_on_the_other_side(two, claude, tmp_path):
+    """A fork copies history with its native ids: each message is found once, whichever came first."""
+    one, other = two
+    history = claude("user", "anchor history", "u1", 0) + claude("user", "anchor more", "u2", 1)
+    one.capture(history, runtime="claude-code", session="zz")
+    other.capture(history + claude("user", "anchor fork", "u3", 2), runtime="claude-code", session="aa")
+    all_orders(tmp_path, one, other)
+    assert everything(tmp_path, "anchor", one, other) == ["anchor fork", "anchor history", "anchor more"]
+
+
+def test_what_is_no_home_and_what_is_too_new(two, tmp_path):
+    one, other = two
+    with pytest.raises(HomeMissing):
+        one.merge(tmp_path)
+    (other.path / "archive" / "FORMAT").write_text("99\n")
+    with pytest.raises(NewerFormat):
+        one.merge(other.path)
+
+
+def test_damage_is_not_taken_over(two, message):
+    """A run of the other home whose bytes were changed is left there and counted; a damaged run here is healed."""
+    one, other = two
+    lines = message("user", "anchor whole", 0)
+    take(other, session="s", data=lines)
+    take(other, session="t", data=message("user", "anchor of t", 0))
+    (bad,) = (p for p in (other.path / "archive" / "runs").rglob("*.jsonl") if b"whole" in p.read_bytes())
+    good = bad.read_bytes()
+    bad.write_bytes(good.replace(b"whole", b"wholX"))
+    done = one.merge(other.path)
+    assert (done.n_runs, len(done.damaged)) == (1, 1) and one.verify().ok
+    bad.write_bytes(good)
+    one.merge(other.path)
+    (mine,) = (p for p in (one.path / "archive" / "runs").rglob("*.jsonl") if b"whole" in p.read_bytes())
+    mine.write_bytes(good.replace(b"whole", b"wholX"))
+    assert not one.verify().ok
+    one.merge(other.path)
+    assert one.verify().ok
+
+
+_ACTIONS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from("capture capture capture forget pack".split()), st.integers(0, 1),
+              st.integers(1, 3), st.integers(0, 5)),
+    max_size=10,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(_ACTIONS)
+def test_any_history_merges_the_same_in_every_order(tmp_path_factory, message, actions):
+    """Three homes capture two sessions at different lengths and cuts, forget and pack; then they meet."""
+    root = tmp_path_factory.mktemp("merge")
+    homes = [perdure.open(root / f"h{n}", user="ada") for n in range(3)]
+    lines = [[message("user", f"word{s}x{n} in session number {s}", 10 * n) for n in range(9)] for s in range(2)]
+    ends = [[0, 0] for _ in homes]
+    for who, what, session, size, pick in actions:
+        home, end = homes[who], ends[who][session]
+        if what == "capture":
+            data = b"".join(lines[session][end : end + size])
+            take(home, session=f"s{session}", data=data, low=len(b"".join(lines[session][:end])))
+            ends[who][session] = min(9, end + size)
+        elif what == "pack":
+            home.pack(idle_days=0)
+        else:
+            hits = home.search(f"word{session}x{pick}").hits
+            home.forget(home.doomed([hits[0].turn_id]) if hits else [])
+    all_orders(root, *homes)
+    for home in homes:
+        home.close()

@@ -1,0 +1,85 @@
+"""Structs of JSON objects: strict where it fits, and what remains where it does not."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.formats.lines import Draft
+from perdure.formats.shapes import Tokens, fitted, reader
+from perdure.types import Turn
+
+
+class Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+
+
+class Usage(msgspec.Struct, rename="camel"):
+    n_in: Tokens = 0
+    n_out: Tokens = 0
+
+
+class Row(msgspec.Struct):
+    at: datetime | None = None
+    content: str | list[Block] | None = None
+    usage: Usage | None = None
+    rest: Any = None
+
+
+read = reader(Row)
+
+
+def test_a_line_of_the_right_types():
+    row = read(b'{"at":"2026-01-02T03:04:05Z","content":[{"type":"a"}],"usage":{"nIn":3},"more":1,"rest":[1]}')
+    assert row == Row(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), [Block("a")], Usage(3), [1])
+
+
+@pytest.mark.parametrize(
+    ("raw", "row"),
+    [
+        (b'{"content":5,"rest":1}', Row(rest=1)),
+        (b'{"content":[{"type":7,"text":"t"}]}', Row(content=[Block("", "t")])),
+        (b'{"content":[{"type":"a"},7]}', Row()),  # half of a message would pass for the whole
+        (b'{"usage":{"nIn":-1,"nOut":2}}', Row(usage=Usage(0, 2))),
+        (b'{"usage":{"nIn":1000000001,"nOut":true}}', Row(usage=Usage(0, 0))),
+        (b'{"usage":"many","rest":1}', Row(rest=1)),
+        (b'{"at":"yesterday","rest":1}', Row(rest=1)),
+        (b'{"at":1767225600}', Row(datetime(2026, 1, 1, tzinfo=UTC))),  # seconds, where the field is strict about text
+        (b'{"at":"20260101T000000Z"}', Row(datetime(2026, 1, 1, tzinfo=UTC))),
+    ],
+)
+def test_a_value_of_another_type_counts_as_absent(raw, row):
+    assert read(raw) == row
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"1", b'"a"', b"{", b'{"a":}', b"\xff"])
+def test_no_object_is_refused(raw):
+    with pytest.raises(ValueError):
+        read(raw)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.sampled_from(("type", "text", "nIn", "x")), v, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(("at", "content", "usage", "rest", "other")), values, max_size=5))
+def test_any_object_fits(value):
+    row = fitted(value, Row)
+    assert row.at is None or row.at.tzinfo is UTC
+    assert row.content is None or isinstance(row.content, str) or all(isinstance(b, Block) for b in row.content)
+    assert row.usage is None or 0 <= row.usage.n_in <= 10**9
+
+
+def test_a_draft_has_the_fields_of_a_turn_in_its_order():
+    """`Draft.turn` fills the tuple by place."""
+    assert Draft.__struct_fields__ == Turn._fields
+    turn = Draft("user", "person", [(3, 9)], files=("a", "b", "a")).turn()
+    assert isinstance(turn, Turn)
+    assert (turn.offset, turn.files, turn.skills, turn.parts, turn.is_summary) == (3, ("a", "b"), (), (), False)

@@ -1,0 +1,90 @@
+"""The index file: its settings, its names, and which file is in use."""
+
+import pytest
+
+from perdure.errors import IndexDamaged, IndexMissing
+from perdure.index import store
+
+
+@pytest.fixture
+def index(tmp_path):
+    connection = store.open_current(tmp_path, writable=True, create=True)
+    yield connection
+    connection.close()
+
+
+def test_settings_read_back_on_a_fresh_connection(tmp_path, index):
+    """X01. 128 MiB = 134,217,728 bytes; a negative cache size is in KiB; synchronous 1 is NORMAL."""
+    fresh = store.open_current(tmp_path, writable=True)
+    assert fresh.db.pragma("journal_mode") == "wal"
+    assert fresh.db.pragma("mmap_size") == 134_217_728
+    assert fresh.db.pragma("cache_size") == -64_000
+    assert fresh.db.pragma("synchronous") == 1
+    assert fresh.db.pragma("busy_timeout") == 5000
+    assert fresh.db.pragma("secure_delete") == 1
+    assert fresh.path.stat().st_mode & 0o777 == 0o600
+    fresh.close()
+
+
+def test_words_leave_no_trace_when_deleted(index):
+    with index.writing():
+        number = index.name("user", "ada")
+    assert index.rows(f"SELECT v FROM words_{number}_config WHERE k = 'secure-delete'") == [(1,)]
+
+
+def test_names_are_numbered_once_and_by_kind(index):
+    with index.writing():
+        first = index.name("project", "/w")
+        assert index.name("project", "/w") == first
+        assert index.name("tag", "/w") != first
+    assert index.names("project") == {first: "/w"}
+    assert index.known("project", "/other") is None
+
+
+def test_a_number_given_in_a_failed_transaction_is_forgotten(index):
+    with pytest.raises(ZeroDivisionError), index.writing():
+        index.name("tag", "x")
+        1 / 0  # noqa: B018
+    with index.writing():
+        number = index.name("tag", "y")
+        assert index.name("tag", "x") == number + 1
+
+
+def test_tokens_are_folded_and_stemmed(index):
+    assert index.tokens("Réunions WAL-mode running") == ["reunion", "wal", "mode", "run"]
+
+
+def test_counts_are_written_when_settled(index):
+    with index.writing():
+        number = index.name("tag", "x")
+        index.count([number, number], 1)
+        index.settle_counts()
+        index.count([number], -1)
+        index.settle_counts()
+    assert index.rows("SELECT n_chunks FROM name WHERE id = ?", number) == [(1,)]
+
+
+def test_no_index_is_missing_and_a_broken_one_is_damaged(tmp_path):
+    with pytest.raises(IndexMissing):
+        store.open_current(tmp_path, writable=True)
+    (tmp_path / "index-1.db").write_bytes(b"not a database, whatever its name says" * 100)
+    store.point_to(tmp_path, tmp_path / "index-1.db")
+    with pytest.raises(IndexDamaged):
+        store.open_current(tmp_path, writable=True)
+
+
+def test_an_index_of_another_version_is_not_read(tmp_path, index):
+    index.db.pragma("user_version", store.SCHEMA + 1)
+    with pytest.raises(IndexDamaged, match="another version"):
+        store.open_current(tmp_path, writable=True)
+
+
+def test_the_link_moves_in_one_step_and_a_reader_notices(tmp_path, index):
+    other = store.new_path(tmp_path)
+    store.Connection(other, create=True).close()
+    assert index.is_current(tmp_path)
+    store.point_to(tmp_path, other)
+    assert not index.is_current(tmp_path) and store.current(tmp_path) == other.resolve()
+    assert [path.name for path in store.files(tmp_path)] == ["index-1.db", "index-2.db"]
+    store.remove([other])
+    assert store.current(tmp_path) is None
