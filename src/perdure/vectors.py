@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -60,9 +61,7 @@ class Status:
 class Vectors:
     """One home's. Close it."""
 
-    def __init__(
-        self, home: Path, config: EmbedderConfig, *, writable: bool, embedder: Embedder | None = None
-    ) -> None:
+    def __init__(self, home: Path, config: EmbedderConfig, *, writable: bool, embedder: Embedder | None = None) -> None:
         """embedder: used instead of the one that the settings name."""
         self.home = home
         self.writable = writable
@@ -160,9 +159,7 @@ class Vectors:
             return Filled()
         with locked(self.home / ".embed.lock", wait_s=0):
             slot = self._sound_slot(index, number, self.tag)
-            done = embed.fill(
-                index, self._shelf, slot, self._embed, most=most, limit_s=limit_s, progress=progress
-            )
+            done = embed.fill(index, self._shelf, slot, self._embed, most=most, limit_s=limit_s, progress=progress)
             self._drop_replaced(index, number, self.tag.key)
         return done
 
@@ -236,6 +233,13 @@ class Vectors:
         embed.wipe(index, self._shelf)
         embed.settle(index, gone)
         index.checkpoint()
+        self._refill(index)
+
+    def _refill(self, index: Connection) -> None:
+        """Vectors from the cache for chunks that were projected anew and say what they said before."""
+        if (self.home / "cache" / "embeddings.db").exists():
+            for slot in vector.slots(index):
+                embed.carry(index, self._shelf, slot, partial(self._known, _tag(slot.tag)))
 
     def discard(self) -> None:
         """Delete every vector: when the index that says which to keep is gone, nothing else is sure to be enough."""
@@ -256,7 +260,7 @@ class Vectors:
         for user, tag, made_by in self._to_carry(old, fresh):
             with fresh.writing():
                 slot = vector.make_slot(fresh, fresh.name("user", user), tag.key, tag.dimension, made_by=made_by)
-            embed.carry(fresh, self._shelf, slot, lambda names, tag=tag: self._known(tag, names))
+            embed.carry(fresh, self._shelf, slot, partial(self._known, tag))
             differing += self._differing(old, fresh, user, tag.key) if old else []
         return tuple(differing)
 
@@ -318,5 +322,3 @@ def _generation(path: Path) -> str | None:
         return connection.meta("generation")
     finally:
         connection.close()
-
-

@@ -43,7 +43,7 @@ class Filled:
     n_left: int = 0
 
 
-def fill(  # noqa: PLR0913 - how far to go, and who is told
+def fill(
     index: Connection,
     shelf: Shelf,
     slot: Slot,
@@ -183,9 +183,9 @@ def _lacking(index: Connection, slot: Slot, policy: Policy, after: int) -> tuple
 def _waiting(index: Connection, chunks: Sequence[int]) -> Iterator[Waiting]:
     """What is to be embedded of these chunks; those that are gone by now are left out."""
     marks = ", ".join("?" * len(chunks))
-    query = f"""SELECT chunk.id, tie, stated_ms, run, project, conversation, runtime, machine, agent, role, kind,
-          kind.value, role.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-          JOIN name AS kind ON kind.id = chunk.kind JOIN name AS role ON role.id = chunk.role
+    query = f"""SELECT chunk.id, tie, stated_ms, {", ".join(f"chunk.{name}" for name in NUMBERS)},
+          k.value, r.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+          JOIN name AS k ON k.id = chunk.kind JOIN name AS r ON r.id = chunk.role
         WHERE chunk.id IN ({marks}) ORDER BY chunk.id"""
     n_fields = 3 + len(NUMBERS)
     for row in index.rows(query, *chunks):
@@ -199,7 +199,7 @@ def _waiting(index: Connection, chunks: Sequence[int]) -> Iterator[Waiting]:
 # writing ------------------------------------------------------------------------------------------------------
 
 
-def write(  # noqa: PLR0913 - one transaction
+def write(
     index: Connection,
     shelf: Shelf,
     slot: Slot,

@@ -48,7 +48,7 @@ class Score(NamedTuple):
     vector: float | None  # cosine of its nearest chunk, None when it has no vector
 
 
-def search(  # noqa: PLR0913 - what is asked, and how
+def search(
     index: Connection,
     principal: Principal,
     query: str,
@@ -70,16 +70,14 @@ def search(  # noqa: PLR0913 - what is asked, and how
     return replace(found, took_ms=(time.perf_counter() - started) * 1000)
 
 
-def _search(  # noqa: PLR0913
+def _search(
     index: Connection, principal: Principal, query: str, asked: Asked, filters: Filters, limit: int, words: bool,
     weight: float,
 ) -> Found:  # fmt: skip
     wanted = max(limit, CANDIDATES)
     by_words = keyword.candidates(index, principal, query, filters=filters, limit=wanted)
     chunks = _best(by_words.scored, wanted) if words and by_words.terms else {}
-    (near,) = vector.near(
-        index, asked.slab, asked.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN
-    )
+    (near,) = vector.near(index, asked.slab, asked.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN)
     turns = _turns(index, near.chunks.tolist())
     pairs = zip(near.chunks.tolist(), near.scores.tolist(), strict=True)
     nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in pairs if chunk in turns], wanted)
@@ -110,7 +108,7 @@ def _turns(index: Connection, chunks: Sequence[int]) -> dict[int, int]:
         for part in vector.parts(chunks)
         for row in index.rows(f"SELECT id, turn FROM chunk WHERE id IN ({', '.join('?' * len(part))})", *part)
     ]
-    return {key: turn for key, turn in rows}
+    return dict(rows)
 
 
 def _fetched(index: Connection, asked: Asked, turns: Sequence[int]) -> Best:
@@ -130,8 +128,8 @@ def _fetched(index: Connection, asked: Asked, turns: Sequence[int]) -> Best:
 def fuse(words: Mapping[int, float], meaning: Mapping[int, float], *, weight: float) -> dict[int, Score]:
     """The weighted sum of both legs, each moved to [0, 1] by its own range over all candidates.
 
-    What the words did not find has a BM25 of 0; if they found nothing, the cosine alone is the score. What has no vector is taken to be as near as the average of those
-    that have one: it is not known to be far.
+    What the words did not find has a BM25 of 0; if they found nothing, the cosine alone is the score. What has no
+    vector is taken to be as near as the average of those that have one: it is not known to be far.
 
     >>> {turn: round(s.fused, 3) for turn, s in fuse({1: 4.0, 2: 2.0}, {1: 0.6, 3: 0.2}, weight=0.5).items()}
     {1: 1.0, 2: 0.5, 3: 0.0}

@@ -153,7 +153,7 @@ def _ordered(slab: Slab, pool: _Pool, query: npt.NDArray[np.float32], k: int) ->
     """The rows of a pool, ordered by the query in float."""
     rows = pool.best()
     vectors, chunks, ties = slab.gather(rows)
-    scores = cosines(vectors.values * vectors.scales[:, None].astype(np.float64), query)
+    scores = cosines(vectors.values.astype(np.float64) * vectors.scales[:, None], query)
     order = np.lexsort((ties, -scores))[:k]
     return Near(rows[order], chunks[order], scores[order])
 

@@ -62,7 +62,9 @@ def make_slot(index: Connection, user: int, tag: str, dimension: int, *, made_by
     """The slab of an owner and a model, made if need be; inside a transaction. Raises DimensionMismatch."""
     found = slot(index, user, tag)
     if found is None:
-        index.db.execute("INSERT INTO slab(user, tag, dimension, made_by) VALUES (?, ?, ?, ?)", (user, tag, dimension, made_by))
+        index.db.execute(
+            "INSERT INTO slab(user, tag, dimension, made_by) VALUES (?, ?, ?, ?)", (user, tag, dimension, made_by)
+        )
         found = slot(index, user, tag)
         assert found is not None
     if found.dimension != dimension:
@@ -103,9 +105,7 @@ class Shelf:
         self._open = {key: slab for key, slab in self._open.items() if key[0] in keep}
 
 
-def near(
-    index: Connection, slab: Slab, slot: Slot, queries: Vectors, *, filters: Filters, k: int
-) -> list[Near]:
+def near(index: Connection, slab: Slab, slot: Slot, queries: Vectors, *, filters: Filters, k: int) -> list[Near]:
     """Per query the chunks nearest to it that the filters leave; inside one snapshot. Raises VectorsMissing."""
     if queries.shape[1:] != (slot.dimension,):
         raise DimensionMismatch(f"{queries.shape} against {slot.tag}")
