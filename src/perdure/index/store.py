@@ -20,7 +20,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import Busy, IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 9  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 10  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
