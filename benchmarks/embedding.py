@@ -1,7 +1,8 @@
 """What the embedders bring and cost: quality, what int8 loses, speed and memory, and the texts of a real archive.
 
     python -m benchmarks.embedding quality      # each tier alone, and 0.5 / 0.5 with BM25, beside BM25 alone
-    python -m benchmarks.embedding precision    # neighbours and quality after int8 and fp16; the graph against float32
+    python -m benchmarks.embedding precision    # neighbours and quality after int8 and fp16
+    python -m benchmarks.embedding reference    # our int8 models and batches against float32 (needs onnx, and .cache)
     python -m benchmarks.embedding speed        # texts a second, load, query, memory: each in a process of its own
     python -m benchmarks.embedding texts        # kinds of text in real transcripts, and what each costs
     python -m benchmarks.embedding lanes        # a query behind 98 bulk texts, with and without lanes (feature row X33)
@@ -39,6 +40,7 @@ from perdure.models import minilm, static, weights
 from perdure.models.embedder import Careful, Embedder, Kind, ModelTag
 from perdure.models.lanes import Lanes
 from perdure.models.vectors import Vectors, quantise, restore, unit
+from perdure.models.wordpiece import WordPiece
 from perdure.types import Run, Source
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -210,6 +212,65 @@ def _overlap(docs: Vectors, kept: Vectors, queries: Vectors) -> float:
     return float(np.mean([len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]) * 10)
 
 
+def reference(data: Path) -> None:
+    """The models as carried, against the float32 originals, on LoCoMo; and what a batch does to the int8 graph."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    import build_weights as build  # type: ignore[import-not-found]
+
+    module, found = scorer(data / "retrieval"), load(data / "retrieval", "locomo_dev")
+    raw, _, config = build.fetch(build.MINILM, build.ROOT / ".cache/weights")
+    graph = build.minilm(build.tensors(raw), json.loads(config)).SerializeToString()
+    potion = build.tensors(build.fetch(build.POTION, build.ROOT / ".cache/weights")[0])["embeddings"].astype(np.float32)
+    tables = {"float32": potion, "fp16": potion.astype(np.float16).astype(np.float32)}
+    docs, queries = pieces(found.docs).texts, [query["query"] for query in found.queries]
+    makers: dict[str, Callable[[Sequence[str]], Vectors]] = {
+        "minilm float32": lambda texts: _batched(graph, texts, 1),
+        "minilm int8, one text a run": lambda texts: _batched(weights.read(minilm.MODEL), texts, 1),
+        "minilm int8, 16 texts a run": lambda texts: _batched(weights.read(minilm.MODEL), texts, 16),
+        **{f"static {name}": lambda texts, table=table: _summed(table, texts) for name, table in tables.items()},
+        "static int8": lambda texts: static.Static().embed(texts, "document"),
+    }
+    rows, exact = [], {}
+    for label, make in makers.items():
+        with timed() as clock:
+            vectors, asked = make(docs), make(queries)
+        tier = exact.setdefault(label.split()[0], vectors)
+        runs = _runs(module, found, {"x": (vectors, asked)})
+        average, _ = module.score(runs["x + BM25"], found.queries, exclude=(APART,))
+        alone, _ = module.score(runs["x"], found.queries, exclude=(APART,))
+        cosines = (vectors * tier).sum(axis=1)
+        rows.append({
+            "model": label, "R@10 alone": round(alone["ALL"]["R@10"] * 100, 1),
+            "fused": round(average["ALL"]["R@10"] * 100, 1), "cosine mean": round(float(cosines.mean()), 4),
+            "least": round(float(cosines.min()), 4), "same 10 nearest %": round(_overlap(tier, vectors, tier[:200]), 1),
+            "CPU s": round(clock.cpu_s, 1),
+        })  # fmt: skip
+    table("models as carried, against float32 (LoCoMo, categories 1-4)", rows)
+    save("embedding-reference", {"rows": rows})
+
+
+def _batched(graph: bytes, texts: Sequence[str], n_texts: int) -> Vectors:
+    """Vectors of texts sorted by length, so many a run, padded to the longest."""
+    session, model = minilm._session(graph, 1), minilm.MiniLM()
+    ids = [model._ids(words) for words in texts]
+    order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
+    found = np.zeros((len(texts), minilm.DIMENSION), np.float32)
+    for start in range(0, len(order), n_texts):
+        mine = order[start : start + n_texts]
+        rows = np.zeros((len(mine), max(len(ids[n]) for n in mine)), np.int64)
+        mask = np.zeros_like(rows)
+        for row, n in enumerate(mine):
+            rows[row, : len(ids[n])], mask[row, : len(ids[n])] = ids[n], 1
+        found[mine] = session.run(None, {"input_ids": rows, "attention_mask": mask})[0]
+    return found
+
+
+def _summed(table_: Vectors, texts: Sequence[str]) -> Vectors:
+    cutter = WordPiece(weights.vocabulary(static.VOCABULARY))
+    rows = [[n for n in cutter.ids(words) if n != 1] for words in texts]
+    return unit(np.array([table_[row].sum(axis=0) if row else np.zeros(static.DIMENSION) for row in rows]))
+
+
 # --------------------------------------------------------------------------------------------------------- speed
 
 
@@ -287,7 +348,7 @@ def transcript_chunks(folder: Path) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _streams(runtime: str, data: bytes, path: Path) -> Iterator[tuple[Any, bytes]]:
-    if formats.is_append_only(runtime):
+    if formats.is_append_only(runtime, data[:65536]):
         yield formats.identify(runtime, data[:65536], str(path)), data
         return
     for origin, lines in formats.emit(runtime, data, path=str(path)):
@@ -409,7 +470,7 @@ def _behind(embedder: Embedder, beam: Sequence[str], lane: str, n_runs: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("quality", "precision", "speed", "texts", "lanes", "one"))
+    parser.add_argument("what", choices=("quality", "precision", "reference", "speed", "texts", "lanes", "one"))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tier", default="minilm")
     parser.add_argument("--threads", type=int, default=1)
@@ -419,9 +480,7 @@ def main() -> None:
     if chosen.what == "one":
         one(chosen.data, chosen.tier, chosen.threads)
     else:
-        {"quality": quality, "precision": precision, "speed": speed, "texts": texts, "lanes": lanes}[chosen.what](
-            chosen.data
-        )
+        globals()[chosen.what](chosen.data)
 
 
 if __name__ == "__main__":

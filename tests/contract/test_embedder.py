@@ -12,6 +12,7 @@ import pytest
 
 from perdure.models import minilm, static, weights
 from perdure.models.embedder import Careful, Embedder, Shortened
+from perdure.models.lanes import Lanes
 from perdure.models.remote import Endpoint, Remote
 from perdure.models.store import Cache, Cached
 from perdure.testing import FakeEmbedder
@@ -21,7 +22,7 @@ assert _spec and _spec.loader
 _http = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_http)
 
-KINDS = ("fake", "minilm", "static", "openai", "ollama", "shortened", "cached")
+KINDS = ("fake", "minilm", "static", "openai", "ollama", "shortened", "cached", "lane")
 TEXTS = ["why did the cluster fail", "The node refused the connection.", "数据库 is down 👍", "x" * 5000, "a b"]
 
 
@@ -38,8 +39,16 @@ def server() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def embedder(request: pytest.FixtureRequest, server: Any, tmp_path_factory: pytest.TempPathFactory) -> Embedder:
-    kind = request.param
+def embedder(
+    request: pytest.FixtureRequest, server: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Embedder]:
+    lanes = Lanes(Careful(FakeEmbedder()), item_chars=20)
+    folder = tmp_path_factory.mktemp("cache")
+    yield lanes.through("bulk") if request.param == "lane" else made(request.param, server.url, folder)
+    lanes.close()
+
+
+def made(kind: str, url: str, folder: Path) -> Embedder:
     if kind == "minilm":
         pytest.importorskip("onnxruntime")
         _need(minilm.MODEL)
@@ -48,11 +57,11 @@ def embedder(request: pytest.FixtureRequest, server: Any, tmp_path_factory: pyte
         _need(static.TABLE)
         return Careful(static.Static())
     if kind in ("openai", "ollama"):
-        return Careful(Remote(Endpoint(kind, server.url, "fake", 64)))
+        return Careful(Remote(Endpoint(kind, url, "fake", 64)))
     if kind == "shortened":
         return Shortened(Careful(FakeEmbedder()), 32)
     if kind == "cached":
-        return Cached(Careful(FakeEmbedder()), Cache(tmp_path_factory.mktemp("cache") / "embeddings.db"))
+        return Cached(Careful(FakeEmbedder()), Cache(folder / "embeddings.db"))
     return Careful(FakeEmbedder())
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from perdure.errors import ReadOnlyHome
-from perdure.models.embedder import Embedder, Kind
+from perdure.models.embedder import Embedder, Kind, ModelTag
 from perdure.models.vectors import Vectors
 
 Lane = Literal["query", "ingest", "bulk"]
@@ -105,6 +105,10 @@ class Lanes:
             self._changed.notify_all()
         return job.answer
 
+    def through(self, lane: Lane) -> Through:
+        """One lane as an embedder, for code that only wants vectors."""
+        return Through(self, lane)
+
     def depth(self) -> dict[Lane, int]:
         """Texts of each lane that wait or are in flight."""
         with self._changed:
@@ -179,6 +183,24 @@ class Lanes:
                 self._jobs[job.lane].popleft()
             if not self._jobs["bulk"]:
                 self._turn.give_back()
+
+
+class Through:
+    """An embedder whose texts wait in a lane. Unlike others, it may be used from several threads."""
+
+    def __init__(self, lanes: Lanes, lane: Lane) -> None:
+        """See `Lanes.through`."""
+        self._lanes = lanes
+        self._lane: Lane = lane
+
+    @property
+    def tag(self) -> ModelTag:
+        """That of the embedder behind the lanes."""
+        return self._lanes.embedder.tag
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
+        """As the socket says, after what comes first."""
+        return self._lanes.submit(texts, kind=kind, lane=self._lane).result().vectors
 
 
 class _Delivery:
