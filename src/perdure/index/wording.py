@@ -10,6 +10,8 @@ import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from perdure.models.extent import HEAD_CHARS
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -24,8 +26,8 @@ class Policy:
 POLICIES = (  # in the order in which they are embedded; a kind that is not here is found by its words alone
     Policy("text", roles=("user", "assistant")),
     Policy("thinking"),
-    Policy("call", head_chars=300),
-    Policy("result", head_chars=600, first_only=True),
+    Policy("call", head_chars=HEAD_CHARS, first_only=True),
+    Policy("result", head_chars=HEAD_CHARS, first_only=True),
 )
 _OF_KIND = {policy.kind: policy for policy in POLICIES}
 

@@ -47,9 +47,7 @@ def test_it_is_exact_on_what_is_stored(tmp_path_factory, seed, n, k, n_queries):
         patch.setattr(slabs, "ROWS", 64)
         slab = made(tmp_path_factory.mktemp("s") / "1", vectors)
         allow = dice.random(n) < dice.choice([0.05, 0.5, 1.0])
-        found = scan.nearest(
-            slab, n, queries, k=k, allowed=lambda s: allow[s.first : s.first + len(s.values)]
-        )
+        found = scan.nearest(slab, n, queries, k=k, allowed=lambda s: allow[s.first : s.first + len(s.values)])
     for near, query in zip(found, queries, strict=True):
         exact = np.where(allow, stored @ query.astype(np.float64), -np.inf)
         assert near.scores.tolist() == pytest.approx(sorted(exact[allow])[::-1][:k], abs=3e-6)

@@ -95,7 +95,7 @@ def _vector_status(home: Home) -> dict[str, Any]:
     except IndexFault as error:
         return {"state": error.code}
     slabs = [vars(slab) for slab in found.slabs]
-    return {"state": "ready", **{**vars(found), "slabs": slabs}}
+    return {"state": "ready", **vars(found), "slabs": slabs}
 
 
 def _print_status(shell: Shell, found: dict[str, Any]) -> None:

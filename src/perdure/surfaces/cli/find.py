@@ -71,7 +71,7 @@ def chosen_filters(**given: Any) -> Filters:
               help="By words, by meaning, or both (default: both, once `perdure embed` made vectors).")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Say how each hit was found.")
 @click.option("--scan", is_flag=True, help="Read the archive itself instead of the index (slow, complete).")
-def search_command(  # noqa: PLR0913 - the options of the command
+def search_command(
     shell: Shell, words: tuple[str, ...], limit: int, mode: str | None, explain: bool, scan: bool, **given: Any
 ) -> None:
     """Find turns by words and filters. Any text is a safe query; "double quotes" ask for the very phrase."""
