@@ -11,7 +11,7 @@ import os
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,29 @@ class ArchiveConfig:
 
 
 @dataclass(frozen=True)
+class EmbedderConfig:
+    """What turns texts into vectors. The default needs no network; the endpoints are asked only when named here."""
+
+    kind: str = "minilm"  # minilm, static, openai (any endpoint that speaks like it), ollama, or off
+    url: str = ""  # of an endpoint, without /embeddings or /api/embed: "https://api.openai.com/v1"
+    model: str = ""  # its name at the endpoint
+    dimension: int = 0  # how many numbers its vectors have; an endpoint's must be set
+    shorten_to: int = 0  # keep so many of them (models trained for it: "Matryoshka"); 0 keeps all
+    key_env: str = ""  # the environment variable that holds the key
+    query_prefix: str = ""  # put before what is searched for, as the model's makers say
+    document_prefix: str = ""  # put before what is kept; another one makes all vectors anew
+    threads: int = 2  # that minilm may use
+    timeout_s: int = 30  # for one request to an endpoint
+
+
+@dataclass(frozen=True)
+class ModelsConfig:
+    """The models that Perdure asks."""
+
+    embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -44,6 +67,7 @@ class Config:
     agent: str = "default"  # whose mind the runtimes on this machine are
     capture: CaptureConfig = field(default_factory=CaptureConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    models: ModelsConfig = field(default_factory=ModelsConfig)
 
 
 def home_path(explicit: str | Path | None = None) -> Path:
@@ -82,7 +106,7 @@ def _with_identity(config: Config) -> Config:
     except UsageError as error:
         raise ConfigFault(f"user = {error.detail}") from error
     machine = config.machine or socket.gethostname().split(".")[0] or "machine"
-    return Config(user=user, machine=machine, agent=config.agent, capture=config.capture, archive=config.archive)
+    return replace(config, user=user, machine=machine)
 
 
 def _system_user() -> str:

@@ -18,7 +18,19 @@ PerdureError
 │   └── DamagedRun
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
-│   └── IndexDamaged
+│   ├── IndexDamaged
+│   └── VectorsMissing
+├── ModelFault                 a model gave no answer; keyword search goes on without it
+│   ├── RuntimeMissing
+│   ├── WeightsMissing
+│   ├── WeightsDamaged
+│   ├── ModelUnreachable
+│   │   └── ModelBusy
+│   ├── ModelRefused
+│   ├── TextRefused
+│   ├── VectorRefused
+│   ├── ModelNonsense
+│   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
 └── Busy                       another process holds the lock
 """
@@ -122,6 +134,54 @@ class IndexMissing(IndexFault):
 
 class IndexDamaged(IndexFault):
     """The index is damaged or of another version. The archive is intact: run `perdure rebuild`."""
+
+
+class VectorsMissing(IndexFault):
+    """Vectors that the index counts on are not on disk. Words are still found; `perdure embed` makes them again."""
+
+
+class ModelFault(PerdureError):
+    """The model gave no answer. Keyword search works without it; `perdure status` says what is missing."""
+
+
+class RuntimeMissing(ModelFault):
+    """The library that runs the model is not installed. Install it, or set `models.embedder.kind = "static"`."""
+
+
+class WeightsMissing(ModelFault):
+    """The model's weights are not there. A released wheel carries them; in a checkout run `make weights`."""
+
+
+class WeightsDamaged(ModelFault):
+    """These weights are not those that this version was made for. Install Perdure again (or `make weights`)."""
+
+
+class ModelUnreachable(ModelFault):
+    """The endpoint did not answer. Check `models.embedder.url` and that the server runs."""
+
+
+class ModelBusy(ModelUnreachable):
+    """The endpoint is overloaded or failing, tried three times. What is missing is embedded later."""
+
+
+class ModelRefused(ModelFault):
+    """The endpoint refused the request. Check `models.embedder.model`, `url` and the key in `key_env`."""
+
+
+class TextRefused(ModelFault):
+    """The model has no vector for a text. That text is found by its words only."""
+
+
+class VectorRefused(ModelFault):
+    """A vector of zeros, or with numbers that are none, cannot be compared with anything. It was not kept."""
+
+
+class ModelNonsense(ModelFault):
+    """The endpoint answered something else than vectors. Check that `models.embedder.url` is an embedding endpoint."""
+
+
+class DimensionMismatch(ModelFault):
+    """The model's vectors have another length than was set. Correct `models.embedder.dimension`."""
 
 
 class FormatFault(PerdureError):

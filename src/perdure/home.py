@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -42,6 +43,7 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    ModelFault,
     NotFound,
     PerdureError,
     ReadOnlyHome,
@@ -56,8 +58,17 @@ from perdure.index import rebuild as rebuilding
 from perdure.index import store as indexes
 from perdure.types import Columns, Filters, Found, Node, Origin, Parsed, Principal, Run, RunView
 
+if TYPE_CHECKING:  # numpy and models are loaded when vectors are first asked for: a hook needs neither
+    from perdure.index.embed import Filled
+    from perdure.index.hybrid import Asked
+    from perdure.models.embedder import Embedder
+    from perdure.vectors import Status, Vectors
+
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+
+_INGEST_S = 0.5  # so long does a capture or a search embed what is new, where there are vectors already
+MODES = ("hybrid", "keyword", "semantic")
 
 Progress = Callable[[int, int], None]
 
@@ -84,7 +95,15 @@ class Merged:
 class Home:
     """One home, opened for one principal. Use it from one thread, and close it."""
 
-    def __init__(self, path: Path, config: settings.Config, principal: Principal, *, writable: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: settings.Config,
+        principal: Principal,
+        *,
+        writable: bool,
+        embedder: Embedder | None = None,
+    ) -> None:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
         self.config = config
@@ -92,6 +111,8 @@ class Home:
         self.writable = writable
         self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
         self._index: indexes.Connection | None = None
+        self._embedder = embedder
+        self._vectors: Vectors | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -106,6 +127,9 @@ class Home:
 
     def close(self) -> None:
         """Release every file. Nothing is lost by not calling it."""
+        if self._vectors is not None:
+            self._vectors.close()
+            self._vectors = None
         if self._index is not None:
             self._index.close()
             self._index = None
@@ -282,14 +306,18 @@ class Home:
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
                 self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return
 
     def rebuild(self, *, progress: Progress | None = None) -> rebuilding.Rebuilt:
-        """Make a new index beside the old one, prove that it answers the same, and swap."""
+        """Make a new index beside the old one, with its vectors, prove that it answers the same, and swap."""
         self.drain()
-        result = rebuilding.rebuild(self.path, self.archive, progress=progress)
+        carry = self.vectors().carry if self._may_have_vectors() else None
+        result = rebuilding.rebuild(self.path, self.archive, carry=carry, progress=progress)
         self.index()
+        if carry is not None:
+            self.vectors().sweep()
         return result
 
     def digest(self) -> str:
@@ -297,29 +325,109 @@ class Home:
         self.catch_up()
         return digest.digest(self.index())
 
+    # vectors ----------------------------------------------------------------------------------------------
+
+    def vectors(self) -> Vectors:
+        """The vectors of this home."""
+        if self._vectors is None:
+            from perdure.vectors import Vectors
+
+            embedder = self.config.models.embedder
+            self._vectors = Vectors(self.path, embedder, writable=self.writable, embedder=self._embedder)
+        return self._vectors
+
+    def embed(
+        self, *, most: int | None = None, limit_s: float | None = None, progress: Progress | None = None
+    ) -> Filled:
+        """Give what was captured its vectors, at most so many or for so long; what is left goes on next time.
+
+        progress gets (chunks done, all). Raises NotFound without an embedder, Busy while another process is at it,
+        ModelFault when the model fails: then what was done until there stays.
+        """
+        self.drain()
+        self.catch_up()
+        return self.vectors().fill(self.index(), self.user, most=most, limit_s=limit_s, progress=progress)
+
+    def vector_status(self) -> Status:
+        """How far the vectors have come, and what is waiting."""
+        return self.vectors().status(self.index(), self.user)
+
+    def _may_have_vectors(self) -> bool:
+        """Whether vectors were ever made here; asked before anything heavy is loaded."""
+        return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
+
+    def _embed_new(self, index: indexes.Connection) -> None:
+        """Where there are vectors, embed what just came in; whatever fails is left to the next time."""
+        if not self._may_have_vectors():
+            return
+        try:
+            if self.vectors().has_any(index, self.user):
+                self.vectors().fill(index, self.user, limit_s=_INGEST_S)
+        except (Busy, ModelFault, NotFound):
+            return
+
     # reading ----------------------------------------------------------------------------------------------
 
-    def search(self, query: str, *, filters: Filters | None = None, limit: int = 20, scan: bool = False) -> Found:
-        """The turns that match, best first. Without a usable index the archive itself is scanned, and that is said."""
+    def search(
+        self,
+        query: str,
+        *,
+        filters: Filters | None = None,
+        limit: int = 20,
+        mode: str | None = None,
+        scan: bool = False,
+    ) -> Found:
+        """The turns that match, best first. Without a usable index the archive itself is scanned, and that is said.
+
+        mode: hybrid (words and meaning), keyword or semantic; hybrid where there are vectors, unless named. An answer
+        that had to do without vectors has all that the words find, and "vector" in `degraded`.
+        """
         if limit < 1:
             raise UsageError("the limit must be at least 1")
+        if mode is not None and mode not in MODES:
+            raise UsageError(f"mode {mode!r} (known: {', '.join(MODES)})")
         chosen = filters or Filters()
         try:
             if scan:
                 raise IndexFault("asked for a scan")
             index = self.index()
             n_behind = self._catch_up_for_search(index)
-            found = keyword.search(index, self.principal, query, filters=chosen, limit=limit)
+            found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
         except IndexFault:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
+
+    def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
+        asked, failed = self._asked(index, query, mode)
+        if asked is not None:
+            from perdure.index import hybrid
+
+            words = mode != "semantic"
+            return hybrid.search(index, self.principal, query, asked, filters=filters, limit=limit, words=words)
+        found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
+        return replace(found, degraded=("vector",)) if failed else found
+
+    def _asked(self, index: indexes.Connection, query: str, mode: str | None) -> tuple[Asked | None, bool]:
+        """(the query as a vector, whether one was wanted and could not be had)."""
+        if mode == "keyword" or not query.strip():
+            return None, False
+        if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
+            return None, False
+        try:
+            asked = self.vectors().ask(index, self.user, query)
+        except ModelFault:
+            return None, True
+        return asked, asked is None
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
         """Bring the index up to date if that can be; returns how many runs it lacks."""
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
-                return catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S).n_behind
+                done = catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S)
+                if done.n_runs:
+                    self._embed_new(index)
+                return done.n_behind
         return catchup.behind(index, self.archive)
 
     def run(self, run_id: str) -> RunView:
@@ -448,6 +556,7 @@ class Home:
         indexes.remove(indexes.files(self.path))
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
+        self._discard_vectors()
         self.catch_up()
         return n_runs
 
@@ -470,6 +579,7 @@ class Home:
         False when another process kept an old page in use: the next opening cleans it.
         """
         if not indexes.files(self.path):
+            self._discard_vectors()
             return True
         try:
             with files.locked(self.path / ".rebuild.lock", wait_s=0.2):
@@ -479,13 +589,26 @@ class Home:
                     if self.catch_up().n_behind:
                         return False
                     self.index().checkpoint()
+                    self._clean_vectors()
         except Busy:
             return False
         except IndexFault:
             indexes.remove(indexes.files(self.path))
             (self.path / "index.db").unlink(missing_ok=True)
             self._index = None
+            self._discard_vectors()
         return True
+
+    def _clean_vectors(self) -> None:
+        """Leave no vector of what the index no longer holds. Raises Busy."""
+        if self._may_have_vectors():
+            self.vectors().settle(self.index())
+            self.vectors().sweep()
+
+    def _discard_vectors(self) -> None:
+        """Without an index nothing says which vectors are of something forgotten: all go."""
+        if self._may_have_vectors():
+            self.vectors().discard()
 
     # privacy switches -------------------------------------------------------------------------------------
 
@@ -561,6 +684,9 @@ class Home:
         (self.path / "index.db").unlink(missing_ok=True)
         if had_one:
             self.catch_up()
+            if self._may_have_vectors():
+                self.vectors().carry(None, self.index())
+                self.vectors().sweep()
         self.archive.ledger.drop_meta("stale-index")
 
     def _note_merge(self) -> None:
@@ -614,9 +740,16 @@ class Home:
 
 
 def open_home(
-    path: str | Path | None = None, *, user: str | None = None, create: bool = True, read_only: bool = False
+    path: str | Path | None = None,
+    *,
+    user: str | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    embedder: Embedder | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
+
+    embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ConfigFault.
@@ -634,9 +767,9 @@ def open_home(
     config = settings.load(place)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(place, config, principal, writable=writable)
+        return Home(place, config, principal, writable=writable, embedder=embedder)
     except ReadOnlyHome:
-        return Home(place, config, principal, writable=False)
+        return Home(place, config, principal, writable=False, embedder=embedder)
 
 
 def _prepare(place: Path) -> bool:

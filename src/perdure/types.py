@@ -194,6 +194,8 @@ class Hit:
     score: float  # higher is better; 0.0 when only filters were given
     abandoned: bool = False  # on a branch that the session left
     is_summary: bool = False
+    keyword_score: float | None = None  # BM25, where both legs were asked and the words found it
+    vector_score: float | None = None  # cosine of its nearest piece, where it has a vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ class Found:
     degraded: tuple[str, ...] = ()  # what could not be done, e.g. "index" when the archive itself was scanned
     n_behind: int = 0  # runs that the index has not projected yet
     took_ms: float = 0.0
+    mode: str = "keyword"  # how it was searched: keyword, hybrid or semantic
+    n_unembedded: int = 0  # chunks that have no vector yet, where vectors were asked
 
 
 @dataclass(frozen=True, slots=True)

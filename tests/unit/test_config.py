@@ -29,9 +29,22 @@ def test_everything_set(tmp_path):
     assert found.archive.pack_after_days == 0
 
 
+def test_the_embedder_set(tmp_path):
+    found = load(
+        tmp_path, '[models.embedder]\nkind = "ollama"\ndimension = 4096\nquery_prefix = "Instruct: x\\nQuery: "\n'
+    )
+    assert found.models.embedder == config.EmbedderConfig(
+        kind="ollama", dimension=4096, query_prefix="Instruct: x\nQuery: "
+    )
+    assert config.load(tmp_path / "none").models == config.ModelsConfig()
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
+        ("[models.embedder]\nkindd = 1", "models.embedder.kindd"),
+        ("[models.embedder]\nthreads = -1", "models.embedder.threads"),
+        ('models = "minilm"', "models"),
         ('exlude = ["x"]', "exlude"),
         ('[capture]\nexcludes = ["x"]', "capture.excludes"),
         ('[capture]\nexclude = "x"', "capture.exclude"),

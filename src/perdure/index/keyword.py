@@ -27,7 +27,7 @@ _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word ins
 _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the cut are ordered without another pass
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
-_KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
+KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
 _FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
 
 
@@ -42,7 +42,7 @@ class _Narrowing:
     nothing: bool = False
 
 
-class _Scored(NamedTuple):
+class Scored(NamedTuple):
     """A chunk that a query found."""
 
     chunk: int
@@ -55,15 +55,31 @@ def search(index: Connection, principal: Principal, query: str, *, filters: Filt
     """The best turns for a query, best first, or the newest that the filters leave when it has no words."""
     started = time.perf_counter()
     with index.reading():
-        user = index.known("user", principal.user)
-        narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
-        if user is None or narrowing.nothing:
-            return Found((), took_ms=_since(started))
-        terms = text.without_stopwords(text.query_terms(query))
-        chosen = _plan(index, user, terms, narrowing)
-        scored = _ranked(index, user, chosen, narrowing, limit) if terms else _newest(index, user, narrowing, limit)
-        hits = tuple(_hits(index, _best_of_turns(scored, limit)))
-    return Found(hits, terms=terms, dropped=chosen.dropped, took_ms=_since(started))
+        found = candidates(index, principal, query, filters=filters, limit=limit)
+        chosen = tuple(hits(index, _best_of_turns(found.scored, limit)))
+    return Found(chosen, terms=found.terms, dropped=found.dropped, took_ms=_since(started))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the words found."""
+
+    scored: Sequence[Scored] = ()  # the best chunks, best first
+    terms: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def candidates(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Candidates:
+    """Chunks of at least so many turns, if so many match, inside the caller's snapshot."""
+    user = index.known("user", principal.user)
+    narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+    if user is None or narrowing.nothing:
+        return Candidates()
+    terms = text.without_stopwords(text.query_terms(query))
+    if not terms:
+        return Candidates(_newest(index, user, narrowing, limit))
+    chosen = _plan(index, user, terms, narrowing)
+    return Candidates(_ranked(index, user, chosen, narrowing, limit), terms, chosen.dropped)
 
 
 def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
@@ -100,7 +116,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         wanted = getattr(filters, field)
         if not wanted:
             continue
-        found = _numbers(index, _KIND_OF[field], wanted)
+        found = numbers(index, KIND_OF[field], wanted)
         if not found:
             return _Narrowing(nothing=True)
         n_of = sum(n for _, n in found)
@@ -108,13 +124,11 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
             n_left = n_of if n_left is None else min(n_left, n_of)
             words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
         else:
-            tests.append(f"chunk.{_KIND_OF[field]} IN ({_marks(found)})")
+            tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
             values += [number for number, _ in found]
-    for field, kind in _FACETS.items():
-        if getattr(filters, field):
-            test, extra = _facet_test(kind, getattr(filters, field))
-            tests.append(test)
-            values += extra
+    for test, extra in facet_tests(filters):
+        tests.append(test)
+        values += extra
     for column, at in ((">=", filters.since_at), ("<", filters.until_at)):
         if at is not None:
             tests.append(f"chunk.stated_ms {column} ?")
@@ -126,7 +140,7 @@ def _marks(items: Sized) -> str:
     return ", ".join("?" * len(items))
 
 
-def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
+def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
     """(number, chunk count) of the names of a kind that equal a wanted value or end in it as a path."""
     query = "SELECT id, n_chunks FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
     found = {}
@@ -134,6 +148,12 @@ def _numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[
         tail = "/" + value if kind == "project" else "\0"
         found.update(dict(index.rows(query, kind, value, tail, tail)))
     return sorted(found.items())
+
+
+def facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:
+    """(test of a chunk in SQL, its values) for each facet that is asked for."""
+    asked = [(kind, getattr(filters, field)) for field, kind in _FACETS.items()]
+    return [_facet_test(kind, wanted) for kind, wanted in asked if wanted]
 
 
 def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
@@ -166,9 +186,9 @@ def _frequency(index: Connection, user: int, term: str) -> int:
     return min((next((int(row[0]) for row in index.rows(query, word)), 0) for word in words), default=0)
 
 
-def _ranked(index: Connection, user: int, chosen: Plan, narrowing: _Narrowing, limit: int) -> list[_Scored]:
+def _ranked(index: Connection, user: int, chosen: Plan, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The best chunks, best first. Equal scores are ordered by the chunk's tie number."""
-    best: dict[int, _Scored] = {}
+    best: dict[int, Scored] = {}
     for expression in passes(chosen):
         _take(best, _candidates(index, user, expression, narrowing, limit))
     for expression in relaxed(chosen):
@@ -181,13 +201,13 @@ def _ranked(index: Connection, user: int, chosen: Plan, narrowing: _Narrowing, l
     return sorted(best.values(), key=lambda item: (-item.score, item.tie))
 
 
-def _take(best: dict[int, _Scored], found: Sequence[_Scored]) -> None:
+def _take(best: dict[int, Scored], found: Sequence[Scored]) -> None:
     for item in found:
         if item.chunk not in best or best[item.chunk].score < item.score:
             best[item.chunk] = item
 
 
-def _candidates(index: Connection, user: int, expression: str, narrowing: _Narrowing, limit: int) -> list[_Scored]:
+def _candidates(index: Connection, user: int, expression: str, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The best chunks of one expression."""
     words = f'"words_{user}"'
     match = f"text : ({expression})"
@@ -202,10 +222,10 @@ def _candidates(index: Connection, user: int, expression: str, narrowing: _Narro
     query = f"""SELECT chunk.id, chunk.turn, -bm25({words}, 1.0, 0.0) AS score, tie FROM {words}
         CROSS JOIN chunk ON chunk.id = {words}.rowid
         WHERE {words} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
-    return [_Scored._make(row) for row in index.rows(query, match, *narrowing.values, wanted)]
+    return [Scored._make(row) for row in index.rows(query, match, *narrowing.values, wanted)]
 
 
-def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[_Scored] | None:
+def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[Scored] | None:
     """The best chunks without reading a row of every candidate; None when more tie at the cut than are fetched."""
     query = f"""SELECT rowid, -bm25({words}, 1.0, 0.0) AS score FROM {words} WHERE {words} MATCH ?
         ORDER BY score DESC LIMIT ?"""
@@ -216,11 +236,11 @@ def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[
         best = [row for row in best if row[1] >= best[wanted - 1][1]]
     scores = dict(best)
     query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_marks(scores)})"
-    rows = [_Scored(row[0], row[1], scores[row[0]], row[2]) for row in index.rows(query, *scores)]
+    rows = [Scored(row[0], row[1], scores[row[0]], row[2]) for row in index.rows(query, *scores)]
     return sorted(rows, key=lambda item: (-item.score, item.tie))[:wanted]
 
 
-def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[_Scored]:
+def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The newest chunks that the filters leave."""
     tests, values = ["chunk.user = ?", *narrowing.tests], [user, *narrowing.values]
     if narrowing.words:
@@ -229,10 +249,10 @@ def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> 
         values.append(f"scope : ({' AND '.join(narrowing.words)})")
     query = f"""SELECT chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
-    return [_Scored._make(row) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
+    return [Scored._make(row) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
 
 
-def _best_of_turns(scored: Sequence[_Scored], limit: int) -> list[tuple[int, float]]:
+def _best_of_turns(scored: Sequence[Scored], limit: int) -> list[tuple[int, float]]:
     """(chunk, score) of the best chunk of each turn, in the order given."""
     best: dict[int, tuple[int, float]] = {}
     for item in scored:
@@ -240,7 +260,8 @@ def _best_of_turns(scored: Sequence[_Scored], limit: int) -> list[tuple[int, flo
     return list(best.values())[:limit]
 
 
-def _hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
+def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
+    """Chunks with their scores as hits, in the order given."""
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
           runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms,

@@ -8,7 +8,7 @@ that is damaged, or of an older version, has no say; then only the new one is ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perdure.archive.archive import Archive
@@ -34,10 +34,19 @@ class Rebuilt:
     differing: tuple[str, ...]  # queries that the old index answered otherwise
     same_digest: bool
     damaged: tuple[str, ...]
+    differing_vectors: tuple[str, ...] = ()  # chunks whose nearest neighbours are others now
 
 
-def rebuild(home: Path, archive: Archive, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
-    """Build, compare and swap. Raises Busy when another process is rebuilding this home."""
+Carry = Callable[[store.Connection | None, store.Connection], tuple[str, ...]]
+
+
+def rebuild(
+    home: Path, archive: Archive, *, carry: Carry | None = None, progress: Callable[[int, int], None] | None = None
+) -> Rebuilt:
+    """Build, compare and swap. Raises Busy when another process is rebuilding this home.
+
+    carry: gives the new index (the second) the vectors that the old one had, and says what then differs.
+    """
     with locked(home / ".rebuild.lock", wait_s=0.2):
         old = store.current(home)
         path, resumed = _unfinished(home, old)
@@ -47,6 +56,8 @@ def rebuild(home: Path, archive: Archive, *, progress: Callable[[int, int], None
                 fresh.set_meta(building="yes")
             done = catchup.catch_up(fresh, archive, progress=progress)
             result = _compare(old, fresh, archive, done, resumed=resumed)
+            if carry is not None:
+                result = replace(result, differing_vectors=_carried(carry, old, fresh))
             with fresh.writing() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
             fresh.checkpoint()
@@ -96,6 +107,15 @@ def _compare(
     finally:
         before.close()
     return Rebuilt(n_runs, n_chunks, resumed, True, len(probes), differing, same, done.damaged)
+
+
+def _carried(carry: Carry, old: Path | None, fresh: store.Connection) -> tuple[str, ...]:
+    before = _readable(old)
+    try:
+        return carry(before, fresh)
+    finally:
+        if before is not None:
+            before.close()
 
 
 def _readable(path: Path | None) -> store.Connection | None:

@@ -21,7 +21,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 8  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 10  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -57,7 +57,7 @@ CREATE TABLE turn(
 CREATE INDEX turn_run ON turn(run, offset);
 CREATE INDEX turn_content ON turn(content_run);
 CREATE TABLE chunk(
-  id INTEGER PRIMARY KEY, turn INTEGER NOT NULL, n INTEGER NOT NULL, tie INTEGER NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, turn INTEGER NOT NULL, n INTEGER NOT NULL, tie INTEGER NOT NULL,
   user INTEGER NOT NULL, run INTEGER NOT NULL, project INTEGER, conversation INTEGER NOT NULL, runtime INTEGER NOT NULL,
   machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL, kind INTEGER NOT NULL, stated_ms INTEGER);
 CREATE INDEX chunk_turn ON chunk(turn, n);
@@ -67,6 +67,14 @@ CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY K
 CREATE INDEX turn_facets ON turn_facet(turn);
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,
   PRIMARY KEY(source, n)) WITHOUT ROWID;
+CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
+  dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
+  n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));
+CREATE TABLE vector(chunk INTEGER NOT NULL, slab INTEGER NOT NULL, row INTEGER, PRIMARY KEY(chunk, slab)) WITHOUT ROWID;
+CREATE TABLE hole(slab INTEGER NOT NULL, row INTEGER NOT NULL, wiped INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY(slab, row)) WITHOUT ROWID;
+CREATE TABLE gone(name BLOB PRIMARY KEY, after INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('generation', lower(hex(randomblob(8))));
 """
 _WORDS = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
   text, scope, content='', tokenize='{tokenizer}')"""

@@ -17,6 +17,7 @@ from perdure import formats
 from perdure.archive.archive import stored_sha256
 from perdure.index.project import ChunkRow, RunRow, TurnRow, ms
 from perdure.index.store import Connection
+from perdure.index.wording import name_of, worded
 from perdure.text import index_terms
 from perdure.types import Parsed, Run, Source
 
@@ -194,20 +195,30 @@ def _insert_chunk(
 
 def _delete_turn(index: Connection, turn: int) -> None:
     """Take a turn out of every table; its words leave the full-text index by their exact text."""
-    query = """SELECT chunk.id, user, text, scope FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-        WHERE turn = ?"""
-    for key, user, text, scope in index.rows(query, turn):
+    query = """SELECT chunk.id, user, text, scope, kind.value, role.value, stated_ms
+        FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+        JOIN name AS kind ON kind.id = chunk.kind JOIN name AS role ON role.id = chunk.role WHERE turn = ?"""
+    for key, user, text, scope, kind, role, stated_ms in index.rows(query, turn):
         index.db.execute(
             f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
             (key, index_terms(text), scope),
         )
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
+        _delete_vectors(index, key, worded(kind, role, stated_ms, text))
         index.count([user, *(int(word.strip("z")) for word in scope.split())], -1)
     facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
     unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
     index.db.executemany(unused, facets)
     index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
+
+
+def _delete_vectors(index: Connection, chunk: int, words: str) -> None:
+    """A chunk's rows in the slabs count no more, and the name of its words is noted for the embedding cache."""
+    index.db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ? AND row >= 0", (chunk,))
+    index.db.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
+    last = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
+    index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last})", (name_of(words),))
 
 
 def _remove(index: Connection, run_id: str) -> None:

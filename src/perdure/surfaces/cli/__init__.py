@@ -23,6 +23,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("care", "Check the set-up by a real write, search and forget."),
     "verify": ("care", "Prove the archive: every hash, every line, every pack."),
     "rebuild": ("care", "Make the index anew beside the old one, and swap."),
+    "embed": ("meaning", "Give what was captured its vectors, so that search finds meaning too."),
     "pack": ("care", "Compress conversations that have been idle for long."),
     "forget": ("erase", "Delete turns everywhere, so that they stay deleted."),
     "merge": ("move", "Take in everything from another home."),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perdure import config as settings
 from perdure.capture import outbox, places
-from perdure.errors import Busy, IndexFault, PerdureError
+from perdure.errors import Busy, IndexFault, ModelFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
@@ -52,6 +52,7 @@ def _status(home: Home) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(home.path).free,
         "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
         "index": _index_status(home),
+        "vectors": _vector_status(home),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
     }  # fmt: skip
@@ -62,6 +63,7 @@ _DISK = {
     "packs": "archive/packs",
     "journal": "archive/journal",
     "index": "index-*.db*",
+    "vectors": "vectors",
     "cache": "cache",
 }
 
@@ -87,6 +89,15 @@ def _index_status(home: Home) -> dict[str, Any]:
         return {"state": error.code, "advice": str(error)}
 
 
+def _vector_status(home: Home) -> dict[str, Any]:
+    try:
+        found = home.vector_status()
+    except IndexFault as error:
+        return {"state": error.code}
+    slabs = [vars(slab) for slab in found.slabs]
+    return {"state": "ready", **vars(found), "slabs": slabs}
+
+
 def _print_status(shell: Shell, found: dict[str, Any]) -> None:
     held = f"{plural(found['runs'], 'run')} from {plural(found['sources'], 'source')}"
     rows = [
@@ -96,6 +107,7 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         ("free", size(found["disk_free_bytes"])),
         ("growth", _growth(found["growth"])),
         ("index", _index_line(found["index"])),
+        *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
         ("paused", _paused_line(found["paused"])),
     ]
@@ -109,6 +121,25 @@ def _index_line(index: dict[str, Any]) -> str:
         return str(index["advice"])
     behind = f"{plural(index['runs_behind'], 'run')} behind" if index["runs_behind"] else "up to date"
     return f"{plural(index['turns'], 'turn')}, {plural(index['chunks'], 'chunk')}, {behind}"
+
+
+def _vector_lines(vectors: dict[str, Any]) -> list[str]:
+    """A line for each model that has vectors here, one for what waits, one for what is amiss."""
+    if vectors["state"] != "ready":
+        return []
+    lines = [_slab_line(slab) for slab in vectors["slabs"]] or ["none yet: `perdure embed` makes them"]
+    waiting = [f"{lane} {n:,}" for lane, n in vectors["depth"].items() if n]
+    if waiting:
+        since = "" if vectors["waiting_s"] is None else f", the oldest capture for {vectors['waiting_s']:,.0f} s"
+        lines.append(f"waiting: {', '.join(waiting)}{since}")
+    return [*lines, vectors["notice"]]
+
+
+def _slab_line(slab: dict[str, Any]) -> str:
+    refused = f", {slab['n_refused']:,} that the model refuses" if slab["n_refused"] else ""
+    use = "answers" if slab["answers"] else "answers when complete"
+    name = slab["tag"].partition("#")[0]
+    return f"{name}: {plural(slab['n_embedded'], 'chunk')}, {slab['n_missing']:,} missing{refused}, {use}"
 
 
 def _outbox_line(waiting: dict[str, Any]) -> str:
@@ -206,6 +237,22 @@ def _index(home: Home) -> Iterator[Check]:
     yield Check("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")
 
 
+def _embedder(home: Home) -> Iterator[Check]:
+    """A real call, as a search makes it."""
+    vectors = home.vectors()
+    if vectors.tag is None:
+        yield Check("embedder", "notice", vectors.chosen.notice or "none")
+        return
+    try:
+        tag, answer = vectors.check()
+    except ModelFault as error:
+        yield Check("embedder", "problem", str(error), "words are still found; see docs/configuration.md")
+        return
+    took = f"waited {answer.queued_ms:.0f} ms, took {answer.compute_ms:.0f} ms"
+    grade: Grade = "notice" if vectors.chosen.notice else "ok"
+    yield Check("embedder", grade, f"{tag} answers ({took})", vectors.chosen.notice)
+
+
 def _outbox(home: Home) -> Iterator[Check]:
     state, limits = outbox.backlog(home.path / "outbox"), home.config.capture
     age_s = (datetime.now(UTC) - state.oldest_at).total_seconds() if state.oldest_at else 0
@@ -238,7 +285,15 @@ def _clients(home: Home) -> Iterator[Check]:
         yield Check("capture", "notice", "paused", "`perdure resume` ends that")
 
 
-_EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (_place, _data_path, _index, _outbox, _freshness, _clients)
+_EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
+    _place,
+    _data_path,
+    _index,
+    _embedder,
+    _outbox,
+    _freshness,
+    _clients,
+)
 
 
 # verify, rebuild, pack ----------------------------------------------------------------------------------------
@@ -290,6 +345,8 @@ def rebuild_command(shell: Shell) -> None:
         shell.out.print("There was no readable index to compare with.")
     elif same:
         shell.out.print(f"Proven: {done.n_queries} queries answered the same, digests equal.")
+        if done.differing_vectors:
+            shell.note(f"Vectors answer otherwise near {plural(len(done.differing_vectors), 'chunk')}.")
     else:
         shell.note(
             f"The new index differs from the old one (it now follows the archive): {', '.join(done.differing[:3])}"

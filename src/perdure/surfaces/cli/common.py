@@ -114,16 +114,18 @@ def _fail(shell: Shell, error: PerdureError) -> NoReturn:
 
 
 @contextmanager
-def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while something long runs; nothing where nobody watches."""
+def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar on stderr while something long runs; nothing where nobody watches. What it yields takes how much is
+    done, and the total where that is only known now.
+    """
     if shell.as_json or not shell.err.is_terminal:
-        yield lambda _: None
+        yield lambda *_: None
         return
     measure = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
     columns = (TextColumn("{task.description}"), BarColumn(), measure, TimeRemainingColumn())
     with Progress(*columns, console=shell.err, transient=True) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, whole=total: bar.update(task, completed=done, total=whole)
 
 
 def moment(text: str | None, *, now: datetime | None = None) -> datetime | None:

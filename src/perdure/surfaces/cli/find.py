@@ -61,21 +61,26 @@ def chosen_filters(**given: Any) -> Filters:
   perdure search why did we choose sqlite
   perdure search '"connection refused"' --role tool --since 7d
   perdure search --file src/store.py               everything that touched a file, newest first
+  perdure search --mode semantic how do we fasten boats
   perdure search TIDE-4711 --json""",
 )
 @click.argument("words", nargs=-1)
 @filter_options
 @click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Turns to show.")
+@click.option("--mode", type=click.Choice(["hybrid", "keyword", "semantic"]),
+              help="By words, by meaning, or both (default: both, once `perdure embed` made vectors).")  # fmt: skip
 @click.option("--explain", is_flag=True, help="Say how each hit was found.")
 @click.option("--scan", is_flag=True, help="Read the archive itself instead of the index (slow, complete).")
-def search_command(shell: Shell, words: tuple[str, ...], limit: int, explain: bool, scan: bool, **given: Any) -> None:
+def search_command(
+    shell: Shell, words: tuple[str, ...], limit: int, mode: str | None, explain: bool, scan: bool, **given: Any
+) -> None:
     """Find turns by words and filters. Any text is a safe query; "double quotes" ask for the very phrase."""
     filters = chosen_filters(**given)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
     query = " ".join(words)
     with shell.open() as home:
-        found = home.search(query, filters=filters, limit=limit, scan=scan)
+        found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
     if shell.as_json:
         shell.answer(_search_json(found, query), next_actions=_after_search(found))
         return
@@ -88,13 +93,23 @@ def search_command(shell: Shell, words: tuple[str, ...], limit: int, explain: bo
         for hit in hits:
             shell.out.print(_hit_line(hit, found.terms))
             if explain:
-                shell.out.print(f"      {hit.kind}, score {hit.score:.3f}, run {hit.run_id}", style="dim", markup=False)
+                shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
         _explain(shell, found)
     shell.suggest(_after_search(found))
 
 
+def _why(hit: Hit) -> str:
+    words = "" if hit.keyword_score is None else f", words {hit.keyword_score:.3f}"
+    meaning = "" if hit.vector_score is None else f", meaning {hit.vector_score:.3f}"
+    return f"{hit.kind}, score {hit.score:.3f}{words}{meaning}, run {hit.run_id}"
+
+
 def _notices(shell: Shell, found: Found) -> None:
+    if "vector" in found.degraded:
+        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+    if found.n_unembedded:
+        shell.note(f"{plural(found.n_unembedded, 'chunk')} without a vector yet: `perdure embed` makes them.")
     if "index" in found.degraded:
         shell.note("There is no usable index: this answer comes from scanning the archive. Run `perdure rebuild`.")
     if found.n_behind:
@@ -105,7 +120,8 @@ def _explain(shell: Shell, found: Found) -> None:
     shell.out.print(f"searched for: {', '.join(found.terms) or '(filters only)'}", style="dim", markup=False)
     if found.dropped:
         shell.out.print(f"too frequent to rank by: {', '.join(found.dropped)}", style="dim", markup=False)
-    how = "archive scan" if "index" in found.degraded else "keyword (BM25)"
+    modes = {"hybrid": "words and meaning", "semantic": "meaning (cosine)", "keyword": "keyword (BM25)"}
+    how = "archive scan" if "index" in found.degraded else modes[found.mode]
     shell.out.print(f"{how}, {plural(len(found.hits), 'turn')} in {found.took_ms:.1f} ms", style="dim")
 
 
@@ -153,13 +169,15 @@ def _hit_line(hit: Hit, terms: Sequence[str]) -> Text:
 def _search_json(found: Found, query: str) -> dict[str, Any]:
     return {
         "query": query, "terms": found.terms, "dropped_terms": found.dropped, "degraded": found.degraded,
+        "mode": found.mode, "chunks_unembedded": found.n_unembedded,
         "runs_behind": found.n_behind, "took_ms": round(found.took_ms, 3),
         "hits": [
             {
                 "turn_id": hit.turn_id, "run_id": hit.run_id, "conversation": hit.conversation, "title": hit.title,
                 "runtime": hit.runtime, "machine": hit.machine, "agent": hit.agent, "project": hit.project,
                 "role": hit.role, "author": hit.author, "kind": hit.kind, "stated_at": hit.stated_at,
-                "text": hit.text, "score": hit.score, "abandoned": hit.abandoned, "is_summary": hit.is_summary,
+                "text": hit.text, "score": hit.score, "keyword_score": hit.keyword_score,
+                "vector_score": hit.vector_score, "abandoned": hit.abandoned, "is_summary": hit.is_summary,
             }
             for hit in found.hits
         ],

@@ -1,0 +1,223 @@
+"""Vectors of an index: which slabs there are, which rows count, what is near to a query, vectors of known chunks.
+
+The index file commits: a slab's length, the row of each chunk and the holes that deleted chunks left change in the
+same transactions as the chunks themselves, so one snapshot of the index is one state of the vectors. Filters become
+tests on the columns of the slab and narrow the scan itself. Only vectors of one model are ever compared.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from perdure.errors import DimensionMismatch
+from perdure.index import keyword, scan
+from perdure.index.project import ms
+from perdure.index.scan import Bools, Near
+from perdure.index.slab import NO_TIME, Ints, Segment, Slab
+from perdure.index.store import Connection
+from perdure.models.vectors import Vectors, restore
+from perdure.types import Filters
+
+FOLDER = "vectors"
+_MARKS = 500  # values in one IN (…)
+
+
+class Slot(NamedTuple):
+    """A slab as the index knows it."""
+
+    id: int
+    user: int
+    tag: str  # key of the model's tag
+    dimension: int
+    n_rows: int  # rows written, holes included
+    listed: int  # every chunk up to this number was listed to be embedded
+    n_left: int  # of those, how many are still to be embedded; 0 when all were
+    made_by: str  # settings of the embedder, for whom the index is read by; "" when it was given by a caller
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was there when it was begun has its vector."""
+        return self.listed > 0 and self.n_left == 0
+
+
+_SLOT = "SELECT id, user, tag, dimension, n_rows, listed, n_left, made_by FROM slab"
+
+
+def slots(index: Connection, user: int | None = None) -> list[Slot]:
+    """All slabs (of an owner), oldest first."""
+    return [Slot(*row) for row in index.rows(f"{_SLOT} WHERE ?1 IS NULL OR user = ?1 ORDER BY id", user)]
+
+
+def slot(index: Connection, user: int, tag: str) -> Slot | None:
+    """The slab of an owner and a model, or None."""
+    return next((found for found in slots(index, user) if found.tag == tag), None)
+
+
+def make_slot(index: Connection, user: int, tag: str, dimension: int, *, made_by: str = "") -> Slot:
+    """The slab of an owner and a model, made if need be; inside a transaction. Raises DimensionMismatch."""
+    found = slot(index, user, tag)
+    if found is None:
+        index.db.execute(
+            "INSERT INTO slab(user, tag, dimension, made_by) VALUES (?, ?, ?, ?)", (user, tag, dimension, made_by)
+        )
+        found = slot(index, user, tag)
+        assert found is not None
+    if found.dimension != dimension:
+        raise DimensionMismatch(f"{tag}: {dimension} numbers, its slab has {found.dimension}")
+    return found
+
+
+def drop_slot(index: Connection, shelf: Shelf, slot: Slot) -> None:
+    """Take a slab out of the index, then its files."""
+    with index.writing() as db:
+        for table in ("vector", "hole"):
+            db.execute(f"DELETE FROM {table} WHERE slab = ?", (slot.id,))
+        db.execute("DELETE FROM slab WHERE id = ?", (slot.id,))
+    shelf.slab(index, slot).remove()
+
+
+class Shelf:
+    """The open slabs of a home."""
+
+    def __init__(self, home: Path) -> None:
+        """Nothing is opened yet."""
+        self._root = home / FOLDER
+        self._open: dict[tuple[str, int], Slab] = {}
+
+    def slab(self, index: Connection, slot: Slot) -> Slab:
+        """The files of a slab."""
+        key = (str(index.meta("generation")), slot.id)
+        if key not in self._open:
+            self._open[key] = Slab(self._root / key[0] / str(slot.id), slot.dimension)
+        return self._open[key]
+
+    def sweep(self, generations: Iterable[str | None]) -> None:
+        """Delete the slabs of indexes that are no more."""
+        keep = set(generations)
+        for folder in self._root.glob("*"):
+            if folder.name not in keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._open = {key: slab for key, slab in self._open.items() if key[0] in keep}
+
+
+def near(index: Connection, slab: Slab, slot: Slot, queries: Vectors, *, filters: Filters, k: int) -> list[Near]:
+    """Per query the chunks nearest to it that the filters leave; inside one snapshot. Raises VectorsMissing."""
+    if queries.shape[1:] != (slot.dimension,):
+        raise DimensionMismatch(f"{queries.shape} against {slot.tag}")
+    allowed = _allowed(index, slot, filters)
+    if allowed is None:
+        return [Near(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
+    return scan.nearest(slab, slot.n_rows, queries, k=k, allowed=allowed)
+
+
+def fetch(index: Connection, slab: Slab, slot: Slot, chunks: Sequence[int]) -> tuple[Ints, Vectors]:
+    """(chunk numbers, their vectors) of those of these chunks that have one. Raises VectorsMissing."""
+    pairs = [pair for part in parts(chunks) for pair in _rows_of(index, slot, part)]
+    rows = np.array([row for _, row in pairs], np.int64)
+    vectors, _, _ = slab.gather(rows)
+    return np.array([chunk for chunk, _ in pairs], np.int64), restore(vectors)
+
+
+def parts(values: Sequence[int]) -> list[Sequence[int]]:
+    """Values in groups small enough for one IN (…)."""
+    return [values[low : low + _MARKS] for low in range(0, len(values), _MARKS)]
+
+
+def _rows_of(index: Connection, slot: Slot, chunks: Sequence[int]) -> list[tuple[Any, ...]]:
+    marks = ", ".join("?" * len(chunks))
+    query = f"SELECT chunk, row FROM vector WHERE slab = ? AND row IS NOT NULL AND chunk IN ({marks}) ORDER BY chunk"
+    return index.rows(query, slot.id, *chunks)
+
+
+# filters ------------------------------------------------------------------------------------------------------
+
+Test = Callable[[Segment], Bools]
+
+
+def _allowed(index: Connection, slot: Slot, filters: Filters) -> Callable[[Segment], Bools | None] | None:
+    """Which rows of a segment the filters leave; None when they can leave none at all."""
+    named = _named(index, filters)
+    if any(not numbers for numbers in named.values()):
+        return None
+    tests: list[Test] = [_one_of(column, numbers) for column, numbers in named.items()]
+    tests += _times(filters)
+    listed = keyword.facet_tests(filters)
+    if listed:
+        tests.append(_among(_rows_with(index, slot, listed)))
+    holes = np.array([row for (row,) in index.rows("SELECT row FROM hole WHERE slab = ? ORDER BY row", slot.id)], int)
+    if len(holes):
+        tests.append(_not_among(holes))
+
+    def allowed(segment: Segment) -> Bools | None:
+        if not tests:
+            return None
+        found = tests[0](segment)
+        for test in tests[1:]:
+            found &= test(segment)
+        return found
+
+    return allowed
+
+
+def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
+    """Column of a slab -> the numbers that it may hold."""
+    found = {
+        kind: [number for number, _ in keyword.numbers(index, kind, getattr(filters, field))]
+        for field, kind in keyword.KIND_OF.items()
+        if getattr(filters, field)
+    }
+    if "tag" in found:
+        marks = ", ".join("?" * len(found["tag"]))
+        runs = index.rows(f"SELECT DISTINCT run FROM run_tag WHERE tag IN ({marks})", *found.pop("tag"))
+        found["run"] = [run for (run,) in runs]
+    return found
+
+
+def _one_of(column: str, numbers: Sequence[int]) -> Test:
+    wanted = np.array(numbers, np.int32)
+    return lambda segment: np.isin(segment.columns[column], wanted)
+
+
+def _times(filters: Filters) -> list[Test]:
+    """A chunk without a time passes no test of time, as in keyword search."""
+    since, until = ms(filters.since_at), ms(filters.until_at)
+    tests: list[Test] = []
+    if since is not None:
+        tests.append(lambda segment: segment.columns["stated_ms"] >= since)
+    if until is not None:
+        tests.append(lambda s: (s.columns["stated_ms"] < until) & (s.columns["stated_ms"] != NO_TIME))
+    return tests
+
+
+def _rows_with(index: Connection, slot: Slot, listed: Sequence[tuple[str, list[object]]]) -> Ints:
+    """Rows whose turn has the facets that were asked for, in order."""
+    where = " AND ".join(test for test, _ in listed)
+    values = [value for _, values in listed for value in values]
+    query = f"""SELECT vector.row FROM chunk JOIN vector ON vector.chunk = chunk.id AND slab = ?
+        WHERE vector.row IS NOT NULL AND {where} ORDER BY vector.row"""
+    return np.array([row for (row,) in index.rows(query, slot.id, *values)], np.int64)
+
+
+def _inside(rows: Ints, segment: Segment) -> Ints:
+    n = len(segment.values)
+    low, high = np.searchsorted(rows, (segment.first, segment.first + n))
+    return rows[low:high] - segment.first
+
+
+def _among(rows: Ints) -> Test:
+    def test(segment: Segment) -> Bools:
+        found = np.zeros(len(segment.values), np.bool_)
+        found[_inside(rows, segment)] = True
+        return found
+
+    return test
+
+
+def _not_among(rows: Ints) -> Test:
+    among = _among(rows)
+    return lambda segment: ~among(segment)

@@ -1,0 +1,61 @@
+"""Which chunks get a vector, in which order, and in which words. Pure; the one place to change either.
+
+What is embedded is not quite what is shown: date and role stand in front, so that "what did I say in May" has
+something to be near to. The hash of these words names their vector in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from perdure.models.extent import HEAD_CHARS
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How chunks of one kind are embedded."""
+
+    kind: str  # text, thinking, call or result
+    roles: tuple[str, ...] = ()  # only in turns of these roles; all when empty
+    head_chars: int | None = None  # only so much of the beginning
+    first_only: bool = False  # only the first chunk of its kind in a turn
+
+
+POLICIES = (  # in the order in which they are embedded; a kind that is not here is found by its words alone
+    Policy("text", roles=("user", "assistant")),
+    Policy("thinking"),
+    Policy("call", head_chars=HEAD_CHARS, first_only=True),
+    Policy("result", head_chars=HEAD_CHARS, first_only=True),
+)
+_OF_KIND = {policy.kind: policy for policy in POLICIES}
+
+
+def worded(kind: str, role: str, stated_ms: int | None, text: str) -> str:
+    """The words that are embedded for a chunk.
+
+    >>> worded("text", "user", 1778198400000, "We moor at the quay.")
+    '[8 May 2026] user: We moor at the quay.'
+    """
+    policy = _OF_KIND.get(kind)
+    head = text if policy is None or policy.head_chars is None else text[: policy.head_chars]
+    return f"{_day(stated_ms)}{role}: {head}"
+
+
+def _day(stated_ms: int | None) -> str:
+    if stated_ms is None:
+        return ""
+    at = datetime.fromtimestamp(stated_ms / 1000, UTC)
+    return f"[{at.day} {_MONTHS[at.month - 1]} {at.year}] "
+
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+
+
+def name_of(words: str) -> bytes:
+    """The 32 bytes that name these words in the cache: SHA-256 of their UTF-8, as `models.vectors.text_hash`."""
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""Everything that talks to a model: the sockets, what stands behind them, and who may use the processor when."""

