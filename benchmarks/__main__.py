@@ -20,14 +20,15 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
     chunks = {"quick": ["10000"], "default": ["100000"], "full": ["100000", "1000000"]}[scale]
     opened = {"quick": ["10000"], "default": ["100000"], "full": ["100000", "500000", "1000000"]}[scale]
     n_runs = {"quick": "2000", "default": "20000", "full": "1000000"}[scale]
+    few = ["--mb", "2"] if scale == "quick" else []
     messages = ["1000"] if scale == "quick" else ["10000", "100000"]
     return [
-        ["parse"],
-        ["ingest"],
+        ["parse", *few],
+        ["ingest", *few],
         ["messages", "--messages", *messages],
         *(["search", "--sweep", "--keep", str(keep), "--chunks", n] for n in chunks),
         ["search", "--chars", "1500", "--chunks", chunks[0]],
-        ["opening", "--keep", str(keep), "--chunks", *opened],
+        ["opening", "--keep", str(keep), "--chunks", *opened, *(["--rebuild-mb", "2"] if few else [])],
         ["million", "--runs", n_runs],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]

@@ -116,10 +116,11 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED if SHARED.exists() else None)
+    parser.add_argument("--mb", type=int, default=26, help="of transcripts to make")
     options = parser.parse_args()
     rows = []
     with scratch() as place:
-        corpus.write_transcripts(place, n_bytes=26_000_000)
+        corpus.write_transcripts(place, n_bytes=options.mb * 1_000_000)
         rows.append(measure("generated", place))
     if options.data:
         rows.append(measure(options.data.name, options.data))
