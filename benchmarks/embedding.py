@@ -5,6 +5,7 @@
     python -m benchmarks.embedding reference    # our int8 models and batches against float32 (needs onnx, and .cache)
     python -m benchmarks.embedding speed        # texts a second, load, query, memory: each in a process of its own
     python -m benchmarks.embedding texts        # kinds of text in real transcripts, and what each costs
+    python -m benchmarks.embedding heads        # long messages by all their chunks, or by their beginning
     python -m benchmarks.embedding lanes        # a query behind 98 bulk texts, with and without lanes (feature row X33)
 
 `--data DIR` is the folder with `retrieval/` and `transcripts/`. Vectors are kept in benchmarks/out for the next time.
@@ -38,6 +39,7 @@ from perdure.capture.lines import split
 from perdure.index.project import project
 from perdure.models import minilm, static, weights
 from perdure.models.embedder import Careful, Embedder, Kind, ModelTag
+from perdure.models.extent import HEAD_CHARS, extent
 from perdure.models.lanes import Lanes
 from perdure.models.vectors import Vectors, quantise, restore, unit
 from perdure.models.wordpiece import WordPiece
@@ -378,7 +380,6 @@ CLASSES: dict[str, Callable[[str, str, int], bool]] = {  # of (kind, author, pla
     "returned: first chunk": lambda kind, _, place: kind == "result" and place == 0,
     "returned: the rest": lambda kind, _, place: kind == "result" and place > 0,
 }
-HEAD_CHARS = 400  # of a call or a result: about 100 tokens
 
 
 def texts(data: Path) -> None:
@@ -387,12 +388,12 @@ def texts(data: Path) -> None:
     print(f"  {len(chunks)} chunks in {clock.cpu_s:.1f} CPU s")
     rows = []
     for label, is_in in CLASSES.items():
-        mine = [t for k, a, n, t in chunks if is_in(k, a, n)]
-        for cut in (None, HEAD_CHARS) if label.startswith(("called: first", "returned: first")) else (None,):
-            rows.append(_cost(label if cut is None else f"{label}, {cut} characters", [t[:cut] for t in mine]))
-    table(
-        "real transcripts: texts that differ, and a full embedding of each kind (1 thread, extrapolated from 60)", rows
-    )
+        mine = [(author, place, words) for kind, author, place, words in chunks if is_in(kind, author, place)]
+        rows.append({"what": "all", **_cost(label, [words for _, _, words in mine])})
+        given = [words[: extent(author, place)] for author, place, words in mine if extent(author, place) != 0]
+        if given and label != "said by people":
+            rows.append({"what": "as decided", **_cost(label, given)})
+    table("real transcripts: texts that differ, and CPU s to embed each kind (1 thread, from a sample of 60)", rows)
     save("embedding-texts", {"rows": rows})
 
 
@@ -411,6 +412,49 @@ def _cost(label: str, mine: list[str]) -> dict[str, Any]:
         with timed() as clock:
             embedder.embed(sample, "document")
         row[f"{tier} CPU s"] = round(clock.cpu_s / max(1, len(sample)) * len(different), 1)
+    return row
+
+
+def heads(data: Path) -> None:
+    """How much of a message to embed (BEAM: a person's has 215 characters at the median, an agent's 3,700)."""
+    module, found = scorer(data / "retrieval"), load(data / "retrieval", "beam_dev")
+    cut = pieces(found.docs)
+    is_first = np.r_[True, cut.of_doc[1:] != cut.of_doc[:-1]][:, None]
+    by_user = np.array([found.docs[n]["speaker"] == "user" for n in cut.of_doc])[:, None]
+    rows = []
+    for tier, make in TIERS.items():
+        whole, queries = _vectors(tier, found)
+        head = embedded(f"beam_dev-{tier}-heads", make(1), [t[: HEAD_CHARS + 20] for t in cut.texts], "document")
+        kept = {
+            "all chunks": whole,
+            "first chunk": np.where(is_first, whole, 0),
+            "head of the first chunk": np.where(is_first, head, 0),
+            "head of every chunk": head,
+            "person: all; agent: first chunk": np.where(by_user | is_first, whole, 0),
+            "person: all; agent: head of every chunk": np.where(by_user, whole, head),
+            "person: all; agent: head of the first": np.where(by_user, whole, np.where(is_first, head, 0)),
+        }
+        for label, vectors in kept.items():
+            runs = _runs(module, found, {tier: (vectors.astype(np.float32), queries)})
+            rows.append({"tier": tier, "embedded": label, "vectors": int((vectors != 0).any(axis=1).sum())})
+            rows[-1] |= _by_speaker(module, found, runs[tier], runs[f"{tier} + BM25"])
+    table("BEAM, 144 questions: how much of a message is embedded (R@10; gold by a person: 132, by an agent: 32)", rows)
+    save("embedding-heads", {"rows": rows})
+
+
+Ranked = list[dict[str, Any]]
+
+
+def _by_speaker(module: ModuleType, found: Any, alone: Ranked, fused: Ranked) -> dict[str, Any]:
+    speaker = {doc["id"]: doc["speaker"] for doc in found.docs}
+    row = {}
+    for label, run in (("alone", alone), ("fused", fused)):
+        average, _ = module.score(run, found.queries)
+        row[label] = round(average["ALL"]["R@10"] * 100, 1)
+    for who in ("user", "assistant"):
+        asked = [{**q, "gold": [d for d in q["gold"] if speaker[d] == who]} for q in found.queries]
+        average, _ = module.score(fused, [q for q in asked if q["gold"]])
+        row[f"fused, gold by {who}"] = round(average["ALL"]["R@10"] * 100, 1)
     return row
 
 
@@ -470,7 +514,9 @@ def _behind(embedder: Embedder, beam: Sequence[str], lane: str, n_runs: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("quality", "precision", "reference", "speed", "texts", "lanes", "one"))
+    parser.add_argument(
+        "what", choices=("quality", "precision", "reference", "speed", "texts", "heads", "lanes", "one")
+    )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tier", default="minilm")
     parser.add_argument("--threads", type=int, default=1)

@@ -7,7 +7,7 @@ No index, no SQL: arrays in, arrays out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy.typing as npt
 from perdure.index.slab import Ints, Segment, Slab
 from perdure.models.vectors import Vectors, quantise
 
-WIDEN = 4  # times as many rows as wanted are ordered again in float; docs/decisions/011-vectors.md
+WIDEN = 4  # times as many rows as wanted are ordered again in float; docs/decisions/010-vector-scan.md
 WIDE_MIN = 96
-_GATHER_SHARE = 0.3  # fewer rows than this share of a segment are copied out and compared alone
+_GATHER_SHARE = 0.5  # fewer rows than this share of a segment are copied out and compared alone
 _BLOCK_ROWS = 512  # that numpy turns into float32 at a time: 0.8 MB at 384 numbers, which stays in the cache
+_NOT = np.float32(-np.inf)  # the score of a row that may not be found
 
 Bools = npt.NDArray[np.bool_]
 Int8 = npt.NDArray[np.int8]
@@ -35,15 +36,20 @@ class Near(NamedTuple):
 
 
 def with_numpy(rows: Int8, queries: Int8) -> npt.NDArray[np.float32]:
-    """Products by way of float32, in blocks: whole numbers below 2**24 are exact there."""
-    wanted = np.ascontiguousarray(queries.T, np.float32)
-    found = np.empty((len(rows), len(queries)), np.float32)
+    """Products by way of float32, in blocks: whole numbers below 2**24 are exact there.
+
+    One query at a time: a product of two matrices would wake the threads of BLAS, which on a busy machine wait for
+    each other forty times longer than they compute (docs/decisions/010-vector-scan.md).
+    """
+    wanted = queries.astype(np.float32)
+    found = np.empty((len(queries), len(rows)), np.float32)
     block = np.empty((min(_BLOCK_ROWS, len(rows)), rows.shape[1]), np.float32)
     for low in range(0, len(rows), _BLOCK_ROWS):
         part = rows[low : low + _BLOCK_ROWS]
         np.copyto(block[: len(part)], part)
-        np.dot(block[: len(part)], wanted, out=found[low : low + len(part)])
-    return found.T
+        for query, scores in zip(wanted, found, strict=True):
+            np.dot(block[: len(part)], query, out=scores[low : low + len(part)])
+    return found
 
 
 def fastest() -> Kernel:
@@ -89,16 +95,17 @@ def nearest(
 
 def _scored(
     segment: Segment, queries: Int8, allowed: Bools | None, product: Kernel
-) -> tuple[Ints, Sequence[npt.NDArray[np.float32]]]:
-    """(places in the segment, per query the scores there) of the rows that are allowed."""
+) -> tuple[Ints | None, npt.NDArray[np.float32]]:
+    """(places in the segment, None for all of them; per query the scores there); _NOT for what is not allowed."""
     scales = segment.columns["scale"]
-    places = np.arange(len(scales)) if allowed is None else np.flatnonzero(allowed)
+    if allowed is None:
+        return None, product(segment.values, queries) * scales
+    places = np.flatnonzero(allowed)
     if not len(places):
-        return places, [np.zeros(0, np.float32)] * len(queries)
+        return places, np.zeros((len(queries), 0), np.float32)
     if len(places) < _GATHER_SHARE * len(scales):
-        return places, list(product(segment.values[places], queries) * scales[places])
-    scores = product(segment.values, queries) * scales
-    return places, list(scores if allowed is None else scores[:, places])
+        return places, product(segment.values[places], queries) * scales[places]
+    return None, np.where(allowed, product(segment.values, queries) * scales, _NOT)
 
 
 class _Pool:
@@ -106,19 +113,20 @@ class _Pool:
 
     def __init__(self, k: int) -> None:
         self.k = k
-        self._least = -np.inf
+        self._least = float(np.finfo(np.float32).min)
         self._rows: list[Ints] = []
         self._ties: list[Ints] = []
         self._scores: list[npt.NDArray[np.float32]] = []
         self._n = 0
 
-    def add(self, places: Ints, scores: npt.NDArray[np.float32], segment: Segment) -> None:
+    def add(self, places: Ints | None, scores: npt.NDArray[np.float32], segment: Segment) -> None:
         """Take what reaches the cut, and raise the cut when much has come together."""
         good = np.flatnonzero(scores >= self._least)
         if self._n + len(good) > 8 * self.k:
             good = good[scores[good] >= self._cut(scores[good])]
-        self._rows.append(places[good] + segment.first)
-        self._ties.append(segment.columns["tie"][places[good]])
+        at = good if places is None else places[good]
+        self._rows.append(at + segment.first)
+        self._ties.append(segment.columns["tie"][at])
         self._scores.append(scores[good])
         self._n += len(good)
         if self._n > 4 * self.k:

@@ -25,6 +25,7 @@ from perdure.types import Filters
 
 FOLDER = "vectors"
 _MARKS = 500  # values in one IN (…)
+_FEW = 4  # numbers that are compared one by one: cheaper than looking each row up in a set
 
 
 class Slot(NamedTuple):
@@ -179,8 +180,16 @@ def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
 
 
 def _one_of(column: str, numbers: Sequence[int]) -> Test:
-    wanted = np.array(numbers, np.int32)
-    return lambda segment: np.isin(segment.columns[column], wanted)
+    if len(numbers) > _FEW:
+        return lambda segment: np.isin(segment.columns[column], numbers)
+
+    def test(segment: Segment) -> Bools:
+        found: Bools = segment.columns[column] == numbers[0]
+        for number in numbers[1:]:
+            found |= segment.columns[column] == number
+        return found
+
+    return test
 
 
 def _times(filters: Filters) -> list[Test]:

@@ -1,23 +1,24 @@
 """How much of a chunk gets a vector: docs/decisions/009-embedders.md, with the figures. Pure.
 
-Words of people, agents and programs, and thoughts: all of it. A tool call and a tool's output: the head of the first
-chunk, which says what was done and how it went. The rest of an output is found by its words alone.
+What a person typed: all of it. Everything else (an agent's answer, a thought, a tool call, an output) by its head,
+which says what it is about: with more, long texts push short ones out of the ten nearest. The rest has its words.
 """
 
 from __future__ import annotations
 
-HEAD_CHARS = 400  # of a call or an output: about 100 tokens
+from perdure.types import Author
+
+HEAD_CHARS = 400  # about 100 tokens; 20 ms of one core
 
 
-def extent(kind: str, n: int, *, is_cheap: bool = False) -> int | None:
+def extent(author: Author, n: int) -> int | None:
     """How many characters from the start of a chunk to embed: 0 for none, None for all.
 
-    kind: text, thinking, call or result. n: the chunk's place among those of its part, from 0. is_cheap: the embedder
-    is the static tier, which can afford everything.
+    n: the chunk's place in its part of the turn, from 0; later ones of one part say more of the same.
 
-    >>> extent("text", 3), extent("result", 0), extent("result", 1), extent("result", 1, is_cheap=True)
-    (None, 400, 0, None)
+    >>> extent("person", 3), extent("agent", 0), extent("tool", 1)
+    (None, 400, 0)
     """
-    if is_cheap or kind not in ("call", "result"):
+    if author == "person":
         return None
     return HEAD_CHARS if n == 0 else 0

@@ -6,10 +6,9 @@ from perdure.models.extent import extent
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "expected"),
-    [("text", 0, None), ("text", 9, None), ("thinking", 2, None), ("call", 0, 400), ("call", 1, 0),
-     ("result", 0, 400), ("result", 5, 0)],
+    ("author", "n", "expected"),
+    [("person", 0, None), ("person", 9, None), ("agent", 0, 400), ("agent", 1, 0), ("machine", 0, 400),
+     ("tool", 0, 400), ("tool", 7, 0)],
 )  # fmt: skip
-def test_by_kind(kind, n, expected):
-    assert extent(kind, n) == expected
-    assert extent(kind, n, is_cheap=True) is None
+def test_by_author(author, n, expected):
+    assert extent(author, n) == expected
