@@ -62,7 +62,7 @@ def once(folder: Path) -> dict[str, Any]:
     """One import into a new home, to the first answer."""
     with scratch() as place, timed() as whole, perdure.open(place / "home") as home:
         with timed() as capture:
-            imported = home.import_files([folder])
+            imported = home.import_files([folder], index=False)
         with timed() as index:
             done = home.catch_up()
         assert home.search("error in the file").hits
@@ -78,7 +78,7 @@ def once(folder: Path) -> dict[str, Any]:
 def stages(folder: Path) -> dict[str, float]:
     with scratch() as place, perdure.open(place / "home") as home, clocks() as spent:
         with timed() as capture:
-            home.import_files([folder])
+            home.import_files([folder], index=False)
         with timed() as index:
             home.catch_up()
     return {"capture": capture.cpu_s, "index": index.cpu_s, **{name: spent[name] for name, _, _ in STAGES}}

@@ -49,7 +49,7 @@ def measure(n: int) -> dict[str, Any]:
         n_bytes = write(place / "chats", n)
         with perdure.open(place / "home") as home:
             with timed() as capture:
-                home.import_files([place / "chats"])
+                home.import_files([place / "chats"], index=False)
             with timed() as build:
                 home.catch_up()
             found = measured(asked, home.search)

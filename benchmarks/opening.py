@@ -88,7 +88,7 @@ def rebuilt(n_bytes: int) -> dict[str, Any]:
     with scratch() as place:
         corpus.write_transcripts(place / "in", n_bytes=n_bytes)
         with perdure.open(place / "home") as home:
-            home.import_files([place / "in"])
+            home.import_files([place / "in"], index=False)
             with timed() as first:
                 home.catch_up()
             with timed() as again:

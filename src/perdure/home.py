@@ -263,9 +263,13 @@ class Home:
         *,
         tags: Sequence[str] = (),
         runtime: str | None = None,
+        index: bool = True,
         progress: Progress | None = None,
     ) -> intake.Imported:
-        """Capture transcripts: these files and folders, or every supported agent's own places."""
+        """Capture transcripts: these files and folders, or every supported agent's own places.
+
+        index: bring the index up to date as well; without it, the next search or `catch_up` does.
+        """
         if privacy.paused(self.path, _now()):
             raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
         self.drain()
@@ -273,6 +277,9 @@ class Home:
         done = intake.import_files(
             self.archive, rules, self.sources(paths), tombstones=self._tombstones(), now=_now(), progress=progress
         )
+        if index and done.n_runs:
+            with contextlib.suppress(IndexFault):  # what is captured is kept; `search` says what is wrong
+                self.catch_up()
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:

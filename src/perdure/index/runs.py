@@ -30,6 +30,7 @@ _FROM = """run JOIN name AS machine ON machine.id = run.machine JOIN name AS run
 _NAMES = [part.split(" AS ")[-1].split(".")[-1].strip() for part in _COLUMNS.split(",")]
 
 Row = dict[str, Any]
+_MIN_PREFIX_CHARS = 4
 
 
 def _select(index: Connection, where: str, *values: object) -> list[Row]:
@@ -284,8 +285,6 @@ def _of(facets: Sequence[tuple[Any, ...]], kind: str) -> tuple[str, ...]:
 
 def resolve(index: Connection, principal: Principal, prefix: str) -> tuple[str, str]:
     """("turn" | "run" | "conversation", id) for an id or the beginning of one. Raises NotFound, UsageError."""
-    if len(prefix) < 4:
-        raise UsageError(f"{prefix!r} is too short: give at least 4 characters of the id")
     queries = {
         "turn": "SELECT DISTINCT turn_id FROM turn JOIN run ON run.id = turn.run WHERE turn_id >= ?1 AND turn_id < ?2",
         "run": "SELECT DISTINCT run_id FROM run WHERE run_id >= ?1 AND run_id < ?2",
@@ -300,6 +299,8 @@ def resolve(index: Connection, principal: Principal, prefix: str) -> tuple[str, 
             for row in index.rows(f"{query} AND run.user = ?3 LIMIT 3", prefix, prefix + "\U0010ffff", user)
         ]
     exact = [item for item in found if item[1] == prefix]
+    if len(prefix) < _MIN_PREFIX_CHARS and not exact:
+        raise UsageError(f"{prefix!r} is too short: give at least {_MIN_PREFIX_CHARS} characters of the id")
     if not found:
         raise NotFound(prefix)
     if len(exact or found) > 1 and not exact:

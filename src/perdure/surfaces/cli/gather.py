@@ -44,7 +44,9 @@ def import_command(
         found = home.sources(paths or None)
         total = sum(path.stat().st_size for path in found if path.is_file())
         with progress(shell, "capturing", total, in_bytes=True) as step:
-            done = home.import_files(paths or None, tags=tags, runtime=runtime, progress=lambda _, n: step(n))
+            done = home.import_files(
+                paths or None, tags=tags, runtime=runtime, index=False, progress=lambda _, n: step(n)
+            )
         chunks = None
         if not no_index:
             with progress(shell, "indexing", done.n_bytes, in_bytes=True) as step:
