@@ -352,7 +352,7 @@ def test_a_deleted_index_gets_its_vectors_back_from_the_cache(filled, fake, open
 def test_forgetting_leaves_no_vector(filled, fake, grep):
     """The slab's bytes and the cache's, by the hash of the words and by the numbers themselves."""
     (hit,) = [h for h in filled.search("lighthouse", mode="keyword").hits if h.role == "user"]
-    words = worded("text", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
+    words = worded("person", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
     numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
     where = grep(filled.path, numbers)
     assert any("vectors/" in name for name in where) and any("cache/" in name for name in where)
@@ -375,7 +375,7 @@ def test_forgetting_without_an_index_drops_every_vector(filled, fake, grep):
     filled.index().close()
     filled._index = None
     filled.forget(doomed)
-    words = worded("text", turn.role, int(turn.stated_at.timestamp() * 1000), turn.text)
+    words = worded(turn.author, turn.role, int(turn.stated_at.timestamp() * 1000), turn.text)
     numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
     assert grep(filled.path, numbers) == []
 

@@ -137,7 +137,8 @@ def missing(index: Connection, slot: Slot, *, after: int = 0) -> list[int]:
     found: list[int] = []
     for policy in POLICIES:
         where, values = _lacking(index, slot, policy, after)
-        found += [key for (key,) in index.rows(f"SELECT chunk.id FROM chunk WHERE {where} ORDER BY id DESC", *values)]
+        query = f"SELECT chunk.id FROM {_FROM} WHERE {where} ORDER BY chunk.id DESC"
+        found += [key for (key,) in index.rows(query, *values)]
     return found
 
 
@@ -146,7 +147,7 @@ def n_missing(index: Connection, slot: Slot) -> int:
     found = slot.n_left
     for policy in POLICIES:
         where, values = _lacking(index, slot, policy, slot.listed)
-        found += index.rows(f"SELECT count(*) FROM chunk WHERE {where}", *values)[0][0]
+        found += index.rows(f"SELECT count(*) FROM {_FROM} WHERE {where}", *values)[0][0]
     return found
 
 
@@ -167,33 +168,32 @@ def oldest_waiting_s(index: Connection, slot: Slot | None) -> float | None:
 
 
 def _lacking(index: Connection, slot: Slot, policy: Policy, after: int) -> tuple[str, list[object]]:
-    roles = [index.known("role", role) for role in policy.roles]
-    tests = ["chunk.id > ?", "user = ?", "kind = ?"]
-    values: list[object] = [after, slot.user, index.known("kind", policy.kind)]
-    if roles:
-        tests.append(f"role IN ({', '.join('?' * len(roles))})")
-        values += roles
-    if policy.first_only:
-        tests.append("NOT EXISTS (SELECT 1 FROM chunk AS c WHERE c.turn = chunk.turn AND c.kind = chunk.kind "
-                     "AND c.n < chunk.n)")  # fmt: skip
+    """(tests of `chunk JOIN turn`, their values). Of what nobody typed, only the first chunk of a part is embedded."""
+    tests = ["chunk.id > ?", "chunk.user = ?", "chunk.kind = ?", f"(author = 'person' OR NOT {_CONTINUED})"]
+    if policy.by_people is not None:
+        tests.append("author = 'person'" if policy.by_people else "author <> 'person'")
     tests.append("NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND slab = ?)")
-    return " AND ".join(tests), [*values, slot.id]
+    return " AND ".join(tests), [after, slot.user, index.known("kind", policy.kind), slot.id]
+
+
+_CONTINUED = """EXISTS (SELECT 1 FROM chunk AS before
+  WHERE before.turn = chunk.turn AND before.n = chunk.n - 1 AND before.kind = chunk.kind)"""
+_FROM = "chunk JOIN turn ON turn.id = chunk.turn"
 
 
 def _waiting(index: Connection, chunks: Sequence[int]) -> Iterator[Waiting]:
     """What is to be embedded of these chunks; those that are gone by now are left out."""
     marks = ", ".join("?" * len(chunks))
-    query = f"""SELECT chunk.id, tie, stated_ms, {", ".join(f"chunk.{name}" for name in NUMBERS)},
-          k.value, r.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-          JOIN name AS k ON k.id = chunk.kind JOIN name AS r ON r.id = chunk.role
+    query = f"""SELECT chunk.id, tie, chunk.stated_ms, {", ".join(f"chunk.{name}" for name in NUMBERS)},
+          turn.author, turn.role, text FROM {_FROM} JOIN chunk_text ON chunk_text.id = chunk.id
         WHERE chunk.id IN ({marks}) ORDER BY chunk.id"""
     n_fields = 3 + len(NUMBERS)
     for row in index.rows(query, *chunks):
         key, tie, stated_ms = row[:3]
         numbers = tuple(NOTHING if number is None else number for number in row[3:n_fields])
         fields = Fields(key, tie, NO_TIME if stated_ms is None else stated_ms, numbers)
-        kind, role, text = row[n_fields:]
-        yield Waiting(fields, worded(kind, role, stated_ms, text))
+        author, role, text = row[n_fields:]
+        yield Waiting(fields, worded(author, role, stated_ms, text))
 
 
 # writing ------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def with_numpy(rows: Int8, queries: Int8) -> npt.NDArray[np.float32]:
 def fastest() -> Kernel:
     """numkong's product of int8 where it is installed (a third of the time), else numpy's."""
     try:
-        import numkong
+        import numkong  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return with_numpy
     return _with_numkong(numkong)

@@ -10,37 +10,34 @@ import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from perdure.models.extent import HEAD_CHARS
+from perdure.models.extent import extent
+from perdure.types import Author
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How chunks of one kind are embedded."""
+    """One class of chunks that is embedded. How much of each says `models.extent`, by who said it."""
 
     kind: str  # text, thinking, call or result
-    roles: tuple[str, ...] = ()  # only in turns of these roles; all when empty
-    head_chars: int | None = None  # only so much of the beginning
-    first_only: bool = False  # only the first chunk of its kind in a turn
+    by_people: bool | None = None  # only what people said, or only what they did not; None for either
 
 
 POLICIES = (  # in the order in which they are embedded; a kind that is not here is found by its words alone
-    Policy("text", roles=("user", "assistant")),
+    Policy("text", by_people=True),
+    Policy("text", by_people=False),
     Policy("thinking"),
-    Policy("call", head_chars=HEAD_CHARS, first_only=True),
-    Policy("result", head_chars=HEAD_CHARS, first_only=True),
+    Policy("call"),
+    Policy("result"),
 )
-_OF_KIND = {policy.kind: policy for policy in POLICIES}
 
 
-def worded(kind: str, role: str, stated_ms: int | None, text: str) -> str:
+def worded(author: Author, role: str, stated_ms: int | None, text: str) -> str:
     """The words that are embedded for a chunk.
 
-    >>> worded("text", "user", 1778198400000, "We moor at the quay.")
+    >>> worded("person", "user", 1778198400000, "We moor at the quay.")
     '[8 May 2026] user: We moor at the quay.'
     """
-    policy = _OF_KIND.get(kind)
-    head = text if policy is None or policy.head_chars is None else text[: policy.head_chars]
-    return f"{_day(stated_ms)}{role}: {head}"
+    return f"{_day(stated_ms)}{role}: {text[: extent(author, 0)]}"
 
 
 def _day(stated_ms: int | None) -> str:

@@ -195,17 +195,16 @@ def _insert_chunk(
 
 def _delete_turn(index: Connection, turn: int) -> None:
     """Take a turn out of every table; its words leave the full-text index by their exact text."""
-    query = """SELECT chunk.id, user, text, scope, kind.value, role.value, stated_ms
-        FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
-        JOIN name AS kind ON kind.id = chunk.kind JOIN name AS role ON role.id = chunk.role WHERE turn = ?"""
-    for key, user, text, scope, kind, role, stated_ms in index.rows(query, turn):
+    query = """SELECT chunk.id, user, text, scope, author, turn.role, chunk.stated_ms
+        FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn WHERE turn = ?"""
+    for key, user, text, scope, author, role, stated_ms in index.rows(query, turn):
         index.db.execute(
             f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
             (key, index_terms(text), scope),
         )
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
-        _delete_vectors(index, key, worded(kind, role, stated_ms, text))
+        _delete_vectors(index, key, worded(author, role, stated_ms, text))
         index.count([user, *(int(word.strip("z")) for word in scope.split())], -1)
     facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
     unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"

@@ -40,9 +40,9 @@ def test_fusion_ignores_order_and_loses_nothing(words, meaning, weight, seed):
 
 
 def test_words_of_a_chunk():
-    assert worded("text", "assistant", None, "Noted.") == "assistant: Noted."
-    assert worded("call", "assistant", 0, "x" * 1000) == "[1 January 1970] assistant: " + "x" * 400
-    assert worded("unheard of", "tool", 0, "y" * 3000).endswith("y" * 3000)
+    assert worded("agent", "assistant", None, "Noted.") == "assistant: Noted."
+    assert worded("agent", "assistant", 0, "x" * 1000) == "[1 January 1970] assistant: " + "x" * 400
+    assert worded("person", "user", 0, "y" * 3000).endswith("y" * 3000)
 
 
 @given(st.text())
