@@ -369,7 +369,7 @@ class Home:
             return
         try:
             if self.vectors().has_any(index, self.user):
-                self.vectors().fill(index, self.user, limit_s=_INGEST_S)
+                self.vectors().fill(index, self.user, limit_s=_INGEST_S, fresh_only=True)
         except (Busy, ModelFault, NotFound):
             return
 

@@ -147,9 +147,10 @@ class Vectors:
         *,
         most: int | None = None,
         limit_s: float | None = None,
+        fresh_only: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Filled:
-        """Embed what an owner's chunks lack. Raises NotFound without an embedder, Busy when another process is at it,
+        """Embed what an owner's chunks lack, or only what came in since they were listed. Raises NotFound without an embedder, Busy when another process is at it,
         ModelFault when the model fails.
         """
         if self.tag is None:
@@ -159,7 +160,16 @@ class Vectors:
             return Filled()
         with locked(self.home / ".embed.lock", wait_s=0):
             slot = self._sound_slot(index, number, self.tag)
-            done = embed.fill(index, self._shelf, slot, self._embed, most=most, limit_s=limit_s, progress=progress)
+            done = embed.fill(
+                index,
+                self._shelf,
+                slot,
+                self._embed,
+                most=most,
+                limit_s=limit_s,
+                fresh_only=fresh_only,
+                progress=progress,
+            )
             self._drop_replaced(index, number, self.tag.key)
         return done
 

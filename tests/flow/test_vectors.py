@@ -203,6 +203,16 @@ def test_filling_stops_where_it_is_told_and_goes_on(home, message, fake):
     assert len(documents(fake)) == len(set(documents(fake))) == 200
 
 
+def test_what_comes_in_while_the_rest_waits_goes_first_and_the_rest_stays(home, message, fake):
+    say(home, message, [("user", f"line {n}") for n in range(200)])
+    home.embed(most=70)
+    home.capture(message("user", "fresh from the sea", 9), runtime="messages", session="later")
+    assert documents(fake)[-1].endswith("fresh from the sea") and len(documents(fake)) == 71
+    status = home.vector_status()
+    assert status.slabs[0].n_missing == 130 and status.depth == {"query": 0, "ingest": 0, "bulk": 130}
+    assert home.embed().n_left == 0 and slab_of(home).n_embedded == 201
+
+
 def test_people_and_agents_first_then_the_newest(home, message, fake):
     say(home, message, [("tool", "output of a tool"), ("user", "older"), ("assistant", "newer")])
     home.embed()

@@ -51,13 +51,15 @@ def fill(
     *,
     most: int | None = None,
     limit_s: float | None = None,
+    fresh_only: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Filled:
     """Embed what a slab lacks, at most so many chunks or seconds. progress gets (done, all) after each part.
 
+    fresh_only: what came in since the list was made; what is left of the list is not looked at, which takes long.
     Raises ModelFault when the embedder fails; what was done until then stays.
     """
-    done, queue = Filled(), _Queue(index, slot)
+    done, queue = Filled(), _Queue(index, slot, fresh_only=fresh_only)
     deadline = None if limit_s is None else time.monotonic() + limit_s
     while (most is None or done.n_done < most) and (deadline is None or time.monotonic() < deadline):
         part, lane = queue.next(PART if most is None else min(PART, most - done.n_done))
@@ -91,12 +93,13 @@ def _embedded(embed: Embed, texts: Sequence[str], lane: Lane) -> Vectors:
 class _Queue:
     """The chunks that lack a vector: what came in since it was begun first, then by policy, newest first."""
 
-    def __init__(self, index: Connection, slot: Slot) -> None:
+    def __init__(self, index: Connection, slot: Slot, *, fresh_only: bool) -> None:
         self.slot = slot
-        self.listed = slot.listed if slot.n_left == 0 else 0
+        self.listed = slot.listed if fresh_only or slot.n_left == 0 else 0
+        self._n_apart = slot.n_left if fresh_only else 0  # left of the list, and not in this queue
         self._index = index
         self._old: list[int] = []
-        self._begun = slot.is_complete
+        self._begun = slot.is_complete or fresh_only
 
     def next(self, n: int) -> tuple[list[int], Lane]:
         """The next chunks, and the lane that they go by."""
@@ -107,7 +110,7 @@ class _Queue:
         lane: Lane = "ingest" if self._begun and len(part) <= len(fresh) else "bulk"
         self._begun = True
         if not part and self.listed != self.slot.listed:
-            _note(self._index, self.slot, self.listed, 0)
+            _note(self._index, self.slot, self.listed, len(self))
         return part, lane
 
     def _slot_now(self) -> None:
@@ -121,7 +124,7 @@ class _Queue:
         return fresh
 
     def __len__(self) -> int:
-        return len(self._old)
+        return len(self._old) + self._n_apart
 
 
 def _note(index: Connection, slot: Slot, listed: int, n_left: int) -> None:
