@@ -150,8 +150,9 @@ class Vectors:
         fresh_only: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Filled:
-        """Embed what an owner's chunks lack, or only what came in since they were listed. Raises NotFound without an embedder, Busy when another process is at it,
-        ModelFault when the model fails.
+        """Embed what an owner's chunks lack, or only what came in since they were listed.
+
+        Raises NotFound without an embedder, Busy when another process is at it, ModelFault when the model fails.
         """
         if self.tag is None:
             raise NotFound(self.chosen.notice or "no embedder")
