@@ -225,6 +225,7 @@ class Plan:
     """What is looked for on behalf of one message."""
 
     message: str
+    asked_at: datetime
     queries: tuple[str, ...]  # 1 to 4, each 2 to 6 words where the message has that many; empty: nothing to look for
     names: tuple[str, ...] = ()  # people, projects, places, identifiers that the message mentions
     windows: tuple[Window, ...] = ()

@@ -87,7 +87,9 @@ def _doc(row: Json) -> Doc:
 
 def _question(row: Json) -> Question:
     gold = tuple(str(name) for name in row.get("gold") or ())
-    return Question(str(row["qid"]), row["group"], row["query"], gold, row.get("category", ""), str(row.get("answer", "")))
+    return Question(
+        str(row["qid"]), row["group"], row["query"], gold, row.get("category", ""), str(row.get("answer", ""))
+    )
 
 
 def instant(stamp: str) -> datetime | None:

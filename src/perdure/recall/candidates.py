@@ -37,7 +37,7 @@ class Sighting:
     """Where a word stands."""
 
     n_turns: int  # that hold it
-    rarity: float  # ln(all turns / n_turns); 0 when none or all hold it
+    rarity: float  # ln(all turns / n_turns), half a turn when none holds it; 0 when all do
     newest: tuple[str, ...] = ()  # ids of some of them, newest first
 
 
@@ -45,7 +45,10 @@ class Candidates(Protocol):
     """The index as recall sees it."""
 
     def keyword(self, queries: Sequence[str], k: int, within: Window | None = None) -> Sequence[Scores]:
-        """For each query at most k turns with their BM25; without a query word that is known, none."""
+        """For each query at most k turns with their BM25; without a query word that is known, none.
+
+        The empty query finds the newest turns, all with the same score.
+        """
 
     def nearest(self, queries: Matrix, k: int, within: Window | None = None) -> Sequence[Scores]:
         """For each query vector the k turns with the highest cosine."""

@@ -49,12 +49,12 @@ def _words(hit: str) -> list[str]:
 
 
 def rarity(n_with: int, n_total: int) -> float:
-    """ln(N / n), never below 0; of a word that nothing holds 0.
+    """ln(N / n), never below 0; a word that nothing holds counts as half a sighting, the rarest of all.
 
-    >>> round(rarity(1, 100), 3)
-    4.605
+    >>> round(rarity(1, 100), 3), round(rarity(0, 100), 3)
+    (4.605, 5.298)
     """
-    return max(0.0, math.log(n_total / n_with)) if n_with > 0 else 0.0
+    return max(0.0, math.log(n_total / max(n_with, 0.5))) if n_total > 0 else 0.0
 
 
 def moved(queries: Matrix, best: Matrix, *, share: float) -> Matrix:

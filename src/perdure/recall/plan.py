@@ -30,25 +30,33 @@ _FILLER = frozenset(
     need needs tell show give know remind remember recall mention mentioned said say says talk talked discuss
     discussed told ask asked could can help let like get got make made also any some still about again back one thing
     things something anything now then there here lot much many more go going way ever been go on continue proceed
-    do done it next since before after between until during yep yeah nope no lgtm cool nice perfect und oder aber der die das den dem ein eine ich du wir ist
+    do done it next since before after between until during yep yeah nope no lgtm cool nice perfect
+    und oder aber der die das den dem ein eine ich du wir ist
     war hat haben mit für auf von zu im in wie was wann wo wer warum bitte danke mal noch le la les un une des du de et
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
-_FIRST = re.compile(r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I)
+_FIRST = re.compile(
+    r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I
+)
 _SECOND = re.compile(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
-_POLITE = re.compile(r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b|能告诉我|请告诉我", re.I)
+_POLITE = re.compile(
+    r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b|能告诉我|请告诉我", re.I
+)
 
 _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
     ("history", re.compile(
         r"\b(?:histor\w*|over time|evolv\w*|chang\w+ over|in (?:what )?order|the order in|timeline|chronolog\w*|used to"
-        r"|previously|formerly|progress\w*|originally|verlauf|früher|historique|évolu\w+|historial)\b|历史|以前|顺序|变化", re.I)),
+        r"|previously|formerly|progress\w*|originally|verlauf|früher|historique|évolu\w+|historial)\b|历史|以前|顺序|变化",
+        re.I)),
     ("overview", re.compile(
         r"\b(?:summar\w+|overview|recap|all (?:the|of|my|our)|everything|list|how many|which of|what (?:kinds?|types?)"
-        r"|übersicht|zusammenfass\w*|alle|résum\w+|tous|toutes|resum\w+|todos|todas)\b|总结|概述|哪些|所有|多少|几", re.I)),
+        r"|übersicht|zusammenfass\w*|alle|résum\w+|tous|toutes|resum\w+|todos|todas)\b|总结|概述|哪些|所有|多少|几",
+        re.I)),
     ("latest", re.compile(
         r"\b(?:latest|newest|current\w*|nowadays|last time|most recent\w*|these days|as of now|by now|at the moment"
-        r"|aktuell\w*|zuletzt|jetzt|neueste\w*|actuel\w*|dernière fois|actual\w*|última vez)\b|最新|现在|目前|最近", re.I)),
+        r"|aktuell\w*|zuletzt|jetzt|neueste\w*|actuel\w*|dernière fois|actual\w*|última vez)\b|最新|现在|目前|最近",
+        re.I)),
 )  # fmt: skip
 
 
@@ -64,6 +72,7 @@ def plan(message: str, *, now: datetime) -> Plan:
     timeless = _without(said, found.spans)
     return Plan(
         message=said,
+        asked_at=now,
         queries=tuple(_queries(timeless)),
         names=text.entities(timeless)[:MAX_NAMES],
         windows=found.windows,
@@ -73,10 +82,10 @@ def plan(message: str, *, now: datetime) -> Plan:
     )
 
 
-def unplanned(message: str) -> Plan:
+def unplanned(message: str, *, now: datetime) -> Plan:
     """The message itself as the only query: what planning is measured against."""
     said = text.clip(message, MAX_CHARS)
-    return Plan(message=said, queries=(said,) if said.strip() else ())
+    return Plan(message=said, asked_at=now, queries=(said,) if said.strip() else ())
 
 
 def _without(said: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -125,7 +134,13 @@ def _telling(clause: str) -> Iterator[str]:
     for word in clause.split():
         bare = word.strip("\"'“”‘’()[]{}<>,.!?;:*_…¿¡「」《》、")
         plain = bare.lower().replace("’", "'").removesuffix("'s")
-        if plain and plain not in text.STOPWORDS and plain not in _FILLER and plain not in seen and re.search(r"\w", plain):
+        if (
+            plain
+            and plain not in text.STOPWORDS
+            and plain not in _FILLER
+            and plain not in seen
+            and re.search(r"\w", plain)
+        ):
             seen.add(plain)
             yield bare
 

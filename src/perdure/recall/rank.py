@@ -31,7 +31,7 @@ class Ranking:
 
 def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tuning) -> Ranking:
     """All candidates for a plan. vectors: one row for each text of `to_embed(plan)`, or None without an embedder."""
-    windows: tuple[Window | None, ...] = (None, *plan.windows)
+    windows: tuple[Window | None, ...] = (None, *plan.windows) if plan.queries else plan.windows
     bm25 = _keyword(candidates, asked(plan), windows, tuning)
     nearest = _nearest(candidates, vectors, windows, tuning)
     cosine = _completed(candidates, vectors, bm25, nearest)
@@ -39,17 +39,7 @@ def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tun
     if tuning.feedback_words or tuning.feedback_vector:
         bm25, cosine = _believed(candidates, plan, vectors, (bm25, cosine, fused), tuning)
         fused = _fused(bm25, cosine, tuning)
-    around = candidates.around(sorted(fused), len(tuning.neighbours)) if tuning.neighbours else {}
-    strangers = {other for others in around.values() for other, _ in others} - set(fused)
-    if vectors is not None:
-        cosine |= _cosines(candidates, vectors, strangers)
-    fused = _fused(bm25, cosine, tuning, also=strangers)
-    both = {name: [*others] for name, others in around.items()}
-    for name, others in around.items():
-        for other, away in others:
-            if other in strangers:
-                both.setdefault(other, []).append((name, away))
-    scores = spread(fused, both, tuning.neighbours)
+    scores = _spread(candidates, vectors, (bm25, cosine, fused), tuning)
     details = candidates.details(sorted(scores))
     added = bonuses(plan, details, tuning)
     for leg in added.values():
@@ -59,9 +49,38 @@ def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tun
     return Ranking(scores, legs, bm25, cosine, details)
 
 
+def _spread(
+    candidates: Candidates,
+    vectors: Matrix | None,
+    legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
+    tuning: Tuning,
+) -> dict[str, float]:
+    """The fused scores with shares of the neighbours'. Neighbours that no leg found get their cosine, into the leg."""
+    bm25, cosine, fused = legs
+    reach = len(tuning.neighbours)
+    if not reach or not fused:
+        return fused
+    around = candidates.around(sorted(fused), reach)
+    strangers = {other for others in around.values() for other, _ in others} - set(fused)
+    if vectors is not None:
+        cosine |= _cosines(candidates, vectors, strangers)
+        fused = _fused(bm25, cosine, tuning)
+    both = {name: [*others] for name, others in around.items()}
+    for name, others in around.items():
+        for other, away in others:
+            if other in strangers:
+                both.setdefault(other, []).append((name, away))
+    return spread(fused, both, tuning.neighbours)
+
+
 def asked(plan: Plan) -> tuple[str, ...]:
-    """The texts of the keyword leg: the short queries, or the message when there is but one."""
-    return plan.queries if len(plan.queries) > 1 else (plan.message,) if plan.queries else ()
+    """The texts of the keyword leg: the short queries, or the message when there is but one.
+
+    The empty text, which finds the newest, when the message names nothing but a time.
+    """
+    if not plan.queries:
+        return ("",) if plan.windows else ()
+    return plan.queries if len(plan.queries) > 1 else (plan.message,)
 
 
 def to_embed(plan: Plan) -> tuple[str, ...]:
@@ -104,17 +123,15 @@ def _cosines(candidates: Candidates, vectors: Matrix, ids: Iterable[str]) -> dic
     return {name: float((held[name] @ vectors.T).max()) for name in wanted if name in held and len(held[name])}
 
 
-def _fused(bm25: Scores, cosine: Scores, tuning: Tuning, also: Iterable[str] = ()) -> dict[str, float]:
+def _fused(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]:
     legs: dict[str, Scores] = {}
     if bm25:
         legs["keyword"] = min_max(bm25)
     if cosine:
         legs["vector"] = clamp(cosine)
     if tuning.by_rank:
-        scores = reciprocal_rank([ranked(leg) for _, leg in sorted(legs.items())])
-    else:
-        scores = weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
-    return scores | {name: 0.0 for name in also if name not in scores}
+        return reciprocal_rank([ranked(leg) for _, leg in sorted(legs.items())])
+    return weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
 
 
 def _believed(

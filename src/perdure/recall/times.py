@@ -80,8 +80,9 @@ _LAST = r"(?:last|past|previous|letzte[nrsm]?|vergangene[nrsm]?|vorige[nrsm]?)"
 _THIS = r"(?:this|current|diese[nrsm]?|cette|cet|ce|este|esta)"
 
 MAYBE = re.compile(
-    rf"\d{{4}}|\d\s*[./-]\s*\d|[年月日天周期拜晚]|\b(?:ago|vor|hace|il y a|since|after|before|until|seit|nach|bis|depuis|avant|desde"
-    rf"|antes|{_LAST}|{_THIS}|dernière?s?|pasad[oa]s?|{_any(w for w in _DAYS_AGO if w < '一')}|{_DAY_NAME}|{_MONTH})\b",
+    rf"\d{{4}}|\d\s*[./-]\s*\d|[年月日天周期拜晚]|\b(?:ago|vor|hace|il y a|since|after|before|until|seit|nach|bis"
+    rf"|depuis|avant|desde|antes|{_LAST}|{_THIS}"
+    rf"|dernière?s?|pasad[oa]s?|{_any(w for w in _DAYS_AGO if w < '一')}|{_DAY_NAME}|{_MONTH})\b",
     re.IGNORECASE,
 )  # what a message must hold before the rules are tried
 

@@ -23,6 +23,7 @@ class Tuning:
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
     entity_rarity: float = 1.0  # ln(turns / turns that hold the name) from which a name is rare
+    least: float = 0.0  # share of the best score below which a candidate is no cue
     silence: bool = True
     max_tokens: int = 2000  # of what is packed
 
