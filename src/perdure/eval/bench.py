@@ -20,7 +20,7 @@ from perdure.recall.fuse import ranked
 from perdure.recall.judge import asked_words
 from perdure.recall.plan import plan, unplanned
 from perdure.recall.rank import rank, to_embed
-from perdure.recall.recall import recall, relevance_of
+from perdure.recall.recall import assess, compose
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan
 
@@ -78,12 +78,13 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Asked:
     """Recall as a whole, with the ranking of its search stage."""
     started = time.perf_counter()
     found, vectors = planned(question.text, memory, setup)
-    recalled = recall(memory, found, vectors=vectors, profile=setup.profile, tuning=setup.tuning)
+    judged = assess(memory, found, vectors=vectors, profile=setup.profile, tuning=setup.tuning)
+    recalled = compose(memory, judged, tuning=setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
-    ranking, verdict = relevance_of(memory, found, vectors=vectors, profile=setup.profile, tuning=setup.tuning)
+    verdict = judged.verdict
     return Asked(
         question,
-        tuple(ranked(ranking.scores)[:K]),
+        tuple(ranked(judged.ranking.scores)[:K]),
         frozenset(cue.turn_id for cue in recalled.cues),
         recalled.n_tokens,
         not recalled.cues,

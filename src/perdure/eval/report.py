@@ -167,7 +167,7 @@ def _lines(figures: Figures) -> str:
     return "\n".join(
         (
             f"R@10 {100 * at['at']:.1f} [{100 * at['low']:.1f}, {100 * at['high']:.1f}], over keyword only "
-            f"{100 * over['at']:+.1f} [{100 * over['low']:+.1f}, {100 * over['high']:+.1f}] (95 %, bootstrap by question)",
+            f"{100 * over['at']:+.1f} [{100 * over['low']:+.1f}, {100 * over['high']:+.1f}] (95 % of resamples)",
             f"silent: {said['answerable']} of the answerable, {said['unanswerable']} of the unanswerable, "
             f"{said['elsewhere']} of questions from elsewhere; AUROC {silence['auroc']:.3f}",
             f"took: median {took['p50']:.1f} ms, 95th percentile {took['p95']:.1f} ms",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perdure import text
 
-Matrix = np.ndarray[Any, np.dtype[np.float32]]
+if TYPE_CHECKING:
+    import numpy as np
+
+Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"  # rows of float32; numpy itself is loaded with an embedder
 
 N_TERMS = 8
 N_TOP = 3  # hits that are believed
@@ -57,10 +58,12 @@ def rarity(n_with: int, n_total: int) -> float:
     return max(0.0, math.log(n_total / max(n_with, 0.5))) if n_total > 0 else 0.0
 
 
-def moved(queries: Matrix, best: Matrix, *, share: float) -> Matrix:
+def moved(queries: Matrix, best: Sequence[Matrix], *, share: float) -> Matrix:
     """The query vectors, each moved by `share` of the mean of the best hits' vectors, at length 1 again."""
-    if not len(best) or share == 0:
+    if not best or share == 0:
         return queries
-    found = queries + np.float32(share) * best.mean(axis=0, dtype=np.float32)
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return np.asarray(found / np.maximum(lengths, 1e-12), dtype=np.float32)
+    mean = sum(best[1:], start=best[0]) / queries.dtype.type(len(best))
+    found: Matrix = queries + mean * queries.dtype.type(share)
+    lengths = (found * found).sum(axis=1, keepdims=True) ** 0.5
+    scaled: Matrix = found / lengths.clip(min=1e-12)
+    return scaled

@@ -41,7 +41,9 @@ _FIRST = re.compile(
 )
 _SECOND = re.compile(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
 _POLITE = re.compile(
-    r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b|能告诉我|请告诉我", re.I
+    r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b"
+    r"|\b(?:tell|show|remind|give|help|let) me\b|(?:能|请)?告诉我|提醒我",
+    re.IGNORECASE,
 )
 
 _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from perdure import text
 from perdure.recall import feedback
 from perdure.recall.candidates import Candidates, Detail
@@ -150,7 +148,7 @@ def _believed(
         held = candidates.vectors(top)
         rows = [held[name][0] for name in top if name in held]
         if rows:
-            queries = feedback.moved(vectors, np.stack(rows), share=tuning.feedback_vector)
+            queries = feedback.moved(vectors, rows, share=tuning.feedback_vector)
             cosine = _completed(candidates, queries, bm25, _nearest(candidates, queries, (None,), tuning))
             cosine |= _cosines(candidates, queries, set(fused) - set(cosine))
     return bm25, cosine

@@ -37,6 +37,16 @@ class _Clock:
         self._last = now
 
 
+@dataclass(frozen=True)
+class Assessed:
+    """A plan's candidates, ranked and judged, before any is chosen."""
+
+    plan: Plan  # with its events as windows
+    ranking: Ranking
+    sightings: Mapping[str, Sighting]  # of the asked words and the names
+    verdict: Verdict
+
+
 def recall(
     candidates: Candidates,
     plan: Plan,
@@ -53,47 +63,50 @@ def recall(
     profile: the family of the model that made them, as `judge.THRESHOLDS` knows it. already: turns that the session
     holds, which are not said again.
     """
-    clock = _Clock()
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent="the message asks for nothing", degraded=tuple(degraded))
-    plan = dated_by_events(candidates, plan)
-    ranking = rank(candidates, plan, vectors, tuning)
+    clock = _Clock()
+    assessed = assess(candidates, plan, vectors=vectors, profile=profile, tuning=tuning)
     clock.mark("candidates")
-    sightings = candidates.look_up(tuple(dict.fromkeys((*judging.asked_words(plan.message), *plan.names))))
-    verdict = _judged(plan, ranking, sightings, profile if vectors is not None else "keyword")
-    clock.mark("judge")
-    if verdict.silent and tuning.silence:
-        return Recalled((), plan, verdict.silent, tuple(degraded), clock.steps)
-    named = _named(plan, sightings, ranking, tuning)
-    chosen = _chosen(candidates, plan, ranking, already, tuning)
-    clock.mark("diversify")
-    cues = _cues(candidates, plan, ranking, chosen, named)
-    packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
-    clock.mark("pack")
-    return Recalled(
-        packed,
-        plan,
-        silent="" if packed else "every candidate is already in the session",
-        degraded=tuple(degraded),
-        timings_ms=clock.steps,
-        n_tokens=sum(cue.n_tokens for cue in packed),
-        passed_over=_passed_over(ranking, [cue.turn_id for cue in packed], without_room, already, tuning),
-    )
+    recalled = compose(candidates, assessed, already=already, tuning=tuning)
+    clock.mark("cues")
+    return replace(recalled, degraded=tuple(degraded), timings_ms=clock.steps)
 
 
-def relevance_of(
+def assess(
     candidates: Candidates,
     plan: Plan,
     *,
     vectors: Matrix | None = None,
     profile: str = "keyword",
     tuning: Tuning = DEFAULT,
-) -> tuple[Ranking, Verdict]:
-    """The ranking of a plan and the judge's verdict, without the cues: for search and for evaluation."""
+) -> Assessed:
+    """The candidates of a plan, ranked, and the judge's verdict on them: all that search and evaluation need."""
     plan = dated_by_events(candidates, plan)
     ranking = rank(candidates, plan, vectors, tuning)
     sightings = candidates.look_up(tuple(dict.fromkeys((*judging.asked_words(plan.message), *plan.names))))
-    return ranking, _judged(plan, ranking, sightings, profile if vectors is not None else "keyword")
+    verdict = _judged(plan, ranking, sightings, profile if vectors is not None else "keyword")
+    return Assessed(plan, ranking, sightings, verdict)
+
+
+def compose(
+    candidates: Candidates, assessed: Assessed, *, already: Collection[str] = (), tuning: Tuning = DEFAULT
+) -> Recalled:
+    """The cues of what was assessed, or silence with its reason."""
+    plan, ranking = assessed.plan, assessed.ranking
+    if assessed.verdict.silent and tuning.silence:
+        return Recalled((), plan, assessed.verdict.silent)
+    named = {t: n for t, n in _named(plan, assessed.sightings, ranking, tuning).items() if t not in set(already)}
+    chosen = _chosen(candidates, plan, ranking, already, tuning)
+    cues = _cues(candidates, plan, ranking, chosen, named)
+    packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
+    return Recalled(
+        packed,
+        plan,
+        silent="" if packed else "the session holds every candidate already",
+        n_tokens=sum(cue.n_tokens for cue in packed),
+        passed_over=_passed_over(ranking, [cue.turn_id for cue in packed], without_room, already, tuning),
+    )
 
 
 def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:
@@ -115,7 +128,9 @@ def _judged(plan: Plan, ranking: Ranking, sightings: Mapping[str, Sighting], pro
         return Verdict(1.0, 0.0)  # a time and nothing else: whatever was then is what was asked for
     best = [ranking.details[name].text for name in ranked(ranking.scores)[:N_JUDGED] if name in ranking.details]
     cosine = max(ranking.cosine.values(), default=None)
-    found = judging.evidence(plan.message, sightings, names=plan.names, texts=best, cosine=cosine)
+    in_time = "time" in ranking.legs
+    words = plan.message
+    found = judging.evidence(words, sightings, names=plan.names, texts=best, cosine=cosine, is_in_time=in_time)
     return judging.judge(found, profile)
 
 
