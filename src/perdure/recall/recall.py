@@ -158,7 +158,8 @@ def _chosen(
     best = max(ranking.scores[fresh[0]], 1e-9)
     scores = {name: ranking.scores[name] / best for name in fresh}
     kept = {name: score for name, score in scores.items() if score >= tuning.least}
-    return diversify(kept, _alike(candidates, ranking, list(kept)), relevance=tuning.relevance, k=k)
+    alike = _alike(candidates, ranking, list(kept))
+    return diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
 
 
 def _alike(candidates: Candidates, ranking: Ranking, names: Sequence[str]) -> Alike:

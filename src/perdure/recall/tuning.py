@@ -18,7 +18,8 @@ class Tuning:
     feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
     feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
-    relevance: float = 0.5  # λ of maximal marginal relevance
+    relevance: float = 0.8  # λ of maximal marginal relevance
+    same: float = 0.97  # likeness from which a candidate only repeats a chosen one
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
@@ -29,4 +30,6 @@ class Tuning:
 
 
 DEFAULT = Tuning()
-REFERENCE = Tuning(pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0)  # rows X08 to X13
+REFERENCE = Tuning(
+    pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0, recent=0.0, relevance=0.5
+)  # rows X08 to X13

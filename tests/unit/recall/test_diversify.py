@@ -19,6 +19,11 @@ def test_only_the_chosen_count_against_a_candidate():
     assert diversify({"a1": 1.0, "b1": 0.9, "b2": 0.9, "c1": 0.5}, _alike, relevance=0.5, k=2) == ["a1", "b1"]
 
 
+def test_what_says_the_same_is_never_chosen():
+    scores = {"a1": 1.0, "a2": 0.98, "b1": 0.1}
+    assert diversify(scores, _alike, relevance=1.0, k=3, same=0.97) == ["a1", "b1"]
+
+
 def test_at_one_it_is_the_ranking():
     assert diversify({"b": 0.5, "a": 0.5, "c": 0.9}, lambda *_: 1.0, relevance=1.0, k=9) == ["c", "a", "b"]
 
