@@ -7,6 +7,7 @@ out: for each one the best row on the other two is taken, and its figure on the 
     python -m benchmarks.recall                              # with the embedder that Perdure carries
     python -m benchmarks.recall --embedder module:Class:argument --profile minilm --name minilm
     python -m benchmarks.recall --embedder none --name keyword
+    python -m benchmarks.recall … --report                   # not sweeps but the whole evaluation of every set
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from perdure.eval import bench, measures
 from perdure.eval.bench import Setup
 from perdure.eval.datasets import Dataset, load
 from perdure.eval.memory import Embeds, Memory, memories
-from perdure.eval.report import is_answerable
+from perdure.eval.report import SHIPPED, is_answerable, run
 from perdure.recall.tuning import DEFAULT, Tuning
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"
@@ -213,6 +214,19 @@ def sweep_packs(held: Sequence[Opened], base: Setup) -> tuple[list[str], dict[st
     return parts, figures, plots
 
 
+def reports(options: argparse.Namespace, embedder: Embeds | None) -> None:
+    """The whole evaluation of every set, as `perdure eval` prints it."""
+    place = options.out / f"recall-{options.name}"
+    place.mkdir(parents=True, exist_ok=True)
+    pages = []
+    for source in (*(options.data / name for name, _ in SETS), SHIPPED):
+        found = run(source, embedder=embedder, profile=options.profile if embedder else "keyword")
+        pages.append(found.text())
+        print(pages[-1], end="\n\n", flush=True)
+        (place / f"{found.name}.json").write_text(json.dumps(found.figures, indent=1) + "\n", encoding="utf-8")
+    (place / "report.txt").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
@@ -220,12 +234,16 @@ def main() -> None:
     parser.add_argument("--profile", default="keyword")
     parser.add_argument("--name", default="keyword")
     parser.add_argument("--quick", action="store_true", help="only the default, planning, and no plots")
+    parser.add_argument("--report", action="store_true", help="the whole evaluation of every set instead of sweeps")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     if not (options.data / "locomo_dev").exists():
         print(f"recall: skipped, there is no {options.data}/locomo_dev")
         return
     embedder = embedder_of(options.embedder)
+    if options.report:
+        reports(options, embedder)
+        return
     base = Setup(embedder, options.profile if embedder else "keyword")
     started = time.monotonic()
     with (

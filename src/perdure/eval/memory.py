@@ -120,7 +120,7 @@ class Memory:
         held = [set(self._holding.get(stem(part), ())) for part in parts]
         places = sorted(set.intersection(*held)) if held else []
         if len(parts) > 1:
-            whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+            whole = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])", re.IGNORECASE)
             places = [n for n in places if whole.search(self.docs[n].text)]
         newest = tuple(self.docs[n].doc_id for n in reversed(places))[:_N_NEWEST]
         return Sighting(len(places), rarity(len(places), len(self.docs)), newest)

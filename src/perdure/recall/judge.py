@@ -20,6 +20,7 @@ from perdure.recall.candidates import Sighting
 # any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
 COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.3, 0.1, 0.3, 0.1
 THRESHOLDS: Mapping[str, float] = {"keyword": 0.035, "minilm": 0.40, "static": 0.40}
+UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
 MIN_KNOWN = 2  # asked words that a turn must hold for that
@@ -73,13 +74,18 @@ def evidence(
 ) -> Evidence:
     """What speaks for candidates with these texts. sightings: of the asked words and of the names."""
     words = asked_words(message)
-    weights = {word: sightings[word].rarity for word in words if word in sightings}
+    weights = {word: _weight(word, sightings[word]) for word in words if word in sightings}
     covered, n_held = max((_covered(weights, each) for each in texts), default=(0.0, 0))
     seen = [sightings[name] for name in names if name in sightings]
     known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
     unknown = sum(not one.n_turns for one in seen)
     n = max(1, len(seen))
     return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time)
+
+
+def _weight(word: str, seen: Sighting) -> float:
+    """How much a word that is held counts: its rarity. A pair of signs that stands nowhere is mostly no word at all."""
+    return seen.rarity * (UNKNOWN_PAIR if not seen.n_turns and not word.isascii() and len(word) == PAIR else 1.0)
 
 
 def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:

@@ -36,6 +36,7 @@ _FILLER = frozenset(
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
+_NO_ADDRESS = re.compile(r"[^\x21-\x7e].*")
 _FIRST = re.compile(
     r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I
 )
@@ -76,7 +77,7 @@ def plan(message: str, *, now: datetime) -> Plan:
         message=said,
         asked_at=now,
         queries=tuple(_queries(timeless)),
-        names=text.entities(timeless)[:MAX_NAMES],
+        names=_names(timeless),
         windows=found.windows,
         events=found.events,
         intent=_intent(said),
@@ -88,6 +89,12 @@ def unplanned(message: str, *, now: datetime) -> Plan:
     """The message itself as the only query: what planning is measured against."""
     said = text.clip(message, MAX_CHARS)
     return Plan(message=said, asked_at=now, queries=(said,) if said.strip() else ())
+
+
+def _names(said: str) -> tuple[str, ...]:
+    """The named things, with addresses cut at the first sign that no address has ("a@b.de的人")."""
+    found = (name if "@" not in name else _NO_ADDRESS.sub("", name) for name in text.entities(said))
+    return tuple(dict.fromkeys(name for name in found if name))[:MAX_NAMES]
 
 
 def _without(said: str, spans: Sequence[tuple[int, int]]) -> str:
