@@ -212,6 +212,64 @@ class Found:
     n_unembedded: int = 0  # chunks that have no vector yet, where vectors were asked
 
 
+Intent = Literal["fact", "latest", "history", "overview"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time that a message names."""
+
+    since_at: datetime
+    until_at: datetime  # exclusive
+    words: str  # as the message says it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is looked for on behalf of one message."""
+
+    message: str
+    asked_at: datetime
+    queries: tuple[str, ...]  # 1 to 4, each 2 to 6 words where the message has that many; empty: nothing to look for
+    names: tuple[str, ...] = ()  # people, projects, places, identifiers that the message mentions
+    windows: tuple[Window, ...] = ()
+    events: tuple[str, ...] = ()  # "since the release": what has to be dated before it is a window
+    intent: Intent = "fact"
+    speakers: tuple[str, ...] = ()  # whose words are asked for: "user", "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """One recalled turn with its provenance and the reason it was chosen."""
+
+    turn_id: str
+    run_id: str
+    conversation: str
+    role: Role
+    stated_at: datetime | None
+    machine: str
+    runtime: str
+    text: str  # the piece that matched, shortened to the budget
+    score: float  # after fusion; higher is better
+    legs: Mapping[str, float]  # leg -> its share of the score, before neighbours: keyword, vector, entity, time, …
+    why: tuple[str, ...]  # in words
+    before: str = ""  # the turn before, where the piece says little without it
+    n_tokens: int = 0  # of the cue as it is packed
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What recall found for one message, and what it could not do."""
+
+    cues: tuple[Cue, ...]  # best first; empty is an answer
+    plan: Plan
+    silent: str = ""  # why there is no cue, in words; empty when there is one
+    degraded: tuple[str, ...] = ()  # what could not be done, e.g. "vector"
+    timings_ms: Mapping[str, float] = field(default_factory=dict)  # step -> time
+    n_tokens: int = 0
+    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why a candidate is no cue
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """A run with everything that is derived about it."""

@@ -1,0 +1,268 @@
+"""Sweeps of recall's numbers on the development sets, one at a time around the default, with paired intervals.
+
+Each row says how the search stage changes when one number does (R@10 at turn level, answerable questions), on three
+sets, because what moves one set only is over-fitting. For LoCoMo the default is also judged by leaving conversations
+out: for each one the best row on the other two is taken, and its figure on the one left out counts.
+
+    python -m benchmarks.recall                              # with the embedder that Perdure carries
+    python -m benchmarks.recall --embedder module:Class:argument --profile minilm --name minilm
+    python -m benchmarks.recall --embedder none --name keyword
+    python -m benchmarks.recall … --report                   # not sweeps but the whole evaluation of every set
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perdure.eval import bench, measures
+from perdure.eval.bench import Setup
+from perdure.eval.datasets import Dataset, load
+from perdure.eval.memory import Embeds, Memory, memories
+from perdure.eval.report import SHIPPED, is_answerable, run
+from perdure.recall.tuning import DEFAULT, Tuning
+
+DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"
+OUT = Path(__file__).parents[1] / "docs" / "evaluation"
+SETS = (("locomo_dev", None), ("beam_dev", None), ("memdaily_zh_dev", 100))  # name, groups that are used
+
+TENTHS = [n / 10 for n in range(11)]
+SWEEPS: dict[str, list[tuple[str, Tuning]]] = {
+    "weight of the vectors": [(f"{w:.1f}", replace(DEFAULT, vector=w)) for w in TENTHS]
+    + [("by rank (k = 60)", replace(DEFAULT, by_rank=True, speaker=0.01, in_time=0.01))],
+    "neighbours": [
+        (" + ".join(f"{n:g}" for n in shares) or "none", replace(DEFAULT, neighbours=shares))
+        for shares in ((), (0.2,), (0.4,), (0.5,), (0.3, 0.1), (0.4, 0.15), (0.5, 0.2), (0.6, 0.3), (0.4, 0.2, 0.1))
+    ],
+    "bonus for the speaker asked about": [
+        (f"{w:g}", replace(DEFAULT, speaker=w)) for w in (0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    ],
+    "bonus inside a named time": [(f"{w:g}", replace(DEFAULT, in_time=w)) for w in (0, 0.1, 0.2, 0.3, 0.5)],
+    "bonus for recent turns": [(f"{w:g}", replace(DEFAULT, recent=w)) for w in (0, 0.05, 0.1, 0.2)],
+    "words of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_words=w)) for w in (0, 0.15, 0.25, 0.4)],
+    "vectors of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_vector=w)) for w in (0, 0.2, 0.4, 0.6)],
+    "candidates of each leg": [(str(n), replace(DEFAULT, pool=n)) for n in (12, 24, 50, 100, 200)],
+}
+LAMBDAS = [(f"{n / 10:.1f}", replace(DEFAULT, relevance=n / 10)) for n in range(11)]
+DEPTHS = [(str(k), replace(DEFAULT, k=k, k_broad=max(k, DEFAULT.k_broad))) for k in (3, 4, 5, 6, 8, 12, 20)]
+NEEDS_VECTORS = ("weight of the vectors", "vectors of the best hits")
+
+
+@dataclass
+class Opened:
+    """A set with its memories."""
+
+    data: Dataset
+    memories: dict[str, Memory]
+
+
+@contextmanager
+def opened(place: Path, n_groups: int | None, embedder: Embeds | None) -> Iterator[Opened]:
+    data = load(place)
+    if n_groups:
+        kept = set(list(data.groups())[:n_groups])
+        docs = tuple(doc for doc in data.docs if doc.group in kept)
+        data = replace(data, docs=docs, questions=tuple(q for q in data.questions if q.group in kept))
+    data = replace(data, questions=tuple(q for q in data.questions if is_answerable(q)))
+    with tempfile.TemporaryDirectory() as scratch, memories(data, Path(scratch), embedder) as held:
+        yield Opened(data, held)
+
+
+def searched(held: Opened, setup: Setup) -> list[float]:
+    """R@10 of every question."""
+    asked = bench.all_of(held.data, held.memories, lambda memory, q: bench.search(memory, q, setup))
+    return [measures.recall_at(a.ranked, a.question.gold, 10) for a in asked]
+
+
+def packed(held: Opened, setup: Setup) -> tuple[list[float], float]:
+    """(the share of the gold that reaches the pack, for every question; mean tokens)."""
+    asked = bench.all_of(held.data, held.memories, lambda memory, q: bench.ask(memory, q, setup))
+    shares = [len(a.packed & set(a.question.gold)) / len(set(a.question.gold)) for a in asked]
+    return shares, sum(a.n_tokens for a in asked) / len(asked)
+
+
+def cell(values: Sequence[float], base: Sequence[float]) -> str:
+    at = 100 * sum(values) / len(values)
+    if list(values) == list(base):
+        return f"**{at:.1f}**"
+    change = measures.paired(values, base, n=1000)
+    return f"{at:.1f} ({100 * change.at:+.1f} [{100 * change.low:+.1f}, {100 * change.high:+.1f}])"
+
+
+def table(head: str, names: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    lines = [f"| {head} | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
+    return "\n".join([*lines, *(f"| {label} | {' | '.join(cells)} |" for label, cells in rows)])
+
+
+def left_out(data: Dataset, columns: dict[str, list[float]]) -> tuple[float, dict[str, str]]:
+    """(R@10 when each conversation is measured with the row that is best on the others, conversation -> that row)."""
+    groups = [q.group for q in data.questions]
+    total, chosen = 0.0, {}
+    for group in dict.fromkeys(groups):
+        inside = {
+            name: sum(v for v, g in zip(values, groups, strict=True) if g != group) for name, values in columns.items()
+        }
+        best = max(sorted(inside), key=inside.__getitem__)
+        chosen[group] = best
+        total += sum(v for v, g in zip(columns[best], groups, strict=True) if g == group)
+    return total / len(groups), chosen
+
+
+COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c")
+
+
+def plot(title: str, ticks: Sequence[str], series: dict[str, Sequence[float]]) -> str:
+    """A line for each series over the same ticks, in per cent, as SVG."""
+    values = [v for line in series.values() for v in line]
+    low, high = 5 * int(min(values) * 20), 5 * int(max(values) * 20 + 1)
+    width, height, left, top = 560, 300, 48, 34
+    across = (width - left - 130) / max(1, len(ticks) - 1)
+
+    def y(value: float) -> float:
+        return top + (height - top - 40) * (1 - (100 * value - low) / max(1, high - low))
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif"'
+        ' font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{title}</text>',
+    ]
+    for mark in range(low, high + 1, 5):
+        at = y(mark / 100)
+        parts.append(f'<line x1="{left}" x2="{width - 130}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{mark}</text>')
+    for n, tick in enumerate(ticks):
+        parts.append(f'<text x="{left + n * across:.1f}" y="{height - 22}" text-anchor="middle">{tick}</text>')
+    for colour, (name, line) in zip(COLOURS, series.items(), strict=False):
+        path = " ".join(f"{left + n * across:.1f},{y(v):.1f}" for n, v in enumerate(line))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{width - 124}" y="{y(line[-1]) + 4:.1f}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def embedder_of(name: str) -> Embeds | None:
+    if name == "none":
+        return None
+    module, _, rest = name.partition(":")
+    kind, _, argument = rest.partition(":")
+    made: Embeds = getattr(importlib.import_module(module), kind)(*([argument] if argument else []))
+    return made
+
+
+def sweep(held: Sequence[Opened], base: Setup, *, quick: bool) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+    """(parts of the page, figures, plots)."""
+    names = [one.data.name for one in held]
+    at_default = [searched(one, base) for one in held]
+    parts, figures, plots = [], {}, {}
+    columns: dict[str, list[float]] = {"default": at_default[0]}
+    for title, variants in () if quick else SWEEPS.items():
+        if base.embedder is None and title in NEEDS_VECTORS:
+            continue
+        rows, series = [], {name: [] for name in names}
+        for label, tuning in variants:
+            values = at_default if tuning == DEFAULT else [searched(one, replace(base, tuning=tuning)) for one in held]
+            rows.append((label, [cell(v, b) for v, b in zip(values, at_default, strict=True)]))
+            columns[f"{title} {label}"] = values[0]
+            for name, found in zip(names, values, strict=True):
+                series[name].append(sum(found) / len(found))
+        parts.append(f"### {title[0].upper()}{title[1:]}\n\n{table(title, names, rows)}")
+        figures[title] = {"ticks": [label for label, _ in variants], **series}
+        plots[title] = plot(f"R@10 by {title}", figures[title]["ticks"], series)
+        print(parts[-1], flush=True)
+    off = [searched(one, replace(base, planning=False)) for one in held]
+    rows = [
+        (n, [cell(v, b) for v, b in zip(vs, at_default, strict=True)]) for n, vs in (("on", at_default), ("off", off))
+    ]
+    parts.append(f"### Planning\n\n{table('planning', names, rows)}")
+    share, chosen = left_out(held[0].data, columns)
+    parts.append(
+        f"### Leaving conversations out (LoCoMo)\n\nR@10 **{100 * share:.1f}** over {len(columns)} rows; "
+        f"chosen: {'; '.join(f'{group}: {row}' for group, row in chosen.items())}. "
+        f"The default as it is: {100 * sum(at_default[0]) / len(at_default[0]):.1f}."
+    )
+    figures |= {"left_out": share, "chosen": chosen, "default": [sum(v) / len(v) for v in at_default], "sets": names}
+    print("\n\n".join(parts[-2:]), flush=True)
+    return parts, figures, plots
+
+
+def sweep_packs(held: Sequence[Opened], base: Setup) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+    """The same for what reaches the pack: λ of MMR and the number of cues."""
+    names = [one.data.name for one in held]
+    at_default = [packed(one, base) for one in held]
+    parts, figures, plots = [], {}, {}
+    for title, variants in (("λ of diversity", LAMBDAS), ("cues for a question of fact", DEPTHS)):
+        rows, series = [], {name: [] for name in names}
+        for label, tuning in variants:
+            found = [packed(one, replace(base, tuning=tuning)) for one in held]
+            cells = [f"{cell(v[0], b[0])}, {v[1]:.0f} tokens" for v, b in zip(found, at_default, strict=True)]
+            rows.append((label, cells))
+            for name, (shares, _) in zip(names, found, strict=True):
+                series[name].append(sum(shares) / len(shares))
+        parts.append(
+            f"### {title[0].upper()}{title[1:]} (share of the gold in the pack)\n\n{table(title, names, rows)}"
+        )
+        figures[title] = {"ticks": [label for label, _ in variants], **series}
+        plots[title] = plot(f"Gold in the pack by {title}", figures[title]["ticks"], series)
+        print(parts[-1], flush=True)
+    return parts, figures, plots
+
+
+def reports(options: argparse.Namespace, embedder: Embeds | None) -> None:
+    """The whole evaluation of every set, as `perdure eval` prints it."""
+    place = options.out / f"recall-{options.name}"
+    place.mkdir(parents=True, exist_ok=True)
+    pages = []
+    for source in (*(options.data / name for name, _ in SETS), SHIPPED):
+        found = run(source, embedder=embedder, profile=options.profile if embedder else "keyword")
+        pages.append(found.text())
+        print(pages[-1], end="\n\n", flush=True)
+        (place / f"{found.name}.json").write_text(json.dumps(found.figures, indent=1) + "\n", encoding="utf-8")
+    (place / "report.txt").write_text("\n\n".join(pages) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--embedder", default="none", help="module:Class[:argument], or none")
+    parser.add_argument("--profile", default="keyword")
+    parser.add_argument("--name", default="keyword")
+    parser.add_argument("--quick", action="store_true", help="only the default, planning, and no plots")
+    parser.add_argument("--report", action="store_true", help="the whole evaluation of every set instead of sweeps")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    if not (options.data / "locomo_dev").exists():
+        print(f"recall: skipped, there is no {options.data}/locomo_dev")
+        return
+    embedder = embedder_of(options.embedder)
+    if options.report:
+        reports(options, embedder)
+        return
+    base = Setup(embedder, options.profile if embedder else "keyword")
+    started = time.monotonic()
+    with (
+        opened(options.data / SETS[0][0], SETS[0][1], embedder) as first,
+        opened(options.data / SETS[1][0], SETS[1][1], embedder) as second,
+        opened(options.data / SETS[2][0], SETS[2][1], embedder) as third,
+    ):
+        parts, figures, plots = sweep((first, second, third), base, quick=options.quick)
+        if not options.quick:
+            more = sweep_packs((first, second, third), base)
+            parts, figures, plots = parts + more[0], figures | more[1], plots | more[2]
+    place = options.out / f"recall-{options.name}"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (place / "figures.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for title, svg in plots.items():
+        (place / f"{title.replace(' ', '-').replace('λ', 'lambda')}.svg").write_text(svg, encoding="utf-8")
+    print(f"{time.monotonic() - started:.0f} s; written to {place}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Evaluation: known questions, what recall makes of them, and figures with their uncertainty."""

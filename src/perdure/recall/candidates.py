@@ -1,0 +1,66 @@
+"""What recall asks of an index: candidates with raw scores, and facts about them. A protocol, no implementation.
+
+Every method sees only what the principal may see within the chosen scope: the filter is applied before the best are
+taken. Scores are raw (BM25 of any sign and scale with more being better; cosines), ids are turn ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from perdure.recall.feedback import Matrix
+from perdure.recall.fuse import Scores
+from perdure.recall.neighbours import Around
+from perdure.types import Role, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What is known of a candidate."""
+
+    turn_id: str
+    run_id: str
+    conversation: str
+    role: Role
+    stated_at: datetime | None
+    machine: str
+    runtime: str
+    text: str  # the piece that matched, or the beginning of the turn; masked
+    speaker: str = ""  # who said it where one role has several people ("Ada: …"); else empty
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Where a word stands."""
+
+    n_turns: int  # that hold it
+    rarity: float  # ln(all turns / n_turns), half a turn when none holds it; 0 when all do
+    newest: tuple[str, ...] = ()  # ids of some of them, newest first
+
+
+class Candidates(Protocol):
+    """The index as recall sees it."""
+
+    def keyword(self, queries: Sequence[str], k: int, within: Window | None = None) -> Sequence[Scores]:
+        """For each query at most k turns with their BM25; without a query word that is known, none.
+
+        The empty query finds the newest turns, all with the same score.
+        """
+
+    def nearest(self, queries: Matrix, k: int, within: Window | None = None) -> Sequence[Scores]:
+        """For each query vector the k turns with the highest cosine."""
+
+    def vectors(self, ids: Sequence[str]) -> Mapping[str, Matrix]:
+        """The vectors of a turn's pieces, one a row, for those that have any."""
+
+    def around(self, ids: Sequence[str], reach: int) -> Around:
+        """The turns at most `reach` away in the same conversation."""
+
+    def look_up(self, words: Sequence[str]) -> Mapping[str, Sighting]:
+        """Where words and names stand, at word boundaries, by index lookup."""
+
+    def details(self, ids: Sequence[str]) -> Mapping[str, Detail]:
+        """What is known of these turns."""

@@ -1,0 +1,117 @@
+"""Whether there is anything worth saying: abstain on relevance, before anything else is weighed.
+
+Pure. Fusion scores are relative to the candidates at hand (the best keyword hit has 1 whatever it is), so the judge
+looks at what is absolute: the best cosine, the share of the asked words (rare ones count more) that the best candidate
+holds, the names that are known and those never mentioned, and whether anything was said at a time that is named. What
+one leg alone can reach is known for each profile, so that a threshold made for two legs never silences one (term-llm
+#19).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perdure import text
+from perdure.recall.candidates import Sighting
+
+# Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
+# any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
+COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.3, 0.1, 0.3, 0.1
+THRESHOLDS: Mapping[str, float] = {"keyword": 0.035, "minilm": 0.40, "static": 0.40}
+UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
+RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
+ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
+MIN_KNOWN = 2  # asked words that a turn must hold for that
+
+_SUFFIX = re.compile(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for the candidates as a whole."""
+
+    cosine: float | None  # the best; None without vectors
+    covered: float  # share of the asked words, by rarity, that the best candidate holds
+    n_held: int  # asked words that that candidate holds
+    known_names: float  # share of the message's names that stand somewhere, and are rare
+    unknown_names: float  # share of them that stand nowhere
+    is_in_time: bool = False  # a candidate lies in a window that the message names
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether to speak, on what relevance, and why not."""
+
+    relevance: float
+    threshold: float
+    silent: str = ""  # the reason in words; empty when recall speaks
+
+
+def stem(word: str) -> str:
+    """A word without the commonest English endings: enough to compare, never shown.
+
+    >>> stem("paintings"), stem("bus")
+    ('paint', 'bus')
+    """
+    return _SUFFIX.sub("", word) if word.isascii() else word
+
+
+def asked_words(message: str) -> tuple[str, ...]:
+    """The words of a message that carry meaning, as search terms."""
+    return text.without_stopwords(text.query_terms(message))
+
+
+def evidence(
+    message: str,
+    sightings: Mapping[str, Sighting],
+    *,
+    names: Sequence[str],
+    texts: Sequence[str],
+    cosine: float | None,
+    is_in_time: bool = False,
+) -> Evidence:
+    """What speaks for candidates with these texts. sightings: of the asked words and of the names."""
+    words = asked_words(message)
+    weights = {word: _weight(word, sightings[word]) for word in words if word in sightings}
+    covered, n_held = max((_covered(weights, each) for each in texts), default=(0.0, 0))
+    seen = [sightings[name] for name in names if name in sightings]
+    known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
+    unknown = sum(not one.n_turns for one in seen)
+    n = max(1, len(seen))
+    return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time)
+
+
+def _weight(word: str, seen: Sighting) -> float:
+    """How much a word that is held counts: its rarity. A pair of signs that stands nowhere is mostly no word at all."""
+    return seen.rarity * (UNKNOWN_PAIR if not seen.n_turns and not word.isascii() and len(word) == PAIR else 1.0)
+
+
+def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:
+    """(share of the weight that a text holds, how many of the words)."""
+    total = sum(weights.values())
+    held_stems = stems(words)
+    held = [word for word in weights if set(map(stem, text.query_terms(word))) <= held_stems]
+    return (sum(weights[word] for word in held) / total if total else 0.0), len(held)
+
+
+def stems(words: str) -> frozenset[str]:
+    """The stems of all words of a text, however long it is."""
+    spans = text.split(words, max_chars=200, overlap_chars=40)
+    return frozenset(stem(term) for low, high in spans for term in text.query_terms(words[low:high]))
+
+
+def judge(found: Evidence, profile: str) -> Verdict:
+    """Whether this is worth saying. profile: keyword, or the family of the model that made the vectors.
+
+    The vectors of a model that was never calibrated have no threshold: then the words decide, as without vectors.
+    """
+    hybrid = found.cosine is not None and profile in THRESHOLDS and profile != "keyword"
+    threshold = THRESHOLDS[profile if hybrid else "keyword"]
+    words = (found.cosine or 0.0) + COVERED * found.covered if hybrid else found.covered
+    named = KNOWN_NAME * found.known_names - UNKNOWN_NAME * found.unknown_names
+    relevance = words + named + IN_TIME * found.is_in_time
+    if relevance >= threshold or (found.covered >= ENOUGH_WORDS and found.n_held >= MIN_KNOWN):
+        return Verdict(relevance, threshold)
+    return Verdict(relevance, threshold, f"nothing relevant enough ({relevance:.2f}, needs {threshold:.2f})")

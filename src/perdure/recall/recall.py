@@ -1,0 +1,222 @@
+"""M(I): from a plan to cues, or to silence. Reads through `Candidates`, writes nothing, decides by pure functions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from perdure.recall import judge as judging
+from perdure.recall.candidates import Candidates, Sighting
+from perdure.recall.diversify import Alike, diversify
+from perdure.recall.feedback import Matrix
+from perdure.recall.fuse import ranked
+from perdure.recall.judge import Verdict, stems
+from perdure.recall.pack import leans, pack
+from perdure.recall.rank import Ranking, rank
+from perdure.recall.tuning import DEFAULT, Tuning
+from perdure.recall.why import why
+from perdure.types import Cue, Plan, Recalled, Window
+
+N_JUDGED = 10  # best candidates whose words the judge looks at
+N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
+_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass
+class _Clock:
+    """Milliseconds of each step."""
+
+    steps: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def mark(self, step: str) -> None:
+        now = time.perf_counter()
+        self.steps[step] = (now - self._last) * 1000
+        self._last = now
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """A plan's candidates, ranked and judged, before any is chosen."""
+
+    plan: Plan  # with its events as windows
+    ranking: Ranking
+    sightings: Mapping[str, Sighting]  # of the asked words and the names
+    verdict: Verdict
+
+
+def recall(
+    candidates: Candidates,
+    plan: Plan,
+    *,
+    vectors: Matrix | None = None,
+    profile: str = "keyword",
+    already: Collection[str] = (),
+    degraded: Sequence[str] = (),
+    tuning: Tuning = DEFAULT,
+) -> Recalled:
+    """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant.
+
+    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder (the caller says so in degraded).
+    profile: the family of the model that made them, as `judge.THRESHOLDS` knows it. already: turns that the session
+    holds, which are not said again.
+    """
+    if not plan.queries and not plan.windows:
+        return Recalled((), plan, silent="the message asks for nothing", degraded=tuple(degraded))
+    clock = _Clock()
+    assessed = assess(candidates, plan, vectors=vectors, profile=profile, tuning=tuning)
+    clock.mark("candidates")
+    recalled = compose(candidates, assessed, already=already, tuning=tuning)
+    clock.mark("cues")
+    return replace(recalled, degraded=tuple(degraded), timings_ms=clock.steps)
+
+
+def assess(
+    candidates: Candidates,
+    plan: Plan,
+    *,
+    vectors: Matrix | None = None,
+    profile: str = "keyword",
+    tuning: Tuning = DEFAULT,
+) -> Assessed:
+    """The candidates of a plan, ranked, and the judge's verdict on them: all that search and evaluation need."""
+    plan = dated_by_events(candidates, plan)
+    ranking = rank(candidates, plan, vectors, tuning)
+    sightings = candidates.look_up(tuple(dict.fromkeys((*judging.asked_words(plan.message), *plan.names))))
+    verdict = _judged(plan, ranking, sightings, profile if vectors is not None else "keyword")
+    return Assessed(plan, ranking, sightings, verdict)
+
+
+def compose(
+    candidates: Candidates, assessed: Assessed, *, already: Collection[str] = (), tuning: Tuning = DEFAULT
+) -> Recalled:
+    """The cues of what was assessed, or silence with its reason."""
+    plan, ranking = assessed.plan, assessed.ranking
+    if assessed.verdict.silent and tuning.silence:
+        return Recalled((), plan, assessed.verdict.silent)
+    named = {t: n for t, n in _named(plan, assessed.sightings, ranking, tuning).items() if t not in set(already)}
+    chosen = _chosen(candidates, plan, ranking, already, tuning)
+    cues = _cues(candidates, plan, ranking, chosen, named)
+    packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
+    return Recalled(
+        packed,
+        plan,
+        silent="" if packed else "the session holds every candidate already",
+        n_tokens=sum(cue.n_tokens for cue in packed),
+        passed_over=_passed_over(ranking, [cue.turn_id for cue in packed], without_room, already, tuning),
+    )
+
+
+def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:
+    """The plan with "since the release" as a window that opens when the event was last mentioned."""
+    sightings = candidates.look_up(plan.events) if plan.events else {}
+    windows = list(plan.windows)
+    for event, seen in sightings.items():
+        details = candidates.details(seen.newest)
+        dates = [detail.stated_at for detail in details.values() if detail.stated_at]
+        if dates:
+            windows.append(Window(max(dates), _EVER, f"since {event}"))
+    return replace(plan, windows=tuple(windows))
+
+
+def _judged(plan: Plan, ranking: Ranking, sightings: Mapping[str, Sighting], profile: str) -> Verdict:
+    if not ranking.scores:
+        return Verdict(0.0, 0.0, "no candidate: none of the words are known")
+    if not plan.queries:
+        return Verdict(1.0, 0.0)  # a time and nothing else: whatever was then is what was asked for
+    best = [ranking.details[name].text for name in ranked(ranking.scores)[:N_JUDGED] if name in ranking.details]
+    cosine = max(ranking.cosine.values(), default=None)
+    in_time = "time" in ranking.legs
+    words = plan.message
+    found = judging.evidence(words, sightings, names=plan.names, texts=best, cosine=cosine, is_in_time=in_time)
+    return judging.judge(found, profile)
+
+
+def _named(plan: Plan, sightings: Mapping[str, Sighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:
+    """Turn id -> rare name that it holds: for each name its best candidate, else the newest turn that holds it."""
+    found: dict[str, str] = {}
+    rare = [
+        n for n in plan.names if n in sightings and sightings[n].n_turns and sightings[n].rarity >= tuning.entity_rarity
+    ]
+    for name in sorted(rare, key=lambda n: (-sightings[n].rarity, n))[: tuning.entity_hits]:
+        known = [turn for turn in sightings[name].newest if turn not in found]
+        if known:
+            found[max(known, key=lambda turn: ranking.scores.get(turn, 0.0))] = name
+    return found
+
+
+def _chosen(
+    candidates: Candidates, plan: Plan, ranking: Ranking, already: Collection[str], tuning: Tuning
+) -> list[str]:
+    """The cues by relevance and diversity: as many as the kind of question calls for."""
+    k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
+    fresh = [name for name in ranked(ranking.scores) if name not in set(already)][:N_DIVERSIFIED]
+    if not fresh:
+        return []
+    best = max(ranking.scores[fresh[0]], 1e-9)
+    scores = {name: ranking.scores[name] / best for name in fresh}
+    kept = {name: score for name, score in scores.items() if score >= tuning.least}
+    alike = _alike(candidates, ranking, list(kept))
+    return diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
+
+
+def _alike(candidates: Candidates, ranking: Ranking, names: Sequence[str]) -> Alike:
+    """Likeness of two turns: the cosine of their vectors, or the share of common words where one has none."""
+    held = candidates.vectors(names) if ranking.cosine else {}
+    words = {name: stems(ranking.details[name].text) for name in names if name in ranking.details}
+
+    def alike(one: str, other: str) -> float:
+        if one in held and other in held and len(held[one]) and len(held[other]):
+            return max(0.0, float((held[one] @ held[other].T).max()))
+        first, second = words.get(one, frozenset()), words.get(other, frozenset())
+        return len(first & second) / max(1, len(first | second))
+
+    return alike
+
+
+def _cues(
+    candidates: Candidates, plan: Plan, ranking: Ranking, chosen: Sequence[str], named: Mapping[str, str]
+) -> list[Cue]:
+    """The chosen turns and then those found by a rare name, as cues."""
+    names = [*chosen, *(name for name in named if name not in chosen)]
+    details = {**candidates.details([name for name in names if name not in ranking.details]), **ranking.details}
+    around = candidates.around([name for name in names if name in details and leans(details[name].text)], 1)
+    before = candidates.details(sorted({other for others in around.values() for other, _ in others}))
+    made = []
+    for name in (name for name in names if name in details):
+        detail = details[name]
+        beside = [before[o] for o, _ in around.get(name, ()) if o in before]
+        made.append(
+            Cue(
+                detail.turn_id, detail.run_id, detail.conversation, detail.role, detail.stated_at, detail.machine,
+                detail.runtime, detail.text, ranking.scores.get(name, 0.0),
+                {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
+                why(name, ranking.legs, detail, plan, entity=named.get(name, "")),
+                before=beside[0].text if beside else "",
+            )
+        )  # fmt: skip
+    return made
+
+
+def _passed_over(
+    ranking: Ranking, packed: Sequence[str], without_room: Sequence[str], already: Collection[str], tuning: Tuning
+) -> dict[str, str]:
+    """Why each candidate that is no cue is none."""
+    order = ranked(ranking.scores)
+    best = ranking.scores[order[0]] if order else 0.0
+    reasons = {}
+    for place, name in enumerate(order, start=1):
+        if name in packed:
+            continue
+        where = f"candidate {place} of {len(order)} with {ranking.scores[name]:.2f} (the best has {best:.2f})"
+        if name in already:
+            reasons[name] = f"{where}, but the session holds it already"
+        elif name in without_room:
+            reasons[name] = f"{where}, but it did not fit into {tuning.max_tokens} tokens"
+        elif place <= N_DIVERSIFIED:
+            reasons[name] = f"{where}: others were more relevant, or it repeats one of them"
+        else:
+            reasons[name] = f"{where}: below the {N_DIVERSIFIED} among which cues are chosen"
+    return reasons

@@ -1,0 +1,35 @@
+"""Every number that recall turns on, with what it was measured by: docs/evaluation/recall.md. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The numbers of one recall. The defaults follow from the sweeps; the profile of the feature list is REFERENCE."""
+
+    pool: int = 50  # candidates that each leg gives for each query
+    vector: float = 0.5  # weight of the vector leg; the keyword leg has the rest
+    neighbours: tuple[float, ...] = (0.4, 0.15)  # share of the better neighbour's score, by distance
+    speaker: float = 0.3  # added to turns by the one who is asked about
+    in_time: float = 0.2  # added to turns inside a window that the message names
+    recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for
+    feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
+    feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
+    by_rank: bool = False  # fuse by reciprocal rank instead of scores
+    relevance: float = 0.8  # λ of maximal marginal relevance
+    same: float = 0.97  # likeness from which a candidate only repeats a chosen one
+    k: int = 6  # cues for a question of fact
+    k_broad: int = 12  # cues for a history or an overview
+    entity_hits: int = 2  # turns found by a rare name, beyond k
+    entity_rarity: float = 1.0  # ln(turns / turns that hold the name) from which a name is rare
+    least: float = 0.0  # share of the best score below which a candidate is no cue
+    silence: bool = True
+    max_tokens: int = 2000  # of what is packed
+
+
+DEFAULT = Tuning()
+REFERENCE = Tuning(
+    pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0, recent=0.0, relevance=0.5
+)  # rows X08 to X13

@@ -1,0 +1,44 @@
+"""Why a turn was chosen, and what another lacked, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perdure.recall.candidates import Detail
+from perdure.recall.fuse import Scores
+from perdure.types import Plan, Recalled
+
+_STRONG = 0.5  # of a normalised leg, from which it is a reason of its own
+
+
+def why(name: str, legs: Mapping[str, Scores], detail: Detail, plan: Plan, *, entity: str = "") -> tuple[str, ...]:
+    """The reasons for a cue, the strongest first."""
+    got = {leg: scores[name] for leg, scores in legs.items() if name in scores}
+    reasons = [f"names {entity}, which is rare here"] if entity else []
+    if got.get("keyword", 0.0) > 0:
+        reasons.append(f"its words match ({got['keyword']:.2f} of the best)")
+    if got.get("vector", 0.0) > 0:
+        reasons.append(f"close in meaning (cosine {got['vector']:.2f})")
+    if max(got.get("keyword", 0.0), got.get("vector", 0.0)) < _STRONG and not entity:
+        reasons.append("stands beside a turn that matches")
+    if "speaker" in got:
+        reasons.append(
+            f"said by {detail.speaker or {'user': 'you', 'assistant': 'the agent'}.get(detail.role, detail.role)}"
+        )
+    if "time" in got:
+        reasons.append("from " + ", ".join(window.words for window in plan.windows))
+    if got.get("recent", 0.0) > 0:
+        reasons.append("recent")
+    return tuple(reasons)
+
+
+def why_not(recalled: Recalled, turn_id: str) -> str:
+    """What a turn lacked to be a cue, or that it is one."""
+    for place, cue in enumerate(recalled.cues, start=1):
+        if cue.turn_id == turn_id:
+            return f"it is cue {place}: " + "; ".join(cue.why)
+    if recalled.silent:
+        return f"recall stayed silent: {recalled.silent}"
+    return recalled.passed_over.get(
+        turn_id, "no candidate: none of its words were asked for often enough, and nothing near it is close in meaning"
+    )

@@ -1,0 +1,70 @@
+import unicodedata
+from datetime import UTC, datetime
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure import text
+from perdure.recall.pack import excerpt, leans, pack, render
+from perdure.types import Cue
+
+
+def _cue(name, words, before=""):
+    at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    return Cue(name, "run", "conv", "user", at, "laptop", "pi", words, 1.0, {}, ("its words match",), before)
+
+
+def test_a_cue_names_its_date_source_and_role():
+    assert render(_cue("t1", "Port 8642.", "Which port?")) == (
+        "[2026-03-01 12:30 · user · pi · turn t1]\n> Which port?\nPort 8642."
+    )
+
+
+def test_the_piece_with_the_asked_words_is_kept():
+    words = "nothing here. " * 40 + "The staging port is 8642. " + "nothing there. " * 40
+    short = excerpt(words, ["staging", "port"], 200)
+    assert "staging port is 8642" in short
+    assert len(short) <= 200
+    assert short.startswith("…")
+    assert short.endswith("…")
+
+
+def test_what_does_not_fit_is_named_and_what_follows_may_still_fit():
+    long, short = _cue("long", "Überlänge " * 300), _cue("short", "Port 8642.")
+    kept, without_room = pack([long, short], [], max_tokens=40)
+    assert [cue.turn_id for cue in kept] == ["short"]
+    assert without_room == ("long",)
+
+
+def test_the_turn_before_goes_first_when_room_is_short():
+    cue = _cue("t", "Yes, do it.", "Shall I delete the cache on every deploy of the staging server?")
+    kept, _ = pack([cue], [], max_tokens=30)
+    assert kept[0].before == ""
+    assert pack([cue], [], max_tokens=200)[0][0].before
+
+
+def test_a_short_answer_leans_on_what_was_asked():
+    assert leans("Yes, the second one.")
+    assert leans("Ada: No, never.")
+    assert leans("42")
+    assert not leans("The staging server listens on port 8642 since the AIS decoder took 8417.")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.text(max_size=3000), max_size=8), st.integers(0, 400))
+def test_the_budget_is_never_exceeded(texts, max_tokens):
+    cues = [_cue(f"t{n}", words) for n, words in enumerate(texts)]
+    kept, without_room = pack(cues, ["port"], max_tokens=max_tokens)
+    assert text.tokens("\n".join(map(render, kept))) <= max_tokens
+    assert len(kept) + len(without_room) == len(cues)
+
+
+@given(
+    st.lists(st.sampled_from(["e\u0301", "👩\u200d💻", "a ", "ก\u0e49", "🇩🇪"]), max_size=600).map("".join),
+    st.integers(40, 300),
+)
+def test_no_visible_character_is_split(words, n_chars):
+    short = excerpt(words, [], n_chars).removeprefix("…").removesuffix("…")
+    assert not short or not unicodedata.combining(short[0])
+    assert not short.startswith("\u200d")
+    assert not short.endswith("\u200d")

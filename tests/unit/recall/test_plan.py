@@ -1,0 +1,80 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.recall.plan import MAX_QUERIES, MAX_WORDS, plan
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+
+
+def _plan(message):
+    return plan(message, now=NOW)
+
+
+def test_a_question_becomes_one_short_query():
+    assert _plan("When did Caroline go to the LGBTQ support group?").queries == ("Caroline LGBTQ support group",)
+
+
+def test_two_questions_become_two_queries():
+    queries = _plan("Which port does staging use? And who owns the billing service?").queries
+    assert queries == ("port staging use", "owns billing service")
+
+
+@pytest.mark.parametrize("message", ["ok, go on", "thanks!", "yes please", "", "   ", "???"])
+def test_what_asks_for_nothing_gives_no_query(message):
+    assert _plan(message).queries == ()
+
+
+def test_three_proper_nouns_are_found():
+    names = _plan("Did Ada Lovelace tell Grace about the Kestrel project in Lisbon?").names
+    assert {"Ada Lovelace", "Grace", "Lisbon"} <= set(names)
+
+
+def test_a_time_is_a_window_and_no_word_of_the_query():
+    found = _plan("what broke in the staging cluster last Tuesday?")
+    assert found.queries == ("broke staging cluster",)
+    assert [w.words for w in found.windows] == ["last Tuesday"]
+
+
+@pytest.mark.parametrize(
+    ("message", "intent"),
+    [
+        ("which port do we use?", "fact"),
+        ("what is the current port?", "latest"),
+        ("how has the port changed over time?", "history"),
+        ("summarise what we know of the port", "overview"),
+        ("现在用哪个端口", "latest"),
+    ],
+)
+def test_what_kind_of_answer(message, intent):
+    assert _plan(message).intent == intent
+
+
+@pytest.mark.parametrize(
+    ("message", "speakers"),
+    [
+        ("what did I say about tabs?", ("user",)),
+        ("what did you suggest for the cache?", ("assistant",)),
+        ("can you tell me the port of staging?", ()),
+        ("wie hieß mein Server?", ("user",)),
+        ("why was SQLite chosen?", ()),
+    ],
+)
+def test_whose_words_are_asked_for(message, speakers):
+    assert _plan(message).speakers == speakers
+
+
+def test_a_long_message_is_read_to_its_limit_and_code_is_no_question():
+    found = _plan("Why does the importer fail?\n```\n" + "x = compute(y)\n" * 500 + "```")
+    assert found.queries == ("importer fail",)
+    assert len(_plan("word " * 5000).message) <= 2000
+
+
+@given(st.text(max_size=400))
+def test_any_text_gives_a_plan_within_its_limits(message):
+    found = _plan(message)
+    assert len(found.queries) <= MAX_QUERIES
+    assert all(1 <= len(query.split()) <= MAX_WORDS for query in found.queries)
+    assert found == _plan(message)
