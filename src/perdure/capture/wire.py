@@ -68,5 +68,5 @@ def ask(home: Path, request: dict[str, Any], *, timeout_s: float) -> dict[str, A
             answer += part
     said = json.loads(answer)
     if not isinstance(said, dict):
-        raise ValueError("the resident home's answer is no object")  # noqa: TRY004 - what the caller expects of bad JSON, too
+        raise ValueError("the resident home's answer is no object")
     return said
