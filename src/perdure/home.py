@@ -506,9 +506,8 @@ class Home:
         timings = {"embed": embedded_ms, **found.timings_ms}
         if asked:
             timings |= {"queued": asked.answer.queued_ms, "compute": asked.answer.compute_ms}
-        return replace(
-            found, degraded=degraded, timings_ms=timings, depth=dict(asked.answer.depth_before) if asked else {}
-        )
+        depth = {str(lane): n for lane, n in asked.answer.depth_before.items()} if asked else {}
+        return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
 
     def run(self, run_id: str) -> RunView:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""

@@ -8,9 +8,10 @@ import hashlib
 
 from perdure.index.store import Connection
 
-_RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machine.value, agent.value, nullif(project.value, ''),
-    conversation.value, session, generation, from_offset, to_offset, started_ms, ended_ms, parent_run_id,
-    parent_session, fork, title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, n_tokens, n_forgotten
+_RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machine.value, agent.value,
+    nullif(project.value, ''), conversation.value, session, generation, from_offset, to_offset, started_ms, ended_ms,
+    parent_run_id, parent_session, fork, title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, n_tokens,
+    n_forgotten
   FROM run JOIN name AS owner ON owner.id = run.user JOIN name AS runtime ON runtime.id = run.runtime
     JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
     JOIN name AS conversation ON conversation.id = run.conversation

@@ -178,7 +178,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
 
 
 def held(index: Connection, filters: Filters) -> list[tuple[Live, int]]:
-    """The sessions that are left out, each with its conversation's number; those the index does not know hold nothing."""
+    """The sessions that are left out, each with its conversation's number, of those that the index knows."""
     found = ((live, index.known("conversation", live.conversation)) for live in filters.held)
     return [(live, number) for live, number in found if number is not None]
 
@@ -311,8 +311,8 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     """Chunks with their scores as hits, in the order given."""
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
-          runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value, turn.stated_ms,
-          chunk_text.text, turn.abandoned, turn.is_summary
+          runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
+          turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
           JOIN name AS conversation ON conversation.id = run.conversation

@@ -6,6 +6,7 @@ order of the turns does not matter and nothing travels further than the reach.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 Around = Mapping[str, Sequence[tuple[str, int]]]  # id -> (neighbour's id, how many turns away)
@@ -28,7 +29,6 @@ def spread(scores: Mapping[str, float], around: Around, shares: Sequence[float])
                 best[away - 1] = max(best[away - 1], scores.get(lender, 0.0))
     nothing = (0.0,) * len(shares)
     return {
-        name: scores.get(name, 0.0)
-        + sum(share * each for share, each in zip(shares, lent.get(name, nothing), strict=True))
+        name: scores.get(name, 0.0) + sum(map(operator.mul, shares, lent.get(name, nothing)))
         for name in sorted({*scores, *lent})
     }

@@ -60,8 +60,8 @@ def recall(
 ) -> Recalled:
     """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant.
 
-    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder. model: the name of the one that made them,
-    as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not said again.
+    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder. model: the name of the one that
+    made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not said again.
     explain: say of every candidate why it is no cue.
     """
     if not plan.queries and not plan.windows:
