@@ -80,14 +80,16 @@ def measured(
         wall, cpu = time.perf_counter(), time.process_time()
         wanted = plan(message, now=NOW)
         texts = to_embed(wanted)
-        vectors = lanes.submit(texts, kind="query", lane="query").result().vectors if space and texts else None
-        embedded = time.perf_counter() - wall
+        pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
         with index.reading():
-            found = recall(Indexed(index, ADA, filters, space), wanted, vectors=vectors, model=lanes.embedder.tag.name)
+            found = recall(
+                Indexed(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
+                vectors=(lambda p=pending: p.result().vectors) if pending else None,
+            )  # fmt: skip
         if n >= 3:
             walls.append((time.perf_counter() - wall) * 1000)
             cpus.append((time.process_time() - cpu) * 1000)
-            embeds.append(embedded * 1000)
+            embeds.append(pending.result().total_ms if pending else 0.0)
             n_cues += bool(found.cues)
     wall_ms, cpu_ms = spread(walls), spread(cpus)
     return {

@@ -54,6 +54,9 @@ class Written:
     def vectors(self, ids):
         return {n: np.array([self.rows[n]], dtype=np.float32) for n in ids if n in self.rows}
 
+    def cosines(self, ids, queries):
+        return {n: float((rows @ queries.T).max()) for n, rows in self.vectors(ids).items()}
+
     def around(self, ids, reach):
         names = list(self.turns)
         near = {}
