@@ -10,7 +10,7 @@ class Tuning:
     """The numbers of one recall. The defaults follow from the sweeps; the profile of the feature list is REFERENCE."""
 
     pool: int = 50  # candidates that each leg gives for each query
-    vector: float = 0.6  # weight of the vector leg; the keyword leg has the rest
+    vector: float = 0.5  # weight of the vector leg; the keyword leg has the rest
     neighbours: tuple[float, ...] = (0.3, 0.1)  # share of the better neighbour's score, by distance
     lenders: int = 10  # best candidates whose neighbours get a share
     speaker: float = 0.3  # added to turns by the one who is asked about
