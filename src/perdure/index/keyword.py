@@ -28,6 +28,7 @@ _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the c
 _EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
+_FEW_NAMES = ("roles", "kinds")  # asked for so often with all that there is that it is worth a look
 KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
 _FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
 
@@ -157,6 +158,8 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         found = numbers(index, KIND_OF[field], wanted)
         if not found:
             return _Narrowing(nothing=True)
+        if field in _FEW_NAMES and not _has_others(index, KIND_OF[field], found):
+            continue
         n_of = sum(n for _, n in found)
         if field == "tags" or n_of < total * _SELECTIVE_SHARE:
             n_left = n_of if n_left is None else min(n_left, n_of)
@@ -175,6 +178,12 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         tests.append("NOT (chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)")
         values += [number, _EVER_MS, 0 if live.since_at is None else ms(live.since_at)]
     return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left)
+
+
+def _has_others(index: Connection, kind: str, found: Sequence[tuple[int, int]]) -> bool:
+    """Whether any chunk has another name of a kind than these."""
+    query = f"SELECT EXISTS (SELECT 1 FROM name WHERE kind = ? AND n_chunks > 0 AND id NOT IN ({_marks(found)}))"
+    return bool(index.rows(query, kind, *(number for number, _ in found))[0][0])
 
 
 def held(index: Connection, filters: Filters) -> list[tuple[Live, int]]:

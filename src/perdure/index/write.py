@@ -21,6 +21,7 @@ from perdure.index.wording import name_of, worded
 from perdure.text import index_terms
 from perdure.types import Parsed, Run, Source
 
+MACHINE = "machine"  # the role that filters know for user turns which nobody typed: notices, environments
 _LINKS_PER_RUN = 1 << 20  # tree entries of one run are numbered from_offset * this + i
 _DIMENSIONS = ("user", "project", "conversation", "runtime", "machine", "agent")
 
@@ -167,7 +168,7 @@ def _insert_turn(index: Connection, number: int, row: TurnRow, scope: Scope, *, 
     for kind, value in row.facets:
         facet = index.facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
-    role = index.name("role", turn.role)
+    role = index.name("role", MACHINE if turn.role == "user" and turn.author == "machine" else turn.role)
     for chunk in row.chunks:
         _insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     return len(row.chunks)

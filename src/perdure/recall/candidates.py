@@ -22,6 +22,7 @@ class Fact(NamedTuple):
 
     role: Role
     stated_at: datetime | None
+    is_said: bool = True  # what matched was said; False for a call
     speaker: str = ""  # the name in front where one role has several people ("Ada: …"); else empty
 
 

@@ -148,8 +148,15 @@ class Indexed:
     def facts(self, ids: Sequence[str]) -> dict[str, Fact]:
         """Who said each of these turns, and when."""
         numbers = [self._numbers[name] for name in ids if name in self._numbers]
-        rows = self._in("SELECT id, role, stated_ms, speaker FROM turn WHERE id IN ({})", numbers)
-        return {self._names[turn]: Fact(role, instant(stated_ms), speaker) for turn, role, stated_ms, speaker in rows}
+        rows = self._in("SELECT id, role, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
+        shown = {self._shown[turn]: turn for turn in numbers if turn in self._shown}
+        text = self.index.known("kind", "text")
+        kinds = self._in("SELECT id, kind FROM chunk WHERE id IN ({})", list(shown))
+        done = {shown[chunk] for chunk, kind in kinds if kind != text}
+        return {
+            self._names[turn]: Fact(role, instant(at), bool(said) and turn not in done, who)
+            for turn, role, at, said, who in rows
+        }
 
     def details(self, ids: Sequence[str]) -> dict[str, Detail]:
         """What is known of each of these turns, with the text of the chunk that matched, or its first."""

@@ -36,6 +36,11 @@ _FILLER = frozenset(
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
+_COURTESY = re.compile(
+    r"(?:\b(?:please|pls|thanks?(?: you)?|hi|hello|hey|ok|okay|bitte|danke|hallo|merci|por favor|gracias)\b[,!]?"
+    r"|s'il (?:te|vous) plaît|请|谢谢|你好)",
+    re.IGNORECASE,
+)  # says nothing of what is looked for, and stands in thousands of short turns
 _NO_ADDRESS = re.compile(r"[^\x21-\x7e].*")
 _FIRST = re.compile(
     r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I
@@ -71,6 +76,7 @@ def plan(message: str, *, now: datetime) -> Plan:
     ('port staging server',)
     """
     said = _FENCED.sub(" ", text.clip(message, MAX_CHARS)).strip() or text.clip(message, MAX_CHARS)
+    said = " ".join(_COURTESY.sub(" ", said).split(" ")).strip() or said
     found = times(said, now)
     timeless = _without(said, found.spans)
     return Plan(

@@ -182,6 +182,7 @@ def bonuses(plan: Plan, facts: Mapping[str, Fact], tuning: Tuning) -> dict[str, 
     added = {
         "speaker": dict.fromkeys(_by_the_one_asked(plan, facts), tuning.speaker),
         "time": dict.fromkeys(_in_windows(plan, facts), tuning.in_time),
+        "done": dict.fromkeys((name for name, fact in facts.items() if not fact.is_said), -tuning.unsaid),
         "recent": _recency(facts, tuning.recent) if plan.intent == "latest" else {},
     }
     return {name: leg for name, leg in added.items() if leg and any(leg.values())}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from perdure.types import Filters, Live
 
+SAID = Filters(roles=("user", "assistant"), kinds=("text", "call"))  # words and deeds of people and agents
 UNSCOPED = ""  # the project of what has none
 _MIN_CHARS = 3  # of a project's name that counts as one when it stands in a message
 
@@ -16,15 +18,16 @@ def scope(
 ) -> Filters:
     """What may be recalled. here: the project at hand, None when there is none: then nothing is left out.
 
-    projects: all that are known, by their paths.
+    projects: all that are known, by their paths. What tools answered, thoughts and what no person typed are for
+    `search`: long and many, they would take every place.
 
     >>> scope("as in tidepool", here="/w/web", projects=["/w/web", "/w/tidepool", "/w/bank"], everywhere=False).projects
     ('/w/tidepool', '/w/web', '')
     """
     if everywhere or here is None:
-        return Filters(held=tuple(held))
+        return replace(SAID, held=tuple(held))
     named = sorted(path for path in projects if path not in ("", here) and _is_named(path, message))
-    return Filters(projects=(*named, here, UNSCOPED), held=tuple(held))
+    return replace(SAID, projects=(*named, here, UNSCOPED), held=tuple(held))
 
 
 def _is_named(path: str, message: str) -> bool:

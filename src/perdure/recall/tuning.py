@@ -15,6 +15,7 @@ class Tuning:
     lenders: int = 10  # best candidates whose neighbours get a share
     speaker: float = 0.3  # added to turns by the one who is asked about
     in_time: float = 0.2  # added to turns inside a window that the message names
+    unsaid: float = 0.2  # taken from turns that match by what was done, not by what was said
     recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for
     feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
     feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's

@@ -25,6 +25,8 @@ def why(name: str, legs: Mapping[str, Scores], fact: Fact, plan: Plan, *, entity
         reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
     if "time" in got:
         reasons.append("is from " + ", ".join(window.words for window in plan.windows))
+    if "done" in got:
+        reasons.append("is what was done, not said")
     if got.get("recent", 0.0) > 0:
         reasons.append("is recent")
     return tuple(reasons)
