@@ -182,6 +182,10 @@ class Home:
         if refusal:
             raise UsageError(f"{refusal}; nothing was copied")
 
+    def refusal(self, origin: Origin) -> str | None:
+        """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
+        return self._rules().refusal(intake.clean(origin))
+
     def post(self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()) -> int:
         """Put a live capture into the outbox: acknowledged when this returns, archived by the next process.
 
