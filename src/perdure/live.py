@@ -14,52 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from perdure.capture import log
 from perdure.capture.wire import Event
+from perdure.errors import IndexFault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from perdure.archive.injected import Held
-    from perdure.archive.journal import Journal
     from perdure.config import Config
-    from perdure.types import Cue, Live, Origin, Recalled
+    from perdure.home import Home
+    from perdure.types import Cue, Recalled
 
 MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
 _SLASH_COMMAND = re.compile(r"\s*/[A-Za-z][\w:.-]*(?=\s|\Z)")
 _EMPTIED = ("compact", "clear")
-
-
-class Remembers(Protocol):
-    """What an answer needs of a home."""
-
-    path: Path
-    config: Config
-
-    def journal(self) -> Journal:
-        """The principal's."""
-        ...
-
-    def refusal(self, origin: Origin) -> str | None:
-        """Why nothing of a session may be kept, or None."""
-        ...
-
-    def recall(
-        self,
-        message: str,
-        *,
-        now: datetime | None = None,
-        cwd: str | None = None,
-        all_projects: bool = False,
-        session: Live | None = None,
-        already: Collection[str] = (),
-        mode: str | None = None,
-    ) -> Recalled:
-        """The cues for a message."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +72,7 @@ class Slot:
 
 
 def answer(
-    home: Remembers,
+    home: Home,
     event: Event,
     *,
     limit_ms: int,
@@ -130,7 +100,7 @@ def answer(
 class _Call:
     """One answer while it is being made."""
 
-    home: Remembers
+    home: Home
     event: Event
     mode: str | None
     slot: Slot
@@ -169,6 +139,8 @@ class _Call:
             return NOTHING
         held = self._held()
         recalled = self._recalled(held)
+        if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
+            raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
         if not recalled.cues:
             self.outcome = "silent"
             return NOTHING
@@ -291,7 +263,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(float(value), 3) for name, value in values.items()}
 
 
-def floor(home: Remembers, event: Event) -> str:  # noqa: ARG001 - the floor of this home and session, once there is one
+def floor(home: Home, event: Event) -> str:  # noqa: ARG001 - the floor of this home and session, once there is one
     """What is always in context, for the start of a session and after a compaction. There is no floor yet."""
     return ""
 
@@ -372,8 +344,7 @@ def _alone(home_path: Path, event: Event, limit_ms: int, slot: Slot, found: list
         return
     try:
         with open_home(home_path, create=False, read_only=True) as home:
-            recalling = cast(Remembers, home)
-            found.append(answer(recalling, event, limit_ms=limit_ms, mode="keyword", slot=slot))
+            found.append(answer(home, event, limit_ms=limit_ms, mode="keyword", slot=slot))
     except HomeMissing:
         found.append(NOTHING)
     except Exception as error:  # noqa: BLE001 - the same promise for what cannot be opened

@@ -282,14 +282,6 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """The session that is being held: its own turns need not be said again."""
-
-    conversation: str
-    since_at: datetime | None = None  # when its context was last emptied; what was said before may be recalled
-
-
-@dataclass(frozen=True, slots=True)
 class RunView:
     """A run with everything that is derived about it."""
 
