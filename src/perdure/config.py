@@ -59,6 +59,30 @@ class ModelsConfig:
 
 
 @dataclass(frozen=True)
+class JobsConfig:
+    """When the resident home does what: cron expressions (minute, hour, day, month, weekday) in local time, "" for
+    never.
+    """
+
+    sweep: str = "*/5 * * * *"
+    embed: str = "*/15 * * * *"
+    pack: str = "30 3 * * *"
+    health: str = "*/10 * * * *"
+    verify: str = "45 3 * * 0"
+    watchdog: str = "* * * * *"
+
+
+@dataclass(frozen=True)
+class LiveConfig:
+    """What goes into a session while it runs."""
+
+    recall: bool = True  # put what matters beside each message that a person sends
+    repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
+    subagents: bool = False  # recall for what sub-agents are told, too
+    machine_turns: bool = False  # recall for what a program sends in a person's place, too
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -68,6 +92,8 @@ class Config:
     capture: CaptureConfig = field(default_factory=CaptureConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
+    live: LiveConfig = field(default_factory=LiveConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
 
 
 def home_path(explicit: str | Path | None = None) -> Path:
@@ -96,6 +122,8 @@ def load(home: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
     config: Config = _build(Config, table, where="")
+    if config.live.repeat not in ("session", "turn"):
+        raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
     return _with_identity(config)
 
 

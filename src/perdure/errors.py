@@ -33,6 +33,7 @@ PerdureError
 │   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
 └── Busy                       another process holds the lock
+    └── AlreadyServing
 """
 
 from __future__ import annotations
@@ -192,3 +193,7 @@ class Busy(PerdureError):
     """Another Perdure process is writing here. Nothing was changed; try again in a moment."""
 
     exit_code = 5
+
+
+class AlreadyServing(Busy):
+    """This home has its resident process already; there is one for each home. `perdure serve --stop` ends it."""
