@@ -45,11 +45,12 @@ def render(cue: Cue) -> str:
 
 def pack(cues: Sequence[Cue], words: Sequence[str], *, max_tokens: int) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
     """(the cues that fit, in order, shortened where needed; the turn ids of those that do not). words: those asked."""
+    asked = frozenset[str]().union(*map(stems, words))
     kept: list[Cue] = []
     without_room: list[str] = []
     left = max_tokens
     for cue in cues:
-        fitted = _fitted(cue, words, left)
+        fitted = _fitted(cue, asked, left)
         if fitted is None:
             without_room.append(cue.turn_id)
             continue
@@ -58,10 +59,10 @@ def pack(cues: Sequence[Cue], words: Sequence[str], *, max_tokens: int) -> tuple
     return tuple(kept), tuple(without_room)
 
 
-def _fitted(cue: Cue, words: Sequence[str], left: int) -> Cue | None:
+def _fitted(cue: Cue, asked: frozenset[str], left: int) -> Cue | None:
     """The cue with as much of its text as the room allows, with its turn before if possible; None if nothing fits."""
     for size in SIZES:
-        short = replace(cue, text=excerpt(cue.text, words, size), before=text.one_line(cue.before, BEFORE_CHARS))
+        short = replace(cue, text=excerpt(cue.text, asked, size), before=text.one_line(cue.before, BEFORE_CHARS))
         for candidate in (short, replace(short, before="")):
             n_tokens = text.tokens(render(candidate)) + 1  # and the line break behind it
             if n_tokens <= left:
@@ -69,12 +70,11 @@ def _fitted(cue: Cue, words: Sequence[str], left: int) -> Cue | None:
     return None
 
 
-def excerpt(full: str, words: Sequence[str], n_chars: int) -> str:
-    """At most n_chars of a text: the piece that holds most of the words, the earliest of equals."""
+def excerpt(full: str, asked: frozenset[str], n_chars: int) -> str:
+    """At most n_chars of a text: the piece that holds most of the asked stems, the earliest of equals."""
     plain = text.printable(full).strip()
     if len(plain) <= n_chars:
         return plain
-    asked = frozenset[str]().union(*map(stems, words))
     pieces = [
         plain[low:high].strip() for low, high in text.split(plain, max_chars=n_chars - 2, overlap_chars=n_chars // 4)
     ]
