@@ -21,13 +21,22 @@ say "3. Read a hit in its place"
 hit=$(perdure search spring tide 14 March --role user --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)["result"]["hits"][0]["turn_id"])')
 run perdure show "$hit" --context 1
 
-say "4. See what ran, and what it spawned"
+say "4. Recall: what a model would be told beside a new message, and why; or nothing"
+run perdure embed
+run perdure recall --all-projects "Which port does the tide server listen on now, and why was it changed?"
+run perdure recall --all-projects "What did I say about Postgres yesterday or before?" --explain
+run perdure recall --all-projects "How long must I boil an ostrich egg?"
+
+say "5. How good is that? 106 questions whose answers are known, about memories of five inventions"
+run perdure eval
+
+say "6. See what ran, and what it spawned"
 run perdure tree
 
 say "   (secrets are masked in whatever is derived or shown)"
 run perdure search anthropic api key env.old --role tool --limit 1
 
-say "5. Forget a turn, everywhere, and prove it"
+say "7. Forget a turn, everywhere, and prove it"
 words="Ismet"
 count() { printf 'Files under the home that hold the word %s: %s\n' "$words" "$(grep -rliwaF "$words" "$PERDURE_HOME" | wc -l)"; }
 count
@@ -38,7 +47,7 @@ find .demo/transcripts -type f -exec touch {} +
 run perdure import .demo/transcripts
 run perdure search "$words"
 
-say "6. Prove the rest"
+say "8. Prove the rest"
 run perdure verify
 run perdure rebuild
 run perdure doctor
@@ -48,6 +57,8 @@ cat <<'NEXT'
   . .venv/bin/activate         put `perdure` on your path
   perdure import               capture what your own agents have written
   perdure search WORDS         find anything in it
+  perdure embed                give it vectors, so that meaning is found too
+  perdure recall MESSAGE       what a model would be told
   perdure tree --since 7d      what ran this week
   perdure --help               everything else
 NEXT

@@ -181,6 +181,12 @@ def test_calls_and_results_between_an_answer_and_its_question_are_stepped_over(o
     assert answer.before == "Which tide gauge shall we trust?"
 
 
+def test_a_memory_of_one_turn_is_recalled(opened):
+    home = opened()
+    home.capture(lines(TALK[2:3]), runtime="messages", session="first")
+    assert said(home.recall("Which port does the server listen on?", now=NOW)) == [TALK[2][1]]
+
+
 def test_two_principals_share_nothing(opened):
     ada, bob = opened(user="ada"), opened(user="bob")
     ada.capture(lines(TALK), runtime="messages", session="tides")

@@ -23,6 +23,7 @@ WORD, MOST_WORDS = 0.015, 10  # what each asked word takes away: a long message 
 KEYWORD = 0.035  # without vectors, or with those of a model that was never calibrated
 THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.36, "potion-base-8m-int8": 0.36}  # by the model's name
 UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
+LEAST = 0.1  # what a word counts that stands everywhere: in a memory of one turn every word does
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
 MIN_KNOWN = 2  # asked words that a turn must hold for that
@@ -87,7 +88,7 @@ def evidence(
 
 def _weight(word: str, n_held: int, rarity: float) -> float:
     """How much a word that is held counts: its rarity. A pair of signs that stands nowhere is mostly no word at all."""
-    return rarity * (UNKNOWN_PAIR if not n_held and not word.isascii() and len(word) == PAIR else 1.0)
+    return max(rarity, LEAST) * (UNKNOWN_PAIR if not n_held and not word.isascii() and len(word) == PAIR else 1.0)
 
 
 def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:
