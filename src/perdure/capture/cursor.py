@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure.capture.files import make_folder, replace
 
 _WITNESS_BYTES = 4096  # as many bytes in front of the cursor are remembered by their hash
 
 
-@dataclass(frozen=True)
-class Cursor:
+class Cursor(NamedTuple):
     """The end of what was sent."""
 
     offset: int  # bytes from the start of the transcript
@@ -37,10 +36,13 @@ def read(folder: Path, path: Path) -> int:
 
 
 def write(folder: Path, path: Path, offset: int) -> None:
-    """Note that everything before `offset` was sent. Call it after the bytes are durable, never before."""
+    """Note that everything before `offset` was sent. Call it after the bytes are durable, never before.
+
+    Not synced itself: a power cut leaves an older cursor or none, and bytes that are sent twice are kept once.
+    """
     make_folder(folder)
     body = {"offset": offset, "witness": _before(path, offset), "path": str(path)}
-    replace(_place(folder, path), json.dumps(body).encode())
+    replace(_place(folder, path), json.dumps(body).encode(), sync=False)
 
 
 def _place(folder: Path, path: Path) -> Path:

@@ -7,12 +7,10 @@ answers within it: a missing resident home is an ordinary case, not a failure.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
 import stat
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -44,6 +42,9 @@ def address(home: Path) -> Path:
     inside = home / "run" / "home.sock"
     if len(os.fsencode(inside)) <= _MAX_ADDRESS:
         return inside
+    import hashlib  # a long path is rare, and these two cost every hook milliseconds
+    import tempfile
+
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"perdure-{os.geteuid()}" / f"{name}.sock"
 
