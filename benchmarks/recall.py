@@ -5,15 +5,14 @@ sets, because what moves one set only is over-fitting. For LoCoMo the default is
 out: for each one the best row on the other two is taken, and its figure on the one left out counts.
 
     python -m benchmarks.recall                              # with the embedder that Perdure carries
-    python -m benchmarks.recall --embedder module:Class:argument --profile minilm --name minilm
-    python -m benchmarks.recall --embedder none --name keyword
+    python -m benchmarks.recall --embedder static            # with the smaller one; none: by words alone
     python -m benchmarks.recall … --report                   # not sweeps but the whole evaluation of every set
+    python -m benchmarks.recall … --keep DIR                 # keep the homes there, and use them again
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import tempfile
 import time
@@ -23,11 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perdure.config import EmbedderConfig
 from perdure.eval import bench, measures
 from perdure.eval.bench import Setup
 from perdure.eval.datasets import Dataset, load
-from perdure.eval.memory import Embeds, Memory, memories
+from perdure.eval.memory import Memory, memories
 from perdure.eval.report import SHIPPED, is_answerable, run
+from perdure.models.choose import choose
+from perdure.models.embedder import Embedder
 from perdure.recall.tuning import DEFAULT, Tuning
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"
@@ -65,15 +67,25 @@ class Opened:
 
 
 @contextmanager
-def opened(place: Path, n_groups: int | None, embedder: Embeds | None) -> Iterator[Opened]:
+def opened(place: Path, n_groups: int | None, embedder: Embedder | None, keep: Path | None) -> Iterator[Opened]:
     data = load(place)
     if n_groups:
         kept = set(list(data.groups())[:n_groups])
         docs = tuple(doc for doc in data.docs if doc.group in kept)
         data = replace(data, docs=docs, questions=tuple(q for q in data.questions if q.group in kept))
     data = replace(data, questions=tuple(q for q in data.questions if is_answerable(q)))
-    with tempfile.TemporaryDirectory() as scratch, memories(data, Path(scratch), embedder) as held:
+    with scratch(keep, data.name) as home, memories(data, home, embedder, vectors=embedder is not None) as held:
         yield Opened(data, held)
+
+
+@contextmanager
+def scratch(keep: Path | None, name: str) -> Iterator[Path]:
+    """A folder for the homes of a set: one that stays, or one that goes."""
+    if keep is None:
+        with tempfile.TemporaryDirectory() as made:
+            yield Path(made)
+    else:
+        yield keep / name
 
 
 def searched(held: Opened, setup: Setup) -> list[float]:
@@ -147,23 +159,16 @@ def plot(title: str, ticks: Sequence[str], series: dict[str, Sequence[float]]) -
     return "\n".join([*parts, "</svg>\n"])
 
 
-def embedder_of(name: str) -> Embeds | None:
-    if name == "none":
-        return None
-    module, _, rest = name.partition(":")
-    kind, _, argument = rest.partition(":")
-    made: Embeds = getattr(importlib.import_module(module), kind)(*([argument] if argument else []))
-    return made
-
-
-def sweep(held: Sequence[Opened], base: Setup, *, quick: bool) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+def sweep(
+    held: Sequence[Opened], base: Setup, *, quick: bool, with_vectors: bool
+) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """(parts of the page, figures, plots)."""
     names = [one.data.name for one in held]
     at_default = [searched(one, base) for one in held]
     parts, figures, plots = [], {}, {}
     columns: dict[str, list[float]] = {"default": at_default[0]}
     for title, variants in () if quick else SWEEPS.items():
-        if base.embedder is None and title in NEEDS_VECTORS:
+        if not with_vectors and title in NEEDS_VECTORS:
             continue
         rows, series = [], {name: [] for name in names}
         for label, tuning in variants:
@@ -214,13 +219,14 @@ def sweep_packs(held: Sequence[Opened], base: Setup) -> tuple[list[str], dict[st
     return parts, figures, plots
 
 
-def reports(options: argparse.Namespace, embedder: Embeds | None) -> None:
+def reports(options: argparse.Namespace, embedder: Embedder | None) -> None:
     """The whole evaluation of every set, as `perdure eval` prints it."""
     place = options.out / f"recall-{options.name}"
     place.mkdir(parents=True, exist_ok=True)
     pages = []
     for source in (*(options.data / name for name, _ in SETS), SHIPPED):
-        found = run(source, embedder=embedder, profile=options.profile if embedder else "keyword")
+        with scratch(options.keep, f"{source.name}-whole") as home:
+            found = run(source, embedder=embedder, vectors=embedder is not None, home=home)
         pages.append(found.text())
         print(pages[-1], end="\n\n", flush=True)
         (place / f"{found.name}.json").write_text(json.dumps(found.figures, indent=1) + "\n", encoding="utf-8")
@@ -230,9 +236,8 @@ def reports(options: argparse.Namespace, embedder: Embeds | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--embedder", default="none", help="module:Class[:argument], or none")
-    parser.add_argument("--profile", default="keyword")
-    parser.add_argument("--name", default="keyword")
+    parser.add_argument("--embedder", default="minilm", choices=("minilm", "static", "none"))
+    parser.add_argument("--keep", type=Path, help="where the homes stay, to be used again")
     parser.add_argument("--quick", action="store_true", help="only the default, planning, and no plots")
     parser.add_argument("--report", action="store_true", help="the whole evaluation of every set instead of sweeps")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -240,18 +245,21 @@ def main() -> None:
     if not (options.data / "locomo_dev").exists():
         print(f"recall: skipped, there is no {options.data}/locomo_dev")
         return
-    embedder = embedder_of(options.embedder)
+    embedder = choose(EmbedderConfig(kind=options.embedder)).embedder if options.embedder != "none" else None
+    options.name = options.embedder if embedder else "keyword"
     if options.report:
         reports(options, embedder)
         return
-    base = Setup(embedder, options.profile if embedder else "keyword")
+    base = Setup()
     started = time.monotonic()
     with (
-        opened(options.data / SETS[0][0], SETS[0][1], embedder) as first,
-        opened(options.data / SETS[1][0], SETS[1][1], embedder) as second,
-        opened(options.data / SETS[2][0], SETS[2][1], embedder) as third,
+        opened(options.data / SETS[0][0], SETS[0][1], embedder, options.keep) as first,
+        opened(options.data / SETS[1][0], SETS[1][1], embedder, options.keep) as second,
+        opened(options.data / SETS[2][0], SETS[2][1], embedder, options.keep) as third,
     ):
-        parts, figures, plots = sweep((first, second, third), base, quick=options.quick)
+        parts, figures, plots = sweep(
+            (first, second, third), base, quick=options.quick, with_vectors=embedder is not None
+        )
         if not options.quick:
             more = sweep_packs((first, second, third), base)
             parts, figures, plots = parts + more[0], figures | more[1], plots | more[2]

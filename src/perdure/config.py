@@ -72,6 +72,16 @@ class ModelsConfig:
 
 
 @dataclass(frozen=True)
+class LiveConfig:
+    """What goes into a session while it runs."""
+
+    recall: bool = True  # put what matters beside each message that a person sends
+    repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
+    subagents: bool = False  # recall for what sub-agents are told, too
+    machine_turns: bool = False  # recall for what a program sends in a person's place, too
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -82,6 +92,7 @@ class Config:
     hooks: HooksConfig = field(default_factory=HooksConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
+    live: LiveConfig = field(default_factory=LiveConfig)
 
 
 def load(home: Path) -> Config:
@@ -94,6 +105,8 @@ def load(home: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
     config: Config = _build(Config, table, where="")
+    if config.live.repeat not in ("session", "turn"):
+        raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
     return _with_identity(config)
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,13 +56,30 @@ from perdure.identity import check_user, project_of
 from perdure.index import catchup, digest, keyword, runs
 from perdure.index import rebuild as rebuilding
 from perdure.index import store as indexes
-from perdure.types import Columns, Filters, Found, Node, Origin, Parsed, Principal, Run, RunView
+from perdure.recall import plan as planning
+from perdure.recall.indexed import Indexed
+from perdure.recall.rank import to_embed
+from perdure.recall.recall import recall
+from perdure.recall.scope import scope
+from perdure.types import (
+    Columns,
+    Filters,
+    Found,
+    Live,
+    Node,
+    Origin,
+    Parsed,
+    Plan,
+    Principal,
+    Recalled,
+    Run,
+    RunView,
+)
 
 if TYPE_CHECKING:  # numpy and models are loaded when vectors are first asked for: a hook needs neither
     from perdure.index.embed import Filled
-    from perdure.index.hybrid import Asked
     from perdure.models.embedder import Embedder
-    from perdure.vectors import Status, Vectors
+    from perdure.vectors import Asked, Status, Vectors
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
@@ -177,6 +194,10 @@ class Home:
     def _capture_rules(self) -> capturing.Rules:
         """The rules by which a hook captures, for this home's user."""
         return capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+
+    def refusal(self, origin: Origin) -> str | None:
+        """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
+        return self._rules().refusal(intake.clean(origin))
 
     def post(self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()) -> int:
         """Put a live capture into the outbox: acknowledged when this returns, archived by the next process.
@@ -387,23 +408,24 @@ class Home:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
-        asked, failed = self._asked(index, query, mode)
+        asked, failed = self._asked(index, [query], mode)
         if asked is not None:
             from perdure.index import hybrid
 
             words = mode != "semantic"
-            return hybrid.search(index, self.principal, query, asked, filters=filters, limit=limit, words=words)
+            seen = hybrid.Asked(asked.space, asked.answer.vectors)
+            return hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
         found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
         return replace(found, degraded=("vector",)) if failed else found
 
-    def _asked(self, index: indexes.Connection, query: str, mode: str | None) -> tuple[Asked | None, bool]:
-        """(the query as a vector, whether one was wanted and could not be had)."""
-        if mode == "keyword" or not query.strip():
+    def _asked(self, index: indexes.Connection, texts: Sequence[str], mode: str | None) -> tuple[Asked | None, bool]:
+        """(the texts as vectors, whether they were wanted and could not be had)."""
+        if mode == "keyword" or not any(map(str.strip, texts)):
             return None, False
         if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
             return None, False
         try:
-            asked = self.vectors().ask(index, self.user, query)
+            asked = self.vectors().ask(index, self.user, texts)
         except ModelFault:
             return None, True
         return asked, asked is None
@@ -418,6 +440,60 @@ class Home:
                     self._embed_new(index)
                 return done.n_behind
         return catchup.behind(index, self.archive)
+
+    # recall -----------------------------------------------------------------------------------------------
+
+    def recall(
+        self,
+        message: str,
+        *,
+        now: datetime | None = None,
+        cwd: str | None = None,
+        all_projects: bool = False,
+        session: Live | None = None,
+        already: Collection[str] = (),
+        mode: str | None = None,
+        explain: bool = False,
+    ) -> Recalled:
+        """The few turns that matter for a message, or silence. Writes no event: what was found is not used by that.
+
+        now: what "yesterday" is counted from. cwd: recall only from its project and from what has none. session: one
+        that is going on, whose own turns need not be said again. already: turns it has been told before. mode:
+        "keyword" to do without vectors. explain: fill `passed_over`. What could not be done is named in `degraded`.
+        """
+        if mode not in (None, "keyword", "hybrid"):
+            raise UsageError(f"mode {mode!r} (known: hybrid, keyword)")
+        wanted = planning.plan(message, now=now or datetime.now().astimezone())
+        try:
+            return self._recalled(wanted, cwd, all_projects, session, already, mode, explain)
+        except (IndexFault, Busy) as error:
+            return Recalled((), wanted, silent=f"recall failed: {error}", degraded=("index",))
+
+    def _recalled(
+        self, wanted: Plan, cwd: str | None, all_projects: bool, session: Live | None, already: Collection[str],
+        mode: str | None, explain: bool,
+    ) -> Recalled:  # fmt: skip
+        index = self.index()
+        n_behind = self._catch_up_for_search(index)
+        started = time.perf_counter()
+        asked, failed = self._asked(index, to_embed(wanted), mode)
+        embedded_ms = (time.perf_counter() - started) * 1000
+        filters = scope(
+            wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
+            held=(session,) if session else (),
+        )  # fmt: skip
+        with index.reading():
+            found = recall(
+                Indexed(index, self.principal, filters, asked.space if asked else None), wanted,
+                vectors=asked.answer.vectors if asked else None, model=asked.tag.name if asked else "",
+                already=already, explain=explain,
+            )  # fmt: skip
+        degraded = (("vector",) if failed else ()) + (("behind",) if n_behind else ())
+        timings = {"embed": embedded_ms, **found.timings_ms}
+        if asked:
+            timings |= {"queued": asked.answer.queued_ms, "compute": asked.answer.compute_ms}
+        depth = {str(lane): n for lane, n in asked.answer.depth_before.items()} if asked else {}
+        return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
 
     def run(self, run_id: str) -> RunView:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.store import Held
 from perdure.errors import DamagedRun
-from perdure.formats.of_run import parse_run
+from perdure.formats.of_run import parse_run, without_injected
 from perdure.identity import turn_id
 from perdure.types import Filters, Found, Hit, PartKind, Principal, Run, Turn
 
@@ -39,7 +40,7 @@ def _hits(archive: Archive, held: Held, terms: tuple[str, ...], filters: Filters
         run, stored = archive.run(held), archive.read(held)
         if not _run_passes(run, filters) or not _may_hold(stored, terms):
             return
-        parsed = parse_run(run, archive.lines(held))
+        parsed = without_injected(parse_run(run, archive.lines(held)), partial(archive.injected, run))
     except DamagedRun:
         return  # `verify` names it; the others still answer
     for turn in parsed.turns:

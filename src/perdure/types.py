@@ -155,11 +155,19 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Live:
+    """A session that is going on. What it holds need not be found: the model reads it anyway."""
+
+    conversation: str
+    since_at: datetime | None = None  # what was said before was compacted away; None when nothing was
+
+
+@dataclass(frozen=True, slots=True)
 class Filters:
     """What a search is limited to. Empty means: no limit. Several values of one field mean any of them."""
 
     agents: tuple[str, ...] = ()
-    projects: tuple[str, ...] = ()  # the project's path, or its last components
+    projects: tuple[str, ...] = ()  # the project's path, or its last components; "" is what has no project
     runtimes: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
     conversations: tuple[str, ...] = ()
@@ -172,6 +180,7 @@ class Filters:
     entities: tuple[str, ...] = ()
     since_at: datetime | None = None
     until_at: datetime | None = None  # exclusive
+    held: tuple[Live, ...] = ()  # sessions that are going on: what they hold themselves is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +276,9 @@ class Recalled:
     degraded: tuple[str, ...] = ()  # what could not be done, e.g. "vector"
     timings_ms: Mapping[str, float] = field(default_factory=dict)  # step -> time
     n_tokens: int = 0
-    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why a candidate is no cue
+    without_room: tuple[str, ...] = ()  # turn ids that did not fit into the budget
+    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why a candidate is none, when asked for
+    depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,8 @@ from perdure.errors import ConfigFault, IndexFault, NotFound
 from perdure.index import embed, hybrid, vector
 from perdure.index import store as indexes
 from perdure.index.embed import Filled, Lane
-from perdure.index.hybrid import Asked
 from perdure.index.store import Connection
-from perdure.index.vector import Shelf, Slot
+from perdure.index.vector import Shelf, Slot, Space
 from perdure.models.choose import LOCAL_ITEM_CHARS, Chosen, choose
 from perdure.models.embedder import Careful, Embedder, ModelTag
 from perdure.models.lanes import Answer, Lanes
@@ -58,6 +57,15 @@ class Status:
     waiting_s: float | None  # how long the oldest capture that is not embedded has been here
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is asked, as vectors, and where they may be compared."""
+
+    space: Space
+    tag: ModelTag
+    answer: Answer  # one vector for each text, and what they waited for
+
+
 class Vectors:
     """One home's. Close it."""
 
@@ -87,17 +95,17 @@ class Vectors:
 
     # asking -----------------------------------------------------------------------------------------------
 
-    def ask(self, index: Connection, user: str, query: str) -> Asked | None:
-        """A query as a vector with the slab to compare it with; None when there is none. Raises ModelFault."""
+    def ask(self, index: Connection, user: str, texts: Sequence[str]) -> Asked | None:
+        """Queries as vectors with the slab to compare them with; None when there is none. Raises ModelFault."""
         number = index.known("user", user)
         chosen = self._answering(vector.slots(index, number)) if number is not None else None
         if chosen is None:
             return None
         slot, lanes = chosen
-        answer = lanes.submit([query], kind="query", lane="query").result()
+        answer = lanes.submit(texts, kind="query", lane="query").result()
         if not answer.vectors.any():
             return None
-        return Asked(slot, self._shelf.slab(index, slot), answer.vectors)
+        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes.embedder.tag, answer)
 
     def has_any(self, index: Connection, user: str) -> bool:
         """Whether there are vectors to search in."""

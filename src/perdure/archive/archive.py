@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from perdure.archive import merge, metadata, packs
+from perdure.archive import injected, merge, metadata, packs
+from perdure.archive.journal import Journal
 from perdure.archive.store import Held, Ledger
 from perdure.archive.tombstones import Tombstones
 from perdure.capture import files
@@ -302,6 +303,10 @@ class Archive:
         if item is None:
             raise DamagedRun(held.run_id)
         return item
+
+    def injected(self, run: Run) -> dict[str, str]:
+        """Code -> digest of what was recalled into the session of a run."""
+        return injected.blocks(Journal(self.root / "journal" / run.source.user, home=self.root.parent), run)
 
     def load(self, held: Held) -> tuple[Run, list[Line]]:
         """A run, and its lines with their offsets in the source, proven to belong together. Raises DamagedRun."""

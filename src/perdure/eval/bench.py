@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from perdure import text
 from perdure.eval.datasets import Dataset, Doc, Question
-from perdure.eval.memory import Embeds, Memory
-from perdure.recall.feedback import Matrix
+from perdure.eval.memory import Memory
 from perdure.recall.fuse import ranked
 from perdure.recall.judge import asked_words
 from perdure.recall.plan import plan, unplanned
@@ -23,6 +22,7 @@ from perdure.recall.rank import rank, to_embed
 from perdure.recall.recall import assess, compose
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.types import Plan
+from perdure.vectors import Asked
 
 K = 20  # length of the rankings that are measured
 _NO_DATE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,14 +33,12 @@ _WORD = re.compile(r"\w+")
 class Setup:
     """What is asked with."""
 
-    embedder: Embeds | None = None
-    profile: str = "keyword"  # family of the embedder, as judge.THRESHOLDS knows it
     tuning: Tuning = DEFAULT
     planning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Result:
     """One question and what came of it."""
 
     question: Question
@@ -57,35 +55,38 @@ def now_of(docs: Iterable[Doc]) -> datetime:
     return max((doc.stated_at for doc in docs if doc.stated_at), default=_NO_DATE) + timedelta(days=1)
 
 
-def planned(words: str, memory: Memory, setup: Setup) -> tuple[Plan, Matrix | None]:
+def planned(words: str, memory: Memory, setup: Setup) -> tuple[Plan, Asked | None]:
     """The plan of a question to a memory, and its vectors."""
     make = plan if setup.planning else unplanned
     found = make(words, now=now_of(memory.docs))
-    texts = to_embed(found)
-    return found, setup.embedder.embed(texts, "query") if setup.embedder and texts else None
+    return found, memory.asked(to_embed(found))
 
 
-def search(memory: Memory, question: Question, setup: Setup) -> Asked:
+def search(memory: Memory, question: Question, setup: Setup) -> Result:
     """The search stage alone."""
     started = time.perf_counter()
-    found, vectors = planned(question.text, memory, setup)
-    ranking = rank(memory, found, vectors, setup.tuning)
+    found, asked = planned(question.text, memory, setup)
+    with memory.home.index().reading():
+        ranking = rank(memory.candidates(asked), found, asked.answer.vectors if asked else None, setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
-    return Asked(question, tuple(ranked(ranking.scores)[:K]), took_ms=took_ms)
+    return Result(question, memory.docs_of(ranked(ranking.scores)[:K]), took_ms=took_ms)
 
 
-def ask(memory: Memory, question: Question, setup: Setup) -> Asked:
+def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     """Recall as a whole, with the ranking of its search stage."""
     started = time.perf_counter()
-    found, vectors = planned(question.text, memory, setup)
-    judged = assess(memory, found, vectors=vectors, profile=setup.profile, tuning=setup.tuning)
-    recalled = compose(memory, judged, tuning=setup.tuning)
+    found, asked = planned(question.text, memory, setup)
+    vectors, model = (asked.answer.vectors, asked.tag.name) if asked else (None, "")
+    with memory.home.index().reading():
+        candidates = memory.candidates(asked)
+        judged = assess(candidates, found, vectors=vectors, model=model, tuning=setup.tuning)
+        recalled = compose(candidates, judged, tuning=setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
     verdict = judged.verdict
-    return Asked(
+    return Result(
         question,
-        tuple(ranked(judged.ranking.scores)[:K]),
-        frozenset(cue.turn_id for cue in recalled.cues),
+        memory.docs_of(ranked(judged.ranking.scores)[:K]),
+        frozenset(memory.docs_of([cue.turn_id for cue in recalled.cues])),
         recalled.n_tokens,
         not recalled.cues,
         verdict.relevance - verdict.threshold,
@@ -98,46 +99,41 @@ def elsewhere(groups: Sequence[str], group: str) -> str:
     return groups[(groups.index(group) + 1) % len(groups)]
 
 
-Row = Callable[[Memory, Question], Asked]
+Row = Callable[[Memory, Question], Result]
 
 
-def grep(memory: Memory, question: Question) -> Asked:
+def grep(memory: Memory, question: Question) -> Result:
     """What a person gets from grep: the turns with the most of the asked words, as they are written, newest first."""
     words = {word for term in asked_words(question.text) for word in _WORD.findall(term)}
     held = [(len(words & set(_WORD.findall(doc.text.lower()))), n) for n, doc in enumerate(memory.docs)]
     best = sorted((item for item in held if item[0]), reverse=True)[:K]
-    return Asked(question, tuple(memory.docs[n].doc_id for _, n in best))
+    return Result(question, tuple(memory.docs[n].doc_id for _, n in best))
 
 
-def keyword_only(memory: Memory, question: Question) -> Asked:
+def keyword_only(memory: Memory, question: Question) -> Result:
     """The product's keyword search, as `perdure search` gives it."""
-    leg = memory.keyword([question.text], K)[0]
-    return Asked(question, tuple(ranked(leg)[:K]))
+    hits = memory.home.search(question.text, limit=K, mode="keyword").hits
+    return Result(question, memory.docs_of([hit.turn_id for hit in hits if hit.score > 0]))
 
 
-def full_context(memory: Memory, question: Question) -> Asked:
+def full_context(memory: Memory, question: Question) -> Result:
     """Everything: what it costs in tokens to miss nothing."""
     everything = frozenset(doc.doc_id for doc in memory.docs)
-    return Asked(question, (), everything, sum(text.tokens(doc.text) for doc in memory.docs))
+    return Result(question, (), everything, sum(text.tokens(doc.text) for doc in memory.docs))
 
 
-def vectors_only(setup: Setup) -> Row:
-    """The vector leg alone."""
-
-    def row(memory: Memory, question: Question) -> Asked:
-        assert setup.embedder
-        leg = memory.nearest(setup.embedder.embed([question.text], "query"), K)[0]
-        return Asked(question, tuple(ranked(leg)[:K]))
-
-    return row
+def vectors_only(memory: Memory, question: Question) -> Result:
+    """The product's semantic search, as `perdure search --mode semantic` gives it."""
+    hits = memory.home.search(question.text, limit=K, mode="semantic").hits
+    return Result(question, memory.docs_of([hit.turn_id for hit in hits]))
 
 
-def all_of(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Asked]:
+def all_of(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Result]:
     """Every question asked of its own group."""
     return [row(memories[question.group], question) for question in data.questions]
 
 
-def all_elsewhere(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Asked]:
+def all_elsewhere(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Result]:
     """Every question asked of a group that cannot know."""
     groups = list(memories)
     return [row(memories[elsewhere(groups, question.group)], question) for question in data.questions]

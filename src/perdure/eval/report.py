@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from perdure.eval import bench, measures
-from perdure.eval.bench import Asked, Setup
+from perdure.eval.bench import Result, Setup
 from perdure.eval.datasets import Dataset, Question, load
-from perdure.eval.memory import Embeds, Memory, memories
+from perdure.eval.memory import Memory, memories
+from perdure.models.embedder import Embedder
 from perdure.recall.tuning import DEFAULT, Tuning
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -30,7 +31,7 @@ class Report:
 
     name: str
     figures: Figures  # plain values, for JSON
-    rows: Mapping[str, Sequence[Asked]]  # system -> answers, for comparisons by question
+    rows: Mapping[str, Sequence[Result]]  # system -> answers, for comparisons by question
 
     def text(self) -> str:
         """The tables as a person reads them."""
@@ -44,42 +45,51 @@ class Report:
 def run(
     place: Path = SHIPPED,
     *,
-    embedder: Embeds | None = None,
-    profile: str = "keyword",
+    embedder: Embedder | None = None,
+    vectors: bool = True,
     tuning: Tuning = DEFAULT,
     planning: bool = True,
+    home: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Measure one set: ranking by system and category, silence, what reaches the pack, time.
 
-    place: a folder in the normalised layout, or LoCoMo's own file. profile: the embedder's family for the judge.
+    place: a folder in the normalised layout, or LoCoMo's own file. embedder: instead of the one that Perdure carries.
+    vectors: False for keywords alone. home: where the scratch home stays, to be used again; else it goes. progress gets
+    (rows measured, all).
     """
     data = load(place)
-    setup = Setup(embedder, profile, tuning, planning)
+    setup = Setup(tuning, planning)
     with (
         tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch,
-        memories(data, Path(scratch), embedder) as held,
+        memories(data, home or Path(scratch), embedder, vectors=vectors) as held,
     ):
-        rows = {name: bench.all_of(data, held, row) for name, row in _systems(setup).items()}
+        systems = _systems(setup, vectors=vectors)
+        rows = {}
+        for n_done, (name, row) in enumerate(systems.items()):
+            if progress:
+                progress(n_done, len(systems) + 1)
+            rows[name] = bench.all_of(data, held, row)
         strangers = bench.all_elsewhere(data, held, partial(_ask, setup)) if len(held) > 1 else []
     return Report(data.name, _figures(data, rows, strangers), rows)
 
 
-def _ask(setup: Setup, memory: Memory, question: Question) -> Asked:
+def _ask(setup: Setup, memory: Memory, question: Question) -> Result:
     return bench.ask(memory, question, setup)
 
 
-def _nothing(memory: Memory, question: Question) -> Asked:  # noqa: ARG001 - a row like the others
-    return Asked(question, ())
+def _nothing(memory: Memory, question: Question) -> Result:  # noqa: ARG001 - a row like the others
+    return Result(question, ())
 
 
-def _systems(setup: Setup) -> dict[str, Callable[[Memory, Question], Asked]]:
+def _systems(setup: Setup, *, vectors: bool) -> dict[str, Callable[[Memory, Question], Result]]:
     """The rows of the table, recall last."""
-    found: dict[str, Callable[[Memory, Question], Asked]] = {
+    found: dict[str, Callable[[Memory, Question], Result]] = {
         "no memory": _nothing, "grep": bench.grep, "full context": bench.full_context,
         "keyword only": bench.keyword_only,
     }  # fmt: skip
-    if setup.embedder:
-        found["vectors only"] = bench.vectors_only(setup)
+    if vectors:
+        found["vectors only"] = bench.vectors_only
     return {**found, "recall": partial(_ask, setup)}
 
 
@@ -88,7 +98,7 @@ def is_answerable(question: Question) -> bool:
     return bool(question.gold) and question.category not in SILENT
 
 
-def _figures(data: Dataset, rows: Mapping[str, Sequence[Asked]], strangers: Sequence[Asked]) -> Figures:
+def _figures(data: Dataset, rows: Mapping[str, Sequence[Result]], strangers: Sequence[Result]) -> Figures:
     ours = rows["recall"]
     answered = {name: [a for a in asked if is_answerable(a.question)] for name, asked in rows.items()}
     categories = sorted({a.question.category for a in answered["recall"]})
@@ -106,7 +116,7 @@ def _figures(data: Dataset, rows: Mapping[str, Sequence[Asked]], strangers: Sequ
     }
 
 
-def _measured(asked: Sequence[Asked]) -> Figures:
+def _measured(asked: Sequence[Result]) -> Figures:
     """Averages over questions: the ranking's measures, the share of the gold in the pack, tokens."""
     if not asked:
         return {}
@@ -115,17 +125,17 @@ def _measured(asked: Sequence[Asked]) -> Figures:
     return {"n": len(asked), **ranking, "packed": packed, "tokens": sum(a.n_tokens for a in asked) / len(asked)}
 
 
-def _values(asked: Sequence[Asked]) -> dict[str, list[float]]:
+def _values(asked: Sequence[Result]) -> dict[str, list[float]]:
     rows = [measures.of_ranking(a.ranked, a.question.gold) for a in asked]
     return {name: [row[name] for row in rows] for name in SHOWN}
 
 
-def _difference(ours: Sequence[Asked], theirs: Sequence[Asked]) -> measures.Interval:
+def _difference(ours: Sequence[Result], theirs: Sequence[Result]) -> measures.Interval:
     """How much more of the gold is in our first ten, question by question."""
     return measures.paired(_values(ours)["R@10"], _values(theirs)["R@10"])
 
 
-def _silence(own: Sequence[Asked], unanswerable: Sequence[Asked], strangers: Sequence[Asked]) -> Figures:
+def _silence(own: Sequence[Result], unanswerable: Sequence[Result], strangers: Sequence[Result]) -> Figures:
     """How often recall is silent where it should speak, where its own memory has no answer, and in a stranger's."""
     has_answer, has_none = [a.relevance for a in own], [a.relevance for a in strangers]
     curve = measures.silence_curve(has_answer, has_none) if strangers else []
@@ -138,7 +148,7 @@ def _silence(own: Sequence[Asked], unanswerable: Sequence[Asked], strangers: Seq
     }
 
 
-def _share_silent(asked: Sequence[Asked]) -> float | None:
+def _share_silent(asked: Sequence[Result]) -> float | None:
     return sum(a.is_silent for a in asked) / len(asked) if asked else None
 
 

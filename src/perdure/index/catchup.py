@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from perdure.archive.archive import Archive
 from perdure.errors import Busy, DamagedRun
-from perdure.formats.of_run import parse_run
+from perdure.formats.of_run import parse_run, without_injected
 from perdure.index.project import project
 from perdure.index.store import Connection
 from perdure.index.write import has, knows, write_run
@@ -83,7 +84,7 @@ def _batch(index: Connection, archive: Archive, done: CaughtUp) -> bool:
             try:
                 if not (knows(index, held.run_id) and has(index, archive.run(held))):
                     run, lines = archive.load(held)
-                    parsed = parse_run(run, lines)
+                    parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))
                     done.n_chunks += write_run(index, run, parsed, project(run, parsed))
                     budget -= run.n_bytes
                     done.n_bytes += run.n_bytes

@@ -8,13 +8,14 @@ import hashlib
 
 from perdure.index.store import Connection
 
-_RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machine.value, agent.value, project.value,
-    conversation.value, session, generation, from_offset, to_offset, started_ms, ended_ms, parent_run_id,
-    parent_session, fork, title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, n_tokens, n_forgotten
+_RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machine.value, agent.value,
+    nullif(project.value, ''), conversation.value, session, generation, from_offset, to_offset, started_ms, ended_ms,
+    parent_run_id, parent_session, fork, title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, n_tokens,
+    n_forgotten
   FROM run JOIN name AS owner ON owner.id = run.user JOIN name AS runtime ON runtime.id = run.runtime
     JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
     JOIN name AS conversation ON conversation.id = run.conversation
-    LEFT JOIN name AS project ON project.id = run.project
+    JOIN name AS project ON project.id = run.project
   ORDER BY run_id"""
 _TURNS = """SELECT turn_id, copy_key, run.run_id, role, author, stated_ms, model, turn.n_tokens, is_summary, abandoned
   FROM turn JOIN run ON run.id = turn.run ORDER BY turn_id"""

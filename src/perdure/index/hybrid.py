@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from perdure.index.embed import n_missing
 from perdure.index.keyword import Scored
 from perdure.index.slab import Slab
 from perdure.index.store import Connection
-from perdure.index.vector import Slot
+from perdure.index.vector import Slot, Space
 from perdure.models.vectors import Vectors
 from perdure.types import Filters, Found, Hit, Principal
 
@@ -31,12 +31,10 @@ WEIGHT = 0.5  # of the vector leg; the rest is the keyword leg's
 DEGRADED = ("vector",)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A query as a vector, and the slab that it may be compared with."""
+class Asked(NamedTuple):
+    """A query as a vector, and where it may be compared."""
 
-    slot: Slot
-    slab: Slab
+    space: Space
     vector: Vectors  # (1, dimension)
 
 
@@ -77,7 +75,9 @@ def _search(
     wanted = max(limit, CANDIDATES)
     by_words = keyword.candidates(index, principal, query, filters=filters, limit=wanted)
     chunks = _best(by_words.scored, wanted) if words and by_words.terms else {}
-    (near,) = vector.near(index, asked.slab, asked.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN)
+    (near,) = vector.near(
+        index, asked.space.slab, asked.space.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN
+    )
     turns = _turns(index, near.chunks.tolist())
     pairs = zip(near.chunks.tolist(), near.scores.tolist(), strict=True)
     nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in pairs if chunk in turns], wanted)
@@ -87,7 +87,7 @@ def _search(
     hits = _hits(index, scores, shown, limit)
     return Found(
         hits, terms=by_words.terms, dropped=by_words.dropped, mode="hybrid" if words else "semantic",
-        n_unembedded=n_missing(index, asked.slot),
+        n_unembedded=n_missing(index, asked.space.slot),
     )  # fmt: skip
 
 
@@ -118,10 +118,10 @@ def _fetched(index: Connection, asked: Asked, turns: Sequence[int]) -> Best:
         for part in vector.parts(turns)
         for key, turn in index.rows(f"SELECT id, turn FROM chunk WHERE turn IN ({', '.join('?' * len(part))})", *part)
     }
-    chunks, vectors = vector.fetch(index, asked.slab, asked.slot, list(owners))
+    chunks, vectors = asked.space.vectors(index, list(owners))
     scores = np.round((vectors.astype(np.float64) * asked.vector[0].astype(np.float64)).sum(axis=1), 6)
-    order = np.lexsort((chunks, -scores)).tolist()
-    found = [(int(chunks[n]), float(scores[n])) for n in order]
+    order = np.lexsort((np.array(chunks), -scores)).tolist()
+    found = [(chunks[n], float(scores[n])) for n in order]
     return _best([Scored(chunk, owners[chunk], score, 0) for chunk, score in found], len(turns))
 
 

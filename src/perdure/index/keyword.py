@@ -9,7 +9,7 @@ which terms make candidates, and the answer names what was left out (decisions/0
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,12 +19,13 @@ from perdure.index.passes import Plan, last, passes, plan, relaxed
 from perdure.index.project import ms
 from perdure.index.store import Connection
 from perdure.index.write import scope_token
-from perdure.types import Filters, Found, Hit, Principal
+from perdure.types import Filters, Found, Hit, Live, Principal
 
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
 BUDGET_MIN = 3000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
 _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the cut are ordered without another pass
+_EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
 KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
@@ -49,6 +50,14 @@ class Scored(NamedTuple):
     turn: int
     score: float
     tie: int
+
+
+class Named(NamedTuple):
+    """A chunk that holds the words of a name."""
+
+    chunk: int
+    turn: int
+    text: str
 
 
 def search(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Found:
@@ -102,6 +111,35 @@ def every(index: Connection, principal: Principal, query: str, *, filters: Filte
     return [row[0] for row in rows]
 
 
+def frequencies(index: Connection, principal: Principal, terms: Iterable[str]) -> tuple[dict[str, int], int]:
+    """(term -> in how many of the owner's chunks it stands, all of these chunks)."""
+    user = index.known("user", principal.user)
+    if user is None:
+        return {}, 0
+    total = index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
+    return {term: _frequency(index, user, term) for term in terms}, int(total)
+
+
+def naming(index: Connection, principal: Principal, name: str, *, filters: Filters, limit: int) -> list[Named]:
+    """The newest chunks in which all words of a name stand in a row, by a search for the words."""
+    user = index.known("user", principal.user)
+    narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+    terms = text.query_terms(f'"{name}"')
+    if narrowing.nothing or not terms:
+        return []
+    words = f'"words_{user}"'
+    match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
+    match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
+    tests = "".join(f" AND {test}" for test in narrowing.tests)
+    rows = index.rows(
+        f"""SELECT chunk.id, chunk.turn, chunk_text.text FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid
+            JOIN chunk_text ON chunk_text.id = chunk.id WHERE {words} MATCH ?{tests}
+            ORDER BY coalesce(chunk.stated_ms, 0) DESC, tie LIMIT ?""",
+        match, *narrowing.values, limit,
+    )  # fmt: skip
+    return [Named._make(row) for row in rows]
+
+
 def _since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
 
@@ -133,7 +171,16 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         if at is not None:
             tests.append(f"chunk.stated_ms {column} ?")
             values.append(ms(at))
+    for live, number in held(index, filters):
+        tests.append("NOT (chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)")
+        values += [number, _EVER_MS, 0 if live.since_at is None else ms(live.since_at)]
     return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left)
+
+
+def held(index: Connection, filters: Filters) -> list[tuple[Live, int]]:
+    """The sessions that are left out, each with its conversation's number, of those that the index knows."""
+    found = ((live, index.known("conversation", live.conversation)) for live in filters.held)
+    return [(live, number) for live, number in found if number is not None]
 
 
 def _marks(items: Sized) -> str:
@@ -264,14 +311,14 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     """Chunks with their scores as hits, in the order given."""
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
-          runtime.value, machine.value, agent.value, project.value, turn.role, turn.author, kind.value, turn.stated_ms,
-          chunk_text.text, turn.abandoned, turn.is_summary
+          runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
+          turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS kind ON kind.id = chunk.kind
           JOIN name AS conversation ON conversation.id = run.conversation
           JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
-          LEFT JOIN name AS project ON project.id = run.project
+          JOIN name AS project ON project.id = run.project
         WHERE chunk.id IN ({_marks(scores)})"""
     found = {}
     for key, *row in index.rows(query, *scores):

@@ -7,6 +7,7 @@ so that none survives in two halves.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ from perdure.types import Parsed, Part, Run, Turn
 CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
 OVERLAP_CHARS = 200
 INTENT_CHARS = 500
+_NAMED = re.compile(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _KINDS = {"pasted": "text", "image": "result"}  # what is filed under another kind
 
 
@@ -42,6 +44,9 @@ class TurnRow:
     stated_ms: int | None
     chunks: tuple[ChunkRow, ...]
     facets: tuple[tuple[str, str], ...]  # (file | tool | skill | entity, value)
+    thread: int  # equal for the turns of one line of talk: a source, or a sidechain in it
+    is_said: bool  # a person or an agent said words in it; what is only a call, a result or a thought is not said
+    speaker: str  # the name in front, where one role has several people ("Ada: …"); masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +100,31 @@ def _intent(turns: Sequence[Turn]) -> str:
 
 def _turn_row(run: Run, turn: Turn) -> TurnRow:
     identifier = turn_id(run.source, turn.offset)
+    chunks = tuple(_chunks(identifier, turn.parts))
+    first = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
+    is_said = turn.role in ("user", "assistant") and bool(first)
     native = f"{run.source.user}\0{run.source.runtime}\0{turn.native_id}" if turn.native_id else f"\0{identifier}"
     return TurnRow(
         turn_id=identifier,
         copy_key=_number(native),
         turn=turn,
         stated_ms=ms(turn.stated_at),
-        chunks=tuple(_chunks(identifier, turn.parts)),
+        chunks=chunks,
         facets=tuple(dict.fromkeys(_facets(turn))),
+        thread=_number(f"{run.source.key}\0{turn.thread}"),
+        is_said=is_said,
+        speaker=_speaker(first) if is_said else "",
     )
+
+
+def _speaker(words: str) -> str:
+    """The name that stands in front of the words, or "".
+
+    >>> _speaker("Ada Byron: we moor at the quay"), _speaker("see this: it works")
+    ('Ada Byron', '')
+    """
+    found = _NAMED.match(words)
+    return found[1] if found else ""
 
 
 def _chunks(identifier: str, parts: Sequence[Part]) -> Iterator[ChunkRow]:

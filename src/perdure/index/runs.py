@@ -26,7 +26,7 @@ _COLUMNS = """run.id, run.run_id, run.captured_in, run.thread, run.user, run.run
   title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, run.n_tokens, n_forgotten, n_malformed, skipped"""
 _FROM = """run JOIN name AS machine ON machine.id = run.machine JOIN name AS runtime ON runtime.id = run.runtime
   JOIN name AS agent ON agent.id = run.agent JOIN name AS conversation ON conversation.id = run.conversation
-  JOIN name AS owner ON owner.id = run.user LEFT JOIN name AS project ON project.id = run.project"""
+  JOIN name AS owner ON owner.id = run.user JOIN name AS project ON project.id = run.project"""
 _NAMES = [part.split(" AS ")[-1].split(".")[-1].strip() for part in _COLUMNS.split(",")]
 
 Row = dict[str, Any]
@@ -85,7 +85,7 @@ def _view(index: Connection, row: Row, lineage: _Lineage | None = None) -> RunVi
     started, ended = row["started_ms"], row["ended_ms"]
     return RunView(
         run_id=row["run_id"], user=row["owner"], machine=row["machine_name"], runtime=row["runtime_name"],
-        agent=row["agent_name"], project=row["project_name"], conversation=row["conversation_name"],
+        agent=row["agent_name"], project=row["project_name"] or None, conversation=row["conversation_name"],
         session=row["session"], generation=row["generation"],
         parent_run_id=parent["run_id"] if parent else None, root_run_id=lineage.root(row),
         sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=tuple(tag for (tag,) in tags),

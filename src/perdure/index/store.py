@@ -21,7 +21,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 10  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 11  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -33,7 +33,7 @@ CREATE TABLE name(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NUL
 CREATE TABLE run(
   id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, captured_in TEXT NOT NULL, thread TEXT NOT NULL,
   user INTEGER NOT NULL, runtime INTEGER NOT NULL, machine INTEGER NOT NULL, agent INTEGER NOT NULL,
-  project INTEGER, conversation INTEGER NOT NULL,
+  project INTEGER NOT NULL, conversation INTEGER NOT NULL,
   session TEXT NOT NULL, generation INTEGER NOT NULL, from_offset INTEGER NOT NULL, to_offset INTEGER NOT NULL,
   stored_sha256 TEXT NOT NULL, started_ms INTEGER, ended_ms INTEGER, captured_ms INTEGER NOT NULL,
   parent_run_id TEXT, parent_session TEXT, fork INTEGER NOT NULL, path TEXT, cwd TEXT, readable_by TEXT NOT NULL,
@@ -53,13 +53,16 @@ CREATE TABLE turn(
   id INTEGER PRIMARY KEY, turn_id TEXT NOT NULL UNIQUE, copy_key INTEGER NOT NULL UNIQUE, run INTEGER NOT NULL,
   offset INTEGER NOT NULL, content_run INTEGER NOT NULL, content_offset INTEGER NOT NULL,
   role TEXT NOT NULL, author TEXT NOT NULL, stated_ms INTEGER, model TEXT NOT NULL, n_tokens INTEGER NOT NULL,
-  is_summary INTEGER NOT NULL, entry TEXT, abandoned INTEGER NOT NULL DEFAULT 0);
+  is_summary INTEGER NOT NULL, entry TEXT, thread INTEGER NOT NULL, said INTEGER NOT NULL, speaker TEXT NOT NULL,
+  abandoned INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX turn_run ON turn(run, offset);
 CREATE INDEX turn_content ON turn(content_run);
+CREATE INDEX turn_said ON turn(thread, offset) WHERE said;
 CREATE TABLE chunk(
   id INTEGER PRIMARY KEY AUTOINCREMENT, turn INTEGER NOT NULL, n INTEGER NOT NULL, tie INTEGER NOT NULL,
-  user INTEGER NOT NULL, run INTEGER NOT NULL, project INTEGER, conversation INTEGER NOT NULL, runtime INTEGER NOT NULL,
-  machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL, kind INTEGER NOT NULL, stated_ms INTEGER);
+  user INTEGER NOT NULL, run INTEGER NOT NULL, project INTEGER NOT NULL, conversation INTEGER NOT NULL,
+  runtime INTEGER NOT NULL, machine INTEGER NOT NULL, agent INTEGER NOT NULL, role INTEGER NOT NULL,
+  kind INTEGER NOT NULL, stated_ms INTEGER);
 CREATE INDEX chunk_turn ON chunk(turn, n);
 CREATE TABLE chunk_text(id INTEGER PRIMARY KEY, text TEXT NOT NULL, scope TEXT NOT NULL);
 CREATE TABLE facet(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, UNIQUE(kind, value));

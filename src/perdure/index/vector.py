@@ -21,7 +21,7 @@ from perdure.index.scan import Bools, Near
 from perdure.index.slab import NO_TIME, Ints, Segment, Slab
 from perdure.index.store import Connection
 from perdure.models.vectors import Vectors, restore
-from perdure.types import Filters
+from perdure.types import Filters, Live
 
 FOLDER = "vectors"
 _MARKS = 500  # values in one IN (…)
@@ -124,6 +124,25 @@ def fetch(index: Connection, slab: Slab, slot: Slot, chunks: Sequence[int]) -> t
     return np.array([chunk for chunk, _ in pairs], np.int64), restore(vectors)
 
 
+class Space(NamedTuple):
+    """Where vectors of one model may be compared: a slab and what the index knows of it."""
+
+    slot: Slot
+    slab: Slab
+
+    def nearest(
+        self, index: Connection, queries: Vectors, *, filters: Filters, k: int
+    ) -> list[list[tuple[int, float]]]:
+        """Per query the nearest chunks with their cosines, nearest first. Raises VectorsMissing."""
+        found = near(index, self.slab, self.slot, queries, filters=filters, k=k)
+        return [list(zip(each.chunks.tolist(), each.scores.tolist(), strict=True)) for each in found]
+
+    def vectors(self, index: Connection, chunks: Sequence[int]) -> tuple[list[int], Vectors]:
+        """(chunks that have a vector, the vectors). Raises VectorsMissing."""
+        found, vectors = fetch(index, self.slab, self.slot, chunks)
+        return found.tolist(), vectors
+
+
 def parts(values: Sequence[int]) -> list[Sequence[int]]:
     """Values in groups small enough for one IN (…)."""
     return [values[low : low + _MARKS] for low in range(0, len(values), _MARKS)]
@@ -147,6 +166,7 @@ def _allowed(index: Connection, slot: Slot, filters: Filters) -> Callable[[Segme
         return None
     tests: list[Test] = [_one_of(column, numbers) for column, numbers in named.items()]
     tests += _times(filters)
+    tests += [_not_held(live, number) for live, number in keyword.held(index, filters)]
     listed = keyword.facet_tests(filters)
     if listed:
         tests.append(_among(_rows_with(index, slot, listed)))
@@ -201,6 +221,18 @@ def _times(filters: Filters) -> list[Test]:
     if until is not None:
         tests.append(lambda s: (s.columns["stated_ms"] < until) & (s.columns["stated_ms"] != NO_TIME))
     return tests
+
+
+def _not_held(live: Live, conversation: int) -> Test:
+    """What a session holds passes not, whether it has a time or none."""
+    since = 0 if live.since_at is None else ms(live.since_at)
+
+    def test(segment: Segment) -> Bools:
+        at = segment.columns["stated_ms"]
+        found: Bools = (segment.columns["conversation"] != conversation) | ((at < since) & (at != NO_TIME))
+        return found
+
+    return test
 
 
 def _rows_with(index: Connection, slot: Slot, listed: Sequence[tuple[str, list[object]]]) -> Ints:

@@ -29,7 +29,7 @@ class Scope(NamedTuple):
     """The numbers of the names that filter a run's chunks."""
 
     user: int
-    project: int | None
+    project: int  # of "" for what has none
     conversation: int
     runtime: int
     machine: int
@@ -92,7 +92,7 @@ def _scope(index: Connection, run: Run) -> Scope:
     source = run.source
     return Scope(
         index.name("user", source.user),
-        index.name("project", run.project) if run.project else None,
+        index.name("project", run.project or ""),
         index.name("conversation", run.conversation),
         index.name("runtime", source.runtime),
         index.name("machine", run.machine),
@@ -155,10 +155,12 @@ def _insert_turn(index: Connection, number: int, row: TurnRow, scope: Scope, *, 
     turn = row.turn
     index.db.execute(
         """INSERT INTO turn(turn_id, copy_key, run, offset, content_run, content_offset, role, author, stated_ms,
-           model, n_tokens, is_summary, entry) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",
+           model, n_tokens, is_summary, entry, thread, said, speaker)
+           VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)""",
         (
             turn_id, row.copy_key, number, offset, number, turn.offset, turn.role, turn.author, row.stated_ms,
             turn.model, turn.n_tokens, int(turn.is_summary), turn.link[0] if turn.link else None,
+            row.thread, int(row.is_said), row.speaker,
         ),
     )  # fmt: skip
     key = index.db.last_insert_rowid()
@@ -175,7 +177,7 @@ def _insert_chunk(
     index: Connection, run: int, turn: int, chunk: ChunkRow, scope: Scope, role: int, stated_ms: int | None
 ) -> None:
     kind = index.name("kind", chunk.kind)
-    numbers = [n for n in (*scope[1:6], role, kind, *scope.tags) if n is not None]
+    numbers = [*scope[1:6], role, kind, *scope.tags]
     index.db.execute(
         """INSERT INTO chunk(turn, n, tie, user, run, project, conversation, runtime, machine, agent, role, kind,
            stated_ms) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from perdure.recall.feedback import Matrix
 from perdure.recall.fuse import Scores
@@ -17,9 +17,17 @@ from perdure.recall.neighbours import Around
 from perdure.types import Role, Window
 
 
+class Fact(NamedTuple):
+    """Who said a turn, and when."""
+
+    role: Role
+    stated_at: datetime | None
+    speaker: str = ""  # the name in front where one role has several people ("Ada: …"); else empty
+
+
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is known of a candidate."""
+    """What is shown of a candidate."""
 
     turn_id: str
     run_id: str
@@ -29,15 +37,14 @@ class Detail:
     machine: str
     runtime: str
     text: str  # the piece that matched, or the beginning of the turn; masked
-    speaker: str = ""  # who said it where one role has several people ("Ada: …"); else empty
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Where a word stands."""
+    """Where a name stands."""
 
     n_turns: int  # that hold it
-    rarity: float  # ln(all turns / n_turns), half a turn when none holds it; 0 when all do
+    rarity: float  # ln(everything / n_turns), half a turn when none holds it; 0 when all do
     newest: tuple[str, ...] = ()  # ids of some of them, newest first
 
 
@@ -57,10 +64,16 @@ class Candidates(Protocol):
         """The vectors of a turn's pieces, one a row, for those that have any."""
 
     def around(self, ids: Sequence[str], reach: int) -> Around:
-        """The turns at most `reach` away in the same conversation."""
+        """What was said at most `reach` turns away in the same line of talk."""
 
-    def look_up(self, words: Sequence[str]) -> Mapping[str, Sighting]:
-        """Where words and names stand, at word boundaries, by index lookup."""
+    def rarities(self, words: Sequence[str]) -> Mapping[str, tuple[int, float]]:
+        """(how many pieces hold a word, how rare it is) of each; 0 pieces is the rarest."""
+
+    def names(self, names: Sequence[str]) -> Mapping[str, Sighting]:
+        """Where names stand, at word boundaries, by index lookup."""
+
+    def facts(self, ids: Sequence[str]) -> Mapping[str, Fact]:
+        """Who said these turns, and when."""
 
     def details(self, ids: Sequence[str]) -> Mapping[str, Detail]:
-        """What is known of these turns."""
+        """What is shown of these turns."""

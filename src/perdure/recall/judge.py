@@ -19,7 +19,8 @@ from perdure.recall.candidates import Sighting
 # Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
 # any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
 COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.3, 0.1, 0.3, 0.1
-THRESHOLDS: Mapping[str, float] = {"keyword": 0.035, "minilm": 0.40, "static": 0.40}
+KEYWORD = 0.035  # without vectors, or with those of a model that was never calibrated
+THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.40, "potion-base-8m-int8": 0.40}  # by the model's name
 UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
@@ -64,28 +65,26 @@ def asked_words(message: str) -> tuple[str, ...]:
 
 
 def evidence(
-    message: str,
-    sightings: Mapping[str, Sighting],
+    words: Mapping[str, tuple[int, float]],
+    names: Mapping[str, Sighting],
     *,
-    names: Sequence[str],
     texts: Sequence[str],
     cosine: float | None,
     is_in_time: bool = False,
 ) -> Evidence:
-    """What speaks for candidates with these texts. sightings: of the asked words and of the names."""
-    words = asked_words(message)
-    weights = {word: _weight(word, sightings[word]) for word in words if word in sightings}
+    """What speaks for candidates with these texts. words: the asked ones: (how many pieces hold it, its rarity)."""
+    weights = {word: _weight(word, *found) for word, found in words.items()}
     covered, n_held = max((_covered(weights, each) for each in texts), default=(0.0, 0))
-    seen = [sightings[name] for name in names if name in sightings]
+    seen = list(names.values())
     known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
     unknown = sum(not one.n_turns for one in seen)
     n = max(1, len(seen))
     return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time)
 
 
-def _weight(word: str, seen: Sighting) -> float:
+def _weight(word: str, n_held: int, rarity: float) -> float:
     """How much a word that is held counts: its rarity. A pair of signs that stands nowhere is mostly no word at all."""
-    return seen.rarity * (UNKNOWN_PAIR if not seen.n_turns and not word.isascii() and len(word) == PAIR else 1.0)
+    return rarity * (UNKNOWN_PAIR if not n_held and not word.isascii() and len(word) == PAIR else 1.0)
 
 
 def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:
@@ -102,13 +101,13 @@ def stems(words: str) -> frozenset[str]:
     return frozenset(stem(term) for low, high in spans for term in text.query_terms(words[low:high]))
 
 
-def judge(found: Evidence, profile: str) -> Verdict:
-    """Whether this is worth saying. profile: keyword, or the family of the model that made the vectors.
+def judge(found: Evidence, model: str) -> Verdict:
+    """Whether this is worth saying. model: the name of the one that made the vectors, "" without.
 
     The vectors of a model that was never calibrated have no threshold: then the words decide, as without vectors.
     """
-    hybrid = found.cosine is not None and profile in THRESHOLDS and profile != "keyword"
-    threshold = THRESHOLDS[profile if hybrid else "keyword"]
+    hybrid = found.cosine is not None and model in THRESHOLDS
+    threshold = THRESHOLDS[model] if hybrid else KEYWORD
     words = (found.cosine or 0.0) + COVERED * found.covered if hybrid else found.covered
     named = KNOWN_NAME * found.known_names - UNKNOWN_NAME * found.unknown_names
     relevance = words + named + IN_TIME * found.is_in_time

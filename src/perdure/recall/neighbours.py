@@ -6,26 +6,29 @@ order of the turns does not matter and nothing travels further than the reach.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 Around = Mapping[str, Sequence[tuple[str, int]]]  # id -> (neighbour's id, how many turns away)
 
 
 def spread(scores: Mapping[str, float], around: Around, shares: Sequence[float]) -> dict[str, float]:
-    """Each score plus, for every distance, that distance's share of the best neighbour at it.
+    """Each score plus, for every distance, that distance's share of the best of those in `around` that lie so near.
 
-    shares: by distance from 1. A neighbour that is no candidate itself becomes one.
+    around: those who lend, each with its neighbours. shares: by distance from 1. A neighbour that is no candidate
+    itself becomes one.
 
-    >>> spread({"b": 1.0}, {"b": [("a", 1), ("c", 1)], "a": [("b", 1)], "c": [("b", 1)]}, [0.4])
+    >>> spread({"b": 1.0}, {"b": [("a", 1), ("c", 1)]}, [0.4])
     {'a': 0.4, 'b': 1.0, 'c': 0.4}
     """
-    names = set(scores) | {other for name in scores for other, away in around.get(name, ()) if away <= len(shares)}
-    return {name: scores.get(name, 0.0) + _lent(name, scores, around, shares) for name in sorted(names)}
-
-
-def _lent(name: str, scores: Mapping[str, float], around: Around, shares: Sequence[float]) -> float:
-    best = [0.0] * len(shares)
-    for other, away in around.get(name, ()):
-        if 1 <= away <= len(shares):
-            best[away - 1] = max(best[away - 1], scores.get(other, 0.0))
-    return sum(share * score for share, score in zip(shares, best, strict=True))
+    lent: dict[str, list[float]] = {}
+    for lender, others in around.items():
+        for name, away in others:
+            if 1 <= away <= len(shares):
+                best = lent.setdefault(name, [0.0] * len(shares))
+                best[away - 1] = max(best[away - 1], scores.get(lender, 0.0))
+    nothing = (0.0,) * len(shares)
+    return {
+        name: scores.get(name, 0.0) + sum(map(operator.mul, shares, lent.get(name, nothing)))
+        for name in sorted({*scores, *lent})
+    }

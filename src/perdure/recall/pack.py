@@ -38,7 +38,7 @@ def leans(words: str) -> bool:
 def render(cue: Cue) -> str:
     """One cue as a model or a person reads it."""
     when = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
-    lead = f"[{when} · {cue.role} · {cue.runtime} · turn {cue.turn_id}]"
+    lead = f"[{when} · {cue.role} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
     before = f"\n> {cue.before}" if cue.before else ""
     return f"{lead}{before}\n{cue.text}"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perdure import text
 from perdure.recall import feedback
-from perdure.recall.candidates import Candidates, Detail
+from perdure.recall.candidates import Candidates, Fact
 from perdure.recall.feedback import Matrix
 from perdure.recall.fuse import Scores, clamp, min_max, ranked, reciprocal_rank, strongest, weighted
 from perdure.recall.neighbours import spread
@@ -24,7 +24,7 @@ class Ranking:
     legs: Mapping[str, Scores]  # keyword and vector, normalised; speaker, time, recent as they were added
     bm25: Mapping[str, float]  # raw
     cosine: Mapping[str, float]  # raw
-    details: Mapping[str, Detail]
+    facts: Mapping[str, Fact]
 
 
 def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tuning) -> Ranking:
@@ -38,13 +38,13 @@ def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tun
         bm25, cosine = _believed(candidates, plan, vectors, (bm25, cosine, fused), tuning)
         fused = _fused(bm25, cosine, tuning)
     scores = _spread(candidates, vectors, (bm25, cosine, fused), tuning)
-    details = candidates.details(sorted(scores))
-    added = bonuses(plan, details, tuning)
+    facts = candidates.facts(sorted(scores))
+    added = bonuses(plan, facts, tuning)
     for leg in added.values():
         for name, bonus in leg.items():
             scores[name] += bonus
     legs = {"keyword": min_max(bm25), **({"vector": clamp(cosine)} if cosine else {}), **added}
-    return Ranking(scores, legs, bm25, cosine, details)
+    return Ranking(scores, legs, bm25, cosine, facts)
 
 
 def _spread(
@@ -53,22 +53,19 @@ def _spread(
     legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
     tuning: Tuning,
 ) -> dict[str, float]:
-    """The fused scores with shares of the neighbours'. Neighbours that no leg found get their cosine, into the leg."""
+    """The fused scores with shares of the best ones' beside them. Neighbours that no leg found get their cosine, into
+    the leg.
+    """
     bm25, cosine, fused = legs
     reach = len(tuning.neighbours)
     if not reach or not fused:
         return fused
-    around = candidates.around(sorted(fused), reach)
-    strangers = {other for others in around.values() for other, _ in others} - set(fused)
+    around = candidates.around(ranked(fused)[: tuning.lenders], reach)
     if vectors is not None:
+        strangers = {other for others in around.values() for other, _ in others} - set(fused)
         cosine |= _cosines(candidates, vectors, strangers)
         fused = _fused(bm25, cosine, tuning)
-    both = {name: [*others] for name, others in around.items()}
-    for name, others in around.items():
-        for other, away in others:
-            if other in strangers:
-                both.setdefault(other, []).append((name, away))
-    return spread(fused, both, tuning.neighbours)
+    return spread(fused, around, tuning.neighbours)
 
 
 def asked(plan: Plan) -> tuple[str, ...]:
@@ -161,7 +158,7 @@ def _with_words(
     texts = [details[name].text for name in top if name in details]
     known = text.query_terms(plan.message)
     words = feedback.words(texts, known)
-    rarity = {word: seen.rarity for word, seen in candidates.look_up(words).items()}
+    rarity = {word: rare for word, (_, rare) in candidates.rarities(words).items()}
     terms = feedback.terms(texts, known, lambda word: rarity.get(word, 0.0))
     if not terms:
         return dict(bm25)
@@ -176,36 +173,36 @@ def _topped(leg: Scores) -> dict[str, float]:
     return {name: score / best for name, score in leg.items()} if best > 0 else dict(leg)
 
 
-def bonuses(plan: Plan, details: Mapping[str, Detail], tuning: Tuning) -> dict[str, dict[str, float]]:
+def bonuses(plan: Plan, facts: Mapping[str, Fact], tuning: Tuning) -> dict[str, dict[str, float]]:
     """What is added to candidates beyond their words: said by whom it was asked of, inside the window, recent."""
     added = {
-        "speaker": dict.fromkeys(_by_the_one_asked(plan, details), tuning.speaker),
-        "time": dict.fromkeys(_in_windows(plan, details), tuning.in_time),
-        "recent": _recency(details, tuning.recent) if plan.intent == "latest" else {},
+        "speaker": dict.fromkeys(_by_the_one_asked(plan, facts), tuning.speaker),
+        "time": dict.fromkeys(_in_windows(plan, facts), tuning.in_time),
+        "recent": _recency(facts, tuning.recent) if plan.intent == "latest" else {},
     }
     return {name: leg for name, leg in added.items() if leg and any(leg.values())}
 
 
-def _by_the_one_asked(plan: Plan, details: Mapping[str, Detail]) -> list[str]:
+def _by_the_one_asked(plan: Plan, facts: Mapping[str, Fact]) -> list[str]:
     """Candidates said by the one person whom the message names, else by the one that it asks about (I, you)."""
-    people = {detail.speaker for detail in details.values() if detail.speaker}
+    people = {fact.speaker for fact in facts.values() if fact.speaker}
     named = [person for person in people if re.search(rf"(?<!\w){re.escape(person)}(?!\w)", plan.message)]
     if len(named) == 1:
-        return [name for name, detail in details.items() if detail.speaker == named[0]]
-    if len(plan.speakers) == 1 and not people:
-        return [name for name, detail in details.items() if detail.role == plan.speakers[0]]
+        return [name for name, fact in facts.items() if fact.speaker == named[0]]
+    if len(plan.speakers) == 1 and not named:
+        return [name for name, fact in facts.items() if fact.role == plan.speakers[0]]
     return []
 
 
-def _in_windows(plan: Plan, details: Mapping[str, Detail]) -> list[str]:
-    return [name for name, detail in details.items() if any(_is_in(detail, window) for window in plan.windows)]
+def _in_windows(plan: Plan, facts: Mapping[str, Fact]) -> list[str]:
+    return [name for name, fact in facts.items() if any(_is_in(fact, window) for window in plan.windows)]
 
 
-def _is_in(detail: Detail, window: Window) -> bool:
-    return detail.stated_at is not None and window.since_at <= detail.stated_at < window.until_at
+def _is_in(fact: Fact, window: Window) -> bool:
+    return fact.stated_at is not None and window.since_at <= fact.stated_at < window.until_at
 
 
-def _recency(details: Mapping[str, Detail], most: float) -> dict[str, float]:
+def _recency(facts: Mapping[str, Fact], most: float) -> dict[str, float]:
     """`most` for the newest, falling in even steps to nothing for the oldest; nothing for what has no time."""
-    dated = sorted((d.stated_at, name) for name, d in details.items() if d.stated_at)
+    dated = sorted((fact.stated_at, name) for name, fact in facts.items() if fact.stated_at)
     return {name: most * at / max(1, len(dated) - 1) for at, (_, name) in enumerate(dated)}

@@ -21,6 +21,7 @@ from perdure.types import Cue, Plan, Recalled, Window
 
 N_JUDGED = 10  # best candidates whose words the judge looks at
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
+NOTHING_ASKED = "the message asks for nothing"
 _EVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -43,7 +44,7 @@ class Assessed:
 
     plan: Plan  # with its events as windows
     ranking: Ranking
-    sightings: Mapping[str, Sighting]  # of the asked words and the names
+    names: Mapping[str, Sighting]  # of the plan's names
     verdict: Verdict
 
 
@@ -52,25 +53,27 @@ def recall(
     plan: Plan,
     *,
     vectors: Matrix | None = None,
-    profile: str = "keyword",
+    model: str = "",
     already: Collection[str] = (),
-    degraded: Sequence[str] = (),
+    explain: bool = False,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
     """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant.
 
-    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder (the caller says so in degraded).
-    profile: the family of the model that made them, as `judge.THRESHOLDS` knows it. already: turns that the session
-    holds, which are not said again.
+    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder. model: the name of the one that
+    made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not said again.
+    explain: say of every candidate why it is no cue.
     """
     if not plan.queries and not plan.windows:
-        return Recalled((), plan, silent="the message asks for nothing", degraded=tuple(degraded))
+        return Recalled((), plan, silent=NOTHING_ASKED)
     clock = _Clock()
-    assessed = assess(candidates, plan, vectors=vectors, profile=profile, tuning=tuning)
+    assessed = assess(candidates, plan, vectors=vectors, model=model, tuning=tuning)
     clock.mark("candidates")
     recalled = compose(candidates, assessed, already=already, tuning=tuning)
     clock.mark("cues")
-    return replace(recalled, degraded=tuple(degraded), timings_ms=clock.steps)
+    if explain:
+        recalled = replace(recalled, passed_over=_passed_over(assessed.ranking, recalled, already, tuning))
+    return replace(recalled, timings_ms=clock.steps)
 
 
 def assess(
@@ -78,15 +81,15 @@ def assess(
     plan: Plan,
     *,
     vectors: Matrix | None = None,
-    profile: str = "keyword",
+    model: str = "",
     tuning: Tuning = DEFAULT,
 ) -> Assessed:
     """The candidates of a plan, ranked, and the judge's verdict on them: all that search and evaluation need."""
     plan = dated_by_events(candidates, plan)
     ranking = rank(candidates, plan, vectors, tuning)
-    sightings = candidates.look_up(tuple(dict.fromkeys((*judging.asked_words(plan.message), *plan.names))))
-    verdict = _judged(plan, ranking, sightings, profile if vectors is not None else "keyword")
-    return Assessed(plan, ranking, sightings, verdict)
+    names = candidates.names(plan.names)
+    verdict = _judged(candidates, plan, ranking, names, model if vectors is not None else "")
+    return Assessed(plan, ranking, names, verdict)
 
 
 def compose(
@@ -96,7 +99,7 @@ def compose(
     plan, ranking = assessed.plan, assessed.ranking
     if assessed.verdict.silent and tuning.silence:
         return Recalled((), plan, assessed.verdict.silent)
-    named = {t: n for t, n in _named(plan, assessed.sightings, ranking, tuning).items() if t not in set(already)}
+    named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
     chosen = _chosen(candidates, plan, ranking, already, tuning)
     cues = _cues(candidates, plan, ranking, chosen, named)
     packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
@@ -105,43 +108,43 @@ def compose(
         plan,
         silent="" if packed else "the session holds every candidate already",
         n_tokens=sum(cue.n_tokens for cue in packed),
-        passed_over=_passed_over(ranking, [cue.turn_id for cue in packed], without_room, already, tuning),
+        without_room=without_room,
     )
 
 
 def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:
     """The plan with "since the release" as a window that opens when the event was last mentioned."""
-    sightings = candidates.look_up(plan.events) if plan.events else {}
+    sightings = candidates.names(plan.events) if plan.events else {}
     windows = list(plan.windows)
     for event, seen in sightings.items():
-        details = candidates.details(seen.newest)
-        dates = [detail.stated_at for detail in details.values() if detail.stated_at]
+        dates = [fact.stated_at for fact in candidates.facts(seen.newest).values() if fact.stated_at]
         if dates:
             windows.append(Window(max(dates), _EVER, f"since {event}"))
     return replace(plan, windows=tuple(windows))
 
 
-def _judged(plan: Plan, ranking: Ranking, sightings: Mapping[str, Sighting], profile: str) -> Verdict:
+def _judged(candidates: Candidates, plan: Plan, ranking: Ranking, names: Mapping[str, Sighting], model: str) -> Verdict:
     if not ranking.scores:
         return Verdict(0.0, 0.0, "no candidate: none of the words are known")
     if not plan.queries:
         return Verdict(1.0, 0.0)  # a time and nothing else: whatever was then is what was asked for
-    best = [ranking.details[name].text for name in ranked(ranking.scores)[:N_JUDGED] if name in ranking.details]
-    cosine = max(ranking.cosine.values(), default=None)
-    in_time = "time" in ranking.legs
-    words = plan.message
-    found = judging.evidence(words, sightings, names=plan.names, texts=best, cosine=cosine, is_in_time=in_time)
-    return judging.judge(found, profile)
+    best = [detail.text for detail in candidates.details(ranked(ranking.scores)[:N_JUDGED]).values()]
+    found = judging.evidence(
+        candidates.rarities(judging.asked_words(plan.message)),
+        names,
+        texts=best,
+        cosine=max(ranking.cosine.values(), default=None),
+        is_in_time="time" in ranking.legs,
+    )
+    return judging.judge(found, model)
 
 
-def _named(plan: Plan, sightings: Mapping[str, Sighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:
+def _named(names: Mapping[str, Sighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:
     """Turn id -> rare name that it holds: for each name its best candidate, else the newest turn that holds it."""
     found: dict[str, str] = {}
-    rare = [
-        n for n in plan.names if n in sightings and sightings[n].n_turns and sightings[n].rarity >= tuning.entity_rarity
-    ]
-    for name in sorted(rare, key=lambda n: (-sightings[n].rarity, n))[: tuning.entity_hits]:
-        known = [turn for turn in sightings[name].newest if turn not in found]
+    rare = [name for name, seen in names.items() if seen.newest and seen.rarity >= tuning.entity_rarity]
+    for name in sorted(rare, key=lambda n: (-names[n].rarity, n))[: tuning.entity_hits]:
+        known = [turn for turn in names[name].newest if turn not in found]
         if known:
             found[max(known, key=lambda turn: ranking.scores.get(turn, 0.0))] = name
     return found
@@ -158,14 +161,15 @@ def _chosen(
     best = max(ranking.scores[fresh[0]], 1e-9)
     scores = {name: ranking.scores[name] / best for name in fresh}
     kept = {name: score for name, score in scores.items() if score >= tuning.least}
-    alike = _alike(candidates, ranking, list(kept))
+    alike = _alike(candidates, list(kept))
     return diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
 
 
-def _alike(candidates: Candidates, ranking: Ranking, names: Sequence[str]) -> Alike:
+def _alike(candidates: Candidates, names: Sequence[str]) -> Alike:
     """Likeness of two turns: the cosine of their vectors, or the share of common words where one has none."""
-    held = candidates.vectors(names) if ranking.cosine else {}
-    words = {name: stems(ranking.details[name].text) for name in names if name in ranking.details}
+    held = candidates.vectors(names)
+    without = [name for name in names if name not in held]
+    words = {name: stems(detail.text) for name, detail in candidates.details(names if without else ()).items()}
 
     def alike(one: str, other: str) -> float:
         if one in held and other in held and len(held[one]) and len(held[other]):
@@ -181,7 +185,8 @@ def _cues(
 ) -> list[Cue]:
     """The chosen turns and then those found by a rare name, as cues."""
     names = [*chosen, *(name for name in named if name not in chosen)]
-    details = {**candidates.details([name for name in names if name not in ranking.details]), **ranking.details}
+    details = candidates.details(names)
+    facts = candidates.facts(names)
     around = candidates.around([name for name in names if name in details and leans(details[name].text)], 1)
     before = candidates.details(sorted({other for others in around.values() for other, _ in others}))
     made = []
@@ -193,17 +198,16 @@ def _cues(
                 detail.turn_id, detail.run_id, detail.conversation, detail.role, detail.stated_at, detail.machine,
                 detail.runtime, detail.text, ranking.scores.get(name, 0.0),
                 {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
-                why(name, ranking.legs, detail, plan, entity=named.get(name, "")),
+                why(name, ranking.legs, facts[name], plan, entity=named.get(name, "")),
                 before=beside[0].text if beside else "",
             )
         )  # fmt: skip
     return made
 
 
-def _passed_over(
-    ranking: Ranking, packed: Sequence[str], without_room: Sequence[str], already: Collection[str], tuning: Tuning
-) -> dict[str, str]:
+def _passed_over(ranking: Ranking, recalled: Recalled, already: Collection[str], tuning: Tuning) -> dict[str, str]:
     """Why each candidate that is no cue is none."""
+    packed = {cue.turn_id for cue in recalled.cues}
     order = ranked(ranking.scores)
     best = ranking.scores[order[0]] if order else 0.0
     reasons = {}
@@ -213,7 +217,7 @@ def _passed_over(
         where = f"candidate {place} of {len(order)} with {ranking.scores[name]:.2f} (the best has {best:.2f})"
         if name in already:
             reasons[name] = f"{where}, but the session holds it already"
-        elif name in without_room:
+        elif name in recalled.without_room:
             reasons[name] = f"{where}, but it did not fit into {tuning.max_tokens} tokens"
         elif place <= N_DIVERSIFIED:
             reasons[name] = f"{where}: others were more relevant, or it repeats one of them"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perdure.recall.candidates import Detail
+from perdure.recall.candidates import Fact
 from perdure.recall.fuse import Scores
 from perdure.types import Plan, Recalled
 
 _STRONG = 0.5  # of a normalised leg, from which it is a reason of its own
 
 
-def why(name: str, legs: Mapping[str, Scores], detail: Detail, plan: Plan, *, entity: str = "") -> tuple[str, ...]:
+def why(name: str, legs: Mapping[str, Scores], fact: Fact, plan: Plan, *, entity: str = "") -> tuple[str, ...]:
     """The reasons for a cue, the strongest first."""
     got = {leg: scores[name] for leg, scores in legs.items() if name in scores}
     reasons = [f"names {entity}, which is rare here"] if entity else []
@@ -22,9 +22,7 @@ def why(name: str, legs: Mapping[str, Scores], detail: Detail, plan: Plan, *, en
     if max(got.get("keyword", 0.0), got.get("vector", 0.0)) < _STRONG and not entity:
         reasons.append("stands beside a turn that matches")
     if "speaker" in got:
-        reasons.append(
-            f"said by {detail.speaker or {'user': 'you', 'assistant': 'the agent'}.get(detail.role, detail.role)}"
-        )
+        reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
     if "time" in got:
         reasons.append("from " + ", ".join(window.words for window in plan.windows))
     if got.get("recent", 0.0) > 0:

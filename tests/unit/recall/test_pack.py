@@ -16,7 +16,7 @@ def _cue(name, words, before=""):
 
 def test_a_cue_names_its_date_source_and_role():
     assert render(_cue("t1", "Port 8642.", "Which port?")) == (
-        "[2026-03-01 12:30 · user · pi · turn t1]\n> Which port?\nPort 8642."
+        "[2026-03-01 12:30 · user · pi @laptop · turn t1]\n> Which port?\nPort 8642."
     )
 
 

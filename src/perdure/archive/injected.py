@@ -1,0 +1,85 @@
+"""What was put into a session's context, read from the journal: turns by their ids and codes, never their words.
+
+A session's state is what its events say, so a process that was killed forgets nothing. Reads go through the bytes of
+the journal for the session's name and decode only the lines that hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.archive.journal import Event, Journal, decode
+from perdure.types import Run
+
+TYPE = "injected"
+RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a session has been given since its context was last emptied."""
+
+    turns: frozenset[str] = frozenset()
+    since_at: datetime | None = None  # when its context was last emptied
+    n_injected: int = 0  # blocks since then
+
+
+def held(journal: Journal, runtime: str, session: str, agent: str = "") -> Held:
+    """What this session (or a sub-agent in it) holds."""
+    turns: set[str] = set()
+    since_at, n_injected = None, 0
+    for event in _events(journal, runtime, session):
+        if event.data.get("agent", "") != agent:
+            continue
+        if event.type == RESET:
+            turns, n_injected = set(), 0
+            since_at = said_at(event)
+        elif event.type == TYPE:
+            turns.update(event.data["turns"])
+            n_injected += 1
+    return Held(frozenset(turns), since_at, n_injected)
+
+
+def blocks(journal: Journal, run: Run) -> dict[str, str]:
+    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it."""
+    source = run.source
+    sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
+    events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name)]
+    return {event.data["nonce"]: event.data["digest"] for event in events if event.type == TYPE}
+
+
+def said_at(event: Event) -> datetime:
+    """When an event was written."""
+    return datetime.fromisoformat(event.at.partition("#")[0])
+
+
+def _events(journal: Journal, runtime: str, session: str) -> list[Event]:
+    """The events about a session, in order."""
+    needle = msgspec.json.encode({"session": session})[1:-1]
+    found = {}
+    for path in journal.files():
+        for line in _lines_with(path.read_bytes(), needle):
+            event = decode(line)
+            if isinstance(event, Event) and event.type in (TYPE, RESET) and _is_about(event.data, runtime, session):
+                found[event.id] = event
+    return sorted(found.values(), key=lambda event: event.order)
+
+
+def _is_about(data: dict[str, Any], runtime: str, session: str) -> bool:
+    return data.get("runtime") == runtime and data.get("session") == session
+
+
+def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
+    """The complete lines that hold some bytes."""
+    at = raw.find(needle)
+    while at >= 0:
+        end = raw.find(b"\n", at)
+        if end < 0:
+            return
+        yield raw[raw.rfind(b"\n", 0, at) + 1 : end]
+        at = raw.find(needle, end)

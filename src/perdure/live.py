@@ -1,0 +1,351 @@
+"""What a client gets to hear when something happens in it: recall beside a person's message, and otherwise nothing.
+
+Never raises, and is never late: an answer that would reach nobody any more is dropped before it is recorded. What is
+injected is in the journal before it is given, without the words, so that no process has to remember it. Importing this
+costs little; what a recall needs is loaded by the first one.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perdure.capture import log
+from perdure.capture.wire import Event
+from perdure.errors import IndexFault
+
+if TYPE_CHECKING:
+    from perdure.archive.injected import Held
+    from perdure.config import Config
+    from perdure.home import Home
+    from perdure.types import Cue, Recalled
+
+MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
+MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
+_SLASH_COMMAND = re.compile(r"\s*/[A-Za-z][\w:.-]*(?=\s|\Z)")
+_EMPTIED = ("compact", "clear")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back to the client."""
+
+    text: str = ""  # the block to inject
+    notice: str = ""  # one line for the person
+
+
+NOTHING = Answer()
+
+
+class Slot:
+    """The time that one answer has. Of giving it and giving up on it, only one happens."""
+
+    def __init__(self, limit_ms: int) -> None:
+        """The time begins now."""
+        self._ends_s = time.monotonic() + limit_ms / 1000
+        self._lock = threading.Lock()
+        self._taken = False
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until nobody waits any more, 0 when that is so."""
+        return max(0.0, self._ends_s - time.monotonic())
+
+    def claim(self) -> bool:
+        """Whether the answer can still be given; then it counts as given."""
+        return self.left_s > MARGIN_MS / 1000 and self._take()
+
+    def give_up(self) -> bool:
+        """Whether the answer was not given; then it never will be."""
+        return self._take()
+
+    def _take(self) -> bool:
+        with self._lock:
+            free, self._taken = not self._taken, True
+            return free
+
+
+def answer(
+    home: Home,
+    event: Event,
+    *,
+    limit_ms: int,
+    mode: str | None = None,
+    slot: Slot | None = None,
+    now: datetime | None = None,
+) -> Answer:
+    """What a client is to be told about an event. Never raises: a failure is an answer without text, and in the log.
+
+    mode: "keyword" loads no model. slot: the time that runs already; otherwise it begins now.
+    """
+    slot = slot or Slot(limit_ms)
+    call = _Call(home, event, mode, slot, now or datetime.now(UTC))
+    try:
+        said = call.answer()
+        _recovered(home.path)
+    except Exception as error:  # noqa: BLE001 - the promise of this module: whatever fails, the prompt goes on
+        said = failed(home.path, event, error)
+        call.outcome = "failed"
+    call.log()
+    return said
+
+
+@dataclass
+class _Call:
+    """One answer while it is being made."""
+
+    home: Home
+    event: Event
+    mode: str | None
+    slot: Slot
+    now: datetime
+    outcome: str = "nothing"
+    started_s: float = field(default_factory=time.perf_counter)
+    facts: dict[str, Any] = field(default_factory=dict)  # for the log
+
+    def answer(self) -> Answer:
+        event = self.event
+        if event.kind == "start":
+            return self._start()
+        if event.kind == "after-compact":
+            return self._emptied("compact")
+        return self._prompt() if event.kind == "prompt" else NOTHING
+
+    def _start(self) -> Answer:
+        """A session begins or goes on: its floor; where its context was emptied, nothing of it is held any more."""
+        if self.event.cause in _EMPTIED:
+            self._emptied(self.event.cause)
+        return Answer(floor(self.home, self.event))
+
+    def _emptied(self, cause: str) -> Answer:
+        from perdure.archive import injected
+
+        if not self._refused():
+            data = {**_who(self.event), "cause": cause}
+            self.home.journal().append(injected.RESET, data, now=self.now)
+            self.outcome = "reset"
+        return NOTHING
+
+    def _prompt(self) -> Answer:
+        reason = skipped(self.event, self.home.config) or self._refused()
+        if reason:
+            self.outcome, self.facts["why"] = "skipped", reason
+            return NOTHING
+        held = self._held()
+        recalled = self._recalled(held)
+        if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
+            raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
+        if not recalled.cues:
+            self.outcome = "silent"
+            return NOTHING
+        return self._given(recalled)
+
+    def _refused(self) -> str | None:
+        """Why nothing may be kept of this session: then nothing is put into it either, which would be a record."""
+        from perdure.types import Origin
+
+        event = self.event
+        session = event.session or "unnamed"
+        return self.home.refusal(Origin(event.client, session, session, cwd=event.cwd or None))
+
+    def _held(self) -> Held:
+        from perdure.archive import injected
+
+        return injected.held(self.home.journal(), self.event.client, self.event.session, self.event.agent)
+
+    def _recalled(self, held: Held) -> Recalled:
+        from perdure.types import Live
+
+        already = held.turns if self.home.config.live.repeat == "session" else frozenset()
+        recalled = self.home.recall(
+            self.event.prompt, now=self.now, cwd=self.event.cwd or None,
+            session=Live(self.event.session, held.since_at), already=already, mode=self.mode,
+        )  # fmt: skip
+        self.facts |= {"degraded": list(recalled.degraded), "timings_ms": _rounded(recalled.timings_ms)}
+        return recalled
+
+    def _given(self, recalled: Recalled) -> Answer:
+        """The block, once it is in the journal; nothing when nobody waits for it any more."""
+        from perdure.access import fence
+        from perdure.archive import injected
+        from perdure.text import tokens
+
+        nonce = fence.new_nonce()
+        text, cues = block(recalled.cues, nonce)
+        if not cues:
+            self.outcome = "silent"
+            return NOTHING
+        if not self.slot.claim():
+            self.outcome = "late"
+            return NOTHING
+        given = {
+            **_who(self.event), "nonce": nonce, "digest": fence.digest(text), "turns": [cue.turn_id for cue in cues],
+            "n_chars": len(text), "n_tokens": tokens(text), "intent": recalled.plan.intent,
+            "degraded": list(recalled.degraded), "took_ms": self._took_ms(),
+            "timings_ms": _rounded(recalled.timings_ms), "cues": list(map(_reason, cues)),
+        }  # fmt: skip
+        self.home.journal().append(injected.TYPE, given, now=self.now)
+        self.outcome = "injected"
+        self.facts |= {"n_cues": len(cues), "n_tokens": given["n_tokens"]}
+        return Answer(text)
+
+    def _took_ms(self) -> float:
+        return round((time.perf_counter() - self.started_s) * 1000, 1)
+
+    def log(self) -> None:
+        """A line about this answer, without a word of what was asked."""
+        event = self.event
+        log.note(
+            self.home.path, "answered", client=event.client, kind=event.kind, session=event.session,
+            outcome=self.outcome, took_ms=self._took_ms(), **self.facts,
+        )  # fmt: skip
+
+
+# decisions, all pure ------------------------------------------------------------------------------------------
+
+
+def skipped(event: Event, config: Config) -> str:
+    """Why nothing is recalled for a prompt, or ""."""
+    from perdure.formats.speech import is_machine
+
+    if not config.live.recall:
+        return "switched off"
+    if event.agent and not config.live.subagents:
+        return "sub-agent"
+    if not event.agent and not config.live.machine_turns and (not event.is_human or is_machine(event.prompt)):
+        return "machine turn"
+    if _SLASH_COMMAND.match(event.prompt):
+        return "slash command"
+    return "" if event.prompt.strip() else "empty"
+
+
+def block(cues: Sequence[Cue], nonce: str) -> tuple[str, tuple[Cue, ...]]:
+    """(the fenced block, the cues in it): as many as the limits of characters and tokens allow, best first."""
+    from perdure.access import fence
+    from perdure.recall.pack import render
+    from perdure.recall.tuning import DEFAULT
+    from perdure.text import tokens
+
+    kept = tuple(cues)
+    while kept:
+        text = fence.fenced([render(cue) for cue in kept], nonce)
+        if js_length(text) < MAX_CHARS and tokens(text) <= DEFAULT.max_tokens:
+            return text, kept
+        kept = kept[:-1]
+    return "", ()
+
+
+def js_length(text: str) -> int:
+    """The length of a text as JavaScript counts it, in which an emoji is two.
+
+    >>> js_length("a😀")
+    3
+    """
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _who(event: Event) -> dict[str, str]:
+    return {"runtime": event.client, "session": event.session, "agent": event.agent}
+
+
+def _reason(cue: Cue) -> dict[str, Any]:
+    """Why a turn was chosen, in numbers: words of a message would be a text outside the archive's runs."""
+    return {"turn": cue.turn_id, "score": round(cue.score, 4), "legs": _rounded(cue.legs), "n_tokens": cue.n_tokens}
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(float(value), 3) for name, value in values.items()}
+
+
+def floor(home: Home, event: Event) -> str:  # noqa: ARG001 - the floor of this home and session, once there is one
+    """What is always in context, for the start of a session and after a compaction. There is no floor yet."""
+    return ""
+
+
+# failures -----------------------------------------------------------------------------------------------------
+
+
+def failed(home: Path, event: Event, error: BaseException) -> Answer:
+    """Record a failure; the first of an incident is said to the person in one line."""
+    code = str(getattr(error, "code", "")) or type(error).__name__
+    log.note(home, "failed", client=event.client, kind=event.kind, code=code, at_line=_where(error))
+    try:
+        _marker(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _marker(home).open("x") as file:
+            file.write(code)
+    except FileExistsError:
+        return NOTHING
+    except OSError:  # nothing can be written, not even that it was said
+        pass
+    return Answer("", f"Perdure could not recall ({code}); your message went on without it. `perdure doctor` says why.")
+
+
+def failing(home: Path) -> str:
+    """The code of the failure that has not passed yet, or ""."""
+    try:
+        return _marker(home).read_text()
+    except OSError:
+        return ""
+
+
+def _recovered(home: Path) -> None:
+    if failing(home):
+        _marker(home).unlink(missing_ok=True)
+
+
+def _marker(home: Path) -> Path:
+    return home / "run" / "failing"
+
+
+def _where(error: BaseException) -> str:
+    """File and line where it was raised."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}" if at else ""
+
+
+# without a resident home --------------------------------------------------------------------------------------
+
+
+def answer_alone(home_path: Path, event: Event, *, limit_ms: int) -> dict[str, str]:
+    """The same answer from this process, by words alone, for when no resident home is there. Never makes a home.
+
+    Returns within the limit, in which everything is loaded and opened; what is not done by then is never given.
+    """
+    slot = Slot(limit_ms)
+    if event.kind not in ("prompt", "start", "after-compact"):
+        return _said(NOTHING)
+    found: list[Answer] = []
+    worker = threading.Thread(target=_alone, args=(home_path, event, limit_ms, slot, found), daemon=True)
+    worker.start()
+    worker.join(slot.left_s)
+    if not found and slot.give_up():
+        log.note(home_path, "late", client=event.client, kind=event.kind, limit_ms=limit_ms)
+    return _said(found[0] if found else NOTHING)
+
+
+def _said(answer_: Answer) -> dict[str, str]:
+    return {"text": answer_.text, "notice": answer_.notice}
+
+
+def _alone(home_path: Path, event: Event, limit_ms: int, slot: Slot, found: list[Answer]) -> None:
+    try:
+        from perdure.errors import HomeMissing
+        from perdure.home import open_home
+    except Exception as error:  # noqa: BLE001 - a broken installation must not break the prompt either
+        found.append(failed(home_path, event, error) if home_path.is_dir() else NOTHING)
+        return
+    try:
+        with open_home(home_path, create=False, read_only=True) as home:
+            found.append(answer(home, event, limit_ms=limit_ms, mode="keyword", slot=slot))
+    except HomeMissing:
+        found.append(NOTHING)
+    except Exception as error:  # noqa: BLE001 - the same promise for what cannot be opened
+        found.append(failed(home_path, event, error))

@@ -1,0 +1,190 @@
+"""Answers to events, with a home whose recall is scripted."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.access import fence
+from perdure.archive import injected
+from perdure.archive.journal import Journal
+from perdure.capture import log
+from perdure.capture.wire import Event
+from perdure.config import Config, LiveConfig
+from perdure.errors import IndexDamaged
+from perdure.live import MAX_CHARS, Slot, answer, answer_alone, block, failing, js_length, skipped
+from perdure.text import tokens
+from perdure.types import Cue, Plan, Recalled
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PROMPT = Event("claude-code", "prompt", "s1", prompt="which port does staging use?")
+
+
+def cue(turn: str, words: str = "Port 8642.") -> Cue:
+    at = datetime(2026, 1, 15, 9, tzinfo=UTC)
+    return Cue(turn, "run", "c", "user", at, "laptop", "pi", words, 0.9, {"keyword": 0.9}, ("its words match",))
+
+
+class Home:
+    """A home whose recall gives these cues, but for those that the session holds; an exception is raised."""
+
+    def __init__(self, path: Path, cues: tuple[Cue, ...] = (), *, live: LiveConfig | None = None) -> None:
+        self.path = path
+        self.config = Config(live=live or LiveConfig())
+        self.cues = cues
+        self.error: Exception | None = None
+        self.asked: list[dict[str, Any]] = []
+        self.refused: str | None = None
+
+    def journal(self) -> Journal:
+        return Journal(self.path / "archive" / "journal" / "ada", home=self.path)
+
+    def refusal(self, origin: Any) -> str | None:
+        return self.refused
+
+    def recall(self, message: str, **how: Any) -> Recalled:
+        self.asked.append({"message": message, **how})
+        if self.error:
+            raise self.error
+        fresh = tuple(c for c in self.cues if c.turn_id not in how["already"])
+        return Recalled(fresh, Plan(message, how["now"], ("q",)), "" if fresh else "nothing", timings_ms={"cues": 1.5})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path, (cue("t1"), cue("t2")))
+
+
+def ask(home: Home, event: Event = PROMPT, **how: Any):
+    return answer(home, event, limit_ms=5_000, now=how.pop("now", NOW), **how)
+
+
+def injections(home: Home) -> list[dict[str, Any]]:
+    return [event.data for event in home.journal().read(type_=injected.TYPE)]
+
+
+def test_a_prompt_gets_its_cues_in_a_fence_and_the_journal_says_so_without_words(home: Home) -> None:
+    said = ask(home)
+    assert said.notice == ""
+    assert "[2026-01-15 09:00 · user · pi @laptop · turn t1]\nPort 8642." in said.text
+    (event,) = injections(home)
+    assert event["turns"] == ["t1", "t2"]
+    assert (event["runtime"], event["session"]) == ("claude-code", "s1")
+    assert event["digest"] == fence.digest(said.text)
+    assert event["nonce"] in said.text
+    raw = b"".join(path.read_bytes() for path in home.journal().files())
+    assert b"8642" not in raw and b"staging" not in raw
+    assert b"8642" not in log.path_of(home.path).read_bytes()
+
+
+def test_nothing_is_injected_twice_into_a_session_even_by_another_process(home: Home) -> None:
+    ask(home)
+    restarted = Home(home.path, (cue("t1"), cue("t3")))
+    assert "turn t3" in ask(restarted).text
+    assert restarted.asked[0]["already"] == {"t1", "t2"}
+    assert ask(Home(home.path, (cue("t1"),))).text == ""
+    other = Home(home.path, (cue("t1"),))
+    assert "turn t1" in ask(other, PROMPT._replace(session="s2")).text
+    agent = Home(home.path, (cue("t1"),), live=LiveConfig(subagents=True))
+    assert "turn t1" in ask(agent, PROMPT._replace(agent="a1", is_human=False)).text
+
+
+def test_a_session_may_be_set_to_say_it_again(tmp_path: Path) -> None:
+    home = Home(tmp_path, (cue("t1"),), live=LiveConfig(repeat="turn"))
+    assert ask(home).text and ask(home).text
+
+
+@pytest.mark.parametrize(
+    "emptied",
+    [
+        Event("claude-code", "start", "s1", cause="compact"),
+        Event("claude-code", "start", "s1", cause="clear"),
+        Event("pi", "after-compact", "s1", cause="manual"),
+    ],
+)
+def test_after_a_compaction_or_a_clear_everything_may_come_back(home: Home, emptied: Event) -> None:
+    prompt = PROMPT._replace(client=emptied.client)
+    ask(home, prompt)
+    later = NOW + timedelta(minutes=5)
+    ask(home, emptied, now=later)
+    assert "turn t1" in ask(home, prompt, now=later).text
+    assert home.asked[-1]["already"] == frozenset()
+    assert home.asked[-1]["session"].since_at == later
+
+
+def test_a_resumed_session_still_holds_what_it_held(home: Home) -> None:
+    ask(home)
+    ask(home, Event("claude-code", "start", "s1", cause="resume"))
+    assert ask(home).text == ""
+    assert home.asked[-1]["session"].since_at is None
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (PROMPT._replace(is_human=False), "machine turn"),
+        (PROMPT._replace(prompt="<task-notification>done</task-notification>"), "machine turn"),
+        (PROMPT._replace(agent="a1", is_human=False), "sub-agent"),
+        (PROMPT._replace(prompt="/help"), "slash command"),
+        (PROMPT._replace(prompt="/gsd:plan the port"), "slash command"),
+        (PROMPT._replace(prompt="  \n"), "empty"),
+        (PROMPT._replace(prompt="/etc/hosts says what of staging?"), ""),
+        (PROMPT, ""),
+    ],
+)
+def test_only_what_a_person_asks_is_answered(home: Home, event: Event, reason: str) -> None:
+    assert skipped(event, home.config) == reason
+    assert bool(ask(home, event).text) == (not reason)
+    assert len(home.asked) == (not reason)
+
+
+def test_a_session_that_is_not_to_be_kept_gets_nothing_and_leaves_no_record(home: Home) -> None:
+    home.refused = "incognito session"
+    assert ask(home).text == ""
+    ask(home, Event("claude-code", "start", "s1", cause="compact"))
+    assert home.journal().files() == []
+
+
+def test_a_failure_is_silence_said_once_and_counted_until_it_passes(home: Home) -> None:
+    home.error = IndexDamaged("index.db")
+    first, second = ask(home), ask(home)
+    assert (first.text, second.text, second.notice) == ("", "", "")
+    assert "index-damaged" in first.notice and "\n" not in first.notice
+    assert failing(home.path) == "index-damaged"
+    assert [line["code"] for line in log.read(home.path, what="failed")] == ["index-damaged"] * 2
+    home.error = None
+    assert ask(home).text and failing(home.path) == ""
+    home.error = IndexDamaged("index.db")
+    assert ask(home).notice
+
+
+def test_an_answer_that_is_late_is_neither_given_nor_recorded(home: Home) -> None:
+    slot = Slot(5_000)
+    assert slot.give_up()
+    assert ask(home, slot=slot).text == ""
+    assert injections(home) == []
+    assert [line["outcome"] for line in log.read(home.path, what="answered")] == ["late"]
+
+
+def test_a_block_stays_below_both_limits_and_keeps_the_best(home: Home) -> None:
+    wide = [cue(f"t{n}", "😀" * 600) for n in range(12)]
+    text, kept = block(wide, "0123456789abcdef")
+    assert js_length(text) < MAX_CHARS and tokens(text) <= 2000
+    assert [c.turn_id for c in kept] == [f"t{n}" for n in range(len(kept))] and 0 < len(kept) < 12
+    assert block([cue("t", "x" * 20_000)], "0123456789abcdef") == ("", ())
+
+
+def test_without_a_home_there_is_no_answer_and_no_home(tmp_path: Path) -> None:
+    assert answer_alone(tmp_path / "none", PROMPT, limit_ms=2_000) == {"text": "", "notice": ""}
+    assert not (tmp_path / "none").exists()
+
+
+def test_alone_is_over_at_its_limit_whatever_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.live._alone", lambda *_: time.sleep(2))
+    before = time.monotonic()
+    assert answer_alone(tmp_path, PROMPT, limit_ms=100) == {"text": "", "notice": ""}
+    assert time.monotonic() - before < 1
