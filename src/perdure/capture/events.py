@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perdure.capture.openings import is_human
+from perdure.capture.openings import is_command, is_human
 from perdure.capture.wire import Event, Kind
 
 CLIENTS = ("claude-code", "codex", "pi")
@@ -60,13 +60,15 @@ def _text(said: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def is_asked(event: Event) -> bool:
-    """Whether the event can bring something back: what a person typed, a sub-agent's task, a start.
+def is_asked(event: Event, asked_for: tuple[str, ...]) -> bool:
+    """Whether the event can bring something back: a prompt of one whom is recalled for, or a start.
 
-    Claude Code and Codex start a session anew behind a compaction, so only pi asks after one.
+    asked_for: as in `rules.Rules`. Claude Code and Codex start a session anew behind a compaction, so only pi asks
+    after one.
     """
     if event.kind == "prompt":
-        return event.is_human or bool(event.agent)
+        whose = "agent" if event.agent else "person" if event.is_human else "machine"
+        return whose in asked_for and not is_command(event.prompt) and bool(event.prompt.strip())
     return event.kind == "start" or (event.kind == "after-compact" and event.client == "pi")
 
 

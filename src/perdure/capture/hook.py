@@ -77,7 +77,7 @@ def _run(call: _Hook, arguments: list[str]) -> None:
     call.limit_ms = found.limit_ms
     _arm(call)
     failures.over(home, "settings")
-    if events.is_asked(call.event):
+    if events.is_asked(call.event, found.asked_for):
         _stage(call, "recall", lambda: _recall(call, home))
         _print(call)
     _stage(call, "capture", lambda: _capture(call, found))

@@ -33,11 +33,20 @@ SUMMARY_OPENINGS = (
 _COMMAND = re.compile(r"/[a-zA-Z][\w:-]*(?:\s|\Z)")  # `/help`; a path has a second slash
 
 
+def is_command(prompt: str) -> bool:
+    """Whether a prompt is a slash command, which is for the client.
+
+    >>> is_command("/help"), is_command("/etc/hosts is broken")
+    (True, False)
+    """
+    return bool(_COMMAND.match(prompt.lstrip()))
+
+
 def is_human(prompt: str) -> bool:
     """Whether a submitted prompt is what a person typed to the agent: no notification, no slash command, not nothing.
 
-    >>> is_human("/help"), is_human("<task-notification>"), is_human("/etc/hosts is broken")
+    >>> is_human("/help"), is_human("<task-notification>"), is_human("why?")
     (False, False, True)
     """
     start = prompt.lstrip()
-    return bool(start) and not _COMMAND.match(start) and not start.startswith(MACHINE_OPENINGS + SUMMARY_OPENINGS)
+    return bool(start) and not is_command(start) and not start.startswith(MACHINE_OPENINGS + SUMMARY_OPENINGS)

@@ -17,7 +17,7 @@ from perdure.environ import environment, user_home
 if TYPE_CHECKING:
     from perdure.config import Config
 
-_FORMAT = 1
+_FORMAT = 2
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # variables from which the operating-system user is told
 
 
@@ -30,6 +30,7 @@ class Rules(NamedTuple):
     exclude: tuple[str, ...]  # glob patterns of folders
     user_home: Path
     limit_ms: int  # a hook ends after so long
+    asked_for: tuple[str, ...] = ("person",)  # whose prompts are recalled for: person, agent (a sub-agent's), machine
 
 
 def read(home: Path) -> Rules:
@@ -46,7 +47,7 @@ def read(home: Path) -> Rules:
         pass  # none yet, or none of ours: it is made anew
     made = _load(home)
     kept = {"marks": marks, "user": made.user, "machine": made.machine, "limit_ms": made.limit_ms}
-    kept["exclude"] = list(made.exclude)
+    kept |= {"exclude": list(made.exclude), "asked_for": list(made.asked_for)}
     make_folder(place.parent)
     replace(place, json.dumps(kept).encode(), sync=False)
     return made
@@ -54,12 +55,15 @@ def read(home: Path) -> Rules:
 
 def of(home: Path, config: Config, *, user: str, user_home: Path) -> Rules:
     """The rules that these settings make."""
-    capture = config.capture
-    return Rules(home, user, config.machine, capture.exclude, user_home, config.hooks.limit_ms)
+    live = config.live
+    whose = (("person", True), ("agent", live.subagents), ("machine", live.machine_turns))
+    asked_for = tuple(name for name, is_on in whose if is_on and live.recall)
+    return Rules(home, user, config.machine, config.capture.exclude, user_home, config.hooks.limit_ms, asked_for)
 
 
 def _rules(home: Path, kept: dict[str, Any]) -> Rules:
-    return Rules(home, kept["user"], kept["machine"], tuple(kept["exclude"]), user_home(), kept["limit_ms"])
+    exclude, asked_for = tuple(kept["exclude"]), tuple(kept["asked_for"])
+    return Rules(home, kept["user"], kept["machine"], exclude, user_home(), kept["limit_ms"], asked_for)
 
 
 def _marks(home: Path) -> list[Any]:

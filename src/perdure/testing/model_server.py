@@ -221,7 +221,8 @@ class _Door(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(b'{"data": []}', "application/json")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self._send(b"", "application/json")
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
@@ -245,8 +246,7 @@ class _Door(BaseHTTPRequestHandler):
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(raw)))
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(raw)
+            self.wfile.write(raw)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client was killed, or had enough
 
@@ -272,9 +272,11 @@ class ModelServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
+        """Where it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def keep(self, request: Request) -> None:
+        """Note a request, in memory and, where there is a folder, as a file."""
         with self._lock:
             self.requests.append(request)
             if self._folder:
