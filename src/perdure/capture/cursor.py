@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +44,28 @@ def write(folder: Path, path: Path, offset: int) -> None:
     make_folder(folder)
     body = {"offset": offset, "witness": _before(path, offset), "path": str(path)}
     replace(_place(folder, path), json.dumps(body).encode(), sync=False)
+
+
+def know(folder: Path, session: str, path: Path) -> None:
+    """Note that a sub-agent of this session writes that transcript, for clients whose files do not say so."""
+    make_folder(folder)
+    if path not in known(folder, session):
+        with _agents(folder, session).open("ab") as file:
+            file.write(os.fsencode(path) + b"\n")
+
+
+def known(folder: Path, session: str) -> list[Path]:
+    """The transcripts of the session's sub-agents that were noted."""
+    try:
+        rows = _agents(folder, session).read_bytes().splitlines()
+    except OSError:
+        return []
+    return [Path(os.fsdecode(row)) for row in dict.fromkeys(rows)]
+
+
+def _agents(folder: Path, session: str) -> Path:
+    name = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
+    return folder / f"{name}.agents"
 
 
 def _place(folder: Path, path: Path) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perdure.capture import events, failures, origin, post, rules, wire
+from perdure.capture import cursor, events, failures, origin, post, rules, wire
 from perdure.capture.wire import Event
 from perdure.environ import home_path
 from perdure.errors import HomeMissing, PerdureError, UsageError
@@ -156,13 +156,23 @@ def _capture(call: _Hook, found: rules.Rules) -> None:
     event = call.event
     if event.kind in ("turn-end", "subagent-end"):
         _wait_for_last_line(call, event)
-    for path in events.transcripts(event, call.said):
+    for path in _transcripts(call, event, found.home / "outbox" / "cursors"):
         if post.grown(found, path):
             whose = origin.read(event.client, path, session=event.session, cwd=event.cwd)
             try:
                 post.post_file(found, whose, path)
             except UsageError:  # paused, excluded or off the record, which is no failure
                 continue
+
+
+def _transcripts(call: _Hook, event: Event, cursors: Path) -> list[Path]:
+    """The session's files; those of sub-agents that only their own events named are remembered for its later ones."""
+    paths = events.transcripts(event, call.said)
+    if event.client == "codex" and event.session:
+        if event.agent and paths:
+            cursor.know(cursors, event.session, paths[-1])
+        paths += [path for path in cursor.known(cursors, event.session) if path not in paths]
+    return paths
 
 
 def _wait_for_last_line(call: _Hook, event: Event) -> None:

