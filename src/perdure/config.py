@@ -72,6 +72,20 @@ class ModelsConfig:
 
 
 @dataclass(frozen=True)
+class JobsConfig:
+    """When the resident home does what: cron expressions (minute, hour, day, month, weekday) in local time, "" for
+    never.
+    """
+
+    sweep: str = "*/5 * * * *"
+    embed: str = "*/15 * * * *"
+    pack: str = "30 3 * * *"
+    health: str = "*/10 * * * *"
+    verify: str = "45 3 * * 0"
+    watchdog: str = "* * * * *"
+
+
+@dataclass(frozen=True)
 class LiveConfig:
     """What goes into a session while it runs."""
 
@@ -93,6 +107,7 @@ class Config:
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
 
 
 def load(home: Path) -> Config:

@@ -34,6 +34,7 @@ PerdureError
 ├── FormatFault                bytes that no format claims, or that break their own
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
+    └── AlreadyServing
 """
 
 from __future__ import annotations
@@ -197,3 +198,7 @@ class Busy(PerdureError):
     """Another Perdure process is writing here. Nothing was changed; try again in a moment."""
 
     exit_code = 5
+
+
+class AlreadyServing(Busy):
+    """This home has its resident process already; there is one for each home. `perdure serve --stop` ends it."""

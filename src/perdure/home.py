@@ -142,6 +142,12 @@ class Home:
         """Close."""
         self.close()
 
+    def beside(self, *, read_only: bool = False) -> Home:
+        """This home once more, for another thread: the models are shared, and this one is closed last."""
+        other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
+        other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
+        return other
+
     def close(self) -> None:
         """Release every file. Nothing is lost by not calling it."""
         if self._vectors is not None:
@@ -214,13 +220,15 @@ class Home:
         fields = msgspec.to_builtins(origin)
         return post.post_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
 
-    def drain(self) -> int:
-        """Move what waits in the outbox into the archive; returns how many deltas are settled."""
+    def drain(self, *, limit_s: float | None = None) -> int:
+        """Move what waits in the outbox into the archive, for so long; returns how many deltas are settled."""
         if not any((self.path / "outbox").glob("*.delta")):
             return 0
-        n_done = 0
+        n_done, ends_s = 0, time.monotonic() + limit_s if limit_s is not None else None
         with files.locked(self.path / "outbox" / ".lock"):
             for item in outbox.waiting(self.path / "outbox"):
+                if ends_s is not None and time.monotonic() > ends_s:
+                    break
                 try:
                     self._settle(item)
                 except (KeyError, TypeError, msgspec.ValidationError, UsageError):  # no delta of ours, or damaged
@@ -307,9 +315,20 @@ class Home:
             self._index = indexes.open_current(self.path, writable=self.writable, create=create and self.writable)
         return self._index
 
-    def catch_up(self, *, limit_s: float | None = None, progress: Progress | None = None) -> catchup.CaughtUp:
-        """Bring the index up to date with the archive, making it if there is none."""
-        return catchup.catch_up(self.index(create=True), self.archive, limit_s=limit_s, progress=progress)
+    def catch_up(
+        self,
+        *,
+        limit_s: float | None = None,
+        progress: Progress | None = None,
+        note: Callable[[catchup.Projected], None] | None = None,
+    ) -> catchup.CaughtUp:
+        """Bring the index up to date with the archive, making it if there is none. note gets each run."""
+        index = self.index(create=True)
+        return catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note)
+
+    def embed_new(self) -> None:
+        """Where there are vectors, embed what just came in, for a moment; whatever fails is left to the next time."""
+        self._embed_new(self.index())
 
     def _follow(self) -> None:
         """Catch up after a capture; whatever is wrong with the index does not concern the capture."""
@@ -340,11 +359,14 @@ class Home:
     def vectors(self) -> Vectors:
         """The vectors of this home."""
         if self._vectors is None:
-            from perdure.vectors import Vectors
-
-            embedder = self.config.models.embedder
-            self._vectors = Vectors(self.path, embedder, writable=self.writable, embedder=self._embedder)
+            self._vectors = self._made_vectors(writable=self.writable)
         return self._vectors
+
+    def _made_vectors(self, *, writable: bool, beside: Vectors | None = None) -> Vectors:
+        from perdure.vectors import Vectors
+
+        embedder = self.config.models.embedder
+        return Vectors(self.path, embedder, writable=writable, embedder=self._embedder, beside=beside)
 
     def embed(
         self, *, most: int | None = None, limit_s: float | None = None, progress: Progress | None = None
@@ -527,6 +549,12 @@ class Home:
         except IndexFault:
             abandoned = frozenset()
         return Transcript(run, parsed, abandoned)
+
+    def preview(self, turn_id: str) -> str:
+        """The beginning of a turn on one line, masked. Raises NotFound."""
+        run_id, offset = self.locate(turn_id)
+        (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
+        return found.preview
 
     def _held(self, run_id: str) -> Held:
         held = self.archive.held(run_id)

@@ -11,12 +11,12 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.capture import log
+from perdure.capture import alert, log
 from perdure.capture.wire import Event
 from perdure.errors import IndexFault
 
@@ -85,7 +85,7 @@ def answer(
     mode: "keyword" loads no model. slot: the time that runs already; otherwise it begins now.
     """
     slot = slot or Slot(limit_ms)
-    call = _Call(home, event, mode, slot, now or datetime.now(UTC))
+    call = _Call(home, event, mode, slot, now or datetime.now().astimezone())
     try:
         said = call.answer()
         _recovered(home.path)
@@ -137,8 +137,11 @@ class _Call:
         if reason:
             self.outcome, self.facts["why"] = "skipped", reason
             return NOTHING
-        held = self._held()
-        recalled = self._recalled(held)
+        found = self._recall()
+        return replace(found, notice=alert.untold(self.home.path))
+
+    def _recall(self) -> Answer:
+        recalled = self._recalled(self._held())
         if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
             raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
         if not recalled.cues:

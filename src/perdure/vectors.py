@@ -6,6 +6,7 @@ A new model fills a slab of its own, and until that is complete the old one answ
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from perdure.index.store import Connection
 from perdure.index.vector import Shelf, Slot, Space
 from perdure.models.choose import LOCAL_ITEM_CHARS, Chosen, choose
 from perdure.models.embedder import Careful, Embedder, ModelTag
-from perdure.models.lanes import Answer, Lanes
+from perdure.models.lanes import LANES, Answer, Lanes
 from perdure.models.store import Cache, Cached
 from perdure.models.vectors import Vectors as Rows
 from perdure.models.vectors import restore
@@ -69,15 +70,27 @@ class Asked:
 class Vectors:
     """One home's. Close it."""
 
-    def __init__(self, home: Path, config: EmbedderConfig, *, writable: bool, embedder: Embedder | None = None) -> None:
-        """embedder: used instead of the one that the settings name."""
+    def __init__(
+        self,
+        home: Path,
+        config: EmbedderConfig,
+        *,
+        writable: bool,
+        embedder: Embedder | None = None,
+        beside: Vectors | None = None,
+    ) -> None:
+        """embedder: used instead of the one that the settings name. beside: those of another thread, whose model,
+        lanes and cache are shared; they must be closed after these.
+        """
         self.home = home
         self.writable = writable
         self._config = config
         self._shelf = Shelf(home)
+        self._first = beside or self  # who holds what is shared
+        self._making = threading.RLock()
         self._lanes: dict[str, Lanes] = {}
         self._cache: Cache | None = None
-        self.chosen = Chosen(Careful(embedder), LOCAL_ITEM_CHARS) if embedder else choose(config)
+        self.chosen: Chosen = beside.chosen if beside else _chosen(config, embedder)
         self._made_by = "" if embedder else msgspec.json.encode(config).decode()
 
     def close(self) -> None:
@@ -87,6 +100,11 @@ class Vectors:
         if self._cache is not None:
             self._cache.close()
         self._lanes, self._cache = {}, None
+
+    def waiting(self) -> dict[str, int]:
+        """Texts of each lane that wait for a model or are with it at this moment; any thread may ask."""
+        depths = [lanes.depth() for lanes in list(self._first._lanes.values())]
+        return {lane: sum(depth[lane] for depth in depths) for lane in LANES}
 
     @property
     def tag(self) -> ModelTag | None:
@@ -129,12 +147,14 @@ class Vectors:
 
     def _lanes_of(self, key: str, made_by: str) -> Lanes | None:
         """The lanes to the model of a tag: the one that is set, or the one that these settings name."""
-        if key not in self._lanes:
-            chosen = self.chosen if self.tag and self.tag.key == key else _remade(made_by)
-            if chosen.embedder is None or chosen.embedder.tag.key != key:
-                return None
-            self._lanes[key] = self._opened(chosen.embedder, chosen.item_chars)
-        return self._lanes[key]
+        shared = self._first
+        with shared._making:
+            if key not in shared._lanes:
+                chosen = self.chosen if self.tag and self.tag.key == key else _remade(made_by)
+                if chosen.embedder is None or chosen.embedder.tag.key != key:
+                    return None
+                shared._lanes[key] = shared._opened(chosen.embedder, chosen.item_chars)
+            return shared._lanes[key]
 
     def _opened(self, embedder: Embedder, item_chars: int) -> Lanes:
         inner = Cached(embedder, self.cache()) if self.writable else embedder
@@ -142,9 +162,11 @@ class Vectors:
 
     def cache(self) -> Cache:
         """The embedding cache."""
-        if self._cache is None:
-            self._cache = Cache(self.home / "cache" / "embeddings.db")
-        return self._cache
+        shared = self._first
+        with shared._making:
+            if shared._cache is None:
+                shared._cache = Cache(self.home / "cache" / "embeddings.db")
+            return shared._cache
 
     # filling ----------------------------------------------------------------------------------------------
 
@@ -309,6 +331,10 @@ class Vectors:
             (old, self._shelf.slab(old, before), before), (fresh, self._shelf.slab(fresh, after), after),
             n_probes=_PROBES, k=_PROBE_K,
         )  # fmt: skip
+
+
+def _chosen(config: EmbedderConfig, embedder: Embedder | None) -> Chosen:
+    return Chosen(Careful(embedder), LOCAL_ITEM_CHARS) if embedder else choose(config)
 
 
 def _remade(made_by: str) -> Chosen:

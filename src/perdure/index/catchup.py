@@ -11,14 +11,30 @@ from dataclasses import dataclass
 from functools import partial
 
 from perdure.archive.archive import Archive
+from perdure.archive.store import Held
 from perdure.errors import Busy, DamagedRun
 from perdure.formats.of_run import parse_run, without_injected
 from perdure.index.project import project
 from perdure.index.store import Connection
 from perdure.index.write import has, knows, write_run
+from perdure.types import Run
 
 _BATCH_RUNS = 2000
 _BATCH_BYTES = 16_000_000  # of archive read in one transaction: about two seconds of work
+
+
+@dataclass(frozen=True)
+class Projected:
+    """One run on its way into the index, in numbers."""
+
+    run: Run
+    n_turns: int
+    n_chunks: int
+    n_malformed: int  # lines that are not what their format allows
+    took_ms: float
+
+
+Note = Callable[[Projected], None]
 
 
 @dataclass
@@ -43,11 +59,14 @@ def catch_up(
     *,
     limit_s: float | None = None,
     progress: Callable[[int, int], None] | None = None,
+    note: Note | None = None,
 ) -> CaughtUp:
-    """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch."""
+    """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch, note each
+    run as it is projected.
+    """
     done = CaughtUp()
     deadline = time.monotonic() + limit_s if limit_s is not None else None
-    while _turn(index, archive, done):
+    while _turn(index, archive, done, note):
         if progress:
             progress(done.n_runs, done.n_bytes)
         if deadline is not None and time.monotonic() > deadline:
@@ -56,10 +75,10 @@ def catch_up(
     return done
 
 
-def _turn(index: Connection, archive: Archive, done: CaughtUp) -> bool:
+def _turn(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:
     """One batch; when another process is at it for long, leave the rest to it."""
     try:
-        return _batch(index, archive, done)
+        return _batch(index, archive, done, note)
     except Busy:
         done.n_behind = behind(index, archive)
         return False
@@ -71,7 +90,7 @@ def _position(index: Connection, archive: Archive) -> int:
     return int(index.meta("change") or 0) if same else 0
 
 
-def _batch(index: Connection, archive: Archive, done: CaughtUp) -> bool:
+def _batch(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:
     """Project one transaction's worth; False when nothing is left."""
     if not archive.ledger.changes(_position(index, archive), limit=1):
         return False
@@ -83,15 +102,26 @@ def _batch(index: Connection, archive: Archive, done: CaughtUp) -> bool:
                 break
             try:
                 if not (knows(index, held.run_id) and has(index, archive.run(held))):
-                    run, lines = archive.load(held)
-                    parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))
-                    done.n_chunks += write_run(index, run, parsed, project(run, parsed))
-                    budget -= run.n_bytes
-                    done.n_bytes += run.n_bytes
+                    projected = _project(index, archive, held)
+                    budget -= projected.run.n_bytes
+                    done.n_chunks += projected.n_chunks
+                    done.n_bytes += projected.run.n_bytes
                     done.n_runs += 1
+                    if note:
+                        note(projected)
             except DamagedRun:
                 done.damaged = (*done.damaged, held.run_id)
             last = held.change or last
         if last:
             index.set_meta(epoch=str(archive.ledger.meta("epoch")), change=str(last))
     return True
+
+
+def _project(index: Connection, archive: Archive, held: Held) -> Projected:
+    """Write one run into the index."""
+    started_s = time.perf_counter()
+    run, lines = archive.load(held)
+    parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))
+    n_chunks = write_run(index, run, parsed, project(run, parsed))
+    took_ms = (time.perf_counter() - started_s) * 1000
+    return Projected(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +14,12 @@ import click
 from rich.text import Text
 
 from perdure import config as settings
-from perdure.capture import outbox, places
+from perdure import live
+from perdure.capture import log, outbox, places
 from perdure.errors import Busy, IndexFault, ModelFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
+from perdure.resident import health, serve
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
 
 _SPARK = "▁▂▃▄▅▆▇█"
@@ -53,6 +55,7 @@ def _status(home: Home) -> dict[str, Any]:
         "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
         "index": _index_status(home),
         "vectors": _vector_status(home),
+        "resident": serve.state(home.path),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
     }  # fmt: skip
@@ -109,6 +112,7 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         ("index", _index_line(found["index"])),
         *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
+        ("resident", _resident_line(found["resident"])),
         ("paused", _paused_line(found["paused"])),
     ]
     for name, value in rows:
@@ -146,6 +150,17 @@ def _outbox_line(waiting: dict[str, Any]) -> str:
     if not waiting["files"]:
         return ""
     return f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}"
+
+
+def _resident_line(state: dict[str, Any] | None) -> str:
+    if state is None:
+        return "none: `perdure serve`"
+    if state["problems"]:
+        return f"process {state['pid']}, not well: {'; '.join(state['problems'])}"
+    lanes = ", ".join(f"{lane} {n:,}" for lane, n in state["embedding"].items() if n)
+    waiting = f", embedding {lanes}" if lanes else ""
+    since = day(datetime.fromisoformat(state["since_at"]))
+    return f"process {state['pid']} since {since}, {size(state['rss_bytes'])} of memory{waiting}"
 
 
 def _paused_line(pause: dict[str, Any] | None) -> str:
@@ -266,6 +281,36 @@ def _outbox(home: Home) -> Iterator[Check]:
         )
 
 
+def _resident(home: Home) -> Iterator[Check]:
+    """What the resident home says of itself, and how answers to messages went."""
+    state = serve.state(home.path)
+    if state is None:
+        advice = "`perdure serve` answers hooks faster, and runs the jobs; `perdure service install` starts it at login"
+        yield Check("resident home", "notice", "none is running", advice)
+    elif state["problems"]:
+        advice = f"look at {log.path_of(home.path)}; `perdure serve --stop` and start it again"
+        yield Check("resident home", "problem", "; ".join(state["problems"]), advice)
+    else:
+        ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
+        yield Check("resident home", "ok", f"process {state['pid']} works ({ages})")
+
+
+def _answers(home: Home) -> Iterator[Check]:
+    """Recall beside messages, by the log of the last day."""
+    since_at = datetime.now(UTC) - timedelta(days=1)
+    found = health.summary(log.read(home.path, what="answered", since_at=since_at))
+    failures = [str(line.get("code")) for line in log.read(home.path, what="failed", since_at=since_at)]
+    failing = live.failing(home.path)
+    said = ", ".join(f"{n} {outcome}" for outcome, n in found["outcomes"].items()) or "none in the last day"
+    if found["p95_ms"] is not None:
+        said += f"; half within {found['p50_ms']:.0f} ms, 95 % within {found['p95_ms']:.0f} ms"
+    if failing or failures:
+        why = f"; {plural(len(failures), 'failure')}, the last: {failures[-1] if failures else failing}"
+        yield Check("recall", "problem" if failing else "notice", said + why, f"see {log.path_of(home.path)}")
+    else:
+        yield Check("recall", "ok", said)
+
+
 def _freshness(home: Home) -> Iterator[Check]:
     rows = home.archive.ledger.db.execute("SELECT max(captured_s) FROM run").fetchall()
     newest = rows[0][0]
@@ -291,6 +336,8 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _index,
     _embedder,
     _outbox,
+    _resident,
+    _answers,
     _freshness,
     _clients,
 )
