@@ -49,16 +49,24 @@ def command(program: Program, client: str, *, event: str) -> str:
 
 
 def at_home(line: str, home: str) -> str:
-    """The same command for another home."""
+    """The same command for another home. Raises ClientFault for what is none of our commands."""
     words = shlex.split(line)
-    words[words.index(MARK) + 4] = home
+    words[_at(words)] = home
     return shlex.join(words)
 
 
 def home_of(line: str) -> str:
-    """The home that one of our commands names."""
+    """The home that one of our commands names. Raises ClientFault for what is none of them."""
     words = shlex.split(line)
-    return words[words.index(MARK) + 4]
+    return words[_at(words)]
+
+
+def _at(words: list[str]) -> int:
+    """Where the home stands: behind the script's four other words, or behind its flag."""
+    at = words.index(MARK) + 4 if MARK in words else words.index("--home") + 1 if "--home" in words else len(words)
+    if at >= len(words):
+        raise ClientFault("a hook of ours was changed by hand")
+    return at
 
 
 def installed(settings: Json, client: str, program: Program) -> Json:
@@ -74,9 +82,10 @@ def installed(settings: Json, client: str, program: Program) -> Json:
 
 def removed(settings: Json) -> Json:
     """The settings without our hooks; what they leave empty goes, too. Raises ClientFault for another shape."""
-    groups = {event: _without_ours(entries) for event, entries in _groups(settings).items()}
-    kept = {event: entries for event, entries in groups.items() if entries or not _groups(settings)[event]}
-    if kept or "hooks" not in settings or not _groups(settings):
+    given = _groups(settings)
+    kept = {event: _without_ours(entries) for event, entries in given.items()}
+    kept = {event: entries for event, entries in kept.items() if entries or not given[event]}
+    if kept or not given:
         return {**settings, "hooks": kept} if "hooks" in settings else dict(settings)
     return {name: value for name, value in settings.items() if name != "hooks"}
 
@@ -87,7 +96,7 @@ def found(settings: Json) -> dict[str, str]:
         event: hook["command"]
         for event, entries in _groups(settings).items()
         for entry in entries
-        for hook in entry.get("hooks", ())
+        for hook in (entry["hooks"] if isinstance(entry.get("hooks"), list) else ())
         if _is_ours(hook)
     }
 
