@@ -257,11 +257,10 @@ def main() -> None:
         opened(options.data / SETS[1][0], SETS[1][1], embedder, options.keep) as second,
         opened(options.data / SETS[2][0], SETS[2][1], embedder, options.keep) as third,
     ):
-        parts, figures, plots = sweep(
-            (first, second, third), base, quick=options.quick, with_vectors=embedder is not None
-        )
+        held = (first, second, third)
+        parts, figures, plots = sweep(held, base, quick=options.quick, with_vectors=embedder is not None)
         if not options.quick:
-            more = sweep_packs((first, second, third), base)
+            more = sweep_packs(held, base)
             parts, figures, plots = parts + more[0], figures | more[1], plots | more[2]
     place = options.out / f"recall-{options.name}"
     place.mkdir(parents=True, exist_ok=True)

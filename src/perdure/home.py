@@ -79,6 +79,7 @@ from perdure.types import (
 if TYPE_CHECKING:  # numpy and models are loaded when vectors are first asked for: a hook needs neither
     from perdure.index.embed import Filled
     from perdure.models.embedder import Embedder
+    from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
@@ -431,25 +432,22 @@ class Home:
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
         asked, failed = self._asked(index, [query], mode)
-        if asked is not None:
+        vectors = _answered(asked)
+        if asked is not None and vectors is not None and vectors.any():
             from perdure.index import hybrid
 
-            words = mode != "semantic"
-            seen = hybrid.Asked(asked.space, asked.answer.vectors)
+            seen, words = hybrid.Asked(asked.space, vectors), mode != "semantic"
             return hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
         found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
-        return replace(found, degraded=("vector",)) if failed else found
+        return replace(found, degraded=("vector",)) if failed or asked is not None else found
 
     def _asked(self, index: indexes.Connection, texts: Sequence[str], mode: str | None) -> tuple[Asked | None, bool]:
-        """(the texts as vectors, whether they were wanted and could not be had)."""
+        """(the texts on their way to become vectors, whether they were wanted and cannot be had)."""
         if mode == "keyword" or not any(map(str.strip, texts)):
             return None, False
         if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
             return None, False
-        try:
-            asked = self.vectors().ask(index, self.user, texts)
-        except ModelFault:
-            return None, True
+        asked = self.vectors().ask(index, self.user, texts)
         return asked, asked is None
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
@@ -497,9 +495,7 @@ class Home:
     ) -> Recalled:  # fmt: skip
         index = self.index()
         n_behind = self._catch_up_for_search(index)
-        started = time.perf_counter()
         asked, failed = self._asked(index, to_embed(wanted), mode)
-        embedded_ms = (time.perf_counter() - started) * 1000
         filters = scope(
             wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
             held=(session,) if session else (),
@@ -507,15 +503,10 @@ class Home:
         with index.reading():
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None), wanted,
-                vectors=asked.answer.vectors if asked else None, model=asked.tag.name if asked else "",
+                vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
                 already=already, explain=explain,
             )  # fmt: skip
-        degraded = (("vector",) if failed else ()) + (("behind",) if n_behind else ())
-        timings = {"embed": embedded_ms, **found.timings_ms}
-        if asked:
-            timings |= {"queued": asked.answer.queued_ms, "compute": asked.answer.compute_ms}
-        depth = {str(lane): n for lane, n in asked.answer.depth_before.items()} if asked else {}
-        return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
+        return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
     def run(self, run_id: str) -> RunView:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""
@@ -906,6 +897,26 @@ def restore(source: Path, target: Path) -> verify.Verified:
             files.make_folder(target)
         raise
     return found
+
+
+def _answered(asked: Asked | None) -> Rows | None:
+    """What was asked, as vectors; None when the model fails."""
+    try:
+        return asked.answer().vectors if asked else None
+    except ModelFault:
+        return None
+
+
+def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...]) -> Recalled:
+    """What recall found, with what the vectors took, or that they failed."""
+    if asked is None or not found.timings_ms:
+        return replace(found, degraded=degraded)
+    if asked.pending.exception() is not None:
+        return replace(found, degraded=("vector", *degraded))
+    answer = asked.answer()
+    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms, **found.timings_ms}
+    depth = {str(lane): n for lane, n in answer.depth_before.items()}
+    return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
 
 
 def _now() -> datetime:

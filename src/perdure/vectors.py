@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,11 @@ class Asked:
 
     space: Space
     tag: ModelTag
-    answer: Answer  # one vector for each text, and what they waited for
+    pending: Future[Answer]
+
+    def answer(self) -> Answer:
+        """One vector for each text, and what they waited for. Raises ModelFault."""
+        return self.pending.result()
 
 
 class Vectors:
@@ -114,16 +119,14 @@ class Vectors:
     # asking -----------------------------------------------------------------------------------------------
 
     def ask(self, index: Connection, user: str, texts: Sequence[str]) -> Asked | None:
-        """Queries as vectors with the slab to compare them with; None when there is none. Raises ModelFault."""
+        """Queries on their way to become vectors, and where to compare them; None when there is nowhere."""
         number = index.known("user", user)
         chosen = self._answering(vector.slots(index, number)) if number is not None else None
         if chosen is None:
             return None
         slot, lanes = chosen
-        answer = lanes.submit(texts, kind="query", lane="query").result()
-        if not answer.vectors.any():
-            return None
-        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes.embedder.tag, answer)
+        pending = lanes.submit(texts, kind="query", lane="query")
+        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes.embedder.tag, pending)
 
     def has_any(self, index: Connection, user: str) -> bool:
         """Whether there are vectors to search in."""

@@ -67,7 +67,7 @@ def search(memory: Memory, question: Question, setup: Setup) -> Result:
     started = time.perf_counter()
     found, asked = planned(question.text, memory, setup)
     with memory.home.index().reading():
-        ranking = rank(memory.candidates(asked), found, asked.answer.vectors if asked else None, setup.tuning)
+        ranking = rank(memory.candidates(asked), found, asked.answer().vectors if asked else None, setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
     return Result(question, memory.docs_of(ranked(ranking.scores)[:K]), took_ms=took_ms)
 
@@ -76,7 +76,7 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     """Recall as a whole, with the ranking of its search stage."""
     started = time.perf_counter()
     found, asked = planned(question.text, memory, setup)
-    vectors, model = (asked.answer.vectors, asked.tag.name) if asked else (None, "")
+    vectors, model = (asked.answer().vectors, asked.tag.name) if asked else (None, "")
     with memory.home.index().reading():
         candidates = memory.candidates(asked)
         judged = assess(candidates, found, vectors=vectors, model=model, tuning=setup.tuning)

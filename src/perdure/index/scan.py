@@ -16,10 +16,10 @@ import numpy.typing as npt
 from perdure.index.slab import Ints, Segment, Slab
 from perdure.models.vectors import Vectors, quantise
 
-WIDEN = 4  # times as many rows as wanted are ordered again in float; docs/decisions/010-vector-scan.md
+WIDEN = 2  # times as many rows as wanted are ordered again in float; docs/decisions/010-vector-scan.md
 WIDE_MIN = 96
 _GATHER_SHARE = 0.5  # fewer rows than this share of a segment are copied out and compared alone
-_BLOCK_ROWS = 512  # that numpy turns into float32 at a time: 0.8 MB at 384 numbers, which stays in the cache
+_BLOCK_ROWS = 1024  # that numpy turns into float32 at a time: 1.6 MB at 384 numbers; 256 to 2048 differ by a fifth
 _NOT = np.float32(-np.inf)  # the score of a row that may not be found
 
 Bools = npt.NDArray[np.bool_]

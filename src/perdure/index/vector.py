@@ -137,10 +137,24 @@ class Space(NamedTuple):
         found = near(index, self.slab, self.slot, queries, filters=filters, k=k)
         return [list(zip(each.chunks.tolist(), each.scores.tolist(), strict=True)) for each in found]
 
+    def of_turns(self, index: Connection, turns: Sequence[int]) -> tuple[list[int], Vectors]:
+        """(turn of each vector, the vectors) of all chunks of these turns that have one. Raises VectorsMissing."""
+        rows = [row for part in parts(turns) for row in index.rows(_OF_TURNS.format(_marks(part)), self.slot.id, *part)]
+        vectors, _, _ = self.slab.gather(np.array([row for _, row in rows], np.int64))
+        return [turn for turn, _ in rows], restore(vectors)
+
     def vectors(self, index: Connection, chunks: Sequence[int]) -> tuple[list[int], Vectors]:
         """(chunks that have a vector, the vectors). Raises VectorsMissing."""
         found, vectors = fetch(index, self.slab, self.slot, chunks)
         return found.tolist(), vectors
+
+
+_OF_TURNS = """SELECT turn, row FROM chunk CROSS JOIN vector ON vector.chunk = chunk.id AND slab = ?
+  WHERE turn IN ({}) AND row IS NOT NULL ORDER BY turn, n"""
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def parts(values: Sequence[int]) -> list[Sequence[int]]:

@@ -63,6 +63,9 @@ class Candidates(Protocol):
     def vectors(self, ids: Sequence[str]) -> Mapping[str, Matrix]:
         """The vectors of a turn's pieces, one a row, for those that have any."""
 
+    def cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
+        """The best cosine between any piece of a turn and any of the queries, of those turns that have a vector."""
+
     def around(self, ids: Sequence[str], reach: int) -> Around:
         """What was said at most `reach` turns away in the same line of talk."""
 

@@ -8,7 +8,7 @@ as long as one recall takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ class Indexed:
     _numbers: dict[str, int] = field(default_factory=dict)  # turn id -> number
     _names: dict[int, str] = field(default_factory=dict)
     _shown: dict[int, int] = field(default_factory=dict)  # turn -> the chunk that matched best
+    _vectors: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None when it has none
 
     # the legs -------------------------------------------------------------------------------------------------
 
@@ -79,31 +80,48 @@ class Indexed:
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Matrix]:
         """The vectors of the chunks of each turn that has any."""
-        if self.space is None:
+        wanted = [self._numbers[name] for name in ids if name in self._numbers]
+        self._read([turn for turn in wanted if turn not in self._vectors])
+        return {self._names[turn]: rows for turn in wanted if (rows := self._vectors.get(turn)) is not None}
+
+    def _read(self, turns: Sequence[int]) -> None:
+        """Keep what the slab holds of these turns."""
+        if self.space is None or not turns:
+            return
+        self._vectors.update(dict.fromkeys(turns))
+        owners, vectors = self.space.of_turns(self.index, turns)
+        held: dict[int, list[int]] = {}
+        for row, turn in enumerate(owners):
+            held.setdefault(turn, []).append(row)
+        self._vectors.update((turn, vectors[rows]) for turn, rows in held.items())
+
+    def cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
+        """Of all chunks of a turn the best, for any query."""
+        turns = [self._numbers[name] for name in ids if name in self._numbers]
+        if self.space is None or not turns:
             return {}
-        numbers = [self._numbers[name] for name in ids if name in self._numbers]
-        rows = self._in("SELECT id, turn FROM chunk WHERE turn IN ({})", numbers)
-        owner = dict(rows)
-        chunks, vectors = self.space.vectors(self.index, list(owner))
-        held: dict[str, list[int]] = {}
-        for row, chunk in enumerate(chunks):
-            held.setdefault(self._names[owner[chunk]], []).append(row)
-        return {name: vectors[rows] for name, rows in held.items()}
+        owners, vectors = self.space.of_turns(self.index, turns)
+        best: dict[str, float] = {}
+        for turn, cosine in zip(owners, (vectors @ queries.T).max(axis=1).tolist(), strict=True):
+            name = self._names[turn]
+            best[name] = max(cosine, best.get(name, cosine))
+        return best
 
     # what stands around them ----------------------------------------------------------------------------------
 
     def around(self, ids: Sequence[str], reach: int) -> Around:
         """What people and agents said before and after in the same line of talk; calls and results are stepped over."""
         numbers = [self._numbers[name] for name in ids if name in self._numbers]
-        places = self._in("SELECT id, thread, offset FROM turn WHERE id IN ({})", numbers)
-        beside = {turn: list(self._beside(thread, offset, reach)) for turn, thread, offset in places}
-        return {self._names[turn]: others for turn, others in beside.items()}
-
-    def _beside(self, thread: int, offset: int, reach: int) -> Iterator[tuple[str, int]]:
-        for query in (_BEFORE, _AFTER):
-            for away, (number, name) in enumerate(self.index.db.execute(query, (thread, offset, reach)), start=1):
-                self._learn(number, name)
-                yield name, away
+        places = [(sign, away) for away in range(1, reach + 1) for sign in ("<", ">")]
+        beside = ", ".join(_BESIDE[sign].format(away - 1) for sign, away in places)
+        rows = self._in(f"SELECT id, {beside} FROM turn AS here WHERE id IN ({{}})", numbers)
+        self._named(dict.fromkeys((turn for row in rows for turn in row[1:] if turn is not None), 0.0))
+        return {
+            self._names[row[0]]: [
+                (self._names[turn], away) for (_, away), turn in zip(places, row[1:], strict=True) if turn is not None
+            ]
+            for row in rows
+        }
 
     def rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
         """How often words stand in anything of the owner's."""
@@ -172,5 +190,8 @@ class Indexed:
         return [row for part in parts for row in self.index.rows(query.format(", ".join("?" * len(part))), *part)]
 
 
-_BEFORE = "SELECT id, turn_id FROM turn WHERE thread = ? AND offset < ? AND said ORDER BY offset DESC LIMIT ?"
-_AFTER = "SELECT id, turn_id FROM turn WHERE thread = ? AND offset > ? AND said ORDER BY offset LIMIT ?"
+_BESIDE = {
+    sign: f"""(SELECT id FROM turn WHERE thread = here.thread AND offset {sign} here.offset AND said
+      ORDER BY offset {order} LIMIT 1 OFFSET {{}})"""
+    for sign, order in (("<", "DESC"), (">", "ASC"))
+}  # the turn so many places before or after another, of those that somebody said

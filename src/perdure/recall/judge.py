@@ -26,6 +26,7 @@ RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says some
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
 MIN_KNOWN = 2  # asked words that a turn must hold for that
 
+_WORDS = re.compile(r"[^\W_]+")
 _SUFFIX = re.compile(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
 
@@ -91,14 +92,13 @@ def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:
     """(share of the weight that a text holds, how many of the words)."""
     total = sum(weights.values())
     held_stems = stems(words)
-    held = [word for word in weights if set(map(stem, text.query_terms(word))) <= held_stems]
+    held = [word for word in weights if stems(word) <= held_stems]
     return (sum(weights[word] for word in held) / total if total else 0.0), len(held)
 
 
 def stems(words: str) -> frozenset[str]:
-    """The stems of all words of a text, however long it is."""
-    spans = text.split(words, max_chars=200, overlap_chars=40)
-    return frozenset(stem(term) for low, high in spans for term in text.query_terms(words[low:high]))
+    """The stems of all words of a text, as the index sees it: parts of identifiers apart, pairs where no spaces are."""
+    return frozenset(map(stem, set(_WORDS.findall(text.index_terms(words).lower()))))
 
 
 def judge(found: Evidence, model: str) -> Verdict:

@@ -22,11 +22,11 @@ def spread(scores: Mapping[str, float], around: Around, shares: Sequence[float])
     {'a': 0.4, 'b': 1.0, 'c': 0.4}
     """
     lent: dict[str, list[float]] = {}
-    for lender, others in around.items():
-        for name, away in others:
+    for lender, score in scores.items():
+        for name, away in around.get(lender, ()):
             if 1 <= away <= len(shares):
                 best = lent.setdefault(name, [0.0] * len(shares))
-                best[away - 1] = max(best[away - 1], scores.get(lender, 0.0))
+                best[away - 1] = max(best[away - 1], score)
     nothing = (0.0,) * len(shares)
     return {
         name: scores.get(name, 0.0) + sum(map(operator.mul, shares, lent.get(name, nothing)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perdure import text
-from perdure.recall.judge import stem, stems
+from perdure.recall.judge import stems
 from perdure.types import Cue
 
 SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, longest first
@@ -74,7 +74,7 @@ def excerpt(full: str, words: Sequence[str], n_chars: int) -> str:
     plain = text.printable(full).strip()
     if len(plain) <= n_chars:
         return plain
-    asked = {stem(word) for word in words}
+    asked = frozenset[str]().union(*map(stems, words))
     pieces = [
         plain[low:high].strip() for low, high in text.split(plain, max_chars=n_chars - 2, overlap_chars=n_chars // 4)
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from perdure import text
 from perdure.recall import feedback
@@ -27,10 +28,14 @@ class Ranking:
     facts: Mapping[str, Fact]
 
 
-def rank(candidates: Candidates, plan: Plan, vectors: Matrix | None, tuning: Tuning) -> Ranking:
-    """All candidates for a plan. vectors: one row for each text of `to_embed(plan)`, or None without an embedder."""
+Embedded: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # vectors, or the wait for them, or none
+
+
+def rank(candidates: Candidates, plan: Plan, embedded: Embedded, tuning: Tuning) -> Ranking:
+    """All candidates for a plan. embedded: one row for each text of `to_embed(plan)`; words are searched meanwhile."""
     windows: tuple[Window | None, ...] = (None, *plan.windows) if plan.queries else plan.windows
     bm25 = _keyword(candidates, asked(plan), windows, tuning)
+    vectors = embedded() if callable(embedded) else embedded
     nearest = _nearest(candidates, vectors, windows, tuning)
     cosine = _completed(candidates, vectors, bm25, nearest)
     fused = _fused(bm25, cosine, tuning)
@@ -114,8 +119,7 @@ def _cosines(candidates: Candidates, vectors: Matrix, ids: Iterable[str]) -> dic
     wanted = sorted(ids)
     if not wanted or not len(vectors):
         return {}
-    held = candidates.vectors(wanted)
-    return {name: float((held[name] @ vectors.T).max()) for name in wanted if name in held and len(held[name])}
+    return dict(candidates.cosines(wanted, vectors))
 
 
 def _fused(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]:

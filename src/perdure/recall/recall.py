@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from perdure.recall import judge as judging
 from perdure.recall.candidates import Candidates, Sighting
 from perdure.recall.diversify import Alike, diversify
-from perdure.recall.feedback import Matrix
 from perdure.recall.fuse import ranked
 from perdure.recall.judge import Verdict, stems
 from perdure.recall.pack import leans, pack
-from perdure.recall.rank import Ranking, rank
+from perdure.recall.rank import Embedded, Ranking, rank
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.recall.why import why
 from perdure.types import Cue, Plan, Recalled, Window
@@ -52,7 +51,7 @@ def recall(
     candidates: Candidates,
     plan: Plan,
     *,
-    vectors: Matrix | None = None,
+    vectors: Embedded = None,
     model: str = "",
     already: Collection[str] = (),
     explain: bool = False,
@@ -60,9 +59,9 @@ def recall(
 ) -> Recalled:
     """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant.
 
-    vectors: a row for each text of `to_embed(plan)`, None when there is no embedder. model: the name of the one that
-    made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not said again.
-    explain: say of every candidate why it is no cue.
+    vectors: a row for each text of `to_embed(plan)`, or the wait for them; None when there are none. model: the name
+    of the one that made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not
+    said again. explain: say of every candidate why it is no cue.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
@@ -80,7 +79,7 @@ def assess(
     candidates: Candidates,
     plan: Plan,
     *,
-    vectors: Matrix | None = None,
+    vectors: Embedded = None,
     model: str = "",
     tuning: Tuning = DEFAULT,
 ) -> Assessed:
@@ -88,7 +87,7 @@ def assess(
     plan = dated_by_events(candidates, plan)
     ranking = rank(candidates, plan, vectors, tuning)
     names = candidates.names(plan.names)
-    verdict = _judged(candidates, plan, ranking, names, model if vectors is not None else "")
+    verdict = _judged(candidates, plan, ranking, names, model if ranking.cosine else "")
     return Assessed(plan, ranking, names, verdict)
 
 

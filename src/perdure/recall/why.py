@@ -14,19 +14,19 @@ _STRONG = 0.5  # of a normalised leg, from which it is a reason of its own
 def why(name: str, legs: Mapping[str, Scores], fact: Fact, plan: Plan, *, entity: str = "") -> tuple[str, ...]:
     """The reasons for a cue, the strongest first."""
     got = {leg: scores[name] for leg, scores in legs.items() if name in scores}
-    reasons = [f"names {entity}, which is rare here"] if entity else []
+    reasons = [f"names {entity}, which is rare"] if entity else []
     if got.get("keyword", 0.0) > 0:
-        reasons.append(f"its words match ({got['keyword']:.2f} of the best)")
+        reasons.append(f"holds the words ({got['keyword']:.2f} of the best)")
     if got.get("vector", 0.0) > 0:
-        reasons.append(f"close in meaning (cosine {got['vector']:.2f})")
+        reasons.append(f"is close in meaning (cosine {got['vector']:.2f})")
     if max(got.get("keyword", 0.0), got.get("vector", 0.0)) < _STRONG and not entity:
         reasons.append("stands beside a turn that matches")
     if "speaker" in got:
         reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
     if "time" in got:
-        reasons.append("from " + ", ".join(window.words for window in plan.windows))
+        reasons.append("is from " + ", ".join(window.words for window in plan.windows))
     if got.get("recent", 0.0) > 0:
-        reasons.append("recent")
+        reasons.append("is recent")
     return tuple(reasons)
 
 

@@ -196,9 +196,10 @@ def _read(connection: socket.socket) -> dict[str, Any] | None:
 def listening(address: Path) -> Iterator[socket.socket]:
     """A socket at this address that its owner alone may open; one that a dead process left is replaced."""
     make_folder(address.parent)
-    found = address.parent.stat()
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    found = address.parent.lstat()
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
         raise HomeNotPrivate(str(address.parent))
+    address.parent.chmod(0o700)
     address.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.bind(str(address))

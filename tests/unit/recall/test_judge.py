@@ -7,6 +7,8 @@ from perdure.recall.judge import THRESHOLDS, Evidence, evidence, judge, stem
 
 NOTHING = Evidence(cosine=None, covered=0.0, n_held=0, known_names=0.0, unknown_names=0.0)
 SHARE = st.floats(0, 1)
+MINILM = "all-minilm-l6-v2-int8"
+MODELS = ("", *sorted(THRESHOLDS))
 
 
 def _evidence(**given_):
@@ -17,34 +19,30 @@ def test_evidence_by_hand():
     """staging (rarity 3) and port (1) asked, the best text holds staging: 3 / 4 = 0.75 with one word; the other text
     holds port alone: 1 / 4. Of two names one is known and rare, one is nowhere.
     """
-    sightings = {
-        "staging": Sighting(1, 3.0), "port": Sighting(9, 1.0),
-        "Kestrel": Sighting(2, 2.0), "Zanzibar": Sighting(0, 5.0),
-    }  # fmt: skip
-    found = evidence(
-        "staging port", sightings, names=("Kestrel", "Zanzibar"), texts=["a port", "staging is down"], cosine=0.4
-    )
+    words = {"staging": (1, 3.0), "port": (9, 1.0)}
+    names = {"Kestrel": Sighting(2, 2.0), "Zanzibar": Sighting(0, 5.0)}
+    found = evidence(words, names, texts=["a port", "staging is down"], cosine=0.4)
     assert found == Evidence(0.4, 0.75, 1, 0.5, 0.5)
 
 
 def test_relevance_of_two_legs_by_hand():
     """0.35 + 0.3 · 0.5 - 0.3 · 0 = 0.50, above 0.40; with an unknown name 0.50 - 0.3 = 0.20, below."""
-    spoken = judge(_evidence(cosine=0.35, covered=0.5, n_held=1), "minilm")
+    spoken = judge(_evidence(cosine=0.35, covered=0.5, n_held=1), MINILM)
     assert spoken.relevance == pytest.approx(0.5)
     assert not spoken.silent
-    assert judge(_evidence(cosine=0.35, covered=0.5, n_held=1, unknown_names=1.0), "minilm").silent
+    assert judge(_evidence(cosine=0.35, covered=0.5, n_held=1, unknown_names=1.0), MINILM).silent
 
 
-@pytest.mark.parametrize("profile", sorted(THRESHOLDS))
-def test_what_the_words_alone_show_is_never_silenced(profile):
+@pytest.mark.parametrize("model", MODELS)
+def test_what_the_words_alone_show_is_never_silenced(model):
     """term-llm #19: a threshold above what one leg can reach dropped every hit that only keywords found."""
-    cosine = None if profile == "keyword" else 0.0
-    assert not judge(_evidence(cosine=cosine, covered=0.7, n_held=2), profile).silent
+    cosine = None if not model else 0.0
+    assert not judge(_evidence(cosine=cosine, covered=0.7, n_held=2), model).silent
 
 
-@pytest.mark.parametrize("profile", ["minilm", "static"])
-def test_what_the_meaning_alone_shows_is_never_silenced(profile):
-    assert not judge(_evidence(cosine=0.45), profile).silent
+@pytest.mark.parametrize("model", sorted(THRESHOLDS))
+def test_what_the_meaning_alone_shows_is_never_silenced(model):
+    assert not judge(_evidence(cosine=0.45), model).silent
 
 
 def test_an_uncalibrated_model_is_judged_by_words():
@@ -52,20 +50,20 @@ def test_an_uncalibrated_model_is_judged_by_words():
     assert judge(_evidence(cosine=0.9), "some-other-model").silent
 
 
-@pytest.mark.parametrize("profile", sorted(THRESHOLDS))
-def test_nothing_is_silent_and_says_why(profile):
-    assert "relevant" in judge(_evidence(cosine=None if profile == "keyword" else 0.1), profile).silent
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_is_silent_and_says_why(model):
+    assert "relevant" in judge(_evidence(cosine=None if not model else 0.1), model).silent
 
 
-@given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(["keyword", "minilm", "static"]))
-def test_more_evidence_never_makes_it_silent(cosine, covered, n_held, unknown, more, more_covered, profile):
-    less = Evidence(None if profile == "keyword" else cosine, covered, n_held, 0.0, unknown)
+@given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(MODELS))
+def test_more_evidence_never_makes_it_silent(cosine, covered, n_held, unknown, more, more_covered, model):
+    less = Evidence(None if not model else cosine, covered, n_held, 0.0, unknown)
     grown = Evidence(
-        None if profile == "keyword" else min(1, cosine + more),
+        None if not model else min(1, cosine + more),
         min(1, covered + more_covered), n_held + 1, 0.0, unknown * (1 - more),
     )  # fmt: skip
-    if not judge(less, profile).silent:
-        assert not judge(grown, profile).silent
+    if not judge(less, model).silent:
+        assert not judge(grown, model).silent
 
 
 def test_stems():

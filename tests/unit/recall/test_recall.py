@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from perdure import text
-from perdure.recall.candidates import Detail, Sighting
+from perdure.recall.candidates import Detail, Fact, Sighting
 from perdure.recall.feedback import rarity
 from perdure.recall.judge import stem, stems
 from perdure.recall.plan import plan
@@ -54,6 +54,9 @@ class Written:
     def vectors(self, ids):
         return {n: np.array([self.rows[n]], dtype=np.float32) for n in ids if n in self.rows}
 
+    def cosines(self, ids, queries):
+        return {n: float((rows @ queries.T).max()) for n, rows in self.vectors(ids).items()}
+
     def around(self, ids, reach):
         names = list(self.turns)
         near = {}
@@ -64,13 +67,19 @@ class Written:
             ]
         return near
 
-    def look_up(self, words):
+    def names(self, names):
         found = {}
-        for word in words:
+        for word in names:
             parts = {stem(part) for part in text.query_terms(word)}
             held = [n for n, (_, t) in self.turns.items() if parts and parts <= stems(t)]
             found[word] = Sighting(len(held), rarity(len(held), len(self.turns)), tuple(reversed(held)))
         return found
+
+    def rarities(self, words):
+        return {word: (seen.n_turns, seen.rarity) for word, seen in self.names(words).items()}
+
+    def facts(self, ids):
+        return {n: Fact(self.turns[n][0], self._at(n)) for n in ids}
 
     def details(self, ids):
         return {
@@ -101,7 +110,7 @@ def test_it_finds_the_turn_and_says_where_from_and_why():
     cue = found.cues[0]
     assert (cue.turn_id, cue.role, cue.runtime, cue.machine) == ("t2", "user", "pi", "laptop")
     assert cue.stated_at == START + timedelta(days=2)
-    assert any("words match" in reason for reason in cue.why)
+    assert any("holds the words" in reason for reason in cue.why)
     assert found.n_tokens == sum(cue.n_tokens for cue in found.cues) <= DEFAULT.max_tokens
 
 
@@ -168,15 +177,11 @@ def test_a_person_asked_about_themselves_is_heard_first():
 
 
 def test_why_not_has_an_answer_for_every_turn():
-    found = _recall("Why did we choose SQLite over Postgres?", tuning=DEFAULT.__class__(k=1))
+    found = _recall("Why did we choose SQLite over Postgres?", tuning=DEFAULT.__class__(k=1), explain=True)
     assert why_not(found, "t2").startswith("it is cue 1")
     assert "candidate" in why_not(found, "t3")
     assert "no candidate" in why_not(found, "t8")
     assert "silent" in why_not(_recall("Which violin did Paganini play?"), "t2")
-
-
-def test_degraded_is_handed_on():
-    assert _recall("Which port?", degraded=("vector",)).degraded == ("vector",)
 
 
 def test_the_texts_to_embed():

@@ -1,0 +1,153 @@
+"""What a warm recall costs by the size of the index, what may be seen of it, and the length of the message.
+
+The index is filled through the real projection and write path with synthetic runs; its vectors are random (their
+number and length decide the time, not their meaning), the model that embeds each message is the real one. Beside it:
+the messages' embedding alone, and reading the slab's bytes once (the floor of an exact scan).
+
+    python -m benchmarks.latency --chunks 100000
+    python -m benchmarks.latency --chunks 1000000 --keep /var/tmp/bench       # reuses the index it finds there
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import corpus
+from benchmarks.common import save, spread, table, timed
+from benchmarks.search import ADA, build, folder
+from perdure.config import EmbedderConfig
+from perdure.index import embed, store, vector
+from perdure.index.scan import fastest
+from perdure.models.choose import choose
+from perdure.models.lanes import Lanes
+from perdure.recall.indexed import Indexed
+from perdure.recall.plan import plan
+from perdure.recall.rank import to_embed
+from perdure.recall.recall import recall
+from perdure.recall.scope import scope
+from perdure.types import Filters
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+N_MESSAGES = 60
+_PART = 5_000  # random vectors that are made at a time
+SCOPES = (
+    ("everything", Filters()),
+    ("40 %", scope("", here="/work/p0", projects=(), everywhere=False)),
+    ("1 %", scope("", here="/work/p1", projects=(), everywhere=False)),
+)
+
+
+def messages(made: corpus.Corpus) -> dict[str, list[str]]:
+    """Messages as people type them: a few words, a question, several questions at once, in another script."""
+    asked = {
+        kind: corpus.queries(made, kind, N_MESSAGES) for kind in ("2-3 words", "question", "identifier", "chinese")
+    }
+    more = corpus.queries(made, "question", 4 * N_MESSAGES, seed=4)
+    several = ["? ".join(more[n : n + 1 + n % 4]) + "?" for n in range(0, 4 * N_MESSAGES, 4)]
+    return {**asked, "one to four questions": several}
+
+
+def fill(index: store.Connection, shelf: vector.Shelf, dimension: int, tag: str) -> vector.Space:
+    """A slab with a random vector for every chunk."""
+    user = index.known("user", ADA.user)
+    assert user is not None
+    with index.writing():
+        slot = vector.make_slot(index, user, tag, dimension)
+    rng = np.random.default_rng(1)
+    todo = embed.missing(index, slot) if slot.n_rows == 0 else []
+    for low in range(0, len(todo), _PART):
+        waiting = list(embed._waiting(index, todo[low : low + _PART]))
+        rows = rng.standard_normal((len(waiting), dimension)).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        embed.write(index, shelf, slot, waiting, rows, listed=todo[0], n_left=0)
+    slot = next(found for found in vector.slots(index, user) if found.tag == tag)
+    return vector.Space(slot, shelf.slab(index, slot))
+
+
+def measured(
+    index: store.Connection, lanes: Lanes, space: vector.Space | None, filters: Filters, asked: Sequence[str]
+) -> dict[str, Any]:
+    """Milliseconds of one recall each, embedding included, after a few to warm up."""
+    walls, cpus, embeds, n_cues = [], [], [], 0
+    for n, message in enumerate([*asked[:3], *asked]):
+        wall, cpu = time.perf_counter(), time.process_time()
+        wanted = plan(message, now=NOW)
+        texts = to_embed(wanted)
+        pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
+        with index.reading():
+            found = recall(
+                Indexed(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
+                vectors=(lambda p=pending: p.result().vectors) if pending else None,
+            )  # fmt: skip
+        if n >= 3:
+            walls.append((time.perf_counter() - wall) * 1000)
+            cpus.append((time.process_time() - cpu) * 1000)
+            embeds.append(pending.result().total_ms if pending else 0.0)
+            n_cues += bool(found.cues)
+    wall_ms, cpu_ms = spread(walls), spread(cpus)
+    return {
+        "wall p50": wall_ms["p50"], "wall p95": wall_ms["p95"], "cpu p50": cpu_ms["p50"], "cpu p95": cpu_ms["p95"],
+        "embed p95": spread(embeds)["p95"], "spoke": f"{n_cues}/{len(asked)}",
+    }  # fmt: skip
+
+
+def floor_ms(space: vector.Space) -> dict[str, float]:
+    """Reading the vectors once, and comparing one query with all of them."""
+    product = fastest()
+    query = np.ones((1, space.slot.dimension), np.int8)
+    reads, scans = [], []
+    for _ in range(5):
+        with timed() as clock:
+            for segment in space.slab.segments(space.slot.n_rows):
+                np.asarray(segment.values).view(np.int64).sum()
+        reads.append(clock.wall_s * 1000)
+        with timed() as clock:
+            for segment in space.slab.segments(space.slot.n_rows):
+                product(segment.values, query)
+        scans.append(clock.wall_s * 1000)
+    return {"read once": round(min(reads), 1), "compare with one query": round(min(scans), 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--chars", type=int, default=300, help="of an average chunk")
+    parser.add_argument("--keep", type=Path, help="folder for the index, reused by the next run")
+    options = parser.parse_args()
+    made = corpus.make()
+    result: dict[str, Any] = {}
+    embedder = choose(EmbedderConfig()).embedder
+    assert embedder is not None
+    with folder(options.keep) as place:
+        path = place / f"search-{options.chunks}-{options.chars}.db"
+        if not path.exists():
+            result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),))
+        index, lanes = store.Connection(path), Lanes(embedder, item_chars=1000)
+        space = fill(index, vector.Shelf(place), embedder.tag.dimension, embedder.tag.key)
+        result["floor"] = floor_ms(space)
+        table(f"the floor: {space.slot.n_rows:,} vectors, ms", [result["floor"]])
+        asked = messages(made)
+        everything = [message for kind in asked.values() for message in kind]
+        result["kinds"] = [
+            {"messages": kind, **measured(index, lanes, space, Filters(), texts)} for kind, texts in asked.items()
+        ]
+        table(f"recall, ms, {options.chunks:,} chunks", result["kinds"])
+        result["scopes"] = [
+            {"visible": name, **measured(index, lanes, space, filters, everything)} for name, filters in SCOPES
+        ]
+        result["scopes"].append({"visible": "by words alone", **measured(index, lanes, None, Filters(), everything)})
+        table("by what may be seen, all messages, ms", result["scopes"])
+        lanes.close()
+        index.close()
+    save(f"latency-{options.chunks}", result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Commands of recall: what a model would be told for a message, and how good that is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from perdure import text
+from perdure.errors import UsageError
+from perdure.recall import why as reasons
+from perdure.surfaces.cli.common import Actions, Shell, command, day, plural, progress
+from perdure.types import Cue, Plan, Recalled
+
+_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
+_SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
+
+
+@command(
+    "recall",
+    epilog="""\
+  perdure recall "which port did we give the staging server?"
+  perdure recall --all-projects what broke last Tuesday
+  perdure recall "why sqlite" --why-not t7k2m9q     what a turn lacked to be a cue
+  echo "a long message" | perdure recall -
+  perdure recall "the release" --json""",
+)
+@click.argument("message", nargs=-1)
+@click.option("--all-projects", is_flag=True, help="Look everywhere, not only in this folder's project.")
+@click.option("--why-not", metavar="ID", help="Say what this turn lacked.")
+@click.option("--mode", type=click.Choice(["hybrid", "keyword"]), help="By words and meaning, or by words alone.")
+@click.option("--full", is_flag=True, help="Show the cues in full.")
+@click.option("--explain", is_flag=True, help="Show the plan, the scores and the time that each step took.")
+def recall_command(
+    shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None, full: bool,
+    explain: bool,
+) -> None:  # fmt: skip
+    """What would be put beside a message before a model reads it: a few earlier turns with their source and the
+    reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
+    """
+    said = _said(message)
+    with shell.open() as home:
+        wanted = home.resolve(why_not)[1] if why_not else ""
+        cwd = None if all_projects else str(Path.cwd())
+        found = home.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(wanted))
+    reason = reasons.why_not(found, wanted) if wanted else ""
+    if shell.as_json:
+        shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
+        return
+    _notices(shell, found)
+    for number, cue in enumerate(found.cues):
+        _print_cue(shell, cue, number, None if full else _SHOWN_CHARS, explain=explain)
+    if not found.cues:
+        shell.out.print(f"Nothing: {found.silent}.", markup=False)
+    if explain:
+        _print_plan(shell, found)
+    if reason:
+        shell.out.print(f"\n{why_not}: {reason}.", markup=False)
+    shell.suggest(_after(found, all_projects))
+
+
+def _said(message: Sequence[str]) -> str:
+    if tuple(message) == ("-",):
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not message:
+        raise UsageError("say which message to recall for, or `-` to read it from standard input")
+    return " ".join(message)
+
+
+def _notices(shell: Shell, found: Recalled) -> None:
+    if "vector" in found.degraded:
+        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+    if "behind" in found.degraded:
+        shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
+
+
+def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
+    head = Text("\n" if number else "")
+    head.append(f"{number + 1}. ", style="bold")
+    head.append(cue.role, style=_ROLE_STYLES[cue.role])
+    place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
+    head.append(text.printable(place), style="dim")
+    shell.out.print(head)
+    if cue.before:
+        shell.out.print(Text(f"   > {text.one_line(cue.before, 200)}", style="dim"))
+    words = text.printable(cue.text) if n_chars is None else text.clip(text.printable(cue.text), n_chars)
+    shell.out.print(Text("\n".join(f"   {line}" for line in words.splitlines())))
+    shell.out.print(Text(f"   because it {_joined(cue.why)}", style="yellow"))
+    if explain:
+        legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
+        shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {plural(cue.n_tokens, 'token')}", style="dim"))
+
+
+def _joined(why: Sequence[str]) -> str:
+    return "; ".join(why) or "is the best there is"
+
+
+def _print_plan(shell: Shell, found: Recalled) -> None:
+    plan = found.plan
+    rows = {
+        "asked": " | ".join(plan.queries), "names": ", ".join(plan.names), "intent": plan.intent,
+        "times": ", ".join(f"{w.words} = {day(w.since_at)} to {day(w.until_at)}" for w in plan.windows),
+        "whose words": ", ".join(plan.speakers),
+        "took": ", ".join(f"{step} {ms:.1f} ms" for step, ms in found.timings_ms.items()),
+        "tokens": f"{found.n_tokens:,}",
+    }  # fmt: skip
+    shell.out.print()
+    for name, value in rows.items():
+        if value:
+            shell.out.print(f"{name + ':':<13}{text.printable(value)}", style="dim", markup=False)
+
+
+def _after(found: Recalled, all_projects: bool) -> Actions:
+    if found.cues:
+        return [(f"perdure show {found.cues[0].turn_id}", "read the first cue in its place")]
+    if all_projects or not found.plan.queries:
+        return []
+    return [(f"perdure recall --all-projects {_quoted(found.plan.message)}", "look in every project")]
+
+
+def _quoted(message: str) -> str:
+    return "'" + text.one_line(message, 60).replace("'", "'\\''") + "'"
+
+
+def _json(found: Recalled) -> dict[str, Any]:
+    return {
+        "cues": [asdict(cue) for cue in found.cues], "silent": found.silent or None, "degraded": found.degraded,
+        "n_tokens": found.n_tokens, "plan": _plan_json(found.plan), "timings_ms": found.timings_ms,
+        "depth": found.depth,
+    }  # fmt: skip
+
+
+def _plan_json(plan: Plan) -> dict[str, Any]:
+    return {**asdict(plan), "windows": [asdict(window) for window in plan.windows]}
+
+
+# eval ---------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "eval",
+    epilog="""\
+  perdure eval                             106 questions that come with Perdure (about 10 s)
+  perdure eval path/to/locomo10.json       LoCoMo's own file
+  perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep what was embedded
+  perdure eval --keyword --json""",
+)
+@click.argument("source", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home there.")
+def eval_command(shell: Shell, source: Path | None, keyword: bool, keep: Path | None) -> None:
+    """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
+    how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
+    home and reads nothing of yours.
+    """
+    from perdure.eval.report import SHIPPED, run  # they bring numpy, which no other command of this file needs
+
+    with progress(shell, "measuring", None) as step:
+        found = run(source or SHIPPED, vectors=not keyword, home=keep, progress=step)
+    if shell.as_json:
+        shell.answer(found.figures)
+    else:
+        shell.out.print(found.text(), markup=False)

@@ -1,0 +1,344 @@
+"""The resident home, as a process and in this one: it answers, follows and dies; nothing is lost or said twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import live
+from perdure.access import fence
+from perdure.archive import injected
+from perdure.capture import log, wire
+from perdure.home import Home
+from perdure.index.store import Connection, current
+from perdure.jobs import post
+from perdure.resident.serve import Pace, Serving
+from perdure.testing import FakeEmbedder
+from perdure.types import Origin, Source
+
+FAST = Pace(round_s=0.05, prove_s=0.1, tick_s=0.1, stale_s=1.0)
+
+
+def line(text: str) -> bytes:
+    return json.dumps({"role": "user", "content": text, "timestamp": "2026-01-15T09:00:00Z"}).encode() + b"\n"
+
+
+NOISE = b"".join(line(f"Buoy {n} drifts to the east by the old lighthouse in the fog.") for n in range(30))
+
+
+def until(ask: Callable[[], Any], *, limit_s: float = 20.0) -> Any:
+    """The first answer that is one, asked for again and again."""
+    ends_s = time.monotonic() + limit_s
+    while not (found := ask()):
+        assert time.monotonic() < ends_s, "it did not come"
+        time.sleep(0.02)
+    return found
+
+
+def health(home: Path) -> dict[str, Any] | None:
+    try:
+        return wire.ask(home, {"op": "health"}, timeout_s=2)
+    except (OSError, ValueError):
+        return None
+
+
+def prompted(home: Path, text: str, session: str = "live", **more: Any) -> dict[str, Any]:
+    event = wire.Event("pi", "prompt", session, prompt=text, **more)
+    return wire.ask(home, {"op": "event", "event": event._asdict(), "limit_ms": 5_000}, timeout_s=5)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A home that searches by words only, with one session in it."""
+    path = tmp_path / "home"
+    path.mkdir(mode=0o700)
+    (path / "config.toml").write_text('user = "ada"\nmachine = "laptop"\n[models.embedder]\nkind = "off"\n')
+    with perdure.open(path) as home:
+        home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
+        home.capture(NOISE, runtime="messages", session="noise")
+    return path
+
+
+@pytest.fixture
+def serve(place: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Start `perdure serve` for this home, and wait for it to answer."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(place)]
+        child = subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "HOME": str(place.parent)})
+        started.append(child)
+        until(lambda: (said := health(place)) and said["pid"] == child.pid)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+        assert child.stderr is not None
+        child.stderr.close()
+
+
+@contextmanager
+def serving(home: Home, pace: Pace = FAST) -> Iterator[Serving]:
+    """A resident home in this process."""
+    made, ready = Serving(home, pace=pace), threading.Event()
+    thread = threading.Thread(target=made.run, kwargs={"ready": ready.set}, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield made
+    finally:
+        made.stopped.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+# the process ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_it_recalls_follows_what_is_captured_and_refuses_a_second(serve, place: Path) -> None:
+    first = serve()
+    assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
+    with perdure.open(place) as home:
+        home.post(Origin("messages", "new", "new"), line("The quay lamp blinks green."), from_offset=0, path=None)
+    wire.ask(place, {"op": "wake"}, timeout_s=2)
+    text = until(lambda: prompted(place, "which colour does the quay lamp blink?")["text"])
+    assert "blinks green" in text
+    second = subprocess.run(
+        [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(place)], capture_output=True, check=False
+    )
+    assert second.returncode == 5
+    assert f"process {first.pid} since ".encode() in second.stderr
+    (captured,) = log.read(place, what="captured")
+    assert (captured["runtime"], captured["turn_count"], captured["chunk_count"]) == ("messages", 1, 1)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(20) == 0
+    assert not wire.address(place).exists()
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_has_lost_nothing_and_says_nothing_twice(serve, place: Path) -> None:
+    first = serve()
+    assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
+    first.kill()
+    first.wait()
+    assert wire.address(place).exists()  # it could not tidy up
+    assert health(place) is None
+    with perdure.open(place, read_only=True) as home:
+        assert len(home.journal().read(type_=injected.TYPE)) == 1
+    serve()
+    assert prompted(place, "which port does the staging server listen on?")["text"] == ""
+    other = prompted(place, "which port does the staging server listen on?", session="another")
+    assert "port 8642" in other["text"]
+    compacted = wire.Event("pi", "after-compact", "live", cause="auto")
+    wire.ask(place, {"op": "event", "event": compacted._asdict(), "limit_ms": 5_000}, timeout_s=5)
+    assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
+
+
+def test_alone_the_same_is_recalled_by_words(place: Path) -> None:
+    event = wire.Event("pi", "prompt", "live", prompt="which port does the staging server listen on?")
+    said = live.answer_alone(place, event, limit_ms=20_000)
+    assert "port 8642" in said["text"]
+    assert live.answer_alone(place, event, limit_ms=20_000) == {"text": "", "notice": ""}
+
+
+_SESSIONS, _KILLS = 6, 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_sessions_at_once_while_it_is_killed_again_and_again(serve, place: Path, tmp_path: Path) -> None:
+    """Each session writes, captures and asks like a client. Then every byte is archived once, no session was given a
+    turn twice, and no question took longer than its limit.
+    """
+    limit_s, over = 2.0, threading.Event()
+    slowest: list[float] = []
+    n_answers: Counter[bool] = Counter()
+
+    def client(number: int) -> None:
+        path = tmp_path / f"c{number}.jsonl"
+        with perdure.open(place) as home:
+            for n in range(10_000):
+                if over.is_set():
+                    return
+                with path.open("ab") as file:
+                    file.write(line(f"Session {number} notes buoy number {n} in harbour log {number}x{n}."))
+                home.post_file(Origin("messages", f"c{number}", f"c{number}"), path)
+                before = time.monotonic()
+                event = wire.Event("messages", "prompt", f"c{number}", prompt="which port does the staging server use?")
+                request = {"op": "event", "event": event._asdict(), "limit_ms": int(limit_s * 1000)}
+                try:
+                    said = wire.ask(place, request, timeout_s=limit_s)
+                    n_answers["text" in said] += 1
+                except (OSError, ValueError):
+                    n_answers[False] += 1
+                slowest.append(time.monotonic() - before)
+                time.sleep(0.05)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(_SESSIONS)]
+    child = serve()
+    for thread in threads:
+        thread.start()
+    for _ in range(_KILLS):
+        time.sleep(1.0)
+        child.kill()
+        child.wait()
+        child = serve()
+    over.set()
+    for thread in threads:
+        thread.join()
+    child.kill()
+    child.wait()
+    assert n_answers[True] > _SESSIONS
+    assert max(slowest) < limit_s + 0.5
+    with perdure.open(place) as home:
+        home.drain()
+        for number in range(_SESSIONS):
+            helds = home.archive.ledger.runs_of(Source("ada", "messages", f"c{number}"))
+            assert home.archive.ledger.generation("ada", "messages", f"c{number}") == 0
+            assert b"".join(map(home.archive.read, helds)) == (tmp_path / f"c{number}.jsonl").read_bytes()
+        given = Counter(
+            (event.data["session"], turn)
+            for event in home.journal().read(type_=injected.TYPE)
+            for turn in event.data["turns"]
+        )
+        assert given and max(given.values()) == 1
+        assert home.verify().ok
+
+
+# in this process ------------------------------------------------------------------------------------------------
+
+
+class Slow(FakeEmbedder):
+    """Takes its time for documents, and says which kinds it was asked for, in order."""
+
+    def embed(self, texts, kind):
+        if kind == "document":
+            time.sleep(0.02 * len(texts))
+        return super().embed(texts, kind)
+
+
+def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
+    """Two hundred chunks at 20 ms each are four seconds of work; a recall that comes in then waits for one item."""
+    embedder = Slow()
+    with perdure.open(tmp_path / "home", user="ada", embedder=embedder) as home:
+        home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
+        far = [line(f"Buoy {n} drifts {'to the east ' * 40}") for n in range(200)]
+        home.capture(b"".join(far), runtime="messages", session="far")
+        with serving(home) as resident:
+            bulk = threading.Thread(target=lambda: _embed_all(resident))
+            bulk.start()
+            until(lambda: home.vector_status().slabs and home.vector_status().slabs[0].n_embedded)
+            before = time.monotonic()
+            said = wire.ask(home.path, {"op": "recall", "message": "which port does staging use?"}, timeout_s=10)
+            took_s = time.monotonic() - before
+            assert bulk.is_alive(), "the bulk was over before the question was asked"
+            bulk.join()
+        assert "8642" in said["cues"][0]["text"] and said["degraded"] == []
+        assert said["depth"]["bulk"] > 0
+        assert took_s < 1.0
+        kinds = [kind for _, kind in embedder.asked]
+        assert kinds.count("query") >= 1 and kinds[-1] == "document"
+
+
+def _embed_all(resident: Serving) -> None:
+    with resident._beside() as home:
+        home.embed()
+
+
+def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:
+    with perdure.open(place) as home, serving(home):
+        until(lambda: health(place)["healthy"])
+        path = current(place)
+        assert path
+        blocker = Connection(path)
+        blocker.db.execute("BEGIN IMMEDIATE")
+        said = until(lambda: (found := health(place)) and not found["healthy"] and found)
+        assert any("index" in problem for problem in said["problems"]), said
+        assert prompted(place, "which port does the staging server listen on?")["text"]  # reading goes on
+        blocker.db.execute("ROLLBACK")
+        blocker.close()
+        until(lambda: health(place)["healthy"])
+
+
+def test_a_question_that_takes_too_long_is_answered_with_nothing_and_not_recorded(place: Path) -> None:
+    with perdure.open(place) as home, serving(home) as resident:
+        until(lambda: health(place)["healthy"])
+        resident.asker._waiting.put = lambda item: None  # nobody ever takes it
+        event = wire.Event("pi", "prompt", "live", prompt="which port does the staging server listen on?")
+        before = time.monotonic()
+        said = wire.ask(place, {"op": "event", "event": event._asdict(), "limit_ms": 200}, timeout_s=5)
+        assert said == {"text": "", "notice": ""} and time.monotonic() - before < 2
+        assert home.journal().read(type_=injected.TYPE) == []
+        assert health(place)["counts"]["late"] == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\n", b"[]\n", b"{\n", b'{"op": "nonsense"}\n', b'{"op": "event", "event": 7}\n', b'{"op": "recall"}\n', b"x"],
+)
+def test_nonsense_gets_an_error_and_ends_nothing(place: Path, raw: bytes) -> None:
+    import socket
+
+    with perdure.open(place) as home, serving(home):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plug:
+            plug.connect(str(wire.address(place)))
+            plug.sendall(raw)
+            plug.shutdown(socket.SHUT_WR)
+            plug.settimeout(10)
+            assert b"error" in plug.recv(65536)
+        assert prompted(place, "which port does the staging server listen on?")["text"]
+
+
+def test_a_recall_is_answered_as_data(place: Path) -> None:
+    with perdure.open(place) as home, serving(home):
+        asked = {"op": "recall", "message": "which port does the staging server listen on?"}
+        said = until(lambda: wire.ask(place, asked, timeout_s=5))
+        (cue,) = said["cues"]
+        assert "8642" in cue["text"] and cue["machine"] == "laptop" and said["timings_ms"]
+
+
+def test_a_job_that_is_due_runs_and_the_socket_is_the_owners_alone(place: Path) -> None:
+    (place / "config.toml").write_text('user = "ada"\n[models.embedder]\nkind = "off"\n[jobs]\nhealth = "* * * * *"\n')
+    folder = place / "run" / "jobs"
+    folder.mkdir(parents=True)
+    long_ago = {"job": "pack", "started_at": "2026-01-01T00:00:00+00:00", "trigger": "clock", "result": "running"}
+    (folder / "pack.json").write_text(json.dumps(long_ago))
+    with perdure.open(place) as home, serving(home):
+        ended = until(lambda: json.loads((folder / "pack.json").read_bytes())["result"] in ("done", "nothing"))
+        assert ended
+        assert wire.address(place).stat().st_mode & 0o777 == 0o600
+    history = [json.loads(item)["result"] for item in (folder / "pack.jsonl").read_text().splitlines()]
+    assert history[0] == "interrupted"
+
+
+def test_what_was_injected_is_not_found_when_its_transcript_is_captured(place: Path) -> None:
+    """The whole circle: recall, the client's file that holds the block, and a search that finds only the source."""
+    with perdure.open(place) as home, serving(home):
+        text = prompted(place, "which port does the staging server listen on?")["text"]
+        assert fence.nonces(text)
+        entry = {"type": "custom_message", "id": "a1b2c3d4", "parentId": None, "timestamp": "2026-01-15T10:00:00Z"}
+        data = json.dumps({**entry, "customType": "perdure", "content": text}).encode() + b"\n"
+        home.capture(data, runtime="pi", session="live")
+        assert [hit.runtime for hit in home.search("8642").hits] == ["messages"]
+
+
+def test_nobody_serves_afterwards(place: Path) -> None:
+    with perdure.open(place) as home, serving(home):
+        assert post.resident(place) is not None
+    assert post.resident(place) is None

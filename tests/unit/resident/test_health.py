@@ -1,0 +1,71 @@
+from perdure.capture import alert, log
+from perdure.resident.health import problems, rank, summary
+
+WELL = {"keeper": 1.0, "write": 2.0, "read": 3.0}
+
+
+def found(ages=WELL, trouble=None, *, outbox_age_s=0.0, failing=""):
+    return problems(ages, trouble or {}, outbox_age_s=outbox_age_s, failing=failing, stale_s=40)
+
+
+def test_all_is_well_while_every_proof_is_fresh():
+    assert found() == []
+
+
+def test_a_part_that_stands_still_is_named_with_its_reason():
+    assert found({**WELL, "keeper": 41.0}) == ["the thread that archives and indexes stands still for 41 s"]
+    assert found({**WELL, "write": 50.0}, {"write": "busy"}) == [
+        "nothing could be written into the index for 50 s (busy)"
+    ]
+
+
+def test_a_full_outbox_and_a_failing_recall_are_wrong_too():
+    assert len(found(outbox_age_s=90, failing="index-damaged")) == 2
+
+
+def test_answers_are_counted_by_how_they_came_out():
+    def line(outcome, took_ms, kind="prompt"):
+        return {"what": "answered", "kind": kind, "outcome": outcome, "took_ms": took_ms}
+
+    lines = [
+        line("injected", 10),
+        line("silent", 30),
+        line("skipped", 0),
+        line("failed", 900),
+        line("reset", 1, "start"),
+    ]
+    assert summary(lines) == {
+        "outcomes": {"failed": 1, "injected": 1, "silent": 1, "skipped": 1}, "p50_ms": 10, "p95_ms": 30
+    }  # fmt: skip
+
+
+def test_a_rank_is_the_value_below_which_the_share_lies():
+    """Of 1 to 20, 95 % lie at or below 19."""
+    assert rank(list(range(1, 21)), 0.95) == 19
+    assert rank([7.0], 0.95) == 7.0
+
+
+def test_an_incident_is_one_alert_and_told_once(tmp_path):
+    assert alert.settle(tmp_path, ["it stands"])
+    assert not alert.settle(tmp_path, ["it stands", "still"])
+    assert alert.untold(tmp_path) == "Perdure: it stands. `perdure doctor` says more."
+    assert alert.untold(tmp_path) == ""
+    assert alert.settle(tmp_path, [])
+    assert not alert.settle(tmp_path, [])
+    assert alert.settle(tmp_path, ["again"]) and alert.untold(tmp_path)
+    assert [line["what"] for line in log.read(tmp_path)] == ["alert", "alert-over", "alert"]
+
+
+def test_the_log_is_bounded_and_keeps_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setattr(log, "MAX_BYTES", 2_000)
+    for n in range(100):
+        log.note(tmp_path, "tick", n=n)
+    numbers = [line["n"] for line in log.read(tmp_path)]
+    assert numbers == list(range(numbers[0], 100)) and 0 < numbers[0] < 95
+    assert sum(path.stat().st_size for path in (tmp_path / "run").glob("log*")) < 5_000
+
+
+def test_a_log_that_cannot_be_written_breaks_nothing(tmp_path):
+    (tmp_path / "run").write_text("a file where a folder should be")
+    log.note(tmp_path, "tick")
+    assert list(log.read(tmp_path)) == []
