@@ -27,27 +27,18 @@ TOOL = {
 }
 
 
-def archived(home: Path) -> dict[str, bytes]:
-    """Path of a transcript -> the bytes of it that the archive holds."""
-    found: dict[str, bytes] = {}
-    with perdure.open(home, user="tester") as opened:
-        opened.drain()
-        runs = [(opened.archive.run(held), held) for held in opened.archive.ledger.all()]
-        for run, held in sorted(
-            runs, key=lambda pair: (str(pair[0].path), pair[0].source.generation, pair[0].from_offset)
-        ):
-            assert len(found.get(str(run.path), b"")) == run.from_offset
-            found[str(run.path)] = found.get(str(run.path), b"") + opened.archive.read(held)
-    return found
-
-
-def assert_all_captured(client, home: Path) -> None:
+@pytest.fixture
+def assert_all_captured(archived):
     """Every byte that the client wrote is in the archive, once and in order."""
-    kept = archived(home)
-    written = {str(path): path.read_bytes() for path in client.transcripts()}
-    assert written
-    assert {path: len(kept.get(path, b"")) for path in written} == {path: len(raw) for path, raw in written.items()}
-    assert kept == written
+
+    def check(client, home: Path) -> None:
+        kept = archived(home)
+        written = {str(path): path.read_bytes() for path in client.transcripts()}
+        assert written
+        assert {path: len(kept.get(path, b"")) for path in written} == {p: len(raw) for p, raw in written.items()}
+        assert kept == written
+
+    return check
 
 
 def session_of(client) -> str:
@@ -81,7 +72,9 @@ PLACES = [  # client, model, role of the piece that holds the block, where it st
 
 
 @pytest.mark.parametrize(("name", "model_name", "role", "step"), PLACES)
-def test_a_prompt_gets_its_recall_and_everything_is_captured(name, model_name, role, step, client, home, model) -> None:
+def test_a_prompt_gets_its_recall_and_everything_is_captured(
+    name, model_name, role, step, client, home, model, assert_all_captured
+) -> None:
     tested = client(name, model=model_name)
     with ScriptedResident(home, BLOCK) as resident:
         done = tested.say(f"What was the port?\n{TOOL[name]}\n@say It was 8642.")
@@ -101,7 +94,7 @@ def test_a_prompt_gets_its_recall_and_everything_is_captured(name, model_name, r
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, model) -> None:
+def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, model, assert_all_captured) -> None:
     """Over a tool call, two resumptions and a fork: each request begins with the whole of the one before it."""
     tested = client(name)
     with ScriptedResident(home, BLOCK) as resident:
@@ -119,7 +112,7 @@ def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, m
     assert_all_captured(tested, home)
 
 
-def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, home, model) -> None:
+def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     with ScriptedResident(home, BLOCK) as resident:
         tested.say("One.\n@say First.")
@@ -138,7 +131,7 @@ def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, hom
     assert_all_captured(tested, home)
 
 
-def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, model) -> None:
+def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
     tested = client("codex")
     with ScriptedResident(home, BLOCK) as resident:
         tested.say(f"One.\n@say First. {'All work and no play. ' * 2000}")  # about 11,000 tokens, which it drops
@@ -157,7 +150,7 @@ def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, mod
     assert_all_captured(tested, home)
 
 
-def test_slash_commands_and_notifications_are_nobody_speaking(client, home, model) -> None:
+def test_slash_commands_and_notifications_are_nobody_speaking(client, home, model, assert_all_captured) -> None:
     """A background sub-agent reports in the person's place; neither that nor `/help` asks for recall (R21)."""
     tested = client("claude-code", model="claude-sonnet-4-5")
     task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": "Go.\n@say SUB-DONE"})
@@ -171,7 +164,7 @@ def test_slash_commands_and_notifications_are_nobody_speaking(client, home, mode
 # capture ------------------------------------------------------------------------------------------------------
 
 
-def test_sub_agents_of_claude_code_are_captured_below_their_session(client, home, model) -> None:
+def test_sub_agents_of_claude_code_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     inner = 'Go.\n@call Bash {"command": "echo below"}\n@say SUB-DONE'
     task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": inner})
@@ -180,7 +173,7 @@ def test_sub_agents_of_claude_code_are_captured_below_their_session(client, home
     assert_spawned(home, session_of(tested), "SUB-DONE")
 
 
-def test_sub_agents_of_codex_are_captured_below_their_session(client, home, model) -> None:
+def test_sub_agents_of_codex_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
     tested = client("codex")
     task = json.dumps({"message": 'Go.\n@call exec_command {"cmd": "echo below"}\n@say SUB-DONE'})
     wait = '@call exec_command {"cmd": "sleep 2"}'
@@ -204,7 +197,7 @@ def assert_spawned(home: Path, session: str, words: str) -> None:
         assert {hit.run_id for hit in said} & {view.run_id for view in below}
 
 
-def test_killed_in_the_middle_of_a_turn_and_resumed_nothing_is_lost(client, home, model) -> None:
+def test_killed_in_the_middle_of_a_turn_and_resumed_nothing_is_lost(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     process = tested.start("-p", f"One.\n{TOOL['claude-code']}\n@delay 30\n@say never", *tested._claude_flags())
     wait_until(lambda: len(main_requests(model.requests)) == 2)
@@ -227,7 +220,7 @@ def wait_until(true) -> None:
 
 @pytest.mark.parametrize("name", CLIENTS)
 @pytest.mark.parametrize("harm", ["no home", "slow", "broken", "killed", "gone", "bad settings"])
-def test_a_client_is_not_harmed(name, harm, client, home, model, place) -> None:
+def test_a_client_is_not_harmed(name, harm, client, home, model, place, assert_all_captured) -> None:
     """It answers as without Perdure, and a message waits no longer than the limit (1 s, with the process itself)."""
     tested = client(name)
     resident = None

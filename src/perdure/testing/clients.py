@@ -107,6 +107,7 @@ class Client:
     url: str
     model: str = ""
     flags: list[str] = field(default_factory=list)  # given to every run
+    more_environment: dict[str, str] = field(default_factory=dict)  # a PATH here goes before its own
 
     def __post_init__(self) -> None:
         """Make its folders and its settings."""
@@ -130,14 +131,9 @@ class Client:
     @property
     def environment(self) -> dict[str, str]:
         """Everything that it sees of its surroundings."""
-        env = {
-            "HOME": str(self.user_home),
-            "TERM": "xterm-256color",
-            "LANG": "C.UTF-8",
-            "USER": "tester",
-            "PATH": _PATH,
-        }
-        return {**env, **self._variables()}
+        own = {"HOME": str(self.user_home), "PATH": _PATH, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        own |= {"USER": "tester", **self._variables()}
+        return {**own, **self.more_environment, "PATH": self.more_environment.get("PATH", "") + own["PATH"]}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it with these arguments, its standard input closed."""
