@@ -4,9 +4,11 @@
 of the user's and no broken package can stand in the way.
 """
 
+import gc
 import os
 import sys
 
+gc.disable()  # nothing lives long enough here to be worth looking for
 sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
 try:

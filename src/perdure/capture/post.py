@@ -16,7 +16,6 @@ from perdure.capture.origin import Fields, clean, escaped, plain
 from perdure.capture.rules import Rules
 from perdure.capture.whole import complete
 from perdure.errors import UsageError
-from perdure.identity import project_of
 
 _PIECE_BYTES = 1 << 23  # posted at a time: about 50 ms of writing on a slow disk
 
@@ -26,8 +25,11 @@ def refusal(rules: Rules, origin: Fields) -> str | None:
     related = {origin["session"], origin["conversation"], origin["parent_session"] or origin["session"]}
     if any(privacy.off_record(rules.home, origin["runtime"], session) for session in related):
         return "incognito session"
-    cwd = origin["cwd"]
-    pattern = privacy.excluded(cwd, project_of(cwd), rules.exclude, rules.user_home) if rules.exclude else None
+    if not rules.exclude:
+        return None
+    from perdure.identity import project_of  # who excludes nothing pays nothing for it
+
+    pattern = privacy.excluded(origin["cwd"], project_of(origin["cwd"]), rules.exclude, rules.user_home)
     return f"excluded project ({pattern})" if pattern else None
 
 

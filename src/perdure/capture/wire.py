@@ -7,9 +7,10 @@ answers within it: a missing resident home is an ordinary case, not a failure.
 
 from __future__ import annotations
 
+import _socket as socket  # its C half: the other half is milliseconds of every hook, and nothing that is used here
+import contextlib
 import json
 import os
-import socket
 import stat
 import time
 from pathlib import Path
@@ -56,7 +57,7 @@ def ask(home: Path, request: dict[str, Any], *, timeout_s: float) -> dict[str, A
     found = place.stat()
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
         raise ConnectionRefusedError(f"{place} is not this user's socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as line:
         line.settimeout(timeout_s)
         line.connect(str(place))
         line.sendall(json.dumps(request).encode() + b"\n")

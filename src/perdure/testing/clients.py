@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perdure.capture import files
+
 PACKAGES = {
     "claude-code": ("@anthropic-ai/claude-code@2.1.330",),
     "codex": ("@openai/codex@0.169.0",),
@@ -81,11 +83,19 @@ def _install(place: Path, name: str) -> None:
         raise Missing("there is no npm to install it with")
     target = place / name
     target.mkdir(parents=True, exist_ok=True)
-    (target / "package.json").write_text("{}")
-    line = [npm, "install", "--no-audit", "--no-fund", *PACKAGES.get(name, PACKAGES["pi"])]
-    done = subprocess.run(line, cwd=target, capture_output=True, text=True, timeout=_INSTALL_LIMIT_S, check=False)
-    if done.returncode:
-        raise Missing(f"npm could not install it: {done.stderr.strip()[-300:]}")
+    line = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", *PACKAGES.get(name, PACKAGES["pi"])]
+    with files.locked(target / ".lock", wait_s=_INSTALL_LIMIT_S):  # tests run beside each other
+        if _find(place, name) is not None:
+            return
+        (target / "package.json").write_text("{}")
+        try:
+            done = subprocess.run(
+                line, cwd=target, capture_output=True, text=True, timeout=_INSTALL_LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise Missing(f"npm did not install it within {_INSTALL_LIMIT_S} s") from None
+        if done.returncode:
+            raise Missing(f"npm could not install it: {done.stderr.strip()[-300:]}")
 
 
 @dataclass
