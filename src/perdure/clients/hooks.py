@@ -17,13 +17,8 @@ MARK = "perdure-hook"  # the script's name in a list of processes
 _SCRIPT = 'if [ -x "$1" ] && [ -f "$2" ]; then "$1" -IS "$2" "$3" --home "$4"; else printf %s "$5"; fi; exit 0'
 _TIMEOUT_S = 5  # after which a client ends a hook itself; ours end long before
 _LAST_TIMEOUT_S = 3  # the most that Codex gives the end of a session; Claude Code would give 1.5 without it
-EVENTS = {
-    "claude-code": (
-        "SessionStart", "UserPromptSubmit", "Stop", "StopFailure", "SubagentStop", "PreCompact", "PostCompact",
-        "SessionEnd",
-    ),
-    "codex": ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd"),
-}  # fmt: skip
+_EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd")
+EVENTS = {"claude-code": _EVENTS, "codex": _EVENTS}  # none that an older version refuses, with the whole file
 
 Json = dict[str, Any]
 
