@@ -31,6 +31,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["search", "--chars", "1500", "--chunks", chunks[0]],
         ["opening", "--keep", str(keep), "--chunks", *opened, *(["--rebuild-mb", "2"] if few else [])],
         ["million", "--runs", n_runs],
+        ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]
 

@@ -11,7 +11,7 @@ import click
 from perdure.errors import PerdureError
 from perdure.home import Home, open_home
 from perdure.surfaces.cli import cli
-from perdure.types import Filters, Found, Hit, RunView
+from perdure.types import Cue, Filters, Found, Hit, Live, Plan, Recalled, RunView, Window
 
 HERE = Path(__file__).parent
 STATUSES = (
@@ -32,7 +32,10 @@ def commands() -> str:
     for name in cli.list_commands(top):
         command = cli.get_command(top, name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=top, max_content_width=100, terminal_width=100)
+        context = click.Context(
+            command, info_name=name, parent=top, max_content_width=100, terminal_width=100,
+            help_option_names=["-h", "--help"],
+        )  # fmt: skip
         out.append(f"\n## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     out.append("\n## Exit statuses\n\n| status | meaning |\n|---|---|\n")
     out += [f"| {status} | {meaning} |\n" for status, meaning in enumerate(STATUSES)]
@@ -47,7 +50,7 @@ def python() -> str:
     for name, member in inspect.getmembers(Home):
         if not name.startswith("_") and inspect.isfunction(member):
             out.append(_function(name, member))
-    for noun in (Filters, Found, Hit, RunView):
+    for noun in (Filters, Found, Hit, RunView, Recalled, Cue, Plan, Window, Live):
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
     out.append("\n## Errors\n\n| code | exit status | meaning |\n|---|---|---|\n")

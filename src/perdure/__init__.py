@@ -6,6 +6,8 @@
         home.capture(b'{"role": "user", "content": "We chose SQLite."}\n', runtime="messages", session="s1")
         for hit in home.search("sqlite").hits:
             print(hit.stated_at, hit.text)
+        for cue in home.recall("Which database do we use?").cues:
+            print(cue.stated_at, cue.text, cue.why)
 
 Importing this costs little: what a name needs is loaded when it is first used.
 """
@@ -22,15 +24,17 @@ if TYPE_CHECKING:
     from perdure.errors import NotFound, PerdureError, UsageError
     from perdure.home import Home
     from perdure.home import open_home as open
-    from perdure.types import Filters, Found, Hit, Principal, RunView
+    from perdure.types import Cue, Filters, Found, Hit, Live, Principal, Recalled, RunView
 
 __version__ = "0.1.0"
 __all__ = [
-    "Filters", "Found", "Hit", "Home", "NotFound", "PerdureError", "Principal", "RunView", "UsageError", "open",
+    "Cue", "Filters", "Found", "Hit", "Home", "Live", "NotFound", "PerdureError", "Principal", "Recalled", "RunView",
+    "UsageError", "open",
 ]  # fmt: skip
 
 _PLACES = {
-    "Filters": "types", "Found": "types", "Hit": "types", "Principal": "types", "RunView": "types",
+    "Cue": "types", "Filters": "types", "Found": "types", "Hit": "types", "Live": "types", "Principal": "types",
+    "Recalled": "types", "RunView": "types",
     "Home": "home", "NotFound": "errors", "PerdureError": "errors", "UsageError": "errors",
 }  # fmt: skip
 

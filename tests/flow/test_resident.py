@@ -25,6 +25,7 @@ from perdure.capture import log, wire
 from perdure.home import Home
 from perdure.index.store import Connection, current
 from perdure.jobs import post
+from perdure.resident import clock
 from perdure.resident.serve import Pace, Serving
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin, Source
@@ -336,6 +337,34 @@ def test_what_was_injected_is_not_found_when_its_transcript_is_captured(place: P
         data = json.dumps({**entry, "customType": "perdure", "content": text}).encode() + b"\n"
         home.capture(data, runtime="pi", session="live")
         assert [hit.runtime for hit in home.search("8642").hits] == ["messages"]
+
+
+def test_a_home_whose_path_is_too_long_for_a_socket_is_served_all_the_same(tmp_path: Path) -> None:
+    place = tmp_path / ("deep" * 20) / ("deeper" * 10)
+    place.parent.mkdir()
+    with perdure.open(place, user="ada") as home, serving(home):
+        assert not wire.address(place).is_relative_to(place)
+        assert health(place)["pid"] == os.getpid()
+        assert wire.address(place).parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_too_much_in_the_outbox_is_wrong_and_the_watchdog_says_so_once(place: Path) -> None:
+    (place / "config.toml").write_text(
+        'user = "ada"\n[models.embedder]\nkind = "off"\n[capture]\noutbox_alarm_bytes = 10\n[jobs]\nwatchdog = ""\n'
+    )
+    with perdure.open(place) as home, serving(home, Pace(round_s=60, prove_s=0.1, tick_s=60)):
+        until(lambda: health(place)["proven_s_ago"]["keeper"] > 0.2)
+        home.post(Origin("messages", "new", "new"), line("waits"), from_offset=0, path=None)
+        assert [run_job(home) for _ in range(3)] == ["done", "nothing", "nothing"]
+        notices = [prompted(place, "which port does staging use?", session=f"n{n}")["notice"] for n in range(2)]
+        assert "outbox" in notices[0] and notices[1] == ""
+        until(lambda: not health(place)["problems"])  # the questions woke the keeper
+        assert run_job(home) == "done"
+    assert [item["what"] for item in log.read(place) if item["what"].startswith("alert")] == ["alert", "alert-over"]
+
+
+def run_job(home: Home) -> str:
+    return clock.run(home, "watchdog", trigger="person").result
 
 
 def test_nobody_serves_afterwards(place: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,9 @@ from perdure.types import Run
 
 TYPE = "injected"
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
+
+
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def _events(journal: Journal, runtime: str, session: str) -> list[Event]:
     needle = msgspec.json.encode({"session": session})[1:-1]
     found = {}
     for path in journal.files():
-        for line in _lines_with(path.read_bytes(), needle):
+        for line in _matching(path, needle):
             event = decode(line)
             if isinstance(event, Event) and event.type in (TYPE, RESET) and _is_about(event.data, runtime, session):
                 found[event.id] = event
@@ -72,6 +76,19 @@ def _events(journal: Journal, runtime: str, session: str) -> list[Event]:
 
 def _is_about(data: dict[str, Any], runtime: str, session: str) -> bool:
     return data.get("runtime") == runtime and data.get("session") == session
+
+
+def _matching(path: Path, needle: bytes) -> Iterator[bytes]:
+    """The complete lines of a file that hold some bytes. In blocks: a year of events need not fit into memory, and a
+    map of a file that another process shortens would end this one.
+    """
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield from _lines_with(rest + block[:cut], needle)
+            rest = block[cut:] if cut else rest + block
 
 
 def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:

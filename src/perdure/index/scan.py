@@ -48,7 +48,7 @@ def with_numpy(rows: Int8, queries: Int8) -> npt.NDArray[np.float32]:
         part = rows[low : low + _BLOCK_ROWS]
         np.copyto(block[: len(part)], part)
         for query, scores in zip(wanted, found, strict=True):
-            np.dot(block[: len(part)], query, out=scores[low : low + len(part)])
+            np.matmul(block[: len(part)], query, out=scores[low : low + len(part)])
     return found
 
 

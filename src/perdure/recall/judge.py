@@ -18,9 +18,10 @@ from perdure.recall.candidates import Sighting
 
 # Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
 # any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
-COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.3, 0.1, 0.3, 0.1
+COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.4, 0.1, 0.3, 0.2
+WORD, MOST_WORDS = 0.015, 10  # what each asked word takes away: a long message is near to something by chance
 KEYWORD = 0.035  # without vectors, or with those of a model that was never calibrated
-THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.40, "potion-base-8m-int8": 0.40}  # by the model's name
+THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.36, "potion-base-8m-int8": 0.36}  # by the model's name
 UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
@@ -40,6 +41,7 @@ class Evidence:
     known_names: float  # share of the message's names that stand somewhere, and are rare
     unknown_names: float  # share of them that stand nowhere
     is_in_time: bool = False  # a candidate lies in a window that the message names
+    n_asked: int = 0  # words that the message asks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def evidence(
     known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
     unknown = sum(not one.n_turns for one in seen)
     n = max(1, len(seen))
-    return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time)
+    return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time, len(words))
 
 
 def _weight(word: str, n_held: int, rarity: float) -> float:
@@ -108,7 +110,9 @@ def judge(found: Evidence, model: str) -> Verdict:
     """
     hybrid = found.cosine is not None and model in THRESHOLDS
     threshold = THRESHOLDS[model] if hybrid else KEYWORD
-    words = (found.cosine or 0.0) + COVERED * found.covered if hybrid else found.covered
+    words = found.covered
+    if hybrid:
+        words = (found.cosine or 0.0) + COVERED * found.covered - WORD * min(found.n_asked, MOST_WORDS)
     named = KNOWN_NAME * found.known_names - UNKNOWN_NAME * found.unknown_names
     relevance = words + named + IN_TIME * found.is_in_time
     if relevance >= threshold or (found.covered >= ENOUGH_WORDS and found.n_held >= MIN_KNOWN):

@@ -11,8 +11,8 @@ class Tuning:
 
     pool: int = 50  # candidates that each leg gives for each query
     vector: float = 0.5  # weight of the vector leg; the keyword leg has the rest
-    neighbours: tuple[float, ...] = (0.4, 0.15)  # share of the better neighbour's score, by distance
-    lenders: int = 50  # best candidates whose neighbours get a share
+    neighbours: tuple[float, ...] = (0.3, 0.1)  # share of the better neighbour's score, by distance
+    lenders: int = 10  # best candidates whose neighbours get a share
     speaker: float = 0.3  # added to turns by the one who is asked about
     in_time: float = 0.2  # added to turns inside a window that the message names
     recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for

@@ -37,6 +37,7 @@ class Asker:
         self._make = make
         self._vitals = vitals
         self._prove_s = prove_s
+        self._is_warm = threading.Event()
         self._waiting: queue.Queue[Question | None] = queue.Queue()  # None: look whether to stop
 
     @property
@@ -55,7 +56,6 @@ class Asker:
     def run(self, stopped: threading.Event) -> None:
         """Answer, until stopped. What nobody waits for any more is passed over."""
         with self._make() as home:
-            self._warm(home)
             while not stopped.is_set():
                 try:
                     question = self._waiting.get(timeout=self._prove_s)
@@ -65,12 +65,15 @@ class Asker:
                 if question is not None and question.slot.left_s > 0:
                     self._settle(home, question)
 
-    def _warm(self, home: Home) -> None:
-        """Open the index and load the model before the first person asks."""
+    def warm(self, stopped: threading.Event) -> None:  # noqa: ARG002 - a loop like the others, of one round
+        """Load the model; until then answers come from words alone, so that nobody waits for it."""
         try:
-            home.recall(_WARM)
+            with self._make() as home:
+                home.recall(_WARM)
         except PerdureError as error:
             self._vitals.trouble["read"] = error.code
+        finally:
+            self._is_warm.set()
 
     def _prove(self, home: Home) -> None:
         """A real search."""
@@ -86,7 +89,7 @@ class Asker:
 
     def _settle(self, home: Home, question: Question) -> None:
         try:
-            answer = _answered(home, question)
+            answer = _answered(home, question, mode=None if self._is_warm.is_set() else "keyword")
             self._vitals.prove("read")
         except PerdureError as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
@@ -96,18 +99,18 @@ class Asker:
         question.answer.set_result(answer)
 
 
-def _answered(home: Home, question: Question) -> dict[str, Any]:
+def _answered(home: Home, question: Question, *, mode: str | None) -> dict[str, Any]:
     """The answer to one request. Raises UsageError for one that means nothing."""
     request, slot = question.request, question.slot
     if request.get("op") == "event":
         event = _event(request.get("event"))
-        said = live.answer(home, event, limit_ms=int(slot.left_s * 1000), slot=slot)
+        said = live.answer(home, event, limit_ms=int(slot.left_s * 1000), mode=mode, slot=slot)
         return {"text": said.text, "notice": said.notice}
     message = request.get("message")
     if not isinstance(message, str):
         raise UsageError("a recall needs a message")
     how = {name: request[name] for name in ("cwd", "all_projects", "mode", "explain") if name in request}
-    recalled = home.recall(message, **how)
+    recalled = home.recall(message, **{"mode": mode, **how})
     found: dict[str, Any] = msgspec.to_builtins(recalled, str_keys=True)
     return found
 

@@ -65,8 +65,6 @@ class Keeper:
         if time.monotonic() - self._written_s >= self._prove_s:
             self._prove_write(home)
         home.embed_new()
-        if text := home.alarm():
-            log.note(home.path, "outbox-alarm", text=text)
 
     def _note(self, home: Home, projected: Projected) -> None:
         """A line about one capture, in numbers."""

@@ -94,7 +94,7 @@ class Serving:
 
     def _loops(self) -> list[tuple[str, Callable[[threading.Event], None]]]:
         askers = [(f"asker-{n}", self.asker.run) for n in range(self.pace.n_askers)]
-        return [*askers, ("keeper", self.keeper.run), ("clock", self.clock.run)]
+        return [*askers, ("warm", self.asker.warm), ("keeper", self.keeper.run), ("clock", self.clock.run)]
 
     # the socket -------------------------------------------------------------------------------------------
 
@@ -162,6 +162,8 @@ class Serving:
             ages_s, dict(self.vitals.trouble), outbox_age_s=outbox_s, failing=live.failing(path),
             stale_s=self.pace.stale_s,
         )  # fmt: skip
+        if waiting.n_bytes > self.home.config.capture.outbox_alarm_bytes:
+            problems.append(f"{waiting.n_bytes} bytes wait in the outbox")
         return {
             "healthy": not problems, "problems": problems, "alert": list(alert.current(path)), "pid": os.getpid(),
             "since_at": self.vitals.started_at.isoformat(), "proven_s_ago": ages_s, "rss_bytes": health.rss_bytes(),

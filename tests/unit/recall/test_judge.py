@@ -22,15 +22,20 @@ def test_evidence_by_hand():
     words = {"staging": (1, 3.0), "port": (9, 1.0)}
     names = {"Kestrel": Sighting(2, 2.0), "Zanzibar": Sighting(0, 5.0)}
     found = evidence(words, names, texts=["a port", "staging is down"], cosine=0.4)
-    assert found == Evidence(0.4, 0.75, 1, 0.5, 0.5)
+    assert found == Evidence(0.4, 0.75, 1, 0.5, 0.5, n_asked=2)
 
 
 def test_relevance_of_two_legs_by_hand():
-    """0.35 + 0.3 · 0.5 - 0.3 · 0 = 0.50, above 0.40; with an unknown name 0.50 - 0.3 = 0.20, below."""
-    spoken = judge(_evidence(cosine=0.35, covered=0.5, n_held=1), MINILM)
-    assert spoken.relevance == pytest.approx(0.5)
+    """0.3 + 0.4 · 0.5 - 0.015 · 4 = 0.44, above 0.36; with an unknown name 0.44 - 0.3 = 0.14, below. Of twenty asked
+    words ten count: 0.5 - 0.15 = 0.35, below.
+    """
+    spoken = judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4), MINILM)
+    assert spoken.relevance == pytest.approx(0.44)
     assert not spoken.silent
-    assert judge(_evidence(cosine=0.35, covered=0.5, n_held=1, unknown_names=1.0), MINILM).silent
+    assert judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4, unknown_names=1.0), MINILM).silent
+    long = judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=20), MINILM)
+    assert long.relevance == pytest.approx(0.35)
+    assert long.silent
 
 
 @pytest.mark.parametrize("model", MODELS)

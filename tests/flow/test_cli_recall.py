@@ -1,0 +1,69 @@
+"""The commands of recall, as a person and as a program see them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from perdure.surfaces.cli import cli
+
+
+@pytest.fixture
+def run(tmp_path, message, monkeypatch):
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "talk.jsonl"
+    source.write_bytes(
+        message("user", "The server listens on port 8417, as Ismet wanted.") + message("assistant", "Noted.", 1)
+    )
+
+    def run_(*arguments, stdin=None, status=0):
+        result = CliRunner().invoke(cli, arguments, input=stdin)
+        assert result.exit_code == status, result.output
+        return result
+
+    run_("import", str(source))
+    return run_
+
+
+def test_the_cue_its_source_and_its_reason_are_shown(run):
+    shown = run("recall", "Which", "port", "does", "the", "server", "use?").stdout
+    assert "port 8417" in shown and "because it holds the words" in shown and "messages @" in shown
+    assert "perdure show t" in shown
+
+
+def test_silence_is_said_with_its_reason(run):
+    assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing: no candidate")
+    assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing relevant")
+
+
+def test_a_program_gets_everything(run):
+    answer = json.loads(run("recall", "--json", "Which port does the server use?").stdout)["result"]
+    assert answer["cues"][0]["text"].startswith("The server") and answer["silent"] is None
+    assert {"turn_id", "run_id", "role", "stated_at", "machine", "why", "legs"} <= answer["cues"][0].keys()
+    assert answer["plan"]["queries"] and answer["timings_ms"] and answer["n_tokens"] > 0
+
+
+def test_why_not_and_standard_input(run):
+    noted = json.loads(run("search", "--json", "noted").stdout)["result"]["hits"][0]["turn_id"]
+    assert f"{noted}: " in run("recall", "-", "--why-not", noted, stdin="Who is Ismet?").stdout
+    assert "it is cue" in run("recall", "which port", "--why-not", noted).stdout
+
+
+def test_explain_shows_the_plan_and_the_times(run):
+    shown = run("recall", "--explain", "What did Ismet want yesterday?").stdout
+    assert "names:" in shown and "times:" in shown and "candidates" in shown
+
+
+def test_without_a_message_it_says_what_to_do(run):
+    assert "say which message" in run("recall", status=2).stderr
+
+
+def test_eval_of_the_shipped_questions(run):
+    figures = json.loads(run("eval", "--keyword", "--json").stdout)["result"]
+    assert figures["systems"]["recall"]["R@10"] > figures["systems"]["keyword only"]["R@10"]
+    assert "R@10" in run("eval", "--keyword").stdout
+
+
+def test_eval_of_what_is_no_set_says_so(run, tmp_path):
+    assert "neither a folder" in run("eval", str(tmp_path), status=2).stderr

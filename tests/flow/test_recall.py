@@ -1,0 +1,188 @@
+"""Recall through the home: what it says, where it looks, what it leaves out, and that it only reads."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.errors import ModelUnreachable
+from perdure.recall.judge import THRESHOLDS
+from perdure.recall.why import why_not
+from perdure.testing import FakeEmbedder
+from perdure.types import Live
+
+TALK = (
+    ("user", "We keep the tide heights in SQLite, not in Postgres: nobody there looks after a server."),
+    ("assistant", "Understood. SQLite in WAL mode it is."),
+    ("user", "The server listens on port 8417."),
+    ("assistant", "I noted the port in the README."),
+    ("user", "Ismet wants everything live before the spring tide."),
+    ("assistant", "Then we have four weeks."),
+)
+BAKERY = (
+    ("user", "The sourdough starter is fed every morning with rye flour."),
+    ("assistant", "Rye keeps it active; I put it on the list."),
+)
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+NOW = datetime(2026, 3, 20, 9, tzinfo=UTC)
+
+
+def lines(talk, start=START):
+    days = ((start + timedelta(days=n)).isoformat() for n in range(len(talk)))
+    rows = ({"role": role, "content": words, "timestamp": at} for (role, words), at in zip(talk, days, strict=True))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.fixture
+def home(opened):
+    made = opened(embedder=FakeEmbedder())
+    made.capture(lines(TALK), runtime="messages", session="tides", cwd="/work/tidepool")
+    made.capture(lines(BAKERY), runtime="messages", session="bread", cwd="/work/bakery")
+    return made
+
+
+def said(found):
+    return [cue.text for cue in found.cues]
+
+
+def test_a_cue_says_where_it_came_from_when_and_why(home):
+    cue = home.recall("Which port does the server listen on?", now=NOW).cues[0]
+    assert cue.text == TALK[2][1]
+    assert (cue.role, cue.runtime, cue.conversation) == ("user", "messages", "tides")
+    assert cue.stated_at == START + timedelta(days=2)
+    assert cue.run_id and cue.machine and any("words" in reason for reason in cue.why)
+    assert home.resolve(cue.turn_id) == ("turn", cue.turn_id)
+
+
+def test_what_it_does_not_know_it_does_not_say(home):
+    found = home.recall("Which violin did Paganini play in Genoa?", now=NOW)
+    assert found.cues == () and found.silent and found.degraded == ()
+    assert home.recall("ok, go on", now=NOW).silent == "the message asks for nothing"
+
+
+def test_a_rare_name_is_found_whatever_the_wording(home):
+    found = home.recall("When has it all to be finished for Ismet?", now=NOW)
+    assert any("Ismet" in reason for cue in found.cues for reason in cue.why if cue.text == TALK[4][1])
+
+
+def test_another_project_is_looked_into_only_when_it_is_named_or_all_are(home):
+    message = "What is the sourdough starter fed with?"
+    assert not home.recall(message, now=NOW, cwd="/work/tidepool").cues
+    assert BAKERY[0][1] in said(home.recall(message, now=NOW, cwd="/work/bakery"))
+    assert BAKERY[0][1] in said(home.recall(message, now=NOW, cwd="/work/tidepool", all_projects=True))
+    assert BAKERY[0][1] in said(home.recall(f"In the bakery: {message}", now=NOW, cwd="/work/tidepool"))
+
+
+def test_what_belongs_to_no_project_is_found_from_every_one(home):
+    home.capture(lines([("user", "My violin teacher is called Aurelia.")]), runtime="messages", session="me")
+    assert said(home.recall("Who is my violin teacher?", now=NOW, cwd="/work/tidepool")) == [
+        "My violin teacher is called Aurelia."
+    ]
+
+
+def test_a_session_is_not_told_what_it_holds_until_that_is_compacted_away(home):
+    message = "Which port does the server listen on?"
+    assert not home.recall(message, now=NOW, session=Live("tides")).cues
+    compacted = Live("tides", since_at=START + timedelta(days=3))
+    assert TALK[2][1] in said(home.recall(message, now=NOW, session=compacted))
+
+
+def test_what_was_said_before_is_not_said_again(home):
+    message = "Which port does the server listen on?"
+    first = home.recall(message, now=NOW)
+    again = home.recall(message, now=NOW, already=[cue.turn_id for cue in first.cues])
+    assert not {cue.turn_id for cue in first.cues} & {cue.turn_id for cue in again.cues}
+
+
+def test_a_named_time_is_looked_into(home):
+    found = home.recall("What did I say on 4 March?", now=NOW)
+    assert TALK[2][1] in said(found)
+    assert [window.words for window in found.plan.windows] == ["4 March"]
+
+
+def test_vectors_are_used_where_there_are_some_and_named_when_they_fail(opened):
+    model = FakeEmbedder(name=next(iter(THRESHOLDS)))
+    home = opened(embedder=model)
+    home.capture(lines(TALK), runtime="messages", session="tides")
+    assert "vector" not in home.recall("Which port does the server listen on?", now=NOW).cues[0].legs
+    home.embed()
+    found = home.recall("Which port does the server listen on?", now=NOW)
+    assert "vector" in found.cues[0].legs and {"queued", "compute"} <= found.timings_ms.keys()
+    assert found.depth == {"query": 0, "ingest": 0, "bulk": 0}
+    model._answers = [ModelUnreachable("gone")]
+    broken = home.recall("Which port does the server listen on?", now=NOW)
+    assert broken.degraded == ("vector",) and broken.cues[0].text == TALK[2][1]
+
+
+def test_it_fails_open_without_an_index(home):
+    for path in [home.path / "index.db", *home.path.glob("index-*.db*")]:
+        path.unlink()
+    home._index = None
+    found = home.recall("Which port?", now=NOW)
+    assert found.cues == () and found.degraded == ("index",) and "failed" in found.silent
+
+
+def test_it_reads_only(home):
+    home.recall("Which port?", now=NOW)
+    before = {p: p.stat().st_mtime_ns for p in (home.path / "archive").rglob("*")}
+    changes = home.index().db.total_changes()
+    home.recall("Which port does the server listen on?", now=NOW)
+    assert home.index().db.total_changes() == changes
+    assert {p: p.stat().st_mtime_ns for p in (home.path / "archive").rglob("*")} == before
+
+
+def test_the_same_answer_every_time_and_after_a_rebuild(home):
+    home.embed()
+    message = "Why SQLite, and which port does the server listen on?"
+    first = home.recall(message, now=NOW, explain=True)
+    assert home.recall(message, now=NOW, explain=True).cues == first.cues
+    home.rebuild()
+    assert home.recall(message, now=NOW, explain=True).cues == first.cues
+
+
+def test_why_not_has_an_answer_for_every_turn(home):
+    found = home.recall("Which port does the server listen on?", now=NOW, explain=True)
+    every = [hit.turn_id for hit in home.search("", limit=100).hits]
+    assert len(every) == len(TALK) + len(BAKERY)
+    assert all(why_not(found, turn) for turn in every)
+    bread = next(hit.turn_id for hit in home.search("sourdough").hits)
+    assert "no candidate" in why_not(found, bread)
+
+
+def test_the_newest_of_what_contradicts_is_there(home):
+    """Row R22 for turns: both are recalled, and the later can be told by its date."""
+    home.capture(lines([("user", "Change the port of the server to 8642.")], NOW), runtime="messages", session="later")
+    cues = home.recall("Which port does the server use?", now=NOW).cues
+    assert {START + timedelta(days=2), NOW} <= {cue.stated_at for cue in cues}
+
+
+def test_an_old_turn_is_found_when_it_is_the_only_one(home):
+    """Row D03: age hides nothing."""
+    old = datetime(2009, 5, 1, tzinfo=UTC)
+    home.capture(lines([("user", "The bicycle lock opens with 3-1-4.")], old), runtime="messages", session="old")
+    assert said(home.recall("What opens the bicycle lock?", now=NOW))[0].startswith("The bicycle lock")
+
+
+def test_calls_and_results_between_an_answer_and_its_question_are_stepped_over(opened):
+    home = opened()
+    talk = [
+        {"role": "user", "content": "Which tide gauge shall we trust?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c", "function": {"name": "l", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "gauges.csv"},
+        {"role": "assistant", "content": "The northern one."},
+    ]
+    home.capture(b"".join(json.dumps(row).encode() + b"\n" for row in talk), runtime="messages", session="g")
+    found = home.recall("Which tide gauge do we trust?", now=NOW)
+    answer = next(cue for cue in found.cues if cue.text == "The northern one.")
+    assert answer.before == "Which tide gauge shall we trust?"
+
+
+def test_two_principals_share_nothing(opened):
+    ada, bob = opened(user="ada"), opened(user="bob")
+    ada.capture(lines(TALK), runtime="messages", session="tides")
+    assert ada.recall("Which port does the server listen on?", now=NOW).cues
+    assert not bob.recall("Which port does the server listen on?", now=NOW).cues

@@ -1,0 +1,46 @@
+"""`perdure why`: what went into a session last, from the journal and the index as they are now."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import perdure
+from perdure import live
+from perdure.capture.wire import Event
+
+
+def line(text: str) -> bytes:
+    return json.dumps({"role": "user", "content": text, "timestamp": "2026-01-15T09:00:00Z"}).encode() + b"\n"
+
+
+def told(place: Path, *words: str, status: int = 0) -> dict[str, Any]:
+    program = [sys.executable, "-m", "perdure.surfaces.cli", "why", "--home", str(place), "--json", *words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "HOME": str(place)})
+    assert done.returncode == status, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_why_says_what_was_recalled_for_what_and_at_what_cost(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    noise = b"".join(line(f"Buoy {n} drifts to the east by the old lighthouse in the fog.") for n in range(30))
+    with perdure.open(place) as home:
+        assert told(place, status=4)["error"]["code"] == "not-found"
+        home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
+        home.capture(noise, runtime="messages", session="noise")
+        event = Event("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")
+        assert live.answer(home, event, limit_ms=20_000, mode="keyword").text
+        why = told(place, "--session", "live")["result"]
+        assert (why["runtime"], why["session"]) == ("pi", "live-1")
+        assert why["n_tokens"] > 0 and why["took_ms"] > 0 and why["timings_ms"]
+        (cue,) = why["cues"]
+        assert cue["text"] == "The staging server listens on port 8642." and cue["legs"]["keyword"] > 0
+        assert told(place, "--session", "other", status=4)
+        home.forget(home.doomed([cue["turn"]]))
+    (cue,) = told(place)["result"]["cues"]
+    assert cue["text"] == ""
+    assert b"8642" not in b"".join(path.read_bytes() for path in (place / "archive").rglob("*") if path.is_file())
