@@ -25,6 +25,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
     return [
         ["parse", *few],
         ["ingest", *few],
+        ["hook", *(["--runs", "30"] if few else [])],
         ["messages", "--messages", *messages],
         *(["search", "--sweep", "--keep", str(keep), "--chunks", n] for n in chunks),
         ["search", "--chars", "1500", "--chunks", chunks[0]],

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as typing's own, which a hook would pay for
 if TYPE_CHECKING:
+    from typing import Any
+
     from perdure.errors import NotFound, PerdureError, UsageError
     from perdure.home import Home
     from perdure.home import open_home as open

@@ -1,4 +1,4 @@
-"""One frozen tree of settings: the only reader of config.toml and of the environment.
+"""One frozen tree of settings: the only reader of config.toml.
 
 A setting has one place, one default and one line in docs/configuration.md. An unknown setting is an error,
 because a misspelt `exclude` that is silently ignored would capture what its owner wanted left alone.
@@ -15,8 +15,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from perdure.environ import environment, home_path, user_home
 from perdure.errors import ConfigFault, UsageError
 from perdure.identity import check_user
+
+__all__ = [
+    "ArchiveConfig", "CaptureConfig", "Config", "EmbedderConfig", "HooksConfig", "ModelsConfig", "environment",
+    "home_path", "load", "user_home",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,13 @@ class CaptureConfig:
     exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing of them is copied
     outbox_alarm_bytes: int = 256_000_000  # more than this waiting in the outbox is reported
     outbox_alarm_age_s: int = 24 * 3600  # so is anything that waited longer
+
+
+@dataclass(frozen=True)
+class HooksConfig:
+    """How long a client waits for us."""
+
+    limit_ms: int = 1000  # a hook ends after so long, whatever it was doing, and the client goes on
 
 
 @dataclass(frozen=True)
@@ -90,26 +103,11 @@ class Config:
     machine: str = ""  # name of this device; its host name unless set
     agent: str = "default"  # whose mind the runtimes on this machine are
     capture: CaptureConfig = field(default_factory=CaptureConfig)
+    hooks: HooksConfig = field(default_factory=HooksConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     models: ModelsConfig = field(default_factory=ModelsConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
-
-
-def home_path(explicit: str | Path | None = None) -> Path:
-    """The home to use: the argument, else PERDURE_HOME, else ~/.perdure. It need not exist."""
-    chosen = explicit or os.environ.get("PERDURE_HOME") or Path.home() / ".perdure"
-    return Path(chosen).expanduser().absolute()
-
-
-def environment(name: str) -> str | None:
-    """An environment variable that a client or a shell defines (CODEX_HOME, NO_COLOR, …), or None."""
-    return os.environ.get(name)
-
-
-def user_home() -> Path:
-    """The folder in which agents keep their transcripts by default."""
-    return Path.home()
 
 
 def load(home: Path) -> Config:

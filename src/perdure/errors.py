@@ -32,6 +32,7 @@ PerdureError
 │   ├── ModelNonsense
 │   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
+├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
     └── AlreadyServing
 """
@@ -187,6 +188,10 @@ class DimensionMismatch(ModelFault):
 
 class FormatFault(PerdureError):
     """No supported transcript format fits these bytes. docs/formats.md lists them; `--format` forces one."""
+
+
+class ClientFault(PerdureError):
+    """These settings of a client are not understood, and were left as they are. Correct them, or ask for --dry-run."""
 
 
 class Busy(PerdureError):

@@ -33,8 +33,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import cursor, files, outbox, places, privacy
-from perdure.capture.lines import complete
+from perdure.capture import files, outbox, places, post, privacy
+from perdure.capture import rules as capturing
 from perdure.errors import (
     ArchiveFault,
     Busy,
@@ -189,7 +189,7 @@ class Home:
         """
         origin = intake.clean(Origin(runtime, session, conversation or session, parent_session, cwd))
         rules = self._rules(tags=tuple(tags))
-        self._refuse_private(rules, origin)
+        post.check(self._capture_rules(), msgspec.to_builtins(origin))
         delta = replace(
             rules.delta(origin, data, path=path, from_offset=from_offset),
             generation=generation, parent_run_id=parent_run_id,
@@ -198,13 +198,9 @@ class Home:
         self._follow()
         return answer
 
-    def _refuse_private(self, rules: intake.Rules, origin: Origin) -> None:
-        pause = privacy.paused(self.path, _now())
-        if pause:
-            raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
-        refusal = rules.refusal(origin)
-        if refusal:
-            raise UsageError(f"{refusal}; nothing was copied")
+    def _capture_rules(self) -> capturing.Rules:
+        """The rules by which a hook captures, for this home's user."""
+        return capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
@@ -215,29 +211,15 @@ class Home:
 
         Returns how many bytes were taken: an unfinished last line is not, and belongs to the next call.
         """
-        data = data[: complete(data)]
-        origin, rules = intake.clean(origin), self._rules(tags=tuple(map(intake.plain, tags)))
-        self._refuse_private(rules, origin)
-        head = {"origin": msgspec.to_builtins(origin), "from_offset": from_offset, "tags": list(rules.tags)}
-        head["path"] = intake.plain_path(path)
-        head |= {"user": self.user, "machine": self.config.machine}
-        if data:
-            outbox.put(self.path / "outbox", head, data, now=_now())
-        return len(data)
+        fields = msgspec.to_builtins(origin)
+        return post.post(self._capture_rules(), fields, data, from_offset=from_offset, path=path, tags=tags)
 
     def post_file(
         self, origin: Origin, path: Path, *, from_offset: int | None = None, tags: Sequence[str] = ()
     ) -> tuple[int, int]:
         """Post the complete lines that a transcript gained since its last capture; returns (offset, bytes posted)."""
-        cursors = self.path / "outbox" / "cursors"
-        start = cursor.read(cursors, path) if from_offset is None else from_offset
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read()
-        n_bytes = self.post(origin, data, from_offset=start, path=str(path.absolute()), tags=tags)
-        if n_bytes:
-            cursor.write(cursors, path, start + n_bytes)
-        return start, n_bytes
+        fields = msgspec.to_builtins(origin)
+        return post.post_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
 
     def drain(self, *, limit_s: float | None = None) -> int:
         """Move what waits in the outbox into the archive, for so long; returns how many deltas are settled."""

@@ -10,9 +10,12 @@ import hashlib
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perdure.errors import UsageError
-from perdure.types import Source
+
+if TYPE_CHECKING:  # the nouns are dataclasses, which a hook would pay for
+    from perdure.types import Source
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort as their bits do
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")

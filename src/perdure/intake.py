@@ -13,12 +13,16 @@ from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
 
+import msgspec
+
 from perdure import formats
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.metadata import source_lines
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import privacy
-from perdure.capture.lines import complete
+from perdure.capture import post
+from perdure.capture import rules as capturing
+from perdure.capture.origin import escaped, plain
+from perdure.capture.whole import complete
 from perdure.config import Config
 from perdure.errors import FormatFault, UsageError
 from perdure.identity import project_of
@@ -28,7 +32,6 @@ HEAD_BYTES = 1 << 16  # enough to tell a format and its session by
 _PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
 _BATCH_BYTES = 1 << 25  # deltas that are made durable together
 _BATCH_RUNS = 512
-_NAME_CHARS = 400  # longer session ids and folders are cut
 
 Tombs = dict[str, Tombstones]
 Progress = Callable[[int, int], None]  # files done, bytes done
@@ -61,12 +64,8 @@ class Rules:
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of this session may be copied, or None."""
-        related = {origin.session, origin.conversation, origin.parent_session or origin.session}
-        if any(privacy.off_record(self.home, origin.runtime, session) for session in related):
-            return "incognito session"
-        project = project_of(origin.cwd)
-        pattern = privacy.excluded(origin.cwd, project, self.config.capture.exclude, self.user_home)
-        return f"excluded project ({pattern})" if pattern else None
+        rules = capturing.of(self.home, self.config, user=self.user, user_home=self.user_home)
+        return post.refusal(rules, msgspec.to_builtins(origin))
 
     def delta(self, origin: Origin, data: bytes, *, path: str | None, from_offset: int = 0) -> Delta:
         """A delta of this owner's."""
@@ -135,7 +134,7 @@ def _signature(path: Path) -> tuple[int, int] | None:
 
 
 def _was_seen(archive: Archive, path: Path, signature: tuple[int, int]) -> bool:
-    seen = archive.ledger.seen(_escaped(str(path.absolute())))
+    seen = archive.ledger.seen(escaped(str(path.absolute())))
     return seen is not None and (seen[0], seen[1]) == signature
 
 
@@ -287,7 +286,7 @@ class _Batch:
             self.unsettled += [delta] if outcome in ("diverged", "gap") else []
         self._deltas = []
         for path, (n_bytes, mtime_ns) in self._seen:
-            self._archive.ledger.set_seen(_escaped(path), n_bytes, mtime_ns, "")
+            self._archive.ledger.set_seen(escaped(path), n_bytes, mtime_ns, "")
         self._seen = []
 
     def _note(self, delta: Delta, answer: Answer) -> None:
@@ -334,15 +333,6 @@ def clean(origin: Origin) -> Origin:
     )
 
 
-def plain(text: str) -> str:
-    """A name of bearable length that is printable: what is not, is written as an escape."""
-    return _escaped(text)[:_NAME_CHARS]
-
-
 def plain_path(path: str | None) -> str | None:
     """A path as text; one whose bytes are no text has its odd bytes written as escapes."""
-    return None if path is None else _escaped(path)
-
-
-def _escaped(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return None if path is None else escaped(path)

@@ -22,7 +22,8 @@ from perdure.archive.journal import Journal
 from perdure.archive.store import Held, Ledger
 from perdure.archive.tombstones import Tombstones
 from perdure.capture import files
-from perdure.capture.lines import complete, first_stamp, last_stamp
+from perdure.capture.lines import first_stamp, last_stamp
+from perdure.capture.whole import complete
 from perdure.errors import DamagedRun, NewerFormat, NotFound, UsageError
 from perdure.identity import check_user, run_id
 from perdure.types import Line, Origin, Run, Source, Turn

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import os
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure.capture.files import make_folder, replace
 
 _WITNESS_BYTES = 4096  # as many bytes in front of the cursor are remembered by their hash
 
 
-@dataclass(frozen=True)
-class Cursor:
+class Cursor(NamedTuple):
     """The end of what was sent."""
 
     offset: int  # bytes from the start of the transcript
@@ -37,10 +37,35 @@ def read(folder: Path, path: Path) -> int:
 
 
 def write(folder: Path, path: Path, offset: int) -> None:
-    """Note that everything before `offset` was sent. Call it after the bytes are durable, never before."""
+    """Note that everything before `offset` was sent. Call it after the bytes are durable, never before.
+
+    Not synced itself: a power cut leaves an older cursor or none, and bytes that are sent twice are kept once.
+    """
     make_folder(folder)
     body = {"offset": offset, "witness": _before(path, offset), "path": str(path)}
-    replace(_place(folder, path), json.dumps(body).encode())
+    replace(_place(folder, path), json.dumps(body).encode(), sync=False)
+
+
+def know(folder: Path, session: str, path: Path) -> None:
+    """Note that a sub-agent of this session writes that transcript, for clients whose files do not say so."""
+    make_folder(folder)
+    if path not in known(folder, session):
+        with _agents(folder, session).open("ab") as file:
+            file.write(os.fsencode(path) + b"\n")
+
+
+def known(folder: Path, session: str) -> list[Path]:
+    """The transcripts of the session's sub-agents that were noted."""
+    try:
+        rows = _agents(folder, session).read_bytes().splitlines()
+    except OSError:
+        return []
+    return [Path(os.fsdecode(row)) for row in dict.fromkeys(rows)]
+
+
+def _agents(folder: Path, session: str) -> Path:
+    name = hashlib.sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
+    return folder / f"{name}.agents"
 
 
 def _place(folder: Path, path: Path) -> Path:

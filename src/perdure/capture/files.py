@@ -7,11 +7,9 @@ Files are 0600 and folders 0700, whatever the umask.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -80,7 +78,7 @@ def write(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 def replace(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Put new content under a name in one step: readers see the old or the new, never a mixture."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     write(temporary, data, sync=sync)
     with faults(path):
         temporary.replace(path)
@@ -138,6 +136,8 @@ def _syncfs(root: Path) -> bool:
     """Flush the whole file system that holds `root` (Linux). False where that cannot be had."""
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes  # many files at once are no hook's work, and this costs it milliseconds
+
     descriptor = os.open(root, os.O_RDONLY)
     try:
         libc = ctypes.CDLL(None, use_errno=True)

@@ -5,7 +5,6 @@ Offsets are bytes, never characters: a character cut in two at the end of a file
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,30 +17,6 @@ _STAMP = re.compile(
 _TAIL_BYTES = 1 << 18  # the last stamp is looked for in the last 256 KiB first
 _line = tuple.__new__  # makes a Line at half the price of calling it; a transcript has very many
 _YEARS = (1990, 2200)  # a stamp outside of these is a clock that lies; it is not used
-
-
-def complete(data: bytes) -> int:
-    """How many bytes of `data` are complete lines.
-
-    A last line without its newline counts when it is a whole JSON object: no byte can be added to one that
-    changes it, so it is complete whatever follows. Anything else waits for its newline.
-
-    >>> complete(b'{"a":1}\\n{"b":')
-    8
-    >>> complete(b'{"a":1}\\n{"b":2}')
-    15
-    """
-    cut = data.rfind(b"\n") + 1
-    tail = data[cut:]
-    return len(data) if tail[:1] == b"{" and tail[-1:] == b"}" and _is_json(tail) else cut
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def split(data: bytes, *, from_offset: int = 0) -> Iterator[Line]:

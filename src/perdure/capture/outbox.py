@@ -8,20 +8,18 @@ Standard library only.
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure.capture.files import make_folder, replace
 
 _SUFFIX = ".delta"
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """One delta in the outbox."""
 
     path: Path
@@ -29,8 +27,7 @@ class Waiting:
     data: bytes
 
 
-@dataclass(frozen=True)
-class Backlog:
+class Backlog(NamedTuple):
     """How much waits in the outbox, and for how long."""
 
     n_files: int
@@ -41,7 +38,7 @@ class Backlog:
 def put(outbox: Path, head: dict[str, Any], data: bytes, *, now: datetime) -> Path:
     """Write a delta; durable when this returns."""
     make_folder(outbox)
-    name = f"{int(now.timestamp() * 1_000_000):020d}-{secrets.token_hex(4)}{_SUFFIX}"
+    name = f"{int(now.timestamp() * 1_000_000):020d}-{os.urandom(4).hex()}{_SUFFIX}"
     replace(outbox / name, json.dumps(head).encode() + b"\n" + data)
     return outbox / name
 

@@ -11,16 +11,14 @@ import fnmatch
 import hashlib
 import json
 import os
-import secrets
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from perdure.capture.files import locked, replace
 
 
-@dataclass(frozen=True)
-class Pause:
+class Pause(NamedTuple):
     """Capture is switched off."""
 
     since_at: datetime
@@ -89,7 +87,7 @@ def keep_off_record(home: Path, runtime: str, session: str) -> None:
     path = home / "incognito"
     with locked(home / ".incognito.lock"):
         if not path.exists():
-            replace(path, (secrets.token_hex(16) + "\n").encode())
+            replace(path, (os.urandom(16).hex() + "\n").encode())
         if not off_record(home, runtime, session):
             known = path.read_bytes().split()
             replace(path, b"".join(line + b"\n" for line in (*known, _session_hash(path, runtime, session).encode())))

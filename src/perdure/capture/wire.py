@@ -7,12 +7,11 @@ answers within it: a missing resident home is an ordinary case, not a failure.
 
 from __future__ import annotations
 
-import hashlib
+import _socket as socket  # its C half: the other half is milliseconds of every hook, and nothing that is used here
+import contextlib
 import json
 import os
-import socket
 import stat
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -44,6 +43,9 @@ def address(home: Path) -> Path:
     inside = home / "run" / "home.sock"
     if len(os.fsencode(inside)) <= _MAX_ADDRESS:
         return inside
+    import hashlib  # a long path is rare, and these two cost every hook milliseconds
+    import tempfile
+
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"perdure-{os.geteuid()}" / f"{name}.sock"
 
@@ -55,7 +57,7 @@ def ask(home: Path, request: dict[str, Any], *, timeout_s: float) -> dict[str, A
     found = place.stat()
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
         raise ConnectionRefusedError(f"{place} is not this user's socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as line:
         line.settimeout(timeout_s)
         line.connect(str(place))
         line.sendall(json.dumps(request).encode() + b"\n")

@@ -6,16 +6,15 @@ or size gives None or "", never an exception.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from datetime import UTC, datetime
 from typing import Any
 
+from perdure.capture.origin import MAX_ID_CHARS, digest, ident
+
+__all__ = ["MAX_ID_CHARS", "digest", "ident", "instant", "total", "utc", "words"]
+
 MAX_TOKENS = 10**9  # no client reports more for one response
-MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
-_SAFE = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 
 def instant(value: Any) -> datetime | None:
@@ -44,21 +43,6 @@ def utc(at: datetime | None) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except OverflowError:
         return None
-
-
-def ident(value: Any) -> str:
-    """Return a native id as one clean segment: no control characters, no slashes, at most MAX_ID_CHARS; else ""."""
-    if not isinstance(value, str):
-        return ""
-    if _SAFE.fullmatch(value):
-        return value
-    clean = _UNSAFE.sub("_", value.replace("\0", "")).strip()
-    return clean if len(clean) <= MAX_ID_CHARS else digest(clean.encode())
-
-
-def digest(data: bytes) -> str:
-    """Return the id of something without one: "sha256-" and the first 16 hexadecimal digits."""
-    return "sha256-" + hashlib.sha256(data).hexdigest()[:16]
 
 
 def words(value: Any) -> str:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.capture.lines import complete, first_stamp, last_stamp, split
+from perdure.capture.lines import first_stamp, last_stamp, split
+from perdure.capture.whole import complete
 
 
 @pytest.mark.parametrize(

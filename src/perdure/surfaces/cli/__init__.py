@@ -14,6 +14,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, what it does, as shown by --help without importing the module)
     "import": ("gather", "Capture the transcripts that your agents have already written."),
     "capture": ("gather", "Capture one live session through the outbox (what hooks call)."),
+    "install": ("clients", "Set up Claude Code, Codex or pi: capture every turn, recall beside every message."),
+    "uninstall": ("clients", "Take Perdure out of a client again."),
     "pause": ("gather", "Capture nothing for a while."),
     "resume": ("gather", "Capture again."),
     "search": ("find", "Find what was said or done, by words and filters."),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,11 +17,13 @@ from rich.text import Text
 
 from perdure import config as settings
 from perdure import live
-from perdure.capture import log, outbox, places
-from perdure.errors import Busy, IndexFault, ModelFault, PerdureError
+from perdure.capture import failures, log, outbox, places
+from perdure.clients import hooks, setup
+from perdure.errors import Busy, ClientFault, IndexFault, ModelFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.resident import health, serve
+from perdure.surfaces.cli import roundtrip
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
 
 _SPARK = "▁▂▃▄▅▆▇█"
@@ -330,6 +334,52 @@ def _clients(home: Home) -> Iterator[Check]:
         yield Check("capture", "notice", "paused", "`perdure resume` ends that")
 
 
+def _set_ups(home: Home) -> Iterator[Check]:
+    """A real round trip through the hooks of every client that is set up."""
+    for client in setup.CLIENTS:
+        path = setup.settings_path(client, settings.user_home(), settings.environment)
+        try:
+            commands = setup.commands(client, path)
+            if commands:
+                yield from _set_up(home, client, path, commands)
+        except ClientFault as fault:
+            yield Check(f"{client} hooks", "problem", fault.detail, f"`perdure install {client} --dry-run` shows more")
+
+
+def _set_up(home: Home, client: str, path: Path, commands: dict[str, str]) -> Iterator[Check]:
+    place = hooks.home_of(next(iter(commands.values())))
+    if place != str(home.path):
+        yield Check(f"{client} hooks", "notice", f"they write to {place}", f"`perdure install {client}` changes that")
+    took_s = roundtrip.prove(client, commands, home.path)
+    yield Check(f"{client} hooks", "ok", f"captured a turn and recalled it ({took_s * 1000:.0f} ms, without `serve`)")
+    if client == "codex" and not _is_trusted(path):
+        yield Check("codex hooks", "problem", "Codex does not run them yet", "in Codex, type /hooks and trust them")
+
+
+def _is_trusted(path: Path) -> bool:
+    """Whether Codex was told to trust the hook for messages in this file."""
+    try:
+        table = tomllib.loads(path.with_name("config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    states = table.get("hooks", {}).get("state", {}) if isinstance(table.get("hooks"), dict) else {}
+    return any(str(key).startswith(f"{path}:user_prompt_submit:") for key in states)
+
+
+def _hooks(home: Home) -> Iterator[Check]:
+    """What hooks noted of their failures."""
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    recent = [item for item in failures.recorded(home.path) if str(item.get("at")) >= since]
+    lasting = failures.lasting(home.path)
+    if not recent and not lasting:
+        return
+    kinds = Counter(f"{item.get('stage')}: {item.get('error')}" for item in recent)
+    said = ", ".join(f"{n} times {kind}" for kind, n in kinds.most_common(3)) or "none in the last day"
+    still = f"; still failing: {', '.join(lasting)}" if lasting else "; none since"
+    advice = f"see {home.path / 'run' / 'hook-failures.jsonl'}; nothing is lost: the next event catches up"
+    yield Check("hook failures", "problem" if lasting else "notice", said + still, advice)
+
+
 _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _place,
     _data_path,
@@ -340,6 +390,8 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _answers,
     _freshness,
     _clients,
+    _set_ups,
+    _hooks,
 )
 
 

@@ -1,0 +1,98 @@
+"""The hook as a whole process, beside a bare interpreter in the same run: what a message waits for, and a turn's end.
+
+"prompt" asks a resident home that answers at once, so this is the price of the process and the socket; "turn end" posts
+a delta of about 4 kB. Taken in turns, so that a busy moment hits all alike. Cold: the pages of the interpreter's own
+library and of Perdure's modules are dropped before each start, where the system can be asked for that.
+
+    python -m benchmarks.hook
+    python -m benchmarks.hook --runs 400
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import perdure
+from benchmarks.common import drop_from_cache, save, scratch, spread, table
+from perdure.testing.resident import ScriptedResident
+
+PACKAGE = Path(perdure.__file__).parent
+HOOK = PACKAGE / "capture" / "__main__.py"
+ANSWER = "[perdure-recall 0000000000000000 begins]\n" + "x" * 4000 + "\n[perdure-recall 0000000000000000 ends]"
+TURN = json.dumps({"type": "assistant", "message": {"role": "assistant", "content": "y" * 4000}}).encode() + b"\n"
+
+
+def took_ms(line: list[str], said: bytes) -> float:
+    began_s = time.perf_counter()
+    done = subprocess.run(line, input=said, capture_output=True, check=True)
+    assert not done.stderr, done.stderr
+    return (time.perf_counter() - began_s) * 1000
+
+
+def cases(home: Path, transcript: Path) -> dict[str, Callable[[], float]]:
+    hook = [sys.executable, "-IS", str(HOOK), "claude-code", "--home", str(home)]
+    head = {"session_id": "s", "transcript_path": str(transcript), "cwd": str(home)}
+    prompt = json.dumps({**head, "hook_event_name": "UserPromptSubmit", "prompt": "What was the port?"}).encode()
+    ended = json.dumps({**head, "hook_event_name": "Stop"}).encode()
+
+    def turn_end() -> float:
+        with transcript.open("ab") as file:
+            file.write(TURN)
+        return took_ms(hook, ended)
+
+    return {
+        "bare interpreter": lambda: took_ms([sys.executable, "-c", "pass"], b""),
+        "bare, -IS": lambda: took_ms([sys.executable, "-IS", "-c", "pass"], b""),
+        "hook, prompt": lambda: took_ms(hook, prompt),
+        "hook, turn end": turn_end,
+    }
+
+
+def measure(n_runs: int, *, cold: bool) -> list[dict[str, Any]]:
+    with scratch() as place:
+        with perdure.open(place / "home") as home:
+            path = home.path
+        with ScriptedResident(path, ANSWER) as resident:
+            todo = cases(path, place / "t.jsonl")
+            for run in todo.values():
+                run()
+            found: dict[str, list[float]] = {name: [] for name in todo}
+            dropped = True
+            for _ in range(n_runs):
+                for name, run in todo.items():
+                    dropped = forget() and dropped if cold else dropped
+                    found[name].append(run())
+            assert len(resident.asked) == n_runs + 1
+        assert len(list((path / "outbox").glob("*.delta"))) == n_runs + 1
+    state = "warm" if not cold else "cold" if dropped else "warm (cannot be dropped here)"
+    return [{"cache": state, "what": name, "runs": n_runs, **spread(values)} for name, values in found.items()]
+
+
+def forget() -> bool:
+    """Drop the pages of everything that such a process reads."""
+    library = Path(sysconfig.get_path("stdlib"))
+    files = [*library.glob("*.py"), *library.glob("__pycache__/*"), *library.glob("*/__pycache__/*.pyc"),
+             *library.glob("lib-dynload/*"), *PACKAGE.glob("__pycache__/*"), *PACKAGE.glob("capture/**/*.py*"),
+             Path(sys.executable).resolve()]  # fmt: skip
+    return sum(not drop_from_cache(path) for path in files if path.is_file()) == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    options = parser.parse_args()
+    rows = measure(options.runs, cold=False) + measure(max(10, options.runs // 10), cold=True)
+    table("one process from start to end, ms (target: p95 of a prompt 100 warm, goal 60)", rows)
+    save("hook", {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()

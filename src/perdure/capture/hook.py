@@ -1,0 +1,249 @@
+"""The hook: one small process for one event of a client. `perdure-hook CLIENT [EVENT] [--home DIR]`, event on stdin.
+
+It keeps what the client's transcript gained, asks the resident home what belongs beside the message, and prints that
+in the client's own shape. Its exit status is 0 whatever happens, because another one would block what a person
+typed; it ends at the limit of the settings, whatever it is doing. What fails is noted in the home, and shown once.
+Standard library only; without a resident home it answers by itself, for which the rest of Perdure is then imported.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from perdure.capture import cursor, events, failures, origin, post, rules, wire
+from perdure.capture.wire import Event
+from perdure.environ import home_path
+from perdure.errors import HomeMissing, PerdureError, UsageError
+
+_LIMIT_MS = 1000  # until the settings say otherwise
+_GRACE_S = 0.1  # to note that the limit was reached
+_ANSWER_MS = 60  # of the limit are kept for printing and leaving
+_LATE_S, _STEP_S = 0.25, 0.01  # a client may write a turn's last line a little after it says that the turn is over
+_TAIL_BYTES = 65_536  # of the transcript in which that line is looked for
+
+
+class _Hook:
+    """One call: what is known of it so far, and what it is doing."""
+
+    def __init__(self) -> None:
+        self.began_at = time.monotonic() - time.process_time()  # with the interpreter's own start
+        self.home: Path | None = None
+        self.client, self.name = "?", ""
+        self.stage = "call"  # what is being done: call, settings, recall, capture
+        self.event: Event | None = None
+        self.said: dict[str, Any] = {}
+        self.limit_ms = _LIMIT_MS
+        self.text, self.notices = "", ""  # still to be printed
+
+    def left_s(self) -> float:
+        """Seconds for work; behind them, until the limit, it is noted that they were not enough."""
+        return self.began_at + self.limit_ms / 1000 - _GRACE_S - time.monotonic()
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Answer one event, and leave with status 0."""
+    call = _Hook()
+    try:
+        _arm(call)
+        _run(call, sys.argv[1:] if arguments is None else arguments)
+        _print(call)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the client goes on
+        _failed(call, error)
+        _print(call)
+    finally:
+        os._exit(0)  # at once: no other thread, no buffer and no exit handler has a say in the status
+
+
+def _run(call: _Hook, arguments: list[str]) -> None:
+    home = _arguments(call, arguments)
+    call.said = _said()
+    call.client = events.client_of(call.client, call.said)
+    call.event = events.read(call.client, call.said, name=call.name)
+    if call.client not in events.CLIENTS:
+        raise UsageError(call.client)
+    if not home.is_dir():
+        raise HomeMissing
+    call.home, call.stage = home, "settings"
+    found = rules.read(home)
+    call.limit_ms = found.limit_ms
+    _arm(call)
+    failures.over(home, "settings")
+    if events.is_asked(call.event, found.asked_for):
+        _stage(call, "recall", lambda: _recall(call, home))
+        _print(call)
+    _stage(call, "capture", lambda: _capture(call, found))
+
+
+def _arguments(call: _Hook, arguments: list[str]) -> Path:
+    """The home to use; notes client and event. What nobody knows is passed over: a client would see nothing of it."""
+    words, chosen = [], None
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--home":
+            chosen = next(rest, None)
+        elif not word.startswith("-"):
+            words.append(word)
+    call.client, call.name = (*words, "", "")[:2]
+    return home_path(chosen)
+
+
+def _said() -> dict[str, Any]:
+    raw = bytearray()
+    while len(raw) < wire.MAX_LINE and (part := os.read(0, 1 << 16)):
+        raw += part
+    said = json.loads(raw)
+    if not isinstance(said, dict):
+        raise ValueError("the event is no object")
+    return said
+
+
+def _stage(call: _Hook, stage: str, work: Callable[[], None]) -> None:
+    """Do one part of the work; a part that fails does not keep the next from being done."""
+    call.stage = stage
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - noted, shown once, and the client goes on
+        _failed(call, error)
+    else:
+        if call.home is not None:
+            failures.over(call.home, stage)
+
+
+# recall -------------------------------------------------------------------------------------------------------
+
+
+def _recall(call: _Hook, home: Path) -> None:
+    """Take the answer of the resident home, or of this process where there is none."""
+    assert call.event is not None
+    limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
+    try:
+        request = {"op": "event", "event": call.event._asdict(), "limit_ms": limit_ms}
+        said = wire.ask(home, request, timeout_s=limit_ms / 1000)
+    except (FileNotFoundError, ConnectionError, BrokenPipeError):  # none, or it was killed meanwhile
+        said = _alone(call, home)
+    text, notice = said.get("text") or "", said.get("notice") or ""
+    if len(text) > events.MAX_TEXT_CHARS:
+        raise ValueError("the answer is too long")
+    call.text, call.notices = str(text), str(notice)
+
+
+def _alone(call: _Hook, home: Path) -> dict[str, Any]:
+    if "site" not in sys.modules:  # started without it, which is faster: what follows needs what is installed
+        import site
+
+        site.main()
+    live = importlib.import_module("perdure.live")  # by its name: capture knows nothing of what stands above it
+    limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
+    found: dict[str, Any] = live.answer_alone(home, call.event, limit_ms=limit_ms)
+    return found
+
+
+# capture ------------------------------------------------------------------------------------------------------
+
+
+def _capture(call: _Hook, found: rules.Rules) -> None:
+    """Post what the transcripts of the session gained since they were last looked at."""
+    assert call.event is not None
+    event = call.event
+    if event.kind in ("turn-end", "subagent-end"):
+        _wait_for_last_line(call, event)
+    for path in _transcripts(call, event, found.home / "outbox" / "cursors"):
+        if post.grown(found, path):
+            whose = origin.read(event.client, path, session=event.session, cwd=event.cwd)
+            try:
+                post.post_file(found, whose, path)
+            except UsageError:  # paused, excluded or off the record, which is no failure
+                continue
+
+
+def _transcripts(call: _Hook, event: Event, cursors: Path) -> list[Path]:
+    """The session's files; those of sub-agents that only their own events named are remembered for its later ones."""
+    paths = events.transcripts(event, call.said)
+    if event.client == "codex" and event.session:
+        if event.agent and paths:
+            cursor.know(cursors, event.session, paths[-1])
+        paths += [path for path in cursor.known(cursors, event.session) if path not in paths]
+    return paths
+
+
+def _wait_for_last_line(call: _Hook, event: Event) -> None:
+    """Give a client a moment to write down what it says it ended with."""
+    last = call.said.get("last_assistant_message")
+    path = Path(str(call.said.get("agent_transcript_path") or event.transcript))
+    if not isinstance(last, str) or not last or not path.is_file():
+        return
+    forms = [json.dumps(last, ensure_ascii=ascii_)[1:-1].encode("utf-8", "replace") for ascii_ in (True, False)]
+    ends_at = time.monotonic() + min(_LATE_S, call.left_s() / 2)
+    while time.monotonic() < ends_at:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES - len(forms[0])))
+            tail = file.read()
+        if any(form in tail for form in forms):
+            return
+        time.sleep(_STEP_S)
+
+
+# the end ------------------------------------------------------------------------------------------------------
+
+
+def _print(call: _Hook) -> None:
+    """Say what there is to say, once."""
+    if call.event is None:
+        return
+    said = events.answer(call.event, call.said, text=call.text, notice=call.notices, name=call.name)
+    call.text = call.notices = ""
+    while said:
+        said = said[os.write(1, said) :]
+
+
+def _failed(call: _Hook, error: BaseException) -> None:
+    """Note a failure; the first of its kind is shown to the person, too."""
+    code = error.code if isinstance(error, PerdureError) else type(error).__name__
+    at_start = call.event is not None and call.event.kind == "start"
+    try:
+        if call.home is None:
+            is_first = at_start
+        else:
+            is_first = failures.note(call.home, call.client, call.event.kind if call.event else "", call.stage, code)
+    except Exception:  # noqa: BLE001 - a home that cannot even be written: said once a session
+        is_first = at_start
+    if is_first:
+        call.notices = f"Perdure: {_WHAT[call.stage]} ({code}). `perdure doctor` says more."
+
+
+_WHAT = {
+    "call": "a hook could not be answered",
+    "settings": "nothing is captured or recalled, because its settings cannot be read",
+    "recall": "nothing was recalled for this message",
+    "capture": "this turn was not captured yet; it is tried again at the next",
+}
+
+
+def _arm(call: _Hook) -> None:
+    """End this process at the limit."""
+
+    def stop(*_: object) -> None:
+        try:
+            _failed(call, TimeoutError())
+            _print(call)
+        finally:
+            os._exit(0)
+
+    left_s = max(0.001, call.left_s())
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, left_s)
+    # Where even that is not heard (one long call into a library), a thread of C ends the process, with status 1.
+    faulthandler.dump_traceback_later(left_s + _GRACE_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
+
+
+if __name__ == "__main__":
+    main()

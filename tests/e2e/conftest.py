@@ -1,0 +1,68 @@
+"""Real clients, each with folders of its own, and a scripted model for all of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.testing.clients import Client, Missing
+from perdure.testing.model_server import ModelServer
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that is not below the system's temporary one, where Codex would not run its helpers."""
+    found = Path(tempfile.mkdtemp(prefix="perdure-e2e-", dir="/var/tmp"))
+    yield found
+    shutil.rmtree(found, ignore_errors=True)
+
+
+@pytest.fixture
+def home(place: Path) -> Path:
+    return place / "home"
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(place: Path, home: Path, model: ModelServer) -> Callable[..., Client]:
+    """A client by its name, set up by `perdure install`; skipped, and said so, where it is not to be had."""
+
+    def made(name: str, *, setup: bool = True, **more: Any) -> Client:
+        try:
+            found = Client(name, place, model.url, **more)
+        except Missing as missing:
+            pytest.skip(f"{name} was not driven: {missing}")
+        if setup:
+            done = found.perdure("install", name, home=home)
+            assert done.status == 0, done.err
+        return found
+
+    return made
+
+
+@pytest.fixture
+def archived() -> Callable[[Path], dict[str, bytes]]:
+    """Path of a transcript -> the bytes of it that the archive holds."""
+
+    def read(home: Path) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        with perdure.open(home, user="tester") as opened:
+            opened.drain()
+            runs = [(opened.archive.run(held), held) for held in opened.archive.ledger.all()]
+            for run, held in sorted(runs, key=lambda pair: pair[0].from_offset):
+                assert len(found.get(str(run.path), b"")) == run.from_offset
+                found[str(run.path)] = found.get(str(run.path), b"") + opened.archive.read(held)
+        return found
+
+    return read

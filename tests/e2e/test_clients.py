@@ -1,0 +1,254 @@
+"""Real clients: what they write is captured, what is recalled stands in their requests, and they are never harmed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.capture import wire
+from perdure.testing.clients import blocks, kept_prefix, main_requests
+from perdure.testing.resident import ScriptedResident
+
+CLIENTS = ("claude-code", "codex", "pi")
+BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}-{kind}\n[perdure-recall 0000000000000000 ends]"
+TOOL = {
+    "claude-code": '@call Bash {"command": "echo from-a-tool"}',
+    "codex": '@call exec_command {"cmd": "echo from-a-tool"}',
+    "pi": '@call bash {"command": "echo from-a-tool"}',
+}
+
+
+@pytest.fixture
+def assert_all_captured(archived):
+    """Every byte that the client wrote is in the archive, once and in order."""
+
+    def check(client, home: Path) -> None:
+        kept = archived(home)
+        written = {str(path): path.read_bytes() for path in client.transcripts()}
+        assert written
+        assert {path: len(kept.get(path, b"")) for path in written} == {p: len(raw) for p, raw in written.items()}
+        assert kept == written
+
+    return check
+
+
+def session_of(client) -> str:
+    """The id of the newest session."""
+    newest = max((p for p in client.transcripts() if "subagents" not in p.parts), key=lambda p: p.stat().st_mtime_ns)
+    return newest.stem[-36:]
+
+
+def again(client, session: str, prompt: str, *, fork: bool = False):
+    """Go on with a session, or fork it."""
+    if client.name == "claude-code":
+        return client.say(prompt, "--resume", session, *(["--fork-session"] if fork else []))
+    if client.name == "codex":
+        return client.run("exec", "--dangerously-bypass-hook-trust", *client.flags, "fork" if fork else "resume",
+                          session, prompt)  # fmt: skip
+    return client.say(prompt, *(["--fork", session] if fork else ["--session", session]))
+
+
+def prompts(resident) -> list[dict]:
+    return [asked["event"] for asked in resident.asked if asked["event"]["kind"] == "prompt"]
+
+
+# recall, in its place -----------------------------------------------------------------------------------------
+
+PLACES = [  # client, model, role of the piece that holds the block, where it stands beside the prompt's piece
+    ("claude-code", "claude-sonnet-4-5", "user", -1),
+    ("claude-code", "", "system", 1),
+    ("codex", "", "developer", 1),
+    ("pi", "", "user", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "model_name", "role", "step"), PLACES)
+def test_a_prompt_gets_its_recall_and_everything_is_captured(
+    name, model_name, role, step, client, home, model, assert_all_captured
+) -> None:
+    tested = client(name, model=model_name)
+    with ScriptedResident(home, BLOCK) as resident:
+        done = tested.say(f"What was the port?\n{TOOL[name]}\n@say It was 8642.")
+    assert done.status == 0 and "It was 8642." in done.out, done
+    (asked,) = prompts(resident)
+    assert asked["is_human"] and asked["prompt"].startswith("What was the port?")
+    assert asked["session"] == session_of(tested) and asked["cwd"] == str(tested.project)
+    first, second = main_requests(model.requests)
+    assert "from-a-tool" in json.dumps(second)
+    pieces = list(blocks(first))
+    (at,) = [i for i, (_, content) in enumerate(pieces) if "-prompt" in content and "MARK-" in content]
+    (prompt,) = [i for i, (_, content) in enumerate(pieces) if "What was the port?" in content]
+    assert pieces[at][0] == role and pieces[prompt][0] == "user"
+    assert at - prompt == step or (abs(at - prompt) > 1 and pieces[min(at, prompt) + 1][0] == role)
+    assert kept_prefix(first, second) == (len(pieces), len(pieces))
+    assert_all_captured(tested, home)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, model, assert_all_captured) -> None:
+    """Over a tool call, two resumptions and a fork: each request begins with the whole of the one before it."""
+    tested = client(name)
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say(f"One.\n{TOOL[name]}\n@say First.")
+        session = session_of(tested)
+        assert "Second." in again(tested, session, "Two.\n@say Second.").out
+        assert "Third." in again(tested, session, "Three.\n@say Third.").out
+        assert "Fourth." in again(tested, session, "Four.\n@say Fourth.", fork=True).out
+    sent = main_requests(model.requests)
+    assert len(sent) == 5
+    for before, after in itertools.pairwise(sent):
+        n_kept, n_pieces = kept_prefix(before, after)
+        assert n_kept == n_pieces, list(blocks(before))[n_kept]
+    assert len(set(re.findall(r"MARK-\d+-prompt", json.dumps(sent[-1])))) == len(prompts(resident)) == 4
+    assert_all_captured(tested, home)
+
+
+def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
+    tested = client("claude-code", model="claude-sonnet-4-5")
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say("One.\n@say First.")
+        session = session_of(tested)
+        tested.say("/compact keep the port", "--resume", session)
+        n_before = len(main_requests(model.requests))
+        again(tested, session, "Two.\n@say Second.")
+        again(tested, session, "Three.\n@say Third.")
+    starts = [asked["event"]["cause"] for asked in resident.asked if asked["event"]["kind"] == "start"]
+    assert starts == ["startup", "resume", "compact", "resume", "resume"]
+    assert [asked["prompt"][:4] for asked in prompts(resident)] == ["One.", "Two.", "Thre"]  # none for /compact
+    before, after = main_requests(model.requests)[n_before:]
+    assert kept_prefix(before, after)[0] == kept_prefix(before, after)[1]
+    assert "MARK-1" not in json.dumps(before)
+    assert "-start" in json.dumps(before)  # what came back at the start behind the compaction
+    assert_all_captured(tested, home)
+
+
+def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
+    tested = client("codex")
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say(f"One.\n@say First. {'All work and no play. ' * 2000}")  # about 11,000 tokens, which it drops
+        session = session_of(tested)
+        base = len(json.dumps(main_requests(model.requests)[0])) // 4
+        tested.flags += ["-c", f"model_auto_compact_token_limit={base + 5000}"]
+        again(tested, session, f"Two.\n{TOOL['codex']}\n@say Second.")
+        tested.flags.clear()
+        n_before = len(main_requests(model.requests))
+        again(tested, session, "Three.\n@say Third.")
+        again(tested, session, "Four.\n@say Fourth.")
+    starts = [asked["event"]["cause"] for asked in resident.asked if asked["event"]["kind"] == "start"]
+    assert "compact" in starts
+    before, after = main_requests(model.requests)[n_before:]
+    assert kept_prefix(before, after)[0] == kept_prefix(before, after)[1]
+    assert_all_captured(tested, home)
+
+
+def test_slash_commands_and_notifications_are_nobody_speaking(client, home, model, assert_all_captured) -> None:
+    """A background sub-agent reports in the person's place; neither that nor `/help` asks for recall (R21)."""
+    tested = client("claude-code", model="claude-sonnet-4-5")
+    task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": "Go.\n@say SUB-DONE"})
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say(f"Spawn one.\n@call Agent {task}\n@say Spawned.")
+        tested.say("/help")
+    assert [asked["prompt"][:10] for asked in prompts(resident)] == ["Spawn one."]
+    assert any("<task-notification>" in json.dumps(body) for body in main_requests(model.requests))
+
+
+# capture ------------------------------------------------------------------------------------------------------
+
+
+def test_sub_agents_of_claude_code_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
+    tested = client("claude-code", model="claude-sonnet-4-5")
+    inner = 'Go.\n@call Bash {"command": "echo below"}\n@say SUB-DONE'
+    task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": inner})
+    assert tested.say(f"Spawn one.\n@call Agent {task}\n@say Spawned.").status == 0
+    assert_all_captured(tested, home)
+    assert_spawned(home, session_of(tested), "SUB-DONE")
+
+
+def test_sub_agents_of_codex_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
+    tested = client("codex")
+    task = json.dumps({"message": 'Go.\n@call exec_command {"cmd": "echo below"}\n@say SUB-DONE'})
+    wait = '@call exec_command {"cmd": "sleep 2"}'
+    with ScriptedResident(home, BLOCK) as resident:
+        done = tested.say(f"Spawn one.\n@call multi_agent_v1/spawn_agent {task}\n{wait}\n@say Spawned.")
+    assert done.status == 0
+    assert [asked["prompt"][:5] for asked in prompts(resident)] == ["Spawn"]  # the sub-agent's task is not recalled for
+    assert_all_captured(tested, home)
+    assert_spawned(home, resident.asked[0]["event"]["session"], "SUB-DONE")
+
+
+def assert_spawned(home: Path, session: str, words: str) -> None:
+    """What a sub-agent said is found, in a run below the session's."""
+    with perdure.open(home, user="tester") as opened:
+        opened.catch_up()
+        views = opened.conversation(session)
+        tops = {view.run_id for view in views if view.session == session}
+        below = [view for view in views if view.session != session]
+        assert below and all(view.parent_run_id in tops for view in below if view.from_offset == 0), views
+        said = [hit for hit in opened.search(words, mode="keyword").hits if hit.role == "assistant"]
+        assert {hit.run_id for hit in said} & {view.run_id for view in below}
+
+
+def test_killed_in_the_middle_of_a_turn_and_resumed_nothing_is_lost(client, home, model, assert_all_captured) -> None:
+    tested = client("claude-code", model="claude-sonnet-4-5")
+    process = tested.start("-p", f"One.\n{TOOL['claude-code']}\n@delay 30\n@say never", *tested._claude_flags())
+    wait_until(lambda: len(main_requests(model.requests)) == 2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    session = session_of(tested)
+    assert "Second." in again(tested, session, "Two.\n@say Second.").out
+    assert_all_captured(tested, home)
+
+
+def wait_until(true) -> None:
+    ends_at = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < ends_at, "it never came"
+        time.sleep(0.05)
+
+
+# harm ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("harm", ["no home", "slow", "broken", "killed", "gone", "bad settings"])
+def test_a_client_is_not_harmed(name, harm, client, home, model, place, assert_all_captured) -> None:
+    """It answers as without Perdure, and a message waits no longer than the limit (1 s, with the process itself)."""
+    tested = client(name)
+    resident = None
+    if harm == "no home":
+        shutil.rmtree(home)
+    elif harm == "slow":
+        resident = ScriptedResident(home, BLOCK, delay_s=60)
+    elif harm == "broken":
+        resident = ScriptedResident(home, BLOCK, raw=b"\xff not what was asked for\n")
+    elif harm == "killed":
+        wire.address(home).parent.mkdir(exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(wire.address(home)))  # a socket that nobody listens on, as kill -9 leaves it
+    elif harm == "gone":
+        break_commands(tested)
+    else:
+        (home / "config.toml").write_text("[capture]\nexclud = ['/']\n")
+    with resident or open("/dev/null"):
+        done = tested.say(f"Hello.\n{TOOL[name]}\n@say Unharmed.")
+    assert done.status == 0 and "Unharmed." in done.out, done
+    assert len(main_requests(model.requests)) == 2
+    if harm in ("slow", "broken", "killed"):
+        assert_all_captured(tested, home)
+
+
+def break_commands(tested) -> None:
+    """As if the interpreter had been moved: every path of it in the client's settings leads nowhere."""
+    for path in tested.user_home.rglob("*"):
+        if path.name in ("settings.json", "hooks.json", "perdure.ts"):
+            path.write_text(re.sub(r"/[^ \"']*/bin/python[\d.]*", "/nowhere/bin/python", path.read_text()))
+            assert "/nowhere/" in path.read_text()

@@ -1,0 +1,417 @@
+"""The hook as clients call it: recorded events on its standard input, one process each, and every way to break it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import formats
+from perdure.capture import failures, origin
+from perdure.clients import hooks, setup
+from perdure.formats.detect import detect
+from perdure.testing.resident import ScriptedResident
+
+DATA = Path(__file__).parents[1] / "data" / "hooks"
+SAMPLES = Path(perdure.__file__).parent / "samples"
+HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
+LIMIT_S = 1.0  # the default of hooks.limit_ms
+SLACK_S = 1.5  # of a busy machine, for a process to be started and collected
+
+
+class Called:
+    """One call of the hook."""
+
+    def __init__(self, home: Path, said: object, *words: str, command: str = "", **how) -> None:
+        raw = said if isinstance(said, bytes) else json.dumps(said).encode()
+        line = (
+            ["/bin/sh", "-c", command] if command else [sys.executable, "-IS", str(HOOK), *words, "--home", str(home)]
+        )
+        began_s = time.monotonic()
+        done = subprocess.run(line, input=raw, capture_output=True, timeout=60, check=False, **how)
+        self.took_s = time.monotonic() - began_s
+        self.status, self.raw, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def said(self) -> dict:
+        return json.loads(self.raw) if self.raw else {}
+
+    @property
+    def text(self) -> str:
+        return self.said.get("hookSpecificOutput", {}).get("additionalContext", "")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with perdure.open(tmp_path / "home"):
+        return tmp_path / "home"
+
+
+def prompt(words: str = "What was the port?", **more: object) -> dict:
+    return {"hook_event_name": "UserPromptSubmit", "session_id": "s1", "cwd": "/w", "prompt": words, **more}
+
+
+def line(text: str, n: int = 0) -> bytes:
+    said = {"type": "user", "uuid": f"u{n}", "sessionId": "s1", "cwd": "/w", "timestamp": "2026-01-15T09:00:00.000Z",
+            "message": {"role": "user", "content": text}}  # fmt: skip
+    return json.dumps(said, ensure_ascii=False).encode() + b"\n"
+
+
+def ended(path: Path, **more: object) -> dict:
+    return {"hook_event_name": "Stop", "session_id": "s1", "cwd": "/w", "transcript_path": str(path), **more}
+
+
+def archived(home: Path) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    with perdure.open(home) as opened:
+        opened.drain()
+        runs = [(opened.archive.run(held), held) for held in opened.archive.ledger.all()]
+        for run, held in sorted(runs, key=lambda pair: (pair[0].source.generation, pair[0].from_offset)):
+            name = f"{run.path}~{run.source.generation}" if run.source.generation else str(run.path)
+            found[name] = found.get(name, b"") + opened.archive.read(held)
+    return found
+
+
+# as recorded of real clients ----------------------------------------------------------------------------------
+
+
+def recorded(name: str, place: Path) -> list[dict]:
+    text = (DATA / f"{name}.jsonl").read_text(encoding="utf-8")
+    text = text.replace("@CLIENT@", str(place / name)).replace("@PROJECT@", str(place / "project"))
+    return [json.loads(row) for row in text.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_recorded_events_capture_all_and_bring_recall_back(name: str, home: Path, tmp_path: Path) -> None:
+    """Each transcript grows by a line before each event, half a line among them, as clients write."""
+    said = recorded(name, tmp_path)
+    path = setup.settings_path(name, tmp_path, lambda _: None)
+    setup.apply(setup.install(name, path, setup.program(home)), keep=True)
+    commands = setup.commands(name, path)
+    written: dict[Path, bytes] = {}
+    with ScriptedResident(home, "MARK-{kind}") as resident:
+        for number, event in enumerate(said):
+            for key in ("transcript_path", "agent_transcript_path"):
+                if key in event:
+                    target = Path(event[key])
+                    grow(target, name, number, written)
+            if event["hook_event_name"] not in commands:
+                continue  # one that we do not ask for
+            called = Called(home, event, command=commands[event["hook_event_name"]])
+            assert called.status == 0 and not called.err, called.err
+            asks = is_asked(event)
+            assert called.text == (f"MARK-{kind_of(event)}" if asks else ""), event
+            assert called.said.get("hookSpecificOutput", {}).get("hookEventName") == (
+                event["hook_event_name"] if asks else None
+            )
+    assert len(resident.asked) == sum(map(is_asked, said))
+    assert archived(home) == {str(path): raw for path, raw in written.items()}
+    assert failures.recorded(home) == []
+
+
+def grow(path: Path, name: str, number: int, written: dict[Path, bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    agent = path.stem.removeprefix("agent-") if "subagents" in path.parts else ""
+    first = {"type": "session_meta", "payload": {"id": path.stem[-36:], "cwd": "/w"}} if name == "codex" else {}
+    more = {"type": "user", "sessionId": path.parents[1].name if agent else path.stem, "agentId": agent, "n": number}
+    rows = [first] * (path not in written) + [more]
+    new = b"".join(json.dumps(row).encode() + b"\n" for row in rows if row)
+    written[path] = written.get(path, b"") + new
+    path.write_bytes(written[path] + b'{"half": "a l')
+
+
+def kind_of(event: dict) -> str:
+    return {"UserPromptSubmit": "prompt", "SessionStart": "start"}.get(event["hook_event_name"], "")
+
+
+def is_asked(event: dict) -> bool:
+    words = event.get("prompt", "")
+    is_machine = words.startswith(("<task-notification>", "/")) or "agent_id" in event
+    return bool(kind_of(event)) and not (kind_of(event) == "prompt" and is_machine)
+
+
+def test_the_hook_and_an_import_name_a_session_alike() -> None:
+    paths = [
+        path
+        for path in SAMPLES.rglob("*.jsonl")
+        if path.relative_to(SAMPLES).parts[0] in ("claude-code", "codex", "pi")
+    ]
+    assert len(paths) >= 4
+    for path in paths:
+        head = path.read_bytes()[:65536]
+        runtime = detect(head, path.name)
+        assert runtime
+        known = formats.identify(runtime, head, str(path))
+        found = origin.read(runtime, path, session="other", cwd="/other")
+        assert {name: getattr(known, name) for name in found} == found
+
+
+# exit status 0 ------------------------------------------------------------------------------------------------
+
+BROKEN_INPUT = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"x"',
+    b"\xff\xfe",
+    b'{"hook_event_name": 5, "prompt": [], "session_id": {}}',
+]
+
+
+@pytest.mark.parametrize("raw", BROKEN_INPUT)
+def test_whatever_is_said_the_client_goes_on(raw: bytes, home: Path) -> None:
+    called = Called(home, raw, "claude-code")
+    assert called.status == 0 and called.text == ""
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("nobody",), ("claude-code", "NoSuchEvent"), ("--bad-flag",), ("claude-code", "-x")]
+)
+def test_whatever_it_is_called_with_the_client_goes_on(words: tuple[str, ...], home: Path) -> None:
+    assert Called(home, {"session_id": "s"}, *words).status == 0
+
+
+def test_a_flag_without_its_value(home: Path) -> None:
+    line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home"]
+    env = {**os.environ, "PERDURE_HOME": str(home)}
+    assert subprocess.run(line, input=b"{}", capture_output=True, env=env, timeout=60, check=False).returncode == 0
+
+
+def test_without_a_home_it_says_so_once_a_session_and_makes_none(tmp_path: Path) -> None:
+    called = Called(tmp_path / "none", prompt(), "claude-code")
+    assert (called.status, called.raw) == (0, b"")
+    start = Called(tmp_path / "none", {"hook_event_name": "SessionStart", "session_id": "s"}, "claude-code")
+    assert start.status == 0 and "doctor" in start.said["systemMessage"]
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_home_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    assert Called(tmp_path / "home", prompt(), "claude-code").status == 0
+
+
+def test_settings_that_cannot_be_read_capture_nothing(home: Path, tmp_path: Path) -> None:
+    """Doubt never captures: a misspelt `exclude` might have meant this folder."""
+    (home / "config.toml").write_text("[capture]\nexclud = []\n")
+    (tmp_path / "t.jsonl").write_bytes(line("hello"))
+    called = Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+    assert called.status == 0 and "config-fault" in called.said["systemMessage"]
+    assert not list((home / "outbox").glob("*.delta"))
+    assert Called(home, ended(tmp_path / "t.jsonl"), "claude-code").raw == b""  # said once
+    (home / "config.toml").write_text("")
+    Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+    assert len(archived(home)) == 1 and failures.lasting(home) == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "gone", "link to itself"])
+def test_a_transcript_that_is_no_file(kind: str, home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to itself":
+        path.symlink_to(path)
+    called = Called(home, ended(path), "claude-code")
+    assert called.status == 0 and called.took_s < LIMIT_S + SLACK_S
+
+
+@pytest.mark.parametrize("gone", ["python", "hook"])
+def test_an_interpreter_or_a_package_that_was_moved(gone: str, home: Path, tmp_path: Path) -> None:
+    """Moved away for real; the start of a session says so, every other event says nothing."""
+    python = tmp_path / "bin" / "python"
+    hook = tmp_path / "package" / "__main__.py"
+    for path, target in ((python, Path(sys.executable)), (hook, HOOK)):
+        path.parent.mkdir()
+        path.symlink_to(target)
+    program = hooks.Program(str(python), str(hook), str(home))
+    {"python": python, "hook": hook}[gone].rename(tmp_path / "moved")
+    for event in hooks.EVENTS["claude-code"]:
+        called = Called(home, {"hook_event_name": event}, command=hooks.command(program, "claude-code", event=event))
+        assert called.status == 0 and called.err == b""
+        assert ("perdure install claude-code" in called.said.get("systemMessage", "")) == (event == "SessionStart")
+
+
+def test_a_full_disk(home: Path, tmp_path: Path) -> None:
+    """No file can be written, not even that it failed; the start of a session says it. Then all of it is captured."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line("hello"))
+    Called(home, ended(path), "claude-code")
+    path.write_bytes(line("hello") + line("world", 1))
+    full = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))}
+    assert Called(home, ended(path), "claude-code", **full).status == 0
+    started = {**ended(path), "hook_event_name": "SessionStart"}
+    called = Called(home, started, "claude-code", **full)
+    assert called.status == 0 and "not captured" in called.said["systemMessage"]
+    Called(home, ended(path), "claude-code")
+    assert archived(home) == {str(path): line("hello") + line("world", 1)}
+
+
+# the limit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_slow_resident_home_is_not_waited_for_and_is_said_once(home: Path) -> None:
+    with ScriptedResident(home, "late", delay_s=30):
+        first, second = (Called(home, prompt(), "claude-code") for _ in range(2))
+    for called in (first, second):
+        assert called.status == 0 and called.text == "" and called.took_s < LIMIT_S + SLACK_S
+    assert "nothing was recalled" in first.said["systemMessage"] and second.raw == b""
+    assert [item["stage"] for item in failures.recorded(home)] == ["recall", "recall"]
+    assert failures.lasting(home) == ["recall"]
+    with ScriptedResident(home, "in time"):
+        assert Called(home, prompt(), "claude-code").text == "in time"
+    assert failures.lasting(home) == []
+    with ScriptedResident(home, "late", delay_s=30):
+        assert Called(home, prompt(), "claude-code").raw  # another incident
+
+
+def test_the_limit_is_a_setting(home: Path) -> None:
+    (home / "config.toml").write_text("[hooks]\nlimit_ms = 3000\n")
+    with ScriptedResident(home, "in time", delay_s=1.5):
+        assert Called(home, prompt(), "claude-code").text == "in time"
+
+
+def test_a_client_that_never_closes_its_end_is_left(home: Path) -> None:
+    line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home", str(home)]
+    began_s = time.monotonic()
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.wait(timeout=60) == 0
+    assert time.monotonic() - began_s < LIMIT_S + SLACK_S
+
+
+def test_an_answer_that_no_client_would_take_whole_is_not_given(home: Path) -> None:
+    with ScriptedResident(home, "x" * 10_001):
+        called = Called(home, prompt(), "claude-code")
+    assert called.text == "" and "recall" in called.said["systemMessage"]
+
+
+def test_nobody_listens_at_the_other_end(home: Path) -> None:
+    """The client has gone when the hook wants to answer: a broken pipe is no other status."""
+    read, write = os.pipe()
+    os.close(read)
+    with ScriptedResident(home, "MARK"), os.fdopen(write) as out:
+        line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home", str(home)]
+        done = subprocess.run(line, input=json.dumps(prompt()).encode(), stdout=out, check=False, timeout=60)
+    assert done.returncode == 0
+
+
+# what is captured ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_call_takes_the_backlog_and_the_second_what_is_new(home: Path, tmp_path: Path) -> None:
+    """A10, A11: the second body holds the new bytes alone, and its run follows the first."""
+    path = tmp_path / "t.jsonl"
+    backlog = b"".join(line(f"turn {n}", n) for n in range(50))
+    path.write_bytes(backlog)
+    Called(home, ended(path), "claude-code")
+    path.write_bytes(backlog + line("new", 50))
+    Called(home, ended(path), "claude-code")
+    bodies = [p.read_bytes().partition(b"\n")[2] for p in sorted((home / "outbox").glob("*.delta"))]
+    assert bodies == [backlog, line("new", 50)]
+    with perdure.open(home) as opened:
+        opened.drain()
+        opened.catch_up()
+        first, second = opened.conversation("s1")
+        assert second.parent_run_id == first.run_id
+
+
+def test_a_line_cut_inside_a_character_waits_for_its_end(home: Path, tmp_path: Path) -> None:
+    """A24: every cut of the last line; what is archived in the end are the bytes, and no U+FFFD is among them."""
+    path, whole = tmp_path / "t.jsonl", line("one") + line("Grüße 満潮", 1)
+    for cut in (
+        len(line("one")),
+        whole.index("ü".encode()) + 1,
+        whole.index("満".encode()) + 2,
+        len(whole) - 1,
+        len(whole),
+    ):
+        path.write_bytes(whole[:cut])
+        Called(home, ended(path), "claude-code")
+    assert archived(home) == {str(path): whole} and "\ufffd" not in whole.decode()
+
+
+def test_a_rewritten_transcript_is_kept_beside_what_was(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line("the first version"))
+    Called(home, ended(path), "claude-code")
+    path.write_bytes(line("another version") + line("more", 1))
+    Called(home, ended(path), "claude-code")
+    assert archived(home) == {
+        str(path): line("the first version"),
+        f"{path}~1": line("another version") + line("more", 1),
+    }
+
+
+def test_what_a_killed_session_left_is_caught_at_its_next_event(home: Path, tmp_path: Path) -> None:
+    """No Stop came for it, nor for its sub-agent."""
+    session = tmp_path / "11111111-2222-3333-4444-555555555555.jsonl"
+    agent = tmp_path / session.stem / "subagents" / "agent-a1.jsonl"
+    agent.parent.mkdir(parents=True)
+    session.write_bytes(line("left behind"))
+    agent.write_bytes(line("left below"))
+    with ScriptedResident(home, ""):
+        Called(home, prompt(transcript_path=str(session)), "claude-code")
+    assert archived(home) == {str(session): line("left behind"), str(agent): line("left below")}
+
+
+def test_the_last_line_may_come_a_moment_late(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(line("a question"))
+    late = f"sleep 0.1; printf '%s\\n' '{line('the answer', 1).decode().strip()}' >> {path}"
+    with subprocess.Popen(["/bin/sh", "-c", late]):
+        Called(home, ended(path, last_assistant_message="the answer"), "claude-code")
+    assert archived(home) == {str(path): line("a question") + line("the answer", 1)}
+
+
+def test_a_backlog_longer_than_a_piece_goes_in_pieces(home: Path, tmp_path: Path) -> None:
+    """Three pieces of at most 8 MiB and one line of 9 MiB among them."""
+    (home / "config.toml").write_text("[hooks]\nlimit_ms = 20000\n")
+    path = tmp_path / "t.jsonl"
+    whole = b"".join(line("x" * 1_000_000, n) for n in range(9)) + line("y" * 9_500_000, 9) + line("z", 10)
+    path.write_bytes(whole)
+    Called(home, ended(path), "claude-code")
+    assert len(list((home / "outbox").glob("*.delta"))) >= 3
+    assert archived(home) == {str(path): whole}
+
+
+@pytest.mark.parametrize("switch", ["pause", "exclude", "incognito", "incognito parent"])
+def test_what_is_to_be_left_alone_is_not_copied(switch: str, home: Path, tmp_path: Path, grep) -> None:
+    path = tmp_path / "s1" / "subagents" / "agent-a.jsonl" if "parent" in switch else tmp_path / "t.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(line("xylophone"))
+    with perdure.open(home) as opened:
+        if switch == "pause":
+            opened.pause()
+        elif switch == "exclude":
+            (home / "config.toml").write_text('[capture]\nexclude = ["/w"]\n')
+        else:
+            opened.keep_off_record("claude-code", "s1")
+    called = Called(home, ended(path), "claude-code")
+    assert (called.status, called.raw) == (0, b"")
+    assert grep(home, b"xylophone") == [] and failures.recorded(home) == []
+
+
+def test_files_of_the_hook_are_its_owners_alone(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(line("hello"))
+    os.umask(0)
+    with ScriptedResident(home, "late", raw=b"{}\n"):
+        Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+        Called(home, prompt(), "nobody")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in home.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+
+
+def test_failures_are_bounded_and_hold_no_words(home: Path) -> None:
+    for _ in range(600):
+        failures.note(home, "claude-code", "prompt", "recall", "TimeoutError")
+    assert (home / "run" / "hook-failures.jsonl").stat().st_size < 70_000
+    assert set(failures.recorded(home)[0]) == {"at", "client", "event", "stage", "error"}

@@ -1,0 +1,91 @@
+"""Clients' words for events, and what is answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perdure.capture import events
+from perdure.capture.openings import is_command, is_human
+
+PERSON = ("person",)
+
+
+def read(client: str = "claude-code", **said: object) -> events.Event:
+    return events.read(client, {"session_id": "s", **said})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "human"),
+    [("why?", True), ("", False), ("  \n", False), ("/help", False), ("/review the parser", False), ("  /clear", False),
+     ("/etc/hosts is broken", True), ("/ what is this", True), ("<task-notification>\n<x>", False), ("a /help", True),
+     ("<local-command-stdout>ok", False), ("[Request interrupted by user]", False), ("<b>bold?</b>", True)],
+)  # fmt: skip
+def test_what_a_person_typed(prompt: str, human: bool) -> None:
+    assert is_human(prompt) is human
+    assert read(hook_event_name="UserPromptSubmit", prompt=prompt).is_human is human
+
+
+def test_paths_are_no_commands() -> None:
+    assert [is_command(text) for text in ("/plugin:name x", "/a", "/a/b", "//", "/1")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "asked_for", "asked"),
+    [({"prompt": "why?"}, PERSON, True), ({"prompt": "why?"}, (), False),
+     ({"prompt": "why?", "agent_id": "a"}, PERSON, False), ({"prompt": "why?", "agent_id": "a"}, ("agent",), True),
+     ({"prompt": "<task-notification>"}, PERSON, False), ({"prompt": "<task-notification>"}, ("machine",), True),
+     ({"prompt": "/help"}, ("person", "machine"), False), ({"prompt": ""}, ("person", "machine"), False),
+     ({"prompt": "why?", "source": "system"}, PERSON, False)],
+)  # fmt: skip
+def test_whom_is_recalled_for(said: dict, asked_for: tuple[str, ...], asked: bool) -> None:
+    assert events.is_asked(read(hook_event_name="UserPromptSubmit", **said), asked_for) is asked
+
+
+def test_a_start_is_asked_about_and_an_end_is_not() -> None:
+    assert events.is_asked(read(hook_event_name="SessionStart", source="compact"), ())
+    assert read(hook_event_name="SessionStart", source="compact").cause == "compact"
+    for name in ("Stop", "SessionEnd", "SubagentStop", "PreCompact", "PostCompact", "Whatever"):
+        assert not events.is_asked(read(hook_event_name=name), PERSON)
+    assert events.is_asked(read("pi", hook_event_name="session_compact"), ())
+
+
+def test_an_event_of_tomorrow_ends_a_turn() -> None:
+    assert read(hook_event_name="Tomorrow").kind == "turn-end"
+    assert events.read("codex", {}, name="Stop").kind == "turn-end"
+    assert events.read("codex", {}, name="UserPromptSubmit").kind == "prompt"
+
+
+def test_the_plugin_tells_its_client_by_the_file() -> None:
+    path = "/x/sessions/2026/11/22/rollout-2026-11-22T02-17-48-01a2010b.jsonl"
+    assert events.client_of("plugin", {"transcript_path": path}) == "codex"
+    assert events.client_of("plugin", {"transcript_path": "/x/projects/p/1.jsonl"}) == "claude-code"
+    assert events.client_of("codex", {"transcript_path": "/x/projects/p/1.jsonl"}) == "codex"
+
+
+def test_the_files_of_a_session(tmp_path: Path) -> None:
+    agents = tmp_path / "s" / "subagents"
+    agents.mkdir(parents=True)
+    for name in ("agent-b.jsonl", "agent-a.jsonl", "agent-a.meta.json"):
+        (agents / name).touch()
+    said = {"transcript_path": str(tmp_path / "s.jsonl"), "agent_transcript_path": str(agents / "agent-b.jsonl")}
+    names = [path.name for path in events.transcripts(read(**said), said)]
+    assert names == ["s.jsonl", "agent-a.jsonl", "agent-b.jsonl"]
+    assert events.transcripts(read(), {}) == []
+
+
+def test_what_is_printed() -> None:
+    said = {"hook_event_name": "UserPromptSubmit"}
+    assert events.answer(read(**said), said, text="", notice="") == b""
+    both = json.loads(events.answer(read(**said), said, text="T", notice="N"))
+    hook = {"hookEventName": "UserPromptSubmit", "additionalContext": "T"}
+    assert both == {"systemMessage": "N", "hookSpecificOutput": hook}
+    assert json.loads(events.answer(read("pi"), {}, text="T", notice="N")) == {"text": "T", "notice": "N"}

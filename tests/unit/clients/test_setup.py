@@ -1,0 +1,204 @@
+"""A client's settings: what is put in, what stays, what comes back."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.clients import hooks, setup
+from perdure.errors import Busy, ClientFault
+
+PROGRAM = hooks.Program("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
+SETTINGS = b"""{
+    "model": "opus",
+    "hooks": {"Stop": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "theirs"}]}], "Notification": []},
+    "permissions": {"allow": ["Bash(ls:*)"], "name": "Zo\xc3\xab"}
+}
+"""
+
+
+@pytest.fixture(params=["claude-code", "codex"])
+def client(request) -> str:
+    return request.param
+
+
+def put(path: Path, client: str) -> setup.Change:
+    change = setup.install(client, path, PROGRAM)
+    setup.apply(change, keep=True)
+    return change
+
+
+def taken(path: Path, client: str) -> setup.Change:
+    change = setup.uninstall(client, path)
+    setup.apply(change, keep=False)
+    return change
+
+
+def test_what_stands_there_stays_in_its_order(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    put(path, client)
+    was, now = json.loads(SETTINGS), json.loads(path.read_bytes())
+    assert list(now) == list(was) and {**now, "hooks": None} == {**was, "hooks": None}
+    assert now["hooks"]["Stop"][0] == was["hooks"]["Stop"][0] and now["hooks"]["Notification"] == []
+    assert set(setup.commands(client, path)) == set(hooks.EVENTS[client])
+    assert b"Zo\xc3\xab" in path.read_bytes() and b'\n    "model"' in path.read_bytes()
+
+
+def test_a_second_time_changes_nothing(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    assert put(path, client).is_one
+    assert not put(path, client).is_one
+
+
+def test_another_home_replaces_the_hooks(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    put(path, client)
+    setup.apply(setup.install(client, path, PROGRAM._replace(home="/other")), keep=True)
+    assert {hooks.home_of(line) for line in setup.commands(client, path).values()} == {"/other"}
+    assert len(json.loads(path.read_bytes())["hooks"]["Stop"]) == 1
+
+
+def test_taken_out_again_it_is_what_it_was_byte_for_byte(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    put(path, client)
+    put(path, client)
+    taken(path, client)
+    assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
+    assert not taken(path, client).is_one
+
+
+def test_what_was_changed_meanwhile_stays_changed(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    put(path, client)
+    path.write_bytes(path.read_bytes().replace(b'"opus"', b'"haiku"'))
+    taken(path, client)
+    assert json.loads(path.read_bytes()) == {**json.loads(SETTINGS), "model": "haiku"}
+
+
+def test_where_nothing_was_nothing_is_left(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "settings.json"
+    put(path, client)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    taken(path, client)
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+STRANGE = [b"{", b"[]", b"// a comment\n{}", b"\xff", b"null", b'{"hooks": []}', b'{"hooks": {"Stop": {}}}']
+
+
+@pytest.mark.parametrize("raw", [*STRANGE, b'{"hooks": {"Stop": ["x"]}}'])
+def test_what_is_not_understood_is_left_alone(raw: bytes, client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(raw)
+    for change in (lambda: setup.install(client, path, PROGRAM), lambda: setup.uninstall(client, path)):
+        with pytest.raises(ClientFault):
+            change()
+    assert path.read_bytes() == raw and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_changed_since_is_not_written(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    change = setup.install(client, path, PROGRAM)
+    path.write_bytes(b"{}")
+    with pytest.raises(Busy):
+        setup.apply(change, keep=True)
+    assert path.read_bytes() == b"{}"
+
+
+def test_a_link_stays_a_link_and_the_mode_a_mode(client: str, tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / ".claude").mkdir()
+    target, name = tmp_path / "dotfiles" / "s.json", {"claude-code": "settings.json", "codex": "hooks.json"}[client]
+    target.write_bytes(SETTINGS)
+    target.chmod(0o640)
+    folder = tmp_path / f".{client.partition('-')[0]}"
+    folder.mkdir(exist_ok=True)
+    (folder / name).symlink_to(target)
+    put(setup.settings_path(client, tmp_path, lambda _: None), client)
+    assert (folder / name).is_symlink() and stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert setup.commands(client, target)
+
+
+def test_folders_are_where_the_client_was_told(tmp_path: Path) -> None:
+    moved = {"CLAUDE_CONFIG_DIR": str(tmp_path / "c"), "CODEX_HOME": str(tmp_path / "x"), "PI_CODING_AGENT_DIR": "/p"}
+    assert setup.settings_path("claude-code", tmp_path, moved.get) == tmp_path / "c" / "settings.json"
+    assert setup.settings_path("codex", tmp_path, moved.get) == tmp_path / "x" / "hooks.json"
+    assert setup.settings_path("pi", tmp_path, moved.get) == Path("/p/extensions/perdure.ts")
+
+
+def test_the_diff_shows_what_is_put_in(client: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b"{}\n")
+    diff = setup.install(client, path, PROGRAM).diff()
+    assert diff.startswith(f"--- {path}\n+++ {path}\n@@") and "-{}\n" in diff and "UserPromptSubmit" in diff
+
+
+def test_the_extension_is_written_and_taken_away_and_strangers_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "extensions" / "perdure.ts"
+    put(path, "pi")
+    (line,) = setup.commands("pi", path).values()
+    assert hooks.home_of(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
+    assert not put(path, "pi").is_one
+    taken(path, "pi")
+    assert not path.exists()
+    path.write_text("export default () => {}")
+    with pytest.raises(ClientFault):
+        setup.install("pi", path, PROGRAM)
+    assert not taken(path, "pi").is_one
+
+
+def test_the_command_names_its_home_and_takes_another() -> None:
+    for event in ("SessionStart", "Stop"):
+        line = hooks.command(PROGRAM, "codex", event=event)
+        assert hooks.home_of(line) == PROGRAM.home
+        assert hooks.home_of(hooks.at_home(line, "/a b/it's")) == "/a b/it's"
+    with pytest.raises(ClientFault):
+        hooks.home_of("something perdure-hook else")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish"])
+def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
+    """Paths with blanks and quotes reach the program whole."""
+    python = tmp_path / "a b" / "it's python"
+    hook = tmp_path / "hook"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
+    python.chmod(0o755)
+    hook.write_text("")
+    line = hooks.command(hooks.Program(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
+    try:
+        done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"no {shell} here")
+    assert (done.returncode, done.stdout) == (0, f"-IS|{hook}|codex|--home|/h $x `y`|")
+
+
+JSON = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+
+ENTRY = st.dictionaries(st.sampled_from(["matcher", "hooks", "x"]), JSON)
+GROUPS = st.dictionaries(st.sampled_from([*hooks.EVENTS["codex"], "PreToolUse"]), st.lists(ENTRY, max_size=3))
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(st.text(max_size=3), st.integers(), max_size=3), st.none() | GROUPS)
+def test_any_settings_come_back(given_: dict, groups: dict | None) -> None:
+    """Put in and taken out: what a client could mean is unchanged; only a list of nothing may be gone."""
+    given_.pop("hooks", None)
+    if groups is not None:
+        given_["hooks"] = groups
+    there = hooks.installed(given_, "codex", PROGRAM)
+    assert set(hooks.found(there)) == set(hooks.EVENTS["codex"])
+    back = hooks.removed(there)
+    filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "PreToolUse"}
+    assert {**back, "hooks": back.get("hooks", {})} == {**given_, "hooks": filled}
