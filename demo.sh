@@ -30,13 +30,26 @@ run perdure recall --all-projects "How long must I boil an ostrich egg?"
 say "5. How good is that? 106 questions whose answers are known, about memories of five inventions"
 run perdure eval
 
-say "6. See what ran, and what it spawned"
+say "6. In a live client: what the model is sent beside the message, by the hook that \`install\` set up"
+project=$(perdure search spring tide --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)["result"]["hits"][0]["project"])')
+export CLAUDE_CONFIG_DIR="$PWD/.demo/claude"
+mkdir -p "$CLAUDE_CONFIG_DIR"
+run perdure install claude-code --json >.demo/installed.json
+run perdure serve --detach
+trap 'perdure serve --stop >/dev/null 2>&1 || true' EXIT
+run python tools/demo_client.py "$CLAUDE_CONFIG_DIR/settings.json" "$project" "Which port does the tide server listen on?"
+run perdure why
+run perdure search --since 1h --limit 2
+run perdure serve --stop
+run perdure uninstall claude-code --json >.demo/uninstalled.json
+
+say "7. See what ran, and what it spawned"
 run perdure tree
 
 say "   (secrets are masked in whatever is derived or shown)"
 run perdure search anthropic api key env.old --role tool --limit 1
 
-say "7. Forget a turn, everywhere, and prove it"
+say "8. Forget a turn, everywhere, and prove it"
 words="Ismet"
 count() { printf 'Files under the home that hold the word %s: %s\n' "$words" "$(grep -rliwaF "$words" "$PERDURE_HOME" | wc -l)"; }
 count
@@ -47,7 +60,7 @@ find .demo/transcripts -type f -exec touch {} +
 run perdure import .demo/transcripts
 run perdure search "$words"
 
-say "8. Prove the rest"
+say "9. Prove the rest"
 run perdure verify
 run perdure rebuild
 run perdure doctor
