@@ -97,7 +97,7 @@ def searched(held: Opened, setup: Setup) -> list[float]:
 def packed(held: Opened, setup: Setup) -> tuple[list[float], float]:
     """(the share of the gold that reaches the pack, for every question; mean tokens)."""
     asked = bench.all_of(held.data, held.memories, lambda memory, q: bench.ask(memory, q, setup))
-    shares = [len(a.packed & set(a.question.gold)) / len(set(a.question.gold)) for a in asked]
+    shares = [len(set(a.packed) & set(a.question.gold)) / len(set(a.question.gold)) for a in asked]
     return shares, sum(a.n_tokens for a in asked) / len(asked)
 
 

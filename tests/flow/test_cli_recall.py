@@ -65,5 +65,11 @@ def test_eval_of_the_shipped_questions(run):
     assert "R@10" in run("eval", "--keyword").stdout
 
 
+def test_eval_of_contradictions(run):
+    figures = json.loads(run("eval", "--contradictions", "--keyword", "--json").stdout)["result"]
+    assert figures["recall"]["now"]["current"] > figures["recall"]["now"]["misled"]
+    assert "misled" in run("eval", "--contradictions", "--keyword").stdout
+
+
 def test_eval_of_what_is_no_set_says_so(run, tmp_path):
     assert "neither a folder" in run("eval", str(tmp_path), status=2).stderr

@@ -43,7 +43,7 @@ class Result:
 
     question: Question
     ranked: tuple[str, ...]  # search stage: before the judge, at most K
-    packed: frozenset[str] = frozenset()
+    packed: tuple[str, ...] = ()  # the cues, as they stand in the pack
     n_tokens: int = 0
     is_silent: bool = False
     relevance: float = 0.0
@@ -86,7 +86,7 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     return Result(
         question,
         memory.docs_of(ranked(judged.ranking.scores)[:K]),
-        frozenset(memory.docs_of([cue.turn_id for cue in recalled.cues])),
+        memory.docs_of([cue.turn_id for cue in recalled.cues]),
         recalled.n_tokens,
         not recalled.cues,
         verdict.relevance - verdict.threshold,
@@ -118,7 +118,7 @@ def keyword_only(memory: Memory, question: Question) -> Result:
 
 def full_context(memory: Memory, question: Question) -> Result:
     """Everything: what it costs in tokens to miss nothing."""
-    everything = frozenset(doc.doc_id for doc in memory.docs)
+    everything = tuple(doc.doc_id for doc in memory.docs)
     return Result(question, (), everything, sum(text.tokens(doc.text) for doc in memory.docs))
 
 

@@ -68,16 +68,17 @@ class Dataset:
 def load(place: Path) -> Dataset:
     """A set from a folder in the normalised layout, or from LoCoMo's own file. Raises UsageError for neither."""
     if (place / "docs.jsonl").is_file() and (place / "queries.jsonl").is_file():
-        docs = tuple(_doc(row) for row in _rows(place / "docs.jsonl"))
+        docs = tuple(_doc(row) for row in rows(place / "docs.jsonl"))
         return Dataset(
-            place.name, docs, tuple(_question(row) for row in _rows(place / "queries.jsonl") if row["query"] != _BROKEN)
+            place.name, docs, tuple(_question(row) for row in rows(place / "queries.jsonl") if row["query"] != _BROKEN)
         )
     if place.is_file():
         return locomo(json.loads(place.read_text(encoding="utf-8")), name=place.stem)
     raise UsageError(f"{place} is neither a folder with docs.jsonl and queries.jsonl nor LoCoMo's JSON file")
 
 
-def _rows(path: Path) -> Iterator[Json]:
+def rows(path: Path) -> Iterator[Json]:
+    """The objects of a file with one on each line."""
     with path.open(encoding="utf-8") as lines:
         yield from (json.loads(line) for line in lines if line.strip())
 

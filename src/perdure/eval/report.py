@@ -121,7 +121,7 @@ def _measured(asked: Sequence[Result]) -> Figures:
     if not asked:
         return {}
     ranking = measures.mean([measures.of_ranking(a.ranked, a.question.gold) for a in asked])
-    packed = sum(len(a.packed & set(a.question.gold)) / len(set(a.question.gold)) for a in asked) / len(asked)
+    packed = sum(len(set(a.packed) & set(a.question.gold)) / len(set(a.question.gold)) for a in asked) / len(asked)
     return {"n": len(asked), **ranking, "packed": packed, "tokens": sum(a.n_tokens for a in asked) / len(asked)}
 
 

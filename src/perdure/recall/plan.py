@@ -63,7 +63,9 @@ _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
         re.I)),
     ("latest", re.compile(
         r"\b(?:latest|newest|current\w*|nowadays|last time|most recent\w*|these days|as of now|by now|at the moment"
-        r"|aktuell\w*|zuletzt|jetzt|neueste\w*|actuel\w*|dernière fois|actual\w*|última vez)\b|最新|现在|目前|最近",
+        r"|now(?=\s*[?]|$)"
+        r"|aktuell\w*|zuletzt|jetzt|inzwischen|mittlerweile|derzeit|zurzeit|neueste\w*|actuel\w*|dernière fois"
+        r"|actual\w*|última vez)\b|最新|现在|目前|最近",
         re.I)),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from perdure.recall import judge as judging
 from perdure.recall.candidates import Candidates, Sighting
@@ -21,6 +22,7 @@ from perdure.types import Cue, Plan, Recalled, Window
 N_JUDGED = 10  # best candidates whose words the judge looks at
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
 NOTHING_ASKED = "the message asks for nothing"
+Times: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 _EVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -57,7 +59,8 @@ def recall(
     explain: bool = False,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
-    """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant.
+    """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant. Where the latest is
+    asked for, a later turn stands before an earlier one that is alike.
 
     vectors: a row for each text of `to_embed(plan)`, or the wait for them; None when there are none. model: the name
     of the one that made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not
@@ -161,7 +164,25 @@ def _chosen(
     scores = {name: ranking.scores[name] / best for name in fresh}
     kept = {name: score for name, score in scores.items() if score >= tuning.least}
     alike = _alike(candidates, list(kept))
-    return diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
+    chosen = diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
+    if plan.intent != "latest":
+        return chosen
+    times = {name: ranking.facts[name].stated_at for name in chosen}
+    return newer_first(chosen, alike, times, from_likeness=tuning.newer_first)
+
+
+def _is_later(name: str, other: str, times: Times) -> bool:
+    one, two = times[name], times[other]
+    return one is not None and two is not None and one > two
+
+
+def newer_first(chosen: Sequence[str], alike: Alike, times: Times, *, from_likeness: float) -> list[str]:
+    """The same turns, each moved before the first that is as alike and was said earlier; else in their order."""
+    ordered: list[str] = []
+    for name in chosen:
+        older = (n for n, o in enumerate(ordered) if _is_later(name, o, times) and alike(o, name) >= from_likeness)
+        ordered.insert(next(older, len(ordered)), name)
+    return ordered
 
 
 def _alike(candidates: Candidates, names: Sequence[str]) -> Alike:

@@ -22,6 +22,9 @@ class Tuning:
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
     relevance: float = 0.8  # λ of maximal marginal relevance
     same: float = 0.97  # likeness from which a candidate only repeats a chosen one
+    newer_first: float = (
+        0.6  # likeness from which a later cue stands before an earlier one, when the latest is asked for
+    )
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
@@ -33,5 +36,5 @@ class Tuning:
 
 DEFAULT = Tuning()
 REFERENCE = Tuning(
-    pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0, recent=0.0, relevance=0.5
+    pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0, recent=0.0, relevance=0.5, newer_first=2.0
 )  # rows X08 to X13

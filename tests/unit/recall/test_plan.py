@@ -43,6 +43,9 @@ def test_a_time_is_a_window_and_no_word_of_the_query():
     [
         ("which port do we use?", "fact"),
         ("what is the current port?", "latest"),
+        ("which port does it use now?", "latest"),
+        ("now add a test for it", "fact"),
+        ("Wer leitet den Chor inzwischen?", "latest"),
         ("how has the port changed over time?", "history"),
         ("summarise what we know of the port", "overview"),
         ("现在用哪个端口", "latest"),

@@ -1,0 +1,27 @@
+"""bm25s with the English Snowball stemmer and its English stop words: what keyword search is without anything else."""
+
+import bm25s
+import Stemmer
+from serve import serve
+
+stemmer = Stemmer.Stemmer("english")
+held: dict = {}
+
+
+def words(texts):
+    return bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, show_progress=False)
+
+
+def take(group, ids, texts):
+    index = bm25s.BM25()
+    index.index(words(texts), show_progress=False)
+    held[group] = ids, index
+
+
+def ask(group, text, k):
+    ids, index = held[group]
+    places, scores = index.retrieve(words([text]), k=min(k, len(ids)), show_progress=False)
+    return [ids[place] for place, score in zip(places[0], scores[0], strict=True) if score > 0]
+
+
+serve(take, ask)
