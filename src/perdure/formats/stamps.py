@@ -7,15 +7,16 @@ or size gives None or "", never an exception.
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import UTC, datetime
 from typing import Any
+
+from perdure.patterns import late
 
 MAX_TOKENS = 10**9  # no client reports more for one response
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
-_SAFE = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
+_SAFE = late(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
+_UNSAFE = late(r"[\x00-\x1f\x7f/\\]")
 
 
 def instant(value: Any) -> datetime | None:

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home, open_home
@@ -121,6 +120,8 @@ def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = Fa
     if shell.as_json or not shell.err.is_terminal:
         yield lambda *_: None
         return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # 20 ms
+
     measure = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
     columns = (TextColumn("{task.description}"), BarColumn(), measure, TimeRemainingColumn())
     with Progress(*columns, console=shell.err, transient=True) as bar:
