@@ -7,7 +7,6 @@ transcript is left out of the index only when its code and its content are those
 from __future__ import annotations
 
 import hashlib
-import html
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -50,6 +49,8 @@ def defused(item: str) -> str:
 
 def digest(block: str) -> str:
     """A short hash of a block's letters and digits: the same however a client escapes, wraps or indents it."""
+    import html  # 4 ms, for those who inject something or find that it was
+
     for _ in range(_MOST_ESCAPES):
         plain = html.unescape(block)
         if plain == block:
