@@ -8,14 +8,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
 from rich.console import Console
 
 from perdure.errors import PerdureError, UsageError
-from perdure.home import Home, open_home
+
+if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
+    from perdure.home import Home
 
 _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d{1,6})([mhdw])\Z")
@@ -34,6 +36,8 @@ class Shell:
 
     def open(self, *, create: bool = False, read_only: bool = False) -> Home:
         """The home of this invocation; says once when its outbox does not drain."""
+        from perdure.home import open_home
+
         opened = open_home(self.home, create=create, read_only=read_only)
         if opened.writable and (text := opened.alarm()):
             self.note(f"{text}. Run `perdure doctor`.")
