@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -112,17 +110,26 @@ class Config:
 
 def load(home: Path) -> Config:
     """The settings of a home: its config.toml over the defaults. Raises ConfigFault naming the setting."""
-    path = home / "config.toml"
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        table = {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigFault(f"{path}: {error}") from error
-    config: Config = _build(Config, table, where="")
+    config: Config = _build(Config, _table(home / "config.toml"), where="")
     if config.live.repeat not in ("session", "turn"):
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
     return _with_identity(config)
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """What a file of settings says; nothing when there is none. Raises ConfigFault."""
+    try:
+        said = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigFault(f"{path}: {error}") from error
+    import tomllib  # 6 ms that only those pay who have such a file
+
+    try:
+        return tomllib.loads(said)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigFault(f"{path}: {error}") from error
 
 
 def _with_identity(config: Config) -> Config:
@@ -131,7 +138,7 @@ def _with_identity(config: Config) -> Config:
         user = check_user(config.user) if config.user else _system_user()
     except UsageError as error:
         raise ConfigFault(f"user = {error.detail}") from error
-    machine = config.machine or socket.gethostname().split(".")[0] or "machine"
+    machine = config.machine or os.uname().nodename.split(".")[0] or "machine"
     return replace(config, user=user, machine=machine)
 
 

@@ -26,9 +26,8 @@ import msgspec
 
 from perdure import config as settings
 from perdure import forget as forgetting
-from perdure import intake, mounts, raw, verify
+from perdure import intake, mounts
 from perdure.archive import archive as archives
-from perdure.archive import backup as backups
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
@@ -53,8 +52,7 @@ from perdure.errors import (
 from perdure.forget import Doomed
 from perdure.formats.of_run import parse_run
 from perdure.identity import check_user, project_of
-from perdure.index import catchup, digest, keyword, runs
-from perdure.index import rebuild as rebuilding
+from perdure.index import catchup, keyword, runs
 from perdure.index import store as indexes
 from perdure.recall import plan as planning
 from perdure.recall.indexed import Indexed
@@ -76,11 +74,15 @@ from perdure.types import (
     RunView,
 )
 
-if TYPE_CHECKING:  # numpy and models are loaded when vectors are first asked for: a hook needs neither
+# Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
+# what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
+if TYPE_CHECKING:
     from perdure.index.embed import Filled
+    from perdure.index.rebuild import Rebuilt
     from perdure.models.embedder import Embedder
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
+    from perdure.verify import Verified
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
@@ -340,11 +342,13 @@ class Home:
         except (IndexFault, PerdureError):
             return
 
-    def rebuild(self, *, progress: Progress | None = None) -> rebuilding.Rebuilt:
+    def rebuild(self, *, progress: Progress | None = None) -> Rebuilt:
         """Make a new index beside the old one, with its vectors, prove that it answers the same, and swap."""
+        from perdure.index.rebuild import rebuild
+
         self.drain()
         carry = self.vectors().carry if self._may_have_vectors() else None
-        result = rebuilding.rebuild(self.path, self.archive, carry=carry, progress=progress)
+        result = rebuild(self.path, self.archive, carry=carry, progress=progress)
         self.index()
         if carry is not None:
             self.vectors().sweep()
@@ -352,8 +356,10 @@ class Home:
 
     def digest(self) -> str:
         """The digest of everything the index says; equal in homes that hold the same."""
+        from perdure.index.digest import digest
+
         self.catch_up()
-        return digest.digest(self.index())
+        return digest(self.index())
 
     # vectors ----------------------------------------------------------------------------------------------
 
@@ -428,6 +434,8 @@ class Home:
             found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
         except IndexFault:
+            from perdure import raw
+
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
@@ -714,9 +722,11 @@ class Home:
 
     # care -------------------------------------------------------------------------------------------------
 
-    def verify(self, *, progress: Progress | None = None) -> verify.Verified:
+    def verify(self, *, progress: Progress | None = None) -> Verified:
         """Prove the archive."""
-        return verify.verify(self.path, progress=progress)
+        from perdure.verify import verify
+
+        return verify(self.path, progress=progress)
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
         """Pack conversations idle for so long; returns (conversations, runs) that were packed."""
@@ -784,6 +794,8 @@ class Home:
         self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
     ) -> tuple[int, str]:
         """Write a backup and prove it by restoring it beside; returns (size in bytes, digest)."""
+        from perdure.archive import backup as backups
+
         self.drain()
         with self.archive.still():
             proven = self.verify()
@@ -883,12 +895,15 @@ def _is_writable(place: Path) -> bool:
         return False
 
 
-def restore(source: Path, target: Path) -> verify.Verified:
+def restore(source: Path, target: Path) -> Verified:
     """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
+    from perdure.archive import backup as backups
+    from perdure.verify import verify
+
     was_there = target.exists()
     try:
         wanted = backups.read(source, target)
-        found = verify.verify(target)
+        found = verify(target)
         if not found.ok or found.digest != wanted:
             raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
     except ArchiveFault:  # half a home would look like one; nothing was there before

@@ -7,20 +7,20 @@ so two homes that captured the same session agree without asking each other.
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.errors import UsageError
+from perdure.patterns import late
 
 if TYPE_CHECKING:  # the nouns are dataclasses, which a hook would pay for
     from perdure.types import Source
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort as their bits do
-_COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
-_RUN_ID = re.compile(rf"[{_ALPHABET}]{{26}}\Z")
+_COMPONENT = late(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
+_USER = late(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
+_RUN_ID = late(rf"[{_ALPHABET}]{{26}}\Z")
 
 
 def base32(number: int, n_chars: int) -> str:

@@ -7,7 +7,6 @@ costs little; what a recall needs is loaded by the first one.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perdure.capture import alert, log
 from perdure.capture.wire import Event
 from perdure.errors import IndexFault
+from perdure.patterns import late
 
 if TYPE_CHECKING:
     from perdure.archive.injected import Held
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
-_SLASH_COMMAND = re.compile(r"\s*/[A-Za-z][\w:.-]*(?=\s|\Z)")
+_SLASH_COMMAND = late(r"\s*/[A-Za-z][\w:.-]*(?=\s|\Z)")
 _EMPTIED = ("compact", "clear")
 
 

@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 
+from perdure.patterns import late
+
 Span = tuple[int, int]  # [from, to) in characters
 
 MAX_TERMS = 64  # of one query: beyond it a message is a document, and FTS5 gets slow
@@ -72,8 +74,8 @@ def _border_before(text: str, at: int, floor: int) -> int:
 
 # ------------------------------------------------------------------------------------------------------- chunks
 
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]{0,3}\s+|[。！？｡][」』”）]{0,3}|[\u0e00-\u0eff]\s+")
-_SPACE = re.compile(r"\s+")
+_SENTENCE_END = late(r"[.!?…][\"'”’)\]]{0,3}\s+|[。！？｡][」』”）]{0,3}|[\u0e00-\u0eff]\s+")
+_SPACE = late(r"\s+")
 
 
 def split(text: str, *, max_chars: int = 2000, overlap_chars: int = 200) -> list[Span]:
@@ -148,11 +150,11 @@ _EAST_ASIAN = (
     "\ua960-\ua97c\uac00-\ud7fb\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 _WIDE = "\uff00-\uffef"  # full-width and half-width forms
-_RUN = re.compile(f"[{_THAI_LIKE}{_EAST_ASIAN}]+")
-_ANY = re.compile(f"[{_THAI_LIKE}{_EAST_ASIAN}{_WIDE}]")
-_WIDE_RUN = re.compile(f"[{_WIDE}]+")
+_RUN = late(f"[{_THAI_LIKE}{_EAST_ASIAN}]+")
+_ANY = late(f"[{_THAI_LIKE}{_EAST_ASIAN}{_WIDE}]")
+_WIDE_RUN = late(f"[{_WIDE}]+")
 _MARK = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059\u17b4-\u17d3\u17dd"
-_CLUSTER = re.compile(f".[{_MARK}]*", re.DOTALL)
+_CLUSTER = late(f".[{_MARK}]*", re.DOTALL)
 
 
 def index_terms(text: str) -> str:
@@ -181,8 +183,8 @@ def _spaced(text: str) -> str:
 
 
 # A capital inside a word, behind a small letter or before one, and the rest of the word.
-_HUMP = re.compile(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]{2}))[A-Za-z0-9]*+")
-_CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_HUMP = late(r"[A-Z](?:(?<=[a-z0-9].)|(?<=[A-Z].)(?=[a-z]{2}))[A-Za-z0-9]*+")
+_CAMEL_PART = late(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALNUM = string.ascii_letters + string.digits
 _BLANKED = bytes(c if chr(c) in _ALNUM else 32 for c in range(256))
 
@@ -224,7 +226,7 @@ _BETWEEN = (
     r"\ufff0-\uffff\U0001f000-\U0001faff"
 )
 _WORD = f"[^{_BETWEEN}]+"
-_QUERY = re.compile(
+_QUERY = late(
     rf"\"([^\"]*\w[^\"]*)\"|[“„]([^“”\"]*\w[^“”\"]*)[”“]"
     rf"|({_WORD}(?:(?:://|::|->|[._/\\:@#~+=&%’'\-]){_WORD})*)"
 )
@@ -259,7 +261,7 @@ def _lowered(word: str) -> str:
     )
 
 
-_CASED = re.compile("[A-Z\u00c0-\u037e\u0380-\u0527\u0531-\u0556\u1e00-\u1fff]")
+_CASED = late("[A-Z\u00c0-\u037e\u0380-\u0527\u0531-\u0556\u1e00-\u1fff]")
 
 
 def _word_terms(word: str) -> Iterator[str]:
@@ -307,14 +309,14 @@ def without_stopwords(terms: Iterable[str]) -> tuple[str, ...]:
 
 # ------------------------------------------------------------------------------------------------------ excerpts
 
-_UNSAFE = re.compile(
+_UNSAFE = late(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor moves
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links, device strings
     r"|\x1b[ -/]*[0-~]?|\x9b[0-?]*[ -/]*[@-~]?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
-_SUSPECT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_HALF = re.compile("[\ud800-\udfff]")
+_SUSPECT = late("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_HALF = late("[\ud800-\udfff]")
 ELLIPSIS = "…"
 
 
@@ -410,7 +412,7 @@ def _window(text: str, place: Span, n_chars: int) -> Span:
 _CAPITAL = "A-ZÀ-ÖØ-ÞĀ-ž"  # the last range holds small letters too; `_single` looks again
 _REST = r"(?:[\w’']|[-&](?=\w)|\.(?=(?:js|io|ai|py|rs|md)\b))*+"
 _LINK = r"(?:(?:of|de|del|della|du|di|da|le|la|bin|al|ten|ter|&|(?:van|von)(?:\ de[rn]?)?)\ (?:(?:the|la|los)\ )?)?"
-_MENTION = re.compile(  # one class of first letters, so that the search skips to them
+_MENTION = late(  # one class of first letters, so that the search skips to them
     rf"[{_CAPITAL}`@#:](?:"
     rf"(?<=\w[{_CAPITAL}])(?P<hump>\w*+)"
     rf"|(?<=[{_CAPITAL}])(?P<name>{_REST}(?:\ {_LINK}[{_CAPITAL}]{_REST}){{0,4}})"
@@ -420,10 +422,10 @@ _MENTION = re.compile(  # one class of first letters, so that the search skips t
     r"|(?<=:)//(?:[^\s/@\"'<>]{0,128}@)?(?P<host>[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})"
     r")"
 )
-_IDENTIFIER = re.compile(r"[^\W\d]\w*[a-z0-9][A-Z]\w*|[a-z][A-Z]\w+|[A-Z][A-Z0-9]*_\w+|[A-Z]{2,}[a-z]\w+")
-_TICKET = re.compile(r"[A-Z][A-Z0-9]{1,9}-\d{1,7}")
-_TICKED = re.compile(r"[\w@./:#-]*[^\W\d_][\w@./:#-]*")
-_POSSESSIVE = re.compile(r"['’]s?$")
+_IDENTIFIER = late(r"[^\W\d]\w*[a-z0-9][A-Z]\w*|[a-z][A-Z]\w+|[A-Z][A-Z0-9]*_\w+|[A-Z]{2,}[a-z]\w+")
+_TICKET = late(r"[A-Z][A-Z0-9]{1,9}-\d{1,7}")
+_TICKED = late(r"[\w@./:#-]*[^\W\d_][\w@./:#-]*")
+_POSSESSIVE = late(r"['’]s?$")
 _GERMAN = (" der ", " die ", " das ", " und ", " nicht ", " ist ")
 _NO_TICKETS = frozenset(("UTF", "SHA", "ISO", "RFC", "UTC", "GMT", "CVE", "BASE", "AES", "MD", "HTTP", "COVID"))
 _NO_HANDLES = _words(

@@ -12,10 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure import live
@@ -25,8 +27,9 @@ from perdure.capture import log, wire
 from perdure.home import Home
 from perdure.index.store import Connection, current
 from perdure.jobs import post
-from perdure.resident import clock
+from perdure.resident import clock, instead
 from perdure.resident.serve import Pace, Serving
+from perdure.surfaces.cli import cli
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin, Source
 
@@ -312,6 +315,66 @@ def test_a_recall_is_answered_as_data(place: Path) -> None:
         said = until(lambda: wire.ask(place, asked, timeout_s=5))
         (cue,) = said["cues"]
         assert "8642" in cue["text"] and cue["machine"] == "laptop" and said["timings_ms"]
+
+
+ASKED = "which port does the staging server listen on?"
+
+
+def test_the_command_prints_the_same_by_the_resident_home(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_HOME", str(place))
+    monkeypatch.chdir(place.parent)
+    questions = (ASKED, "Which violin did Paganini play?", "where do the buoys drift?")
+    by_itself = [_printed(question, "--all-projects") for question in questions]
+    assert "8642" in by_itself[0]
+    with perdure.open(place) as home, serving(home):
+        assert until(lambda: instead.recall(place, ASKED, cwd=None, all_projects=True, mode=None))
+        monkeypatch.setattr("perdure.home.open_home", _never)
+        assert [_printed(question, "--all-projects") for question in questions] == by_itself
+        asked, alone = (_facts(_printed("--json", ASKED)), json.loads(_printed("--json", ASKED, "--mode", "keyword")))
+        assert asked == _facts(json.dumps(alone))
+
+
+def test_the_command_answers_itself_when_the_resident_home_might_say_something_else(place: Path) -> None:
+    how: dict[str, Any] = {"cwd": None, "all_projects": True, "mode": None}
+    with perdure.open(place) as home, serving(home, Pace(round_s=60)) as resident:
+        until(lambda: instead.recall(place, ASKED, **how))
+        resident.asker._is_warm.clear()
+        assert instead.recall(place, ASKED, **how) is None
+        assert instead.recall(place, ASKED, **{**how, "mode": "keyword"})
+        resident.asker._is_warm.set()
+        (place / "config.toml").write_text('user = "eve"\n[models.embedder]\nkind = "off"\n')
+        assert instead.recall(place, ASKED, **how) is None
+        (place / "config.toml").write_text('user = "ada"\n[models.embedder]\nkind = "off"\n')
+        assert instead.recall(place, ASKED, **how)
+        (place / "outbox").mkdir(exist_ok=True)
+        (place / "outbox" / "1.delta").write_bytes(b"")
+        assert instead.recall(place, ASKED, **how) is None
+        (place / "outbox" / "1.delta").unlink()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire, "ask", partial(_of_another_version, wire.ask))
+            assert instead.recall(place, ASKED, **how) is None
+    assert instead.recall(place, ASKED, **how) is None
+
+
+def _of_another_version(ask: Callable[..., dict[str, Any]], *arguments: Any, **more: Any) -> dict[str, Any]:
+    return {**ask(*arguments, **more), "version": "0.0.0"}
+
+
+def _printed(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["recall", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _facts(answer: str) -> dict[str, Any]:
+    """An answer without when it was asked and what it took."""
+    found: dict[str, Any] = json.loads(answer)["result"]
+    del found["timings_ms"], found["plan"]["asked_at"]
+    return found
+
+
+def _never(*_: Any, **__: Any) -> None:
+    raise AssertionError("the home was opened here")
 
 
 def test_a_job_that_is_due_runs_and_the_socket_is_the_owners_alone(place: Path) -> None:

@@ -20,6 +20,8 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from perdure.patterns import late
+
 
 @dataclass(frozen=True, slots=True)
 class Secret:
@@ -54,7 +56,7 @@ _LONG_RUN = _RUN * MIN_RUN_CHARS
 
 # Runs that cannot be keys: without a digit (but Hugging Face tokens may have none), or hexadecimal (hashes,
 # UUIDs). Matches the whole run or nothing.
-_DULL = re.compile(r"(?!n?hf_)[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_DULL = late(r"(?!n?hf_)[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
 
 _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
     ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
@@ -102,28 +104,28 @@ _HINTS = (
 def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     """Compile the shapes into one expression whose group names are the kinds."""
     named = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
-    return re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
+    return late(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
 
 
 _WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
-_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{32,}+")
-_LETTERS = re.compile(r"[a-z]{3,}+")
-_PIECES = re.compile(r"[-_/=+]+")
-_PLAIN_PIECE = re.compile(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
-_PUBLIC = re.compile(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
+_OPAQUE = late(r"[A-Za-z0-9+/=_-]{32,}+")
+_LETTERS = late(r"[a-z]{3,}+")
+_PIECES = late(r"[-_/=+]+")
+_PLAIN_PIECE = late(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
+_PUBLIC = late(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
     r"sha\d{3}[-:]|h1:|base64,|(?:srv)?toolu_|(?:msg|req|call|resp|rs|fc|run|file|thread|asst|gen)_|chatcmpl-"
     r"|AAAA[A-E]3Nza|Qm[1-9A-HJ-NP-Za-km-z]{44}|0x[0-9a-fA-F]{40}"
 )
 
-_BEARER = re.compile(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
-_CREDENTIAL = re.compile(r"[A-Za-z0-9_.~+/=-]{8,}+")
-_WORDS = re.compile(r"[a-z_-]++|[A-Z_-]++")  # `valid_token` is the word of a test
-_URL_PASSWORD = re.compile(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_END = re.compile(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s\\:,.\"'→|>]|-(?!-)){40,16384}+")  # JSON or line numbers may stand around it
-_PEM_LINES = re.compile(r"(?:[\s\\\"'→|>nr0-9]{0,24}[A-Za-z0-9+/=]{24,}+)+")
-_MASK = re.compile(r"\[secret:[a-z-]+\]")
+_BEARER = late(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
+_CREDENTIAL = late(r"[A-Za-z0-9_.~+/=-]{8,}+")
+_WORDS = late(r"[a-z_-]++|[A-Z_-]++")  # `valid_token` is the word of a test
+_URL_PASSWORD = late(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
+_PEM_BEGIN = late(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_END = late(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = late(r"(?:[A-Za-z0-9+/=\s\\:,.\"'→|>]|-(?!-)){40,16384}+")  # JSON or line numbers may stand around it
+_PEM_LINES = late(r"(?:[\s\\\"'→|>nr0-9]{0,24}[A-Za-z0-9+/=]{24,}+)+")
+_MASK = late(r"\[secret:[a-z-]+\]")
 
 _NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to it
     "pass": "password",
@@ -133,29 +135,29 @@ _NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to 
     "token": "token",
     "key": "api-key",
 }
-_ASSIGNED = re.compile(
+_ASSIGNED = late(
     r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,4}[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}"
     r"(?:(?P<quote>\\{0,4}[\"'`])(?P<quoted>[^\s\"'`\\]{4,512}+)(?=\\{0,4}[\"'`])"
     r"|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
 )
-_REST = re.compile(
+_REST = late(
     r"(?:wo?r?d|phrase)?s?(?:[_-]?(?:key|token|value|secret|access[_-]?key|key[_-]?base|prod|production|dev|staging"
     r"|test|live|\d{1,3}))?",
     re.IGNORECASE,
 )
-_KEY_BEFORE = re.compile(
+_KEY_BEFORE = late(
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encryption|client|account|storage|master|service|ssh|app|license"
     r"|webhook|deploy|shared)[_ -]?$",
     re.IGNORECASE,
 )
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = late(
     r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
     r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token)$"
     r"|[a-z_-]*pass(?:word|wd)[a-z_-]*$"
     r"|(?:process|os|import|env|self|this|config|settings)\.",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
+_CODE = late(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
 
 # --------------------------------------------------------------------------------------------------- the answers
 

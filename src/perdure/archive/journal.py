@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import os
 import secrets
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -102,7 +101,7 @@ def writer_id(home: Path) -> str:
 def _known_writer(path: Path) -> str | None:
     try:
         known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        if known["host"] == socket.gethostname() and known["inode"] == path.stat().st_ino:
+        if known["host"] == os.uname().nodename and known["inode"] == path.stat().st_ino:
             return str(known["writer"])
     except (FileNotFoundError, msgspec.MsgspecError, KeyError):
         pass
@@ -118,7 +117,7 @@ def _new_writer(path: Path) -> str:
         path.unlink(missing_ok=True)
         write(path, b"")
         writer = "w" + secrets.token_hex(8)
-        body = {"writer": writer, "host": socket.gethostname(), "inode": path.stat().st_ino}
+        body = {"writer": writer, "host": os.uname().nodename, "inode": path.stat().st_ino}
         write(path, msgspec.json.encode(body) + b"\n")
         return writer
 

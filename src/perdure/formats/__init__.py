@@ -3,54 +3,62 @@
 Four questions about a source: which program wrote it (`detect`), whether its bytes can be captured as they are
 (`is_append_only`) or as lines made of them (`emit`), whose it is (`identify`), and what was said (`parse`).
 Formats are judged by content and read by whitelist; nothing is left out silently, and no input raises in `parse`.
+Importing this loads none of them: who only searches, or says what is remembered, reads no transcript.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from perdure.errors import FormatFault
-from perdure.formats import claude_code, codex, copilot, gemini, messages, notes, opencode, pi
-from perdure.formats.detect import detect, is_append_only
-from perdure.formats.pi import abandoned
-from perdure.types import Line, Origin, Parsed
+from perdure.formats.branches import abandoned
+from perdure.types import RUNTIMES, Line, Origin, Parsed
 
 __all__ = ["abandoned", "detect", "emit", "identify", "is_append_only", "parse"]
 
 Emitted = list[tuple[Origin, list[bytes]]]
 
 
-class _Parse(Protocol):
-    def __call__(self, lines: Iterable[Line], *, spawned: bool = False) -> Parsed: ...
+class _Format(Protocol):
+    """What the module of a format has; of `emit` only those whose sources are rewritten."""
+
+    def identify(self, head: bytes, path: str) -> Origin: ...
+    def parse(self, lines: Iterable[Line], *, spawned: bool = False) -> Parsed: ...
+    def emit(self, data: Any, path: str) -> Emitted: ...
 
 
-_IDENTIFY: dict[str, Callable[[bytes, str], Origin]] = {
-    "claude-code": claude_code.identify,
-    "codex": codex.identify,
-    "copilot-cli": copilot.identify,
-    "gemini-cli": gemini.identify,
-    "messages": messages.identify,
-    "notes": notes.identify,
-    "opencode": opencode.identify,
-    "pi": pi.identify,
-}
-_PARSE: dict[str, _Parse] = {
-    "claude-code": claude_code.parse,
-    "codex": codex.parse,
-    "copilot-cli": copilot.parse,
-    "gemini-cli": gemini.parse,
-    "messages": messages.parse,
-    "notes": notes.parse,
-    "opencode": opencode.parse,
-    "pi": pi.parse,
-}
-_EMIT: dict[str, Callable[[bytes, str], Emitted]] = {
-    "gemini-cli": gemini.emit,
-    "messages": messages.emit,
-    "notes": notes.emit,
-}
+_MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIMES}
+_EMITTED = ("gemini-cli", "messages", "notes", "opencode")
+
+
+def _format(runtime: str) -> _Format:
+    """Return the module of a runtime, loaded by its first transcript. FormatFault for an unknown runtime."""
+    if runtime not in _MODULES:
+        raise FormatFault(runtime)
+    return cast(_Format, import_module(f"perdure.formats.{_MODULES[runtime]}"))
+
+
+def detect(head: bytes, name: str = "") -> str | None:
+    """Return the runtime of a transcript, one of RUNTIMES, or None when nothing fits.
+
+    head: its first bytes, 64 KB are enough; the last line may be cut. name: its file name or path.
+    """
+    from perdure.formats import detection
+
+    return detection.detect(head, name)
+
+
+def is_append_only(runtime: str, head: bytes) -> bool:
+    """Say whether a source of this runtime only grows, by whole lines, so that its bytes can be captured as they are.
+
+    False for documents that are rewritten: those are captured as the lines that `emit` makes of them.
+    """
+    from perdure.formats import detection
+
+    return detection.is_append_only(runtime, head)
 
 
 def identify(runtime: str, head: bytes, path: str) -> Origin:
@@ -58,9 +66,7 @@ def identify(runtime: str, head: bytes, path: str) -> Origin:
 
     The ids come from the file and are never to be used as paths.
     """
-    if runtime not in _IDENTIFY:
-        raise FormatFault(runtime)
-    return _IDENTIFY[runtime](head, path)
+    return _format(runtime).identify(head, path)
 
 
 def parse(runtime: str, lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
@@ -69,9 +75,7 @@ def parse(runtime: str, lines: Iterable[Line], *, spawned: bool = False) -> Pars
     lines: any range of a source. spawned: the source belongs to a sub-agent (its `Origin.parent_session` spawned it),
     so that nobody typed into it; needed where only the first line of the source would say so (Codex, pi, messages).
     """
-    if runtime not in _PARSE:
-        raise FormatFault(runtime)
-    return _PARSE[runtime](lines, spawned=spawned)
+    return _format(runtime).parse(lines, spawned=spawned)
 
 
 def emit(runtime: str, data: bytes | Path, *, path: str = "") -> Emitted:
@@ -81,8 +85,8 @@ def emit(runtime: str, data: bytes | Path, *, path: str = "") -> Emitted:
     The same document yields the same lines; a message that changed yields a new line with the same native id.
     """
     path = path or (str(data) if isinstance(data, Path) else "")
-    if runtime == "opencode":
-        return opencode.emit(data, path)
-    if runtime not in _EMIT:
+    if runtime not in _EMITTED:
         raise FormatFault(f"{runtime} is captured as it is")
-    return _EMIT[runtime](data.read_bytes() if isinstance(data, Path) else data, path)
+    if isinstance(data, Path) and runtime != "opencode":
+        data = data.read_bytes()
+    return _format(runtime).emit(data, path)

@@ -23,17 +23,18 @@ from perdure.formats.lines import Draft, Gathered, feed, part
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, is_summary, spoken
 from perdure.formats.stamps import ident, utc, words
+from perdure.patterns import late
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
-_BUILT_IN = re.compile(  # slash commands of the client itself; any other is a skill
+_BUILT_IN = late(  # slash commands of the client itself; any other is a skill
     r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
     r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
     r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
 )
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
-_COMMAND = re.compile(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
-_TYPED_TAG = re.compile(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
+_UUID = late(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_COMMAND = late(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
+_TYPED_TAG = late(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
 
 
 class _Block(msgspec.Struct, gc=False):

@@ -23,6 +23,7 @@ from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
 from perdure.formats.stamps import ident, utc, words
+from perdure.patterns import late
 from perdure.types import Author, Json, Line, Origin, Parsed, Part
 
 LINE_TYPES = (
@@ -37,13 +38,13 @@ LINE_TYPES = (
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _OLD_ITEMS = (*_CALLS, *_OUTPUTS, "message", "reasoning")  # before September 2025 items stood in the line itself
-_MY_REQUEST = re.compile(
+_MY_REQUEST = late(
     r"\s*# (?:Context from my IDE setup|Files mentioned by the user):.*?\n## My request for Codex:", re.S
 )
-_SKILL = re.compile(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
+_SKILL = late(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
 _EXIT_SIGN = "code"  # stands in every statement of one
 _REFUSED = "exec_command failed:"  # how the client answers a call that it or the person refused
-_EXIT = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
+_EXIT = late(r"(?:Process exited with code|Exit code:) (-?\d+)")
 _EXIT_WITHIN_CHARS = 300  # the status stands at the head of an output, never behind the program's own words
 _EVENTS = {"user": "event_msg:user_message", "assistant": "event_msg:agent_message"}
 

@@ -10,12 +10,13 @@ import msgspec
 
 from perdure.formats.lines import UNREADABLE, repaired
 from perdure.formats.stamps import digest
+from perdure.patterns import late
 from perdure.types import Json
 
 MAX_HEAD_BYTES = 65_536  # judged by at most this much
 MAX_HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN = late(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
 _CLOSER = {"{": "}", "[": "]"}
 _MAX_DEPTH = 200
 

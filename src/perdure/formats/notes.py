@@ -18,12 +18,13 @@ from perdure.formats.documents import encoded
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import spoken
 from perdure.formats.stamps import digest, instant, words
+from perdure.patterns import late
 from perdure.types import Line, Origin, Parsed
 
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?")
-_FENCE = re.compile(r" {0,3}(```|~~~)")
-_DATE = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?\b")
-_FRONT_KEY = re.compile(r"^(title|date|created|updated):[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.M)
+_HEADING = late(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?")
+_FENCE = late(r" {0,3}(```|~~~)")
+_DATE = late(r"\b(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?\b")
+_FRONT_KEY = late(r"^(title|date|created|updated):[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.M)
 
 
 class _Row(msgspec.Struct, gc=False):

@@ -7,7 +7,7 @@ their ids and times, so `<id>@<time>` is the same in the copy. Files before vers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -81,24 +81,6 @@ def _session_of(path: Any) -> str | None:
         return None
     stem = PurePath(path.replace("\\", "/")).name.removesuffix(".jsonl")
     return ident(stem.partition("_")[2] or stem) or None
-
-
-def abandoned(links: Sequence[tuple[str, str | None]]) -> frozenset[str]:
-    """Return the ids that are not on the way from the last entry to its root.
-
-    links: (entry id, parent id) of every entry of the session, in the order of the file. A parent that is not
-    among them ends the way. Of an id that occurs twice the later link counts.
-
-    >>> sorted(abandoned([("a", None), ("b", "a"), ("c", "a")]))
-    ['b']
-    """
-    parents = dict(links)
-    live = set()
-    at = links[-1][0] if links else None
-    while at is not None and at in parents and at not in live:
-        live.add(at)
-        at = parents[at]
-    return frozenset(parents) - live
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:

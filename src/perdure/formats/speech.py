@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from perdure.capture.openings import MACHINE_OPENINGS, SUMMARY_OPENINGS
+from perdure.patterns import late
 from perdure.types import Part, PartKind
 
 MIN_MACHINE_LINES = 3  # fewer log-like lines in a row may well have been typed
@@ -20,11 +21,11 @@ _TAGS = (
     "system-reminder|environment_context|hook_context|user_instructions|ide_selection|ide_opened_file|"
     "ide_diagnostics|skill|context|file|persisted-output|untrusted_context"
 )
-_OPENING = re.compile(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
-_PASTED_MARK = re.compile(r"(\[Pasted text[^\]\n]{0,80}\])")
-_SIGN = re.compile(r"[`~>\n<]|\[Pasted")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_MACHINE_LINE = re.compile(
+_OPENING = late(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
+_PASTED_MARK = late(r"(\[Pasted text[^\]\n]{0,80}\])")
+_SIGN = late(r"[`~>\n<]|\[Pasted")
+_FENCE = late(r" {0,3}(`{3,}|~{3,})")
+_MACHINE_LINE = late(
     r"""\s*(?:
       at\s\S+.*[:(]\d
     | File\s".+",\sline\s\d

@@ -13,10 +13,7 @@ from functools import partial
 from perdure.archive.archive import Archive
 from perdure.archive.store import Held
 from perdure.errors import Busy, DamagedRun
-from perdure.formats.of_run import parse_run, without_injected
-from perdure.index.project import project
 from perdure.index.store import Connection
-from perdure.index.write import has, knows, write_run
 from perdure.types import Run
 
 _BATCH_RUNS = 2000
@@ -94,6 +91,8 @@ def _batch(index: Connection, archive: Archive, done: CaughtUp, note: Note | Non
     """Project one transaction's worth; False when nothing is left."""
     if not archive.ledger.changes(_position(index, archive), limit=1):
         return False
+    from perdure.index.write import has, knows  # what is needed for projecting is loaded where something is new
+
     with index.writing():
         helds = archive.ledger.changes(_position(index, archive), limit=_BATCH_RUNS)
         budget, last = _BATCH_BYTES, 0
@@ -119,6 +118,10 @@ def _batch(index: Connection, archive: Archive, done: CaughtUp, note: Note | Non
 
 def _project(index: Connection, archive: Archive, held: Held) -> Projected:
     """Write one run into the index."""
+    from perdure.formats.of_run import parse_run, without_injected
+    from perdure.index.project import project
+    from perdure.index.write import write_run
+
     started_s = time.perf_counter()
     run, lines = archive.load(held)
     parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))

@@ -11,14 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from perdure import text
 from perdure.index.passes import Plan, last, passes, plan, relaxed
-from perdure.index.project import ms
 from perdure.index.store import Connection
-from perdure.index.write import scope_token
+from perdure.index.values import instant, ms, scope_token
 from perdure.types import Filters, Found, Hit, Live, Principal
 
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
@@ -333,8 +331,3 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     for key, *row in index.rows(query, *scores):
         found[key] = Hit(*row[:11], instant(row[11]), row[12], scores[key], bool(row[13]), bool(row[14]))  # type: ignore[call-arg]
     return [found[key] for key, _ in chosen]
-
-
-def instant(stated_ms: int | None) -> datetime | None:
-    """Milliseconds since 1970 as an aware instant."""
-    return None if stated_ms is None else datetime.fromtimestamp(stated_ms / 1000, UTC)

@@ -7,20 +7,20 @@ so that none survives in two halves.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.identity import thread_run_id, turn_id
+from perdure.index.values import ms
+from perdure.patterns import late
 from perdure.types import Parsed, Part, Run, Turn
 
 CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
 OVERLAP_CHARS = 200
 INTENT_CHARS = 500
-_NAMED = re.compile(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
+_NAMED = late(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _KINDS = {"pasted": "text", "image": "result"}  # what is filed under another kind
 
 
@@ -162,11 +162,6 @@ def _facets(turn: Turn) -> Iterator[tuple[str, str]]:
         for part in turn.parts:
             if part.kind == "text":
                 yield from (("entity", name) for name in text.entities(mask(part.text)))
-
-
-def ms(at: datetime | None) -> int | None:
-    """An instant as whole milliseconds since 1970."""
-    return None if at is None else int(at.timestamp() * 1000)
 
 
 def _number(name: str) -> int:

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from perdure.errors import NotFound, UsageError
-from perdure.index.keyword import instant
-from perdure.index.project import ms
 from perdure.index.store import Connection
+from perdure.index.values import instant, ms
 from perdure.types import Columns, Node, Principal, RunView
 
 _COLUMNS = """run.id, run.run_id, run.captured_in, run.thread, run.user, run.runtime, machine.value AS machine_name,

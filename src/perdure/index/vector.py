@@ -16,10 +16,10 @@ import numpy as np
 
 from perdure.errors import DimensionMismatch
 from perdure.index import keyword, scan
-from perdure.index.project import ms
 from perdure.index.scan import Bools, Near
 from perdure.index.slab import NO_TIME, Ints, Segment, Slab
 from perdure.index.store import Connection
+from perdure.index.values import ms
 from perdure.models.vectors import Vectors, restore
 from perdure.types import Filters, Live
 

@@ -15,8 +15,9 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import stored_sha256
-from perdure.index.project import ChunkRow, RunRow, TurnRow, ms
+from perdure.index.project import ChunkRow, RunRow, TurnRow
 from perdure.index.store import Connection
+from perdure.index.values import ms, scope_token
 from perdure.index.wording import name_of, worded
 from perdure.text import index_terms
 from perdure.types import Parsed, Run, Source
@@ -53,15 +54,6 @@ class _Standing(NamedTuple):
 _STANDING = """SELECT turn.id, turn_id, offset, content_offset, session, generation, run.captured_in
   FROM turn JOIN run ON run.id = turn.content_run WHERE turn.id = coalesce(
     (SELECT id FROM turn WHERE copy_key = ?), (SELECT id FROM turn WHERE turn_id = ?))"""  # one OR costs ten times more
-
-
-def scope_token(number: int) -> str:
-    """The word that stands for a name inside MATCH; no tokenizer splits or stems it.
-
-    >>> scope_token(7)
-    'z7z'
-    """
-    return f"z{number}z"
 
 
 def knows(index: Connection, run_id: str) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perdure.index import keyword
-from perdure.index.keyword import instant
 from perdure.index.store import Connection
+from perdure.index.values import instant
 from perdure.recall.candidates import Detail, Fact, Sighting
 from perdure.recall.feedback import Matrix, rarity
 from perdure.recall.fuse import Scores

@@ -9,11 +9,11 @@ one leg alone can reach is known for each profile, so that a threshold made for 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure import text
+from perdure.patterns import late
 from perdure.recall.candidates import Sighting
 
 # Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
@@ -28,8 +28,8 @@ RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says some
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
 MIN_KNOWN = 2  # asked words that a turn must hold for that
 
-_WORDS = re.compile(r"[^\W_]+")
-_SUFFIX = re.compile(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
+_WORDS = late(r"[^\W_]+")
+_SUFFIX = late(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perdure import text
+from perdure.patterns import late
 from perdure.recall.judge import stems
 from perdure.types import Cue
 
@@ -18,7 +19,7 @@ SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, long
 BEFORE_CHARS = 240
 SHORT_CHARS = 90  # a text below this may not stand on its own
 SCRAP_CHARS = 24  # one below this does not
-_LEANING = re.compile(
+_LEANING = late(
     r"^(?:[\w .'-]{1,30}: )?(?:yes|yeah|yep|no|nope|sure|ok|okay|thanks?|that|this|it|they|he|she|exactly|same"
     r"|both|also|ja|nein|genau|das|oui|non|sí|是|对|好|不)\b",
     re.IGNORECASE,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from perdure import text
+from perdure.patterns import late
 from perdure.recall.times import times
 from perdure.types import Intent, Plan
 
@@ -19,8 +20,8 @@ MIN_WORDS, MAX_WORDS = 2, 6  # of a query
 MAX_CHARS = 2000  # of a message that are read; what follows is mostly pasted
 MAX_NAMES = 8
 
-_FENCED = re.compile(r"```.*?(?:```|\Z)|^>.*$", re.DOTALL | re.MULTILINE)
-_CLAUSE = re.compile(
+_FENCED = late(r"```.*?(?:```|\Z)|^>.*$", re.DOTALL | re.MULTILINE)
+_CLAUSE = late(
     r"[.!?;:](?=\s|$)|[。！？；，]+|\n+|, (?=(?:and|but|also|so|what|when|where|how|why|who|which|did|do|can)\b)"
     r"|\b(?:and also|also,|by the way,?|besides,?|as well as)\b|另外|还有|顺便|außerdem|par ailleurs|además",
     re.IGNORECASE,
@@ -36,32 +37,30 @@ _FILLER = frozenset(
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
-_COURTESY = re.compile(
+_COURTESY = late(
     r"(?:\b(?:please|pls|thanks?(?: you)?|hi|hello|hey|ok|okay|bitte|danke|hallo|merci|por favor|gracias)\b[,!]?"
     r"|s'il (?:te|vous) plaît|请|谢谢|你好)",
     re.IGNORECASE,
 )  # says nothing of what is looked for, and stands in thousands of short turns
-_NO_ADDRESS = re.compile(r"[^\x21-\x7e].*")
-_FIRST = re.compile(
-    r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I
-)
-_SECOND = re.compile(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
-_POLITE = re.compile(
+_NO_ADDRESS = late(r"[^\x21-\x7e].*")
+_FIRST = late(r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I)
+_SECOND = late(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
+_POLITE = late(
     r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b"
     r"|\b(?:tell|show|remind|give|help|let) me\b|(?:能|请)?告诉我|提醒我",
     re.IGNORECASE,
 )
 
 _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
-    ("history", re.compile(
+    ("history", late(
         r"\b(?:histor\w*|over time|evolv\w*|chang\w+ over|in (?:what )?order|the order in|timeline|chronolog\w*|used to"
         r"|previously|formerly|progress\w*|originally|verlauf|früher|historique|évolu\w+|historial)\b|历史|以前|顺序|变化",
         re.I)),
-    ("overview", re.compile(
+    ("overview", late(
         r"\b(?:summar\w+|overview|recap|all (?:the|of|my|our)|everything|list|how many|which of|what (?:kinds?|types?)"
         r"|übersicht|zusammenfass\w*|alle|résum\w+|tous|toutes|resum\w+|todos|todas)\b|总结|概述|哪些|所有|多少|几",
         re.I)),
-    ("latest", re.compile(
+    ("latest", late(
         r"\b(?:latest|newest|current\w*|nowadays|last time|most recent\w*|these days|as of now|by now|at the moment"
         r"|now(?=\s*[?]|$)"
         r"|aktuell\w*|zuletzt|jetzt|inzwischen|mittlerweile|derzeit|zurzeit|neueste\w*|actuel\w*|dernière fois"

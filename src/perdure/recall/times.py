@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from perdure.patterns import late
 from perdure.types import Window
 
 MAX_WINDOWS = 4
@@ -79,7 +80,7 @@ _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _LAST = r"(?:last|past|previous|letzte[nrsm]?|vergangene[nrsm]?|vorige[nrsm]?)"
 _THIS = r"(?:this|current|diese[nrsm]?|cette|cet|ce|este|esta)"
 
-MAYBE = re.compile(
+MAYBE = late(
     rf"\d{{4}}|\d\s*[./-]\s*\d|[年月日天周期拜晚]|\b(?:ago|vor|hace|il y a|since|after|before|until|seit|nach|bis"
     rf"|depuis|avant|desde|antes|{_LAST}|{_THIS}"
     rf"|dernière?s?|pasad[oa]s?|{_any(w for w in _DAYS_AGO if w < '一')}|{_DAY_NAME}|{_MONTH})\b",
@@ -91,7 +92,7 @@ _Rule = tuple[re.Pattern[str], Callable[[re.Match[str], date], Span | None]]
 
 
 def _rule(pattern: str, resolve: Callable[[re.Match[str], date], Span | None], *, flags: int = re.IGNORECASE) -> _Rule:
-    return re.compile(pattern, flags), resolve
+    return late(pattern, flags), resolve
 
 
 def _day(at: date) -> Span:
@@ -228,12 +229,12 @@ _RULES: tuple[_Rule, ...] = (
           lambda m, _: _year(int(m["year"] or m["zh"]))),
 )  # fmt: skip
 
-_FROM = re.compile(r"\b(?:since|seit|depuis|desde|after|nach|après|después de)(?: (?:the|le|el|la|dem|der))?\s*$", re.I)
-_UP_TO = re.compile(r"\b(?:before|until|till|bis|vor dem|avant|antes de|hasta)(?: (?:the|le|el|la))?\s*$", re.I)
-_FROM_ZH, _UP_TO_ZH = re.compile(r"^(?:以来|以后|之后|起)"), re.compile(r"^(?:以前|之前)")
-_STARTS = re.compile(r"(?:since|seit|depuis|desde|after)\b", re.I)
-_STOPS = re.compile(r"(?:before|until|bis)\b", re.I)
-_EVENT = re.compile(
+_FROM = late(r"\b(?:since|seit|depuis|desde|after|nach|après|después de)(?: (?:the|le|el|la|dem|der))?\s*$", re.I)
+_UP_TO = late(r"\b(?:before|until|till|bis|vor dem|avant|antes de|hasta)(?: (?:the|le|el|la))?\s*$", re.I)
+_FROM_ZH, _UP_TO_ZH = late(r"^(?:以来|以后|之后|起)"), late(r"^(?:以前|之前)")
+_STARTS = late(r"(?:since|seit|depuis|desde|after)\b", re.I)
+_STOPS = late(r"(?:before|until|bis)\b", re.I)
+_EVENT = late(
     r"\b(?:since|ever since|after|seit|nach|depuis|desde|après) (?:the|our|my|we|der|dem|unserem|la|le|el|l')\s*"
     r"(?P<event>[\w.'-]+(?: [\w.'-]+){0,3})",
     re.IGNORECASE,

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+import perdure
 from perdure import live
 from perdure.capture.wire import Event
 from perdure.errors import PerdureError, UsageError
@@ -89,7 +91,7 @@ class Asker:
 
     def _settle(self, home: Home, question: Question) -> None:
         try:
-            answer = _answered(home, question, mode=None if self._is_warm.is_set() else "keyword")
+            answer = _answered(home, question, is_warm=self._is_warm.is_set())
             self._vitals.prove("read")
         except PerdureError as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
@@ -99,9 +101,9 @@ class Asker:
         question.answer.set_result(answer)
 
 
-def _answered(home: Home, question: Question, *, mode: str | None) -> dict[str, Any]:
+def _answered(home: Home, question: Question, *, is_warm: bool) -> dict[str, Any]:
     """The answer to one request. Raises UsageError for one that means nothing."""
-    request, slot = question.request, question.slot
+    request, slot, mode = question.request, question.slot, None if is_warm else "keyword"
     if request.get("op") == "event":
         event = _event(request.get("event"))
         said = live.answer(home, event, limit_ms=int(slot.left_s * 1000), mode=mode, slot=slot)
@@ -109,10 +111,21 @@ def _answered(home: Home, question: Question, *, mode: str | None) -> dict[str, 
     message = request.get("message")
     if not isinstance(message, str):
         raise UsageError("a recall needs a message")
-    how = {name: request[name] for name in ("cwd", "all_projects", "mode", "explain") if name in request}
-    recalled = home.recall(message, **{"mode": mode, **how})
+    if request.get("user", home.user) != home.user:
+        raise UsageError(f"this home is served for {home.user}")
+    how: dict[str, Any] = {"mode": mode, "now": _moment(request.get("now"))}
+    how |= {name: request[name] for name in ("cwd", "all_projects", "mode", "explain") if name in request}
+    recalled = home.recall(message, **how)
     found: dict[str, Any] = msgspec.to_builtins(recalled, str_keys=True)
-    return found
+    return {**found, "version": perdure.__version__, "is_warm": is_warm}
+
+
+def _moment(said: object) -> datetime | None:
+    """The instant of a request; None where it names none. Raises UsageError."""
+    try:
+        return None if said is None else msgspec.convert(said, datetime)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"no instant: {error}") from error
 
 
 def _event(fields: object) -> Event:

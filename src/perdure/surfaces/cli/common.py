@@ -8,15 +8,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from perdure.errors import PerdureError, UsageError
-from perdure.home import Home, open_home
+
+if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
+    from perdure.home import Home
 
 _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d{1,6})([mhdw])\Z")
@@ -35,6 +36,8 @@ class Shell:
 
     def open(self, *, create: bool = False, read_only: bool = False) -> Home:
         """The home of this invocation; says once when its outbox does not drain."""
+        from perdure.home import open_home
+
         opened = open_home(self.home, create=create, read_only=read_only)
         if opened.writable and (text := opened.alarm()):
             self.note(f"{text}. Run `perdure doctor`.")
@@ -121,6 +124,8 @@ def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = Fa
     if shell.as_json or not shell.err.is_terminal:
         yield lambda *_: None
         return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # 20 ms
+
     measure = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
     columns = (TextColumn("{task.description}"), BarColumn(), measure, TimeRemainingColumn())
     with Progress(*columns, console=shell.err, transient=True) as bar:

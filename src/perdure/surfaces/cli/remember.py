@@ -11,9 +11,11 @@ from typing import Any
 import click
 from rich.text import Text
 
+from perdure import config as settings
 from perdure import text
 from perdure.errors import UsageError
 from perdure.recall import why as reasons
+from perdure.resident import instead
 from perdure.surfaces.cli.common import Actions, Shell, command, day, plural, progress
 from perdure.types import Cue, Plan, Recalled
 
@@ -43,12 +45,7 @@ def recall_command(
     """What would be put beside a message before a model reads it: a few earlier turns with their source and the
     reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
     """
-    said = _said(message)
-    with shell.open() as home:
-        wanted = home.resolve(why_not)[1] if why_not else ""
-        cwd = None if all_projects else str(Path.cwd())
-        found = home.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(wanted))
-    reason = reasons.why_not(found, wanted) if wanted else ""
+    found, reason = _found(shell, _said(message), all_projects, why_not, mode)
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
         return
@@ -62,6 +59,20 @@ def recall_command(
     if reason:
         shell.out.print(f"\n{why_not}: {reason}.", markup=False)
     shell.suggest(_after(found, all_projects))
+
+
+def _found(shell: Shell, said: str, all_projects: bool, why_not: str | None, mode: str | None) -> tuple[Recalled, str]:
+    """(what is recalled, what a turn lacked), by the resident home where it says the same as this process would."""
+    cwd = None if all_projects else str(Path.cwd())
+    if not why_not:
+        place = settings.home_path(shell.home)
+        found = instead.recall(place, said, cwd=cwd, all_projects=all_projects, mode=mode)
+        if found is not None:
+            return found, ""
+    with shell.open() as home:
+        wanted = home.resolve(why_not)[1] if why_not else ""
+        found = home.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(wanted))
+    return found, reasons.why_not(found, wanted) if wanted else ""
 
 
 def _said(message: Sequence[str]) -> str:

@@ -18,10 +18,7 @@ _LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli"))
 
 
 def detect(head: bytes, name: str = "") -> str | None:
-    """Return the runtime of a transcript, one of RUNTIMES, or None when nothing fits.
-
-    head: its first bytes, 64 KB are enough; the last line may be cut. name: its file name or path.
-    """
+    """See `perdure.formats.detect`."""
     head = head[:MAX_HEAD_BYTES]
     if head.startswith(SQLITE_MAGIC):
         return "opencode" if _is_opencode(head, name) else None
@@ -32,10 +29,7 @@ def detect(head: bytes, name: str = "") -> str | None:
 
 
 def is_append_only(runtime: str, head: bytes) -> bool:
-    """Say whether a source of this runtime only grows, by whole lines, so that its bytes can be captured as they are.
-
-    False for documents that are rewritten: those are captured as the lines that `emit` makes of them.
-    """
+    """See `perdure.formats.is_append_only`."""
     if runtime in _LINE_FILES:
         return True
     line = next(objects(first_line(head[:MAX_HEAD_BYTES])), None)

@@ -1,0 +1,46 @@
+"""What a process loads before it has anything to do with it: each of these costs every hook and every recall."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import perdure
+from perdure.types import Origin
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The modules that a fresh process holds after this."""
+    words = [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)", *arguments]
+    return set(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[-2].split())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("start") / "home"
+    with perdure.open(path) as home:
+        home.capture(b'{"role": "user", "content": "We chose port 8417."}\n', runtime="messages", session="s")
+        assert home.refusal(Origin("messages", "s", "s")) is None
+    return str(path)
+
+
+HEAVY = {"numpy", "onnxruntime", "rich", "click", "subprocess", "socket", "tomllib", "tarfile", "html"}
+FORMATS = {f"perdure.formats.{name}" for name in ("claude_code", "codex", "detection", "messages", "pi")}
+
+
+def test_opening_a_home_loads_neither_models_nor_formats_nor_care() -> None:
+    held = loaded("import perdure.home")
+    assert "perdure.home" in held
+    assert held & (HEAVY | FORMATS | {"perdure.verify", "perdure.index.rebuild", "perdure.index.project"}) == set()
+
+
+def test_a_recall_by_words_loads_no_model_and_no_format(place: str) -> None:
+    code = "import perdure\nhome = perdure.open(sys.argv[1])\nprint(home.recall('which port?', mode='keyword').cues)"
+    assert loaded(code, place) & (HEAVY | FORMATS | {"perdure.vectors", "perdure.index.project"}) == set()
+
+
+def test_the_command_loads_no_home_until_it_needs_one() -> None:
+    held = loaded("import perdure.surfaces.cli.remember")
+    assert "perdure.surfaces.cli.common" in held and held & {"perdure.home", "numpy", "apsw", "rich.progress"} == set()
