@@ -1,91 +1,18 @@
 """Recall over a memory of a few turns, with keyword scores and vectors that are written down."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from perdure import text
-from perdure.recall.candidates import Detail, Fact, Sighting
-from perdure.recall.feedback import rarity
-from perdure.recall.judge import stem, stems
 from perdure.recall.plan import plan
 from perdure.recall.rank import rank, to_embed
 from perdure.recall.recall import recall
 from perdure.recall.tuning import DEFAULT, REFERENCE
 from perdure.recall.why import why_not
+from perdure.testing.candidates import START, Written
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
-START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@dataclass
-class Written:
-    """Candidates over turns that are given in order, a day apart: BM25 is the share of the query's words held."""
-
-    turns: dict[str, tuple[str, str]]  # id -> (role, text)
-    rows: dict[str, list[float]] = field(default_factory=dict)  # id -> vector
-    asked: list[str] = field(default_factory=list)
-
-    def _at(self, name):
-        return START + timedelta(days=list(self.turns).index(name))
-
-    def _in(self, name, within):
-        return within is None or within.since_at <= self._at(name) < within.until_at
-
-    def keyword(self, queries, k, within=None):
-        self.asked += queries
-        return [self._leg(query, k, within) for query in queries]
-
-    def _leg(self, query, k, within):
-        words = {stem(word) for word in text.without_stopwords(text.query_terms(query))}
-        scores = {n: float(len(words & stems(t))) if query else 1.0 for n, (_, t) in self.turns.items()}
-        found = sorted((n for n, s in scores.items() if s and self._in(n, within)), key=lambda n: (-scores[n], n))
-        return {name: scores[name] for name in found[:k]}
-
-    def nearest(self, queries, k, within=None):
-        legs = []
-        for query in queries:
-            scores = {n: float(np.dot(row, query)) for n, row in self.rows.items() if self._in(n, within)}
-            legs.append({n: scores[n] for n in sorted(scores, key=lambda n: (-scores[n], n))[:k]})
-        return legs
-
-    def vectors(self, ids):
-        return {n: np.array([self.rows[n]], dtype=np.float32) for n in ids if n in self.rows}
-
-    def cosines(self, ids, queries):
-        return {n: float((rows @ queries.T).max()) for n, rows in self.vectors(ids).items()}
-
-    def around(self, ids, reach):
-        names = list(self.turns)
-        near = {}
-        for name in ids:
-            at = names.index(name)
-            near[name] = [
-                (names[o], abs(o - at)) for o in range(at - reach, at + reach + 1) if o != at and 0 <= o < len(names)
-            ]
-        return near
-
-    def names(self, names):
-        found = {}
-        for word in names:
-            parts = {stem(part) for part in text.query_terms(word)}
-            held = [n for n, (_, t) in self.turns.items() if parts and parts <= stems(t)]
-            found[word] = Sighting(len(held), rarity(len(held), len(self.turns)), tuple(reversed(held)))
-        return found
-
-    def rarities(self, words):
-        return {word: (seen.n_turns, seen.rarity) for word, seen in self.names(words).items()}
-
-    def facts(self, ids):
-        return {n: Fact(self.turns[n][0], self._at(n)) for n in ids}
-
-    def details(self, ids):
-        return {
-            n: Detail(n, "run", "conv", self.turns[n][0], self._at(n), "laptop", "pi", self.turns[n][1])
-            for n in ids if n in self.turns
-        }  # fmt: skip
 
 
 TURNS = {
@@ -174,6 +101,13 @@ def test_since_an_event_counts_from_when_it_was_last_mentioned():
 def test_a_person_asked_about_themselves_is_heard_first():
     ranking = rank(Written(TURNS), plan("what did I say about the port of the server?", now=NOW), None, DEFAULT)
     assert ranking.legs["speaker"].keys() <= {name for name, (role, _) in TURNS.items() if role == "user"}
+
+
+def test_of_two_questions_with_one_best_answer_the_second_brings_its_next():
+    """Row R06: both ask for t4 first; the second's runner-up is t8."""
+    found = _recall("Which port does the server listen on? Which port did the decoder take?")
+    assert len(found.plan.queries) == 2
+    assert {"t4", "t8"} <= {cue.turn_id for cue in found.cues[:3]}
 
 
 def test_why_not_has_an_answer_for_every_turn():

@@ -1,0 +1,130 @@
+"""What recall may expect of candidates: the same of those that are written down and of those of a real index.
+
+Row R11: two implementations, one contract.
+"""
+
+import json
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import perdure
+from perdure.identity import turn_id
+from perdure.recall.indexed import Indexed
+from perdure.recall.plan import plan
+from perdure.recall.recall import recall
+from perdure.testing import FakeEmbedder
+from perdure.testing.candidates import START, Written
+from perdure.types import Filters, Source, Window
+
+TALK = (
+    ("user", "The tide service keeps its heights in SQLite."),
+    ("assistant", "Understood, SQLite it is."),
+    ("user", "The server listens on port 8417."),
+    ("assistant", "I noted the port."),
+    ("user", "Ismet wants it before the spring tide."),
+)
+MODEL = FakeEmbedder()
+ROWS = MODEL.embed([words for _, words in TALK], "document")
+
+
+def _lines():
+    for n, (role, words) in enumerate(TALK):
+        at = (START + timedelta(days=n)).isoformat()
+        yield json.dumps({"role": role, "content": words, "timestamp": at}).encode() + b"\n"
+
+
+@pytest.fixture
+def indexed(tmp_path):
+    with perdure.open(tmp_path / "home", user="ada", embedder=FakeEmbedder()) as home:
+        home.capture(b"".join(_lines()), runtime="messages", session="s")
+        home.embed()
+        asked = home.vectors().ask(home.index(), "ada", ["x"])
+        offsets = np.cumsum([0, *map(len, _lines())])[:-1].tolist()
+        ids = [turn_id(Source("ada", "messages", "s"), offset) for offset in offsets]
+        with home.index().reading():
+            yield Indexed(home.index(), home.principal, Filters(), asked.space), ids
+
+
+@pytest.fixture
+def written():
+    ids = [f"t{n}" for n in range(len(TALK))]
+    rows = dict(zip(ids, ROWS.tolist(), strict=True))
+    return Written(dict(zip(ids, TALK, strict=True)), rows), ids
+
+
+@pytest.fixture(params=["written", "indexed"])
+def both(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_words_find_the_turns_that_hold_them_best_first(both):
+    candidates, ids = both
+    (leg,) = candidates.keyword(["port server"], 10)
+    assert list(leg) == [ids[2], ids[3]] and leg[ids[2]] > leg[ids[3]]
+    assert list(candidates.keyword(["port", "Ismet"], 1)[1]) == [ids[4]]
+    assert candidates.keyword(["zeppelin"], 10) == [{}]
+
+
+def test_without_words_the_newest_come_all_alike(both):
+    candidates, ids = both
+    (leg,) = candidates.keyword([""], 2)
+    assert list(leg) == [ids[4], ids[3]] and len(set(leg.values())) == 1
+
+
+def test_a_window_narrows_before_the_best_are_taken(both):
+    candidates, ids = both
+    day = Window(START + timedelta(days=3), START + timedelta(days=4), "then")
+    assert list(candidates.keyword(["port"], 1, day)[0]) == [ids[3]]
+    assert list(candidates.nearest(ROWS[2:3], 1, day)[0]) == [ids[3]]
+
+
+def test_the_nearest_come_first_with_their_cosines(both):
+    candidates, ids = both
+    (leg,) = candidates.nearest(_query(candidates, ids[2]), 2)
+    assert next(iter(leg)) == ids[2] and leg[ids[2]] == pytest.approx(1, abs=0.01) and len(leg) == 2
+
+
+def _query(candidates, turn):
+    candidates.keyword(["port tide SQLite Ismet"], 10)
+    return candidates.vectors([turn])[turn]
+
+
+def test_cosines_are_those_of_the_vectors(both):
+    candidates, ids = both
+    query = _query(candidates, ids[0])
+    found = candidates.cosines(ids[:3], query)
+    held = candidates.vectors(ids[:3])
+    assert found == {name: pytest.approx(float((rows @ query.T).max()), abs=1e-6) for name, rows in held.items()}
+
+
+def test_neighbours_by_their_distance(both):
+    candidates, ids = both
+    candidates.keyword(["port tide SQLite Ismet"], 10)
+    around = candidates.around([ids[0], ids[2]], 2)
+    assert sorted(around[ids[0]]) == sorted([(ids[1], 1), (ids[2], 2)])
+    assert sorted(around[ids[2]]) == sorted([(ids[1], 1), (ids[3], 1), (ids[0], 2), (ids[4], 2)])
+
+
+def test_how_rare_words_are_and_where_names_stand(both):
+    candidates, ids = both
+    rarities = candidates.rarities(["ismet", "port", "zeppelin"])
+    assert [rarities[word][0] for word in ("ismet", "port", "zeppelin")] == [1, 2, 0]
+    assert rarities["zeppelin"][1] > rarities["ismet"][1] > rarities["port"][1] > 0
+    seen = candidates.names(["Ismet", "Zeppelin"])
+    assert seen["Ismet"].newest == (ids[4],) and seen["Zeppelin"].n_turns == 0
+
+
+def test_who_when_and_what(both):
+    candidates, ids = both
+    candidates.keyword(["port"], 10)
+    fact, detail = candidates.facts(ids[2:3])[ids[2]], candidates.details(ids[2:3])[ids[2]]
+    assert (fact.role, fact.stated_at) == (detail.role, detail.stated_at) == ("user", START + timedelta(days=2))
+    assert detail.text == TALK[2][1] and detail.turn_id == ids[2]
+
+
+def test_recall_says_the_same_with_either(both):
+    candidates, ids = both
+    found = recall(candidates, plan("Which port does the server listen on?", now=START + timedelta(days=9)))
+    assert found.cues[0].turn_id == ids[2]
