@@ -17,7 +17,7 @@ import perdure
 from perdure import formats
 from perdure.capture import failures, origin
 from perdure.clients import hooks, setup
-from perdure.formats.detect import detect
+from perdure.formats.detection import detect
 from perdure.testing.resident import ScriptedResident
 
 DATA = Path(__file__).parents[1] / "data" / "hooks"

@@ -75,6 +75,7 @@ def _memory(place: Path, user: str, docs: Sequence[Doc], embedder: Embedder | No
             source = Source(user, "messages", session)
             ids |= {turn_id(source, offset): doc_id for offset, doc_id in offsets.items()}
             home.capture(body, runtime="messages", session=session, conversation=user)
+        home.catch_up()
         if vectors:
             home.embed()
         yield Memory(home, docs, ids, vectors)
