@@ -32,6 +32,12 @@ def test_the_cue_its_source_and_its_reason_are_shown(run):
     assert "perdure show t" in shown
 
 
+def test_without_vectors_it_says_how_to_get_them(run):
+    """Row X12."""
+    assert "perdure embed" in run("recall", "Which port does the server use?").stderr
+    assert "perdure embed" not in run("recall", "--mode", "keyword", "Which port does the server use?").stderr
+
+
 def test_silence_is_said_with_its_reason(run):
     assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing: no candidate")
     assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing relevant")

@@ -49,7 +49,7 @@ def recall_command(
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
         return
-    _notices(shell, found)
+    _notices(shell, found, mode)
     for number, cue in enumerate(found.cues):
         _print_cue(shell, cue, number, None if full else _SHOWN_CHARS, explain=explain)
     if not found.cues:
@@ -83,9 +83,11 @@ def _said(message: Sequence[str]) -> str:
     return " ".join(message)
 
 
-def _notices(shell: Shell, found: Recalled) -> None:
+def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
     if "vector" in found.degraded:
         shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+    elif mode != "keyword" and found.timings_ms and "compute" not in found.timings_ms:
+        shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
     if "behind" in found.degraded:
         shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
 
