@@ -81,7 +81,7 @@ def measured(
         wanted = plan(message, now=NOW)
         texts = to_embed(wanted)
         pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
-        with index.reading():
+        with index.reading(), lanes.holding():
             found = recall(
                 Indexed(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
                 vectors=(lambda p=pending: p.result().vectors) if pending else None,

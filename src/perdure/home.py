@@ -508,7 +508,7 @@ class Home:
             wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
             held=(session,) if session else (),
         )  # fmt: skip
-        with index.reading():
+        with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",

@@ -64,8 +64,13 @@ class Asked:
     """What is asked, as vectors, and where they may be compared."""
 
     space: Space
-    tag: ModelTag
+    lanes: Lanes
     pending: Future[Answer]
+
+    @property
+    def tag(self) -> ModelTag:
+        """Of the model that is asked."""
+        return self.lanes.embedder.tag
 
     def answer(self) -> Answer:
         """One vector for each text, and what they waited for. Raises ModelFault."""
@@ -126,7 +131,7 @@ class Vectors:
             return None
         slot, lanes = chosen
         pending = lanes.submit(texts, kind="query", lane="query")
-        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes.embedder.tag, pending)
+        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes, pending)
 
     def has_any(self, index: Connection, user: str) -> bool:
         """Whether there are vectors to search in."""

@@ -12,8 +12,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +91,7 @@ class Lanes:
         self._jobs: dict[Lane, deque[_Job]] = {lane: deque() for lane in LANES}
         self._changed = threading.Condition()
         self._closed = False
+        self._n_holding = 0  # answers being made, while which no bulk item begins
         self._thread: threading.Thread | None = None
 
     def submit(self, texts: Sequence[str], *, kind: Kind, lane: Lane) -> Future[Answer]:
@@ -104,6 +106,18 @@ class Lanes:
             self._start()
             self._changed.notify_all()
         return job.answer
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Begin no bulk item for so long: what is being answered needs the processor. The one in flight finishes."""
+        with self._changed:
+            self._n_holding += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_holding -= 1
+                self._changed.notify_all()
 
     def through(self, lane: Lane) -> Through:
         """One lane as an embedder, for code that only wants vectors."""
@@ -145,7 +159,7 @@ class Lanes:
         with self._changed:
             while not self._closed:
                 waiting = [lane for lane in LANES if self._jobs[lane]]
-                if waiting and (waiting[0] != "bulk" or self._turn.take()):
+                if waiting and (waiting[0] != "bulk" or (not self._n_holding and self._turn.take())):
                     return self._jobs[waiting[0]][0]
                 self._changed.wait(self._poll_s if waiting else None)
         return None

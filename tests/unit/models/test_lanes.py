@@ -68,6 +68,22 @@ def test_a_query_overtakes_98_bulk_texts(held):
     assert embedder.order == ["b0", "q", *bulk[1:]]
 
 
+def test_bulk_begins_nothing_while_an_answer_is_being_made(held):
+    """The item in flight finishes, a query goes through, and bulk goes on when the answer is there."""
+    embedder, lanes = held
+    waiting = texts(lanes, "bulk", "b0", "b1")
+    embedder.in_flight()
+    with lanes.holding():
+        embedder.let(2)
+        waiting[0].result(WAIT_S)
+        (asked,) = texts(lanes, "query", "q")
+        asked.result(WAIT_S)
+        assert embedder.order == ["b0", "q"] and not waiting[1].running()
+    embedder.let(1)
+    waiting[1].result(WAIT_S)
+    assert embedder.order == ["b0", "q", "b1"]
+
+
 def test_query_then_ingest_then_bulk_and_first_is_first(held):
     embedder, lanes = held
     first = texts(lanes, "bulk", "b0")
