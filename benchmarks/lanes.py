@@ -35,6 +35,7 @@ N_BULK = 98
 N_ROUNDS = 5
 BULK_CHARS = 1_500
 QUERY = "why did the cluster fail last night"
+PAUSE_S = 0.05  # between two recalls: bulk goes on meanwhile, and each recall meets an item in flight
 SLOW_S = 0.085  # of a text: 98 of them make the eight seconds that the row names
 
 
@@ -106,9 +107,10 @@ def recall_under_bulk(made: corpus.Corpus, keep: Path | None, n_chunks: int) -> 
         space = fill(index, vector.Shelf(place), embedder.tag.dimension, embedder.tag.key)
         texts = [" ".join(made.sentences[n * 8 : n * 8 + 8]) for n in range(8)]
         everything = [message for kind in messages(made).values() for message in kind][::3]
-        rows = [{"recall": "idle", **measured(index, lanes, space, Filters(), everything)}]
+        how: dict[str, Any] = {"pause_s": PAUSE_S}
+        rows = [{"recall": "idle", **measured(index, lanes, space, Filters(), everything, **how)}]
         with bulk(lanes, texts):
-            rows.append({"recall": "under bulk", **measured(index, lanes, space, Filters(), everything)})
+            rows.append({"recall": "under bulk", **measured(index, lanes, space, Filters(), everything, **how)})
         lanes.close()
         index.close()
     return rows

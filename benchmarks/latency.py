@@ -72,11 +72,18 @@ def fill(index: store.Connection, shelf: vector.Shelf, dimension: int, tag: str)
 
 
 def measured(
-    index: store.Connection, lanes: Lanes, space: vector.Space | None, filters: Filters, asked: Sequence[str]
+    index: store.Connection,
+    lanes: Lanes,
+    space: vector.Space | None,
+    filters: Filters,
+    asked: Sequence[str],
+    *,
+    pause_s: float = 0.0,
 ) -> dict[str, Any]:
-    """Milliseconds of one recall each, embedding included, after a few to warm up."""
+    """Milliseconds of one recall each, embedding included, after a few to warm up; so long a pause before each."""
     walls, cpus, embeds, n_cues = [], [], [], 0
     for n, message in enumerate([*asked[:3], *asked]):
+        time.sleep(pause_s)
         wall, cpu = time.perf_counter(), time.process_time()
         wanted = plan(message, now=NOW)
         texts = to_embed(wanted)
