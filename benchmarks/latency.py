@@ -50,7 +50,7 @@ def messages(made: corpus.Corpus) -> dict[str, list[str]]:
         kind: corpus.queries(made, kind, N_MESSAGES) for kind in ("2-3 words", "question", "identifier", "chinese")
     }
     more = corpus.queries(made, "question", 4 * N_MESSAGES, seed=4)
-    several = ["? ".join(more[n : n + 1 + n % 4]) + "?" for n in range(0, 4 * N_MESSAGES, 4)]
+    several = ["? ".join(q.rstrip("?") for q in more[4 * n : 4 * n + 1 + n % 4]) + "?" for n in range(N_MESSAGES)]
     return {**asked, "one to four questions": several}
 
 

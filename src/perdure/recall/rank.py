@@ -28,6 +28,7 @@ class Ranking:
     facts: Mapping[str, Fact]
 
 
+LONG_CHARS = 400  # of a message: about 100 tokens, 20 ms of one core
 Embedded: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # vectors, or the wait for them, or none
 
 
@@ -84,10 +85,13 @@ def asked(plan: Plan) -> tuple[str, ...]:
 
 
 def to_embed(plan: Plan) -> tuple[str, ...]:
-    """The texts whose vectors `rank` wants, in this order: the message as it was said, then its parts."""
+    """The text whose vector `rank` wants: the message as it was said, or its queries where it is long; or none.
+
+    One text: a vector for each query as well costs a scan and 5 ms each, and finds no more (docs/evaluation/recall.md).
+    """
     if not plan.queries:
         return ()
-    return (plan.message, *plan.queries) if len(plan.queries) > 1 else (plan.message,)
+    return (plan.message if len(plan.message) <= LONG_CHARS else ", ".join(plan.queries),)
 
 
 def _keyword(
