@@ -181,6 +181,28 @@ def test_calls_and_results_between_an_answer_and_its_question_are_stepped_over(o
     assert answer.before == "Which tide gauge shall we trust?"
 
 
+def test_no_neighbour_brings_in_what_the_session_holds(home):
+    """The turn behind the compaction stands beside one before it that matches; the model reads it anyway."""
+    compacted = Live("tides", since_at=START + timedelta(days=3))
+    found = home.recall("Which port does the server listen on?", now=NOW, session=compacted, explain=True)
+    assert said(found)[0] == TALK[2][1]
+    later = [words for _, words in TALK[3:]]
+    held = {hit.turn_id for hit in home.search("").hits if hit.text in later}
+    assert held and not held & {*(cue.turn_id for cue in found.cues), *found.passed_over}
+
+
+def test_what_nobody_typed_is_no_neighbour(opened):
+    home = opened()
+    talk = [
+        ("user", "Which tide gauge shall we trust, the northern or the southern one?"),
+        ("user", "<task-notification>the northern job ended</task-notification>"),
+        ("assistant", "The southern one."),
+    ]
+    home.capture(lines(talk), runtime="messages", session="g")
+    found = home.recall("Which tide gauge do we trust?", now=NOW, explain=True)
+    assert {*said(found)} == {talk[0][1], talk[2][1]} and not found.passed_over
+
+
 def test_a_memory_of_one_turn_is_recalled(opened):
     home = opened()
     home.capture(lines(TALK[2:3]), runtime="messages", session="first")

@@ -23,6 +23,7 @@ BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's
 BUDGET_MIN = 3000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
 _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the cut are ordered without another pass
+_HELD = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # by a session that is going on
 _EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
@@ -173,8 +174,8 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
             tests.append(f"chunk.stated_ms {column} ?")
             values.append(ms(at))
     for live, number in held(index, filters):
-        tests.append("NOT (chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)")
-        values += [number, _EVER_MS, 0 if live.since_at is None else ms(live.since_at)]
+        tests.append(f"NOT {_HELD}")
+        values += _held_values(live, number)
     return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left)
 
 
@@ -182,6 +183,18 @@ def _has_others(index: Connection, kind: str, found: Sequence[tuple[int, int]]) 
     """Whether any chunk has another name of a kind than these."""
     query = f"SELECT EXISTS (SELECT 1 FROM name WHERE kind = ? AND n_chunks > 0 AND id NOT IN ({_marks(found)}))"
     return bool(index.rows(query, kind, *(number for number, _ in found))[0][0])
+
+
+def turns_held(index: Connection, filters: Filters, turns: Sequence[int]) -> set[int]:
+    """Those of these turns that a session which is going on holds."""
+    query = f"SELECT DISTINCT turn FROM chunk WHERE turn IN ({_marks(turns)}) AND {_HELD}"
+    sessions = held(index, filters)
+    return {turn for each in sessions for (turn,) in index.rows(query, *turns, *_held_values(*each))}
+
+
+def _held_values(live: Live, conversation: int) -> list[object]:
+    """The values of `_HELD`."""
+    return [conversation, _EVER_MS, 0 if live.since_at is None else ms(live.since_at)]
 
 
 def held(index: Connection, filters: Filters) -> list[tuple[Live, int]]:

@@ -45,7 +45,7 @@ class TurnRow:
     chunks: tuple[ChunkRow, ...]
     facets: tuple[tuple[str, str], ...]  # (file | tool | skill | entity, value)
     thread: int  # equal for the turns of one line of talk: a source, or a sidechain in it
-    is_said: bool  # a person or an agent said words in it; what is only a call, a result or a thought is not said
+    is_said: bool  # a person or an agent said words in it: not a notice, nor a mere call, result or thought
     speaker: str  # the name in front, where one role has several people ("Ada: …"); masked
 
 
@@ -102,7 +102,7 @@ def _turn_row(run: Run, turn: Turn) -> TurnRow:
     identifier = turn_id(run.source, turn.offset)
     chunks = tuple(_chunks(identifier, turn.parts))
     first = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
-    is_said = turn.role in ("user", "assistant") and bool(first)
+    is_said = turn.author in ("person", "agent") and bool(first)
     native = f"{run.source.user}\0{run.source.runtime}\0{turn.native_id}" if turn.native_id else f"\0{identifier}"
     return TurnRow(
         turn_id=identifier,

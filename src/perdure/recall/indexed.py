@@ -1,7 +1,8 @@
 """The index as recall sees it: one principal, one scope, one snapshot. Reads only.
 
-Every method looks through the same filters inside the same queries that rank, so nothing outside the scope takes a
-place among the best. Turns are named by their ids outside and by their numbers inside; what is read once is kept for
+What ranks looks through the filters inside the query, so nothing outside the scope takes a place among the best. A
+neighbour is of the same line of talk as the turn it stands beside, and not of what a going session holds. How rare a
+word is is counted over everything of the owner's. Turns are named by their ids outside and by their numbers inside; what is read once is kept for
 as long as one recall takes.
 """
 
@@ -52,14 +53,7 @@ class Indexed:
 
     def _words(self, query: str, k: int, filters: Filters) -> Scores:
         found = keyword.candidates(self.index, self.principal, query, filters=filters, limit=k)
-        best: dict[int, float] = {}
-        for item in found.scored:
-            if len(best) == k and item.turn not in best:
-                continue
-            if item.turn not in best:
-                best[item.turn] = item.score
-                self._shown.setdefault(item.turn, item.chunk)
-        return self._named(best)
+        return self._best(((item.turn, item.chunk, item.score) for item in found.scored), k)
 
     def nearest(self, queries: Matrix, k: int, within: Window | None = None) -> list[Scores]:
         """Cosine of the nearest chunk of each turn."""
@@ -67,14 +61,14 @@ class Indexed:
             return []
         found = self.space.nearest(self.index, queries, filters=self._within(within), k=k * CHUNKS_PER_TURN)
         turns = self._turns_of([chunk for near in found for chunk, _ in near])
-        return [self._nearest(near, turns, k) for near in found]
+        return [self._best(((turns[c], c, cosine) for c, cosine in near if c in turns), k) for near in found]
 
-    def _nearest(self, near: Sequence[tuple[int, float]], turns: Mapping[int, int], k: int) -> Scores:
+    def _best(self, scored: Iterable[tuple[int, int, float]], k: int) -> Scores:
+        """The first k turns of (turn, chunk, score) that come best first, each shown by its first chunk."""
         best: dict[int, float] = {}
-        for chunk, cosine in near:
-            turn = turns.get(chunk)
-            if turn is not None and turn not in best and len(best) < k:
-                best[turn] = cosine
+        for turn, chunk, score in scored:
+            if turn not in best and len(best) < k:
+                best[turn] = score
                 self._shown.setdefault(turn, chunk)
         return self._named(best)
 
@@ -115,10 +109,12 @@ class Indexed:
         places = [(sign, away) for away in range(1, reach + 1) for sign in ("<", ">")]
         beside = ", ".join(_BESIDE[sign].format(away - 1) for sign, away in places)
         rows = self._in(f"SELECT id, {beside} FROM turn AS here WHERE id IN ({{}})", numbers)
-        self._named(dict.fromkeys((turn for row in rows for turn in row[1:] if turn is not None), 0.0))
+        near = {turn for row in rows for turn in row[1:] if turn is not None}
+        near -= keyword.turns_held(self.index, self.filters, sorted(near))
+        self._named(dict.fromkeys(sorted(near), 0.0))
         return {
             self._names[row[0]]: [
-                (self._names[turn], away) for (_, away), turn in zip(places, row[1:], strict=True) if turn is not None
+                (self._names[turn], away) for (_, away), turn in zip(places, row[1:], strict=True) if turn in near
             ]
             for row in rows
         }
