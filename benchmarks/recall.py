@@ -7,6 +7,7 @@ out: for each one the best row on the other two is taken, and its figure on the 
     python -m benchmarks.recall                              # with the embedder that Perdure carries
     python -m benchmarks.recall --embedder static            # with the smaller one; none: by words alone
     python -m benchmarks.recall … --report                   # not sweeps but the whole evaluation of every set
+    python -m benchmarks.recall … --quick --beside DIR       # each memory also holds the transcripts of a folder
     python -m benchmarks.recall … --keep DIR                 # keep the homes there, and use them again
 """
 
@@ -51,6 +52,7 @@ SWEEPS: dict[str, list[tuple[str, Tuning]]] = {
     "bonus for recent turns": [(f"{w:g}", replace(DEFAULT, recent=w)) for w in (0, 0.05, 0.1, 0.2)],
     "words of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_words=w)) for w in (0, 0.15, 0.25, 0.4)],
     "vectors of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_vector=w)) for w in (0, 0.2, 0.4, 0.6)],
+    "best candidates that lend to neighbours": [(str(n), replace(DEFAULT, lenders=n)) for n in (1, 5, 10, 20, 50)],
     "candidates of each leg": [(str(n), replace(DEFAULT, pool=n)) for n in (12, 24, 50, 100, 200)],
 }
 LAMBDAS = [(f"{n / 10:.1f}", replace(DEFAULT, relevance=n / 10)) for n in range(11)]
@@ -67,7 +69,9 @@ class Opened:
 
 
 @contextmanager
-def opened(place: Path, n_groups: int | None, embedder: Embedder | None, keep: Path | None) -> Iterator[Opened]:
+def opened(
+    place: Path, n_groups: int | None, embedder: Embedder | None, keep: Path | None, beside: Path | None = None
+) -> Iterator[Opened]:
     data = load(place)
     if n_groups:
         kept = set(list(data.groups())[:n_groups])
@@ -75,6 +79,10 @@ def opened(place: Path, n_groups: int | None, embedder: Embedder | None, keep: P
         data = replace(data, docs=docs, questions=tuple(q for q in data.questions if q.group in kept))
     data = replace(data, questions=tuple(q for q in data.questions if is_answerable(q)))
     with scratch(keep, data.name) as home, memories(data, home, embedder, vectors=embedder is not None) as held:
+        for memory in held.values() if beside else ():
+            memory.home.import_files([beside])
+            if embedder:
+                memory.home.embed()
         yield Opened(data, held)
 
 
@@ -238,6 +246,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--embedder", default="minilm", choices=("minilm", "static", "none"))
     parser.add_argument("--keep", type=Path, help="where the homes stay, to be used again")
+    parser.add_argument("--beside", type=Path, help="a folder of transcripts that every memory holds as well")
     parser.add_argument("--quick", action="store_true", help="only the default, planning, and no plots")
     parser.add_argument("--report", action="store_true", help="the whole evaluation of every set instead of sweeps")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -253,9 +262,9 @@ def main() -> None:
     base = Setup()
     started = time.monotonic()
     with (
-        opened(options.data / SETS[0][0], SETS[0][1], embedder, options.keep) as first,
-        opened(options.data / SETS[1][0], SETS[1][1], embedder, options.keep) as second,
-        opened(options.data / SETS[2][0], SETS[2][1], embedder, options.keep) as third,
+        opened(options.data / SETS[0][0], SETS[0][1], embedder, options.keep, options.beside) as first,
+        opened(options.data / SETS[1][0], SETS[1][1], embedder, options.keep, options.beside) as second,
+        opened(options.data / SETS[2][0], SETS[2][1], embedder, options.keep, options.beside) as third,
     ):
         held = (first, second, third)
         parts, figures, plots = sweep(held, base, quick=options.quick, with_vectors=embedder is not None)

@@ -13,8 +13,6 @@ PerdureError
 ├── ConfigFault                config.toml says something that cannot be meant
 ├── ArchiveFault               the truth is damaged, or would be; nothing was written
 │   ├── DiskFull
-│   ├── Divergent
-│   ├── Gap
 │   └── DamagedRun
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
 │   ├── IndexMissing
@@ -112,14 +110,6 @@ class ArchiveFault(PerdureError):
 
 class DiskFull(ArchiveFault):
     """The disk is full. Nothing acknowledged was lost, nothing half-written is kept; free some space and repeat."""
-
-
-class Divergent(ArchiveFault):
-    """These bytes differ from what was captured of the same source. Capture them as a new generation."""
-
-
-class Gap(ArchiveFault):
-    """These bytes start after the end of what was captured. Send from the stated offset."""
 
 
 class DamagedRun(ArchiveFault):

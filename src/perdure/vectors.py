@@ -94,7 +94,6 @@ class Vectors:
         """
         self.home = home
         self.writable = writable
-        self._config = config
         self._shelf = Shelf(home)
         self._first = beside or self  # who holds what is shared
         self._making = threading.RLock()

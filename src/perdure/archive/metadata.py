@@ -6,7 +6,7 @@ trees are not in it; they are derived from the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import PurePath
 
 import msgspec
@@ -101,8 +101,3 @@ def same_bytes(run: Run, stored: bytes, sent: bytes, sent_from: int) -> bool:
         if low < high and whole[low - line.offset : high - line.offset] != sent[low - sent_from : high - sent_from]:
             return False
     return True
-
-
-def overlapping(runs: Sequence[Run], low: int, high: int) -> list[Run]:
-    """The runs that share bytes with [low, high)."""
-    return [run for run in runs if run.from_offset < high and run.to_offset > low]

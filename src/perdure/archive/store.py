@@ -287,11 +287,6 @@ class Ledger:
         query = f"SELECT {_HELD} FROM run JOIN source ON source.id = run.source WHERE run_id = ?"
         return next(iter(_held(self.db.execute(query, (run_id,)))), None)
 
-    def with_prefix(self, prefix: str, limit: int = 3) -> list[str]:
-        """Run ids that begin so."""
-        query = "SELECT run_id FROM run WHERE run_id >= ? AND run_id < ? ORDER BY run_id LIMIT ?"
-        return [row[0] for row in self.db.execute(query, (prefix, prefix + "\x7f", limit))]
-
     def all(self, user: str | None = None) -> Iterator[Held]:
         """Every committed run, oldest first."""
         query = f"""SELECT {_HELD} FROM run JOIN source ON source.id = run.source

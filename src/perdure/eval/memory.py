@@ -17,7 +17,8 @@ from perdure.home import Home, open_home
 from perdure.identity import turn_id
 from perdure.models.embedder import Embedder
 from perdure.recall.indexed import Indexed
-from perdure.types import Filters, Role, Source
+from perdure.recall.scope import SAID
+from perdure.types import Role, Source
 from perdure.vectors import Asked
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
@@ -43,12 +44,12 @@ class Memory:
         return self._asked[key]
 
     def candidates(self, asked: Asked | None) -> Indexed:
-        """The product's own candidates, everything in scope."""
-        return Indexed(self.home.index(), self.home.principal, Filters(), asked.space if asked else None)
+        """The product's own candidates, from every project."""
+        return Indexed(self.home.index(), self.home.principal, SAID, asked.space if asked else None)
 
     def docs_of(self, turn_ids: Sequence[str]) -> tuple[str, ...]:
-        """The documents of these turns."""
-        return tuple(self.ids[name] for name in turn_ids)
+        """The documents of these turns; a turn that is none keeps its own name."""
+        return tuple(self.ids.get(name, name) for name in turn_ids)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from perdure.recall.tuning import DEFAULT, Tuning
 
 SHIPPED = Path(__file__).parent / "shipped"
 SHOWN = ("R@5", "R@10", "Hit@10", "All@10", "MRR", "nDCG@10")
+FALSE_SILENCE = 0.025  # of the answerable questions, for which thresholds are chosen
 SILENT = ("5-adversarial", "unanswerable")  # categories without an answer: reported apart, as a test of silence
 Figures = dict[str, Any]
 
@@ -144,6 +145,7 @@ def _silence(own: Sequence[Result], unanswerable: Sequence[Result], strangers: S
         "unanswerable": _share_silent(unanswerable),
         "elsewhere": _share_silent(strangers),
         "auroc": measures.auroc(has_answer, has_none),
+        "room": measures.threshold(has_answer, FALSE_SILENCE),
         "curve": [list(point) for point in curve[:: max(1, len(curve) // 40)] if point[0] != float("inf")],
     }
 
@@ -171,7 +173,9 @@ def _table(head: str, rows: Mapping[str, Figures], names: Sequence[str]) -> str:
 def _lines(figures: Figures) -> str:
     at, over, silence = figures["interval"]["R@10"], figures["over_keyword"], figures["silence"]
     said = {
-        name: "–" if value is None else f"{100 * value:.1f} %" for name, value in silence.items() if name != "curve"
+        name: "–" if value is None else f"{100 * value:.1f} %"
+        for name, value in silence.items()
+        if name in ("answerable", "unanswerable", "elsewhere")
     }
     took = figures["took_ms"]
     return "\n".join(
@@ -180,6 +184,7 @@ def _lines(figures: Figures) -> str:
             f"{100 * over['at']:+.1f} [{100 * over['low']:+.1f}, {100 * over['high']:+.1f}] (95 % of resamples)",
             f"silent: {said['answerable']} of the answerable, {said['unanswerable']} of the unanswerable, "
             f"{said['elsewhere']} of questions from elsewhere; AUROC {silence['auroc']:.3f}",
+            f"the threshold could move by {silence['room']:+.3f} until {FALSE_SILENCE:.1%} of the answerable fell silent",
             f"took: median {took['p50']:.1f} ms, 95th percentile {took['p95']:.1f} ms",
         )
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perdure import text
 from perdure.index.passes import Plan, last, passes, plan, relaxed
@@ -94,21 +94,32 @@ def candidates(index: Connection, principal: Principal, query: str, *, filters: 
 def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
     """The ids of all turns in which every word of the query stands, whatever their number."""
     with index.reading():
-        user = index.known("user", principal.user)
-        narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
-        terms = text.query_terms(query)
-        if narrowing.nothing or not terms:
-            return []
-        words = f'"words_{user}"'
-        match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
-        match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
-        tests = "".join(f" AND {test}" for test in narrowing.tests)
-        rows = index.rows(
-            f"""SELECT DISTINCT turn_id FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid
-                JOIN turn ON turn.id = chunk.turn WHERE {words} MATCH ?{tests} ORDER BY turn_id""",
-            match, *narrowing.values,
-        )  # fmt: skip
-    return [row[0] for row in rows]
+        return [turn for (turn,) in _with_all(index, principal, text.query_terms(query), filters, _EVERY)]
+
+
+_EVERY = ("DISTINCT turn_id", "JOIN turn ON turn.id = chunk.turn", "ORDER BY turn_id")
+_NAMING = (
+    "chunk.id, chunk.turn, chunk_text.text", "JOIN chunk_text ON chunk_text.id = chunk.id",
+    "ORDER BY coalesce(chunk.stated_ms, 0) DESC, tie LIMIT ?",
+)  # fmt: skip
+
+
+def _with_all(
+    index: Connection, principal: Principal, terms: Sequence[str], filters: Filters, parts: tuple[str, str, str],
+    *more: object,
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Rows of the chunks that hold every term. parts: columns, joins and order of the query; more: values of its end."""
+    user = index.known("user", principal.user)
+    narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+    if narrowing.nothing or not terms:
+        return []
+    words, (columns, joins, order) = f'"words_{user}"', parts
+    match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
+    match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
+    tests = "".join(f" AND {test}" for test in narrowing.tests)
+    query = f"""SELECT {columns} FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid {joins}
+        WHERE {words} MATCH ?{tests} {order}"""
+    return index.rows(query, match, *narrowing.values, *more)
 
 
 def frequencies(index: Connection, principal: Principal, terms: Iterable[str]) -> tuple[dict[str, int], int]:
@@ -121,23 +132,9 @@ def frequencies(index: Connection, principal: Principal, terms: Iterable[str]) -
 
 
 def naming(index: Connection, principal: Principal, name: str, *, filters: Filters, limit: int) -> list[Named]:
-    """The newest chunks in which all words of a name stand in a row, by a search for the words."""
-    user = index.known("user", principal.user)
-    narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
+    """The newest chunks in which all words of a name stand in a row."""
     terms = text.query_terms(f'"{name}"')
-    if narrowing.nothing or not terms:
-        return []
-    words = f'"words_{user}"'
-    match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
-    match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
-    tests = "".join(f" AND {test}" for test in narrowing.tests)
-    rows = index.rows(
-        f"""SELECT chunk.id, chunk.turn, chunk_text.text FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid
-            JOIN chunk_text ON chunk_text.id = chunk.id WHERE {words} MATCH ?{tests}
-            ORDER BY coalesce(chunk.stated_ms, 0) DESC, tie LIMIT ?""",
-        match, *narrowing.values, limit,
-    )  # fmt: skip
-    return [Named._make(row) for row in rows]
+    return [Named._make(row) for row in _with_all(index, principal, terms, filters, _NAMING, limit)]
 
 
 def _since(started: float) -> float:

@@ -2,8 +2,8 @@
 
 What ranks looks through the filters inside the query, so nothing outside the scope takes a place among the best. A
 neighbour is of the same line of talk as the turn it stands beside, and not of what a going session holds. How rare a
-word is is counted over everything of the owner's. Turns are named by their ids outside and by their numbers inside; what is read once is kept for
-as long as one recall takes.
+word is is counted over everything of the owner's. Turns are named by their ids outside and by their numbers inside;
+what is read once is kept for as long as one recall takes.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def compose(
 ) -> Recalled:
     """The cues of what was assessed, or silence with its reason."""
     plan, ranking = assessed.plan, assessed.ranking
-    if assessed.verdict.silent and tuning.silence:
+    if assessed.verdict.silent:
         return Recalled((), plan, assessed.verdict.silent)
     named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
     chosen = _chosen(candidates, plan, ranking, already, tuning)
@@ -162,9 +162,8 @@ def _chosen(
         return []
     best = max(ranking.scores[fresh[0]], 1e-9)
     scores = {name: ranking.scores[name] / best for name in fresh}
-    kept = {name: score for name, score in scores.items() if score >= tuning.least}
-    alike = _alike(candidates, list(kept))
-    chosen = diversify(kept, alike, relevance=tuning.relevance, k=k, same=tuning.same)
+    alike = _alike(candidates, fresh)
+    chosen = diversify(scores, alike, relevance=tuning.relevance, k=k, same=tuning.same)
     if plan.intent != "latest":
         return chosen
     times = {name: ranking.facts[name].stated_at for name in chosen}

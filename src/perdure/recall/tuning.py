@@ -22,15 +22,11 @@ class Tuning:
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
     relevance: float = 0.8  # λ of maximal marginal relevance
     same: float = 0.97  # likeness from which a candidate only repeats a chosen one
-    newer_first: float = (
-        0.6  # likeness from which a later cue stands before an earlier one, when the latest is asked for
-    )
+    newer_first: float = 0.6  # likeness from which a later cue goes before an earlier one, if the latest is asked for
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
     entity_rarity: float = 1.0  # ln(turns / turns that hold the name) from which a name is rare
-    least: float = 0.0  # share of the best score below which a candidate is no cue
-    silence: bool = True
     max_tokens: int = 2000  # of what is packed
 
 

@@ -19,6 +19,7 @@ from perdure.errors import PerdureError, UsageError
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
     from perdure.home import Home
 
+ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
 _AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d{1,6})([mhdw])\Z")
 

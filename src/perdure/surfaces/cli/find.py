@@ -16,10 +16,9 @@ from perdure.config import user_home
 from perdure.errors import NotFound, UsageError
 from perdure.home import Home, Transcript
 from perdure.identity import turn_id
-from perdure.surfaces.cli.common import Actions, Shell, ago, command, day, moment, plural
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, ago, command, day, moment, plural
 from perdure.types import Filters, Found, Hit, Node, Part, RunView, Source, Turn
 
-_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
 _SNIPPET_CHARS = 240
 _RESULT_CHARS = 1200  # of a tool's input or output in `show`, unless --full
 _NAMED_ONCE = ("agent", "project", "runtime", "machine", "conversation", "role", "kind", "tag", "file", "tool", "skill")
@@ -155,7 +154,7 @@ def _short(path: str | None) -> str:
 def _hit_line(hit: Hit, terms: Sequence[str]) -> Text:
     who = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
     line = Text("  ")
-    line.append(f"{who}: ", style=_ROLE_STYLES[hit.role])
+    line.append(f"{who}: ", style=ROLE_STYLES[hit.role])
     shown, spans = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
     words = Text(shown.replace("\n", " "))
     for low, high in spans:
@@ -303,7 +302,7 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, ful
         if last is None or view.session != last.session:
             shell.out.print(_session_head(view))
         last = view
-        style = _ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and _identifier(item) == name else "")
+        style = ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and _identifier(item) == name else "")
         head = Text(
             f"{turn.role}{' (machine)' if turn.author == 'machine' and turn.role == 'user' else ''}", style=style
         )

@@ -16,10 +16,9 @@ from perdure import text
 from perdure.errors import UsageError
 from perdure.recall import why as reasons
 from perdure.resident import instead
-from perdure.surfaces.cli.common import Actions, Shell, command, day, plural, progress
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, plural, progress
 from perdure.types import Cue, Plan, Recalled
 
-_ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
 _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
 
 
@@ -95,7 +94,7 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
 def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
     head = Text("\n" if number else "")
     head.append(f"{number + 1}. ", style="bold")
-    head.append(cue.role, style=_ROLE_STYLES[cue.role])
+    head.append(cue.role, style=ROLE_STYLES[cue.role])
     place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
     head.append(text.printable(place), style="dim")
     shell.out.print(head)
