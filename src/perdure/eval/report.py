@@ -184,7 +184,7 @@ def _lines(figures: Figures) -> str:
             f"{100 * over['at']:+.1f} [{100 * over['low']:+.1f}, {100 * over['high']:+.1f}] (95 % of resamples)",
             f"silent: {said['answerable']} of the answerable, {said['unanswerable']} of the unanswerable, "
             f"{said['elsewhere']} of questions from elsewhere; AUROC {silence['auroc']:.3f}",
-            f"the threshold could move by {silence['room']:+.3f} until {FALSE_SILENCE:.1%} of the answerable fell silent",
+            f"room: {silence['room']:+.3f} from the threshold to {FALSE_SILENCE:.1%} of the answerable silent",
             f"took: median {took['p50']:.1f} ms, 95th percentile {took['p95']:.1f} ms",
         )
     )

@@ -108,7 +108,7 @@ def _with_all(
     index: Connection, principal: Principal, terms: Sequence[str], filters: Filters, parts: tuple[str, str, str],
     *more: object,
 ) -> list[tuple[Any, ...]]:  # fmt: skip
-    """Rows of the chunks that hold every term. parts: columns, joins and order of the query; more: values of its end."""
+    """Rows of the chunks that hold every term. parts: columns, joins, order of the query; more: its last values."""
     user = index.known("user", principal.user)
     narrowing = _narrow(index, filters, user) if user is not None else _Narrowing(nothing=True)
     if narrowing.nothing or not terms:
