@@ -3,7 +3,6 @@
 PerdureError
 ├── UsageError                 the call was wrong; exit status 2
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
-│   └── NothingRecalled
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -67,10 +66,6 @@ class NotFound(PerdureError):
     """Nothing by that id that you may see. `perdure search` and `perdure tree` show ids."""
 
     exit_code = 4
-
-
-class NothingRecalled(NotFound):
-    """Nothing was recalled into it yet. `perdure install` sets a client up; `perdure doctor` says whether it works."""
 
 
 class HomeFault(PerdureError):

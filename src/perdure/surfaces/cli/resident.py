@@ -18,7 +18,7 @@ from perdure.archive import injected
 from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NothingRecalled, PerdureError, UsageError
+from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
@@ -293,11 +293,11 @@ def why_command(shell: Shell, session: str | None) -> None:
 
 
 def _last(home: Home, session: str | None) -> Event:
-    """The last injection (into a session). Raises NothingRecalled."""
+    """The last injection (into a session). Raises NotFound."""
     for event in reversed(home.journal().read(type_=injected.TYPE)):
         if str(event.data["session"]).startswith(session or ""):
             return event
-    raise NothingRecalled(f"session {session}" if session else "any session")
+    raise NotFound(f"no recall into session {session}" if session else "no recall into any session yet")
 
 
 def _cue(home: Home, reason: dict[str, Any]) -> dict[str, Any]:

@@ -25,12 +25,6 @@ _LIMIT_MS = 10_000  # of the scratch home: a busy machine is no broken set-up
 _WAIT_S = 15.0
 _NAMES = {"pi": ("turn_end", "before_agent_start")}  # else as Claude Code and Codex call them
 _ENDED, _ASKED = "Stop", "UserPromptSubmit"
-_OTHER = (  # a word is only worth something among others: what else was said in the made session
-    "Bread is baked at six.", "The train to the coast leaves from platform nine.", "Tea is poured before milk.",
-    "Rain is expected on the hills.", "The old clock was repaired in spring.", "Nobody painted the fence green.",
-    "Seven letters arrived without a stamp.", "The orchestra plays on Sundays.", "Maps fade in the sun.",
-    "The bridge carries no lorries.", "Chess is taught upstairs.", "A kite hangs in the tree.",
-)  # fmt: skip
 _SAID = "The harbour of {word} is where the probe of perdure doctor lies."
 
 
@@ -90,15 +84,14 @@ def _call(client: str, commands: Mapping[str, str], event: str, place: Path, sai
 
 
 def _transcript(client: str, folder: Path, word: str) -> Path:
-    """A session of the client with a few messages in it."""
+    """A session of the client with one message in it."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     session = "00000000-0000-4000-8000-000000000000"
     folder.mkdir(parents=True)
     names = {"codex": f"rollout-{session}.jsonl", "pi": f"0_{session}.jsonl"}
     path = folder / names.get(client, f"{session}.jsonl")
     rows = _HEADS[client](session, now, str(folder)) if client in _HEADS else []
-    for number, text in enumerate((*_OTHER, _SAID.format(word=word))):
-        rows.append(_ROWS[client](f"{number:08x}", text, session, now, str(folder)))
+    rows.append(_ROWS[client]("00000000", _SAID.format(word=word), session, now, str(folder)))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
