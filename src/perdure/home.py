@@ -206,7 +206,7 @@ class Home:
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
-        return self._rules().refusal(intake.clean(origin))
+        return post.refusal(self._capture_rules(), msgspec.to_builtins(intake.clean(origin)))
 
     def post(self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()) -> int:
         """Put a live capture into the outbox: acknowledged when this returns, archived by the next process.

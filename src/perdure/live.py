@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.capture import alert, log
+from perdure.capture.openings import is_command
 from perdure.capture.wire import Event
 from perdure.errors import IndexFault
-from perdure.patterns import late
 
 if TYPE_CHECKING:
     from perdure.archive.injected import Held
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
-_SLASH_COMMAND = late(r"\s*/[A-Za-z][\w:.-]*(?=\s|\Z)")
 _EMPTIED = ("compact", "clear")
 
 
@@ -223,7 +222,7 @@ def skipped(event: Event, config: Config) -> str:
         return "sub-agent"
     if not event.agent and not config.live.machine_turns and (not event.is_human or is_machine(event.prompt)):
         return "machine turn"
-    if _SLASH_COMMAND.match(event.prompt):
+    if is_command(event.prompt):
         return "slash command"
     return "" if event.prompt.strip() else "empty"
 
