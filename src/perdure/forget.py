@@ -8,18 +8,20 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.archive import tombstones as tombs
 from perdure.archive.archive import Archive
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Event, Journal
 from perdure.archive.metadata import FORGOTTEN, source_lines
 from perdure.archive.store import Held
-from perdure.errors import DamagedRun
+from perdure.errors import DamagedRun, NotFound
 from perdure.formats.of_run import parse_run
 from perdure.identity import turn_id
-from perdure.types import Line, Run, Source, Turn
+from perdure.memories import events
+from perdure.types import Line, Memory, Run, Source, Span, Turn
 
 _EVENT_TURNS = 2000  # turns named in one event: a line of the journal stays below a few megabytes
 
@@ -82,12 +84,14 @@ def _of_turn(run: Run, turn: Turn, lines: Sequence[tuple[Line, int]]) -> Doomed:
     return Doomed(turn_id(run.source, turn.offset), run, ranges, turn)
 
 
-def record(journal: Journal, doomed: Sequence[Doomed], *, now: datetime) -> list[str]:
-    """Write the tombstones: from here on these turns are gone. Returns the ids of the events."""
+def record(journal: Journal, doomed: Sequence[Doomed], memories: Sequence[Memory] = (), *, now: datetime) -> list[str]:
+    """Write the tombstones: from here on these turns and memories are gone. Returns the ids of the events."""
     key = _key(journal, now)
     items = [_described(item, key) for item in doomed]
-    parts = [items[i : i + _EVENT_TURNS] for i in range(0, len(items), _EVENT_TURNS)]
-    return [journal.append(tombs.TYPE, {"turns": part}, now=now).id for part in parts]
+    named = [[memory.memory_id, tombs.keyed_memory(key, memory.text)] for memory in memories]
+    parts = [items[i : i + _EVENT_TURNS] for i in range(0, len(items), _EVENT_TURNS)] or [[]]
+    first = {"turns": parts[0], "memories": named} if named else {"turns": parts[0]}
+    return [journal.append(tombs.TYPE, data, now=now).id for data in (first, *({"turns": p} for p in parts[1:]))]
 
 
 def _key(journal: Journal, now: datetime) -> bytes:
@@ -127,6 +131,74 @@ def apply(archive: Archive, journal: Journal, user: str, event_ids: Sequence[str
     events = [e for e in journal.read(type_=tombs.TYPE) if e.id in set(event_ids)]
     found = tombs.collect([*journal.read(type_=tombs.KEY_TYPE), *events])
     return archive.scrub(_candidates(archive, user, found), found)
+
+
+def with_descendants(memories: Iterable[Memory], doomed: Iterable[str]) -> list[Memory]:
+    """The memories with these ids, and all that were made from them. memories: oldest first."""
+    gone = set(doomed)
+    found = []
+    for memory in memories:
+        if memory.memory_id in gone or gone & set(memory.made_from):
+            gone.add(memory.memory_id)
+            found.append(memory)
+    return found
+
+
+def of_turns(memories: Iterable[Memory], doomed: Sequence[Doomed]) -> list[str]:
+    """The ids of the memories that were made of something that is about to be forgotten."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for item in doomed:
+        ranges.setdefault(item.run.run_id, []).extend(item.ranges)
+    return [m.memory_id for m in memories if any(_overlaps(span, ranges.get(span.run_id, ())) for span in m.sources)]
+
+
+def _overlaps(span: Span, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(span.from_offset < high and low < span.to_offset for low, high in ranges)
+
+
+def apply_to_memories(archive: Archive, journal: Journal) -> list[str]:
+    """Take the forgotten memories out of the journal's events; returns the runs that what is left of them came from.
+
+    A memory goes with any of the turns behind it, and with any memory that it was made from.
+    """
+    gone = set(load(journal).memories)
+    forgotten = _Forgotten(archive)
+    left: set[str] = set()
+
+    def without(event: Event) -> dict[str, Any] | None:
+        kept = []
+        for op in event.data["ops"]:
+            spans = events.sources(op)
+            bad = [span for span in spans if forgotten.overlaps(span)]
+            if op["id"] in gone or bad or gone & set(op.get("made_from", ())):
+                left.update(span.run_id for span in spans)
+                if op["op"] == "create":
+                    gone.add(op["id"])
+                continue
+            kept.append(op)
+        if len(kept) == len(event.data["ops"]):
+            return None
+        return {**{name: value for name, value in event.data.items() if name != "batch"}, "ops": kept}
+
+    while journal.rewrite(events.TYPE, without):  # what was made from it may stand in an earlier file
+        pass
+    return sorted(left)
+
+
+class _Forgotten:
+    """What was forgotten of each run; a run is looked up once."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._ranges: dict[str, tuple[tuple[int, int], ...]] = {}
+
+    def overlaps(self, span: Span) -> bool:
+        if span.run_id not in self._ranges:
+            try:
+                self._ranges[span.run_id] = self._archive.run(self._archive.held(span.run_id)).forgotten
+            except (NotFound, DamagedRun):
+                self._ranges[span.run_id] = ()
+        return _overlaps(span, self._ranges[span.run_id])
 
 
 def _candidates(archive: Archive, user: str, found: tombs.Tombstones) -> list[Held]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -64,6 +64,8 @@ from perdure.types import (
     Filters,
     Found,
     Live,
+    Memory,
+    MemoryKind,
     Node,
     Origin,
     Parsed,
@@ -79,6 +81,7 @@ from perdure.types import (
 if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
+    from perdure.mind.memories import Memories
     from perdure.models.embedder import Embedder
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
@@ -574,6 +577,51 @@ class Home:
         run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
         return run_id, offset
 
+    # memories ---------------------------------------------------------------------------------------------
+
+    @property
+    def memories(self) -> Memories:
+        """The memories of the principal."""
+        from perdure.mind.memories import Memories
+
+        return Memories(
+            self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
+            forgotten=lambda: self._tombstones().get(self.user), now=_now,
+        )  # fmt: skip
+
+    def _with_memories(self) -> indexes.Connection:
+        """The index, with everything that the journals say of memories."""
+        index = self.index(create=True)
+        catchup.follow_journals(index, self.archive)
+        return index
+
+    def _follow_journals(self) -> None:
+        catchup.follow_journals(self.index(create=True), self.archive)
+
+    def remember(
+        self,
+        text: str,
+        *,
+        kind: MemoryKind = "fact",
+        path: str = "",
+        cwd: str | None = None,
+        session: Live | None = None,
+        **more: Any,
+    ) -> Memory:
+        """Keep a memory, durably; one that says what is current already is reinforced.
+
+        cwd: it belongs to the project there; to none without. session: the one in which it is said, which need not be
+        told it. more: the other fields of `perdure.mind.memories.Draft` (trust, stated_at, pinned, entities, …).
+        """
+        from perdure.mind.memories import Draft
+
+        held = session.conversation if session else ""
+        draft = Draft(text, kind, path, project_of(cwd), conversation=held, **more)
+        kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return kept.memory
+
     # forgetting -------------------------------------------------------------------------------------------
 
     def journal(self, user: str | None = None) -> Journal:
@@ -630,13 +678,26 @@ class Home:
             self.drain()
             self.catch_up()
 
-    def forget(self, doomed: Sequence[Doomed], *, now: datetime | None = None) -> list[str]:
-        """Forget these turns everywhere in this home; returns the ids of the runs that were rewritten."""
-        if not doomed:
+    def forget(
+        self, doomed: Sequence[Doomed], *, memories: Sequence[str] = (), now: datetime | None = None
+    ) -> list[str]:
+        """Forget these turns and memories everywhere in this home, with every memory that was made of one of them;
+        returns the ids of the runs that were rewritten.
+        """
+        if not doomed and not memories:
             return []
         self.drain()
-        forgetting.record(self.journal(), doomed, now=now or _now())
+        forgetting.record(self.journal(), doomed, self.doomed_memories(doomed, memories), now=now or _now())
         return self._finish_forgetting()
+
+    def doomed_memories(self, doomed: Sequence[Doomed] = (), memories: Sequence[str] = ()) -> list[Memory]:
+        """The memories that go with these turns and memories: those that were made of them."""
+        try:
+            every = sorted(self.memories.listed(every=True), key=lambda memory: memory.order)
+        except IndexFault:  # what was made of the turns goes all the same, by its sources
+            return []
+        named = [self.memories.get(identifier).memory_id for identifier in memories]
+        return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
 
     def erase(self) -> int:
         """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
@@ -660,6 +721,7 @@ class Home:
             todo = forgetting.unapplied(self.archive, self.journal(user))
             if todo:
                 changed += forgetting.apply(self.archive, self.journal(user), user, todo)
+                forgetting.apply_to_memories(self.archive, self.journal(user))
                 done += todo
         if done and self._clean_index():
             self.archive.ledger.set_applied(done)

@@ -60,6 +60,15 @@ def turn_id(source: Source, offset: int) -> str:
     return "t" + base32(int.from_bytes(digest[:10], "big"), 16)
 
 
+def memory_id(at: datetime, entropy: bytes) -> str:
+    """The id of a memory: the second in which it was made, and three bytes that tell it from others of that second.
+
+    >>> memory_id(datetime(2026, 3, 1, 9, 30, tzinfo=UTC), b"\\x01\\x02\\x03")
+    'mem-20260301-093000-010203'
+    """
+    return f"mem-{at.astimezone(UTC):%Y%m%d-%H%M%S}-{entropy[:3].hex()}"
+
+
 def thread_run_id(containing_run: str, thread: str) -> str:
     """The id of the child run that an inline sidechain forms inside a captured run; sorts beside it."""
     digest = hashlib.sha256(f"{containing_run}\0{thread}".encode("utf-8", "surrogatepass")).digest()

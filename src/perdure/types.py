@@ -181,6 +181,7 @@ class Filters:
     since_at: datetime | None = None
     until_at: datetime | None = None  # exclusive
     held: tuple[Live, ...] = ()  # sessions that are going on: what they hold themselves is left out
+    memories: bool = False  # whether memories are found beside turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,59 @@ class Found:
     took_ms: float = 0.0
     mode: str = "keyword"  # how it was searched: keyword, hybrid or semantic
     n_unembedded: int = 0  # chunks that have no vector yet, where vectors were asked
+
+
+MemoryKind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
+Trust = Literal["owner", "agent", "tool", "web"]
+MEMORY_KINDS: tuple[MemoryKind, ...] = ("fact", "preference", "decision", "procedure", "event", "insight")
+TRUSTS: tuple[Trust, ...] = ("owner", "agent", "tool", "web")  # most trusted first
+
+
+class Span(NamedTuple):
+    """Where something was said: bytes of a run's source, which hold one turn or several."""
+
+    run_id: str
+    from_offset: int
+    to_offset: int  # exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A short statement worth keeping. Those of one agent, project and path form a chain, of which one is current."""
+
+    memory_id: str  # mem-YYYYMMDD-HHMMSS-xxxxxx
+    text: str
+    kind: MemoryKind
+    path: str  # what it is about: subject and attribute, as in user/preferences/editor
+    agent: str
+    project: str | None
+    stated_at: datetime  # when it was said; decides what is current
+    recorded_at: datetime  # when Perdure noted it
+    trust: Trust  # the lowest of its lineage
+    how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported
+    sources: tuple[Span, ...] = ()  # the turns behind it
+    made_from: tuple[str, ...] = ()  # memories that it was consolidated from
+    entities: tuple[str, ...] = ()
+    runtime: str = ""  # where its first source was said
+    conversation: str = ""
+    valid_from: datetime | None = None  # in the world, where it is said
+    valid_until: datetime | None = None
+    pinned: bool = False
+    confidence: float = 1.0
+    retired: bool = False  # set aside: kept, never recalled
+    n_stated: int = 1  # how often it was said
+    n_injected: int = 0
+    n_used: int = 0
+    renewed_at: datetime | None = None  # when it was last said again or used; decay counts from here
+    stability: float = 1.0  # grows with use (memories.decay)
+    order: str = ""  # of the event that made it, as text: breaks ties between equal times
+    superseded_by: str | None = None  # projected: the next of its chain
+    ended_at: datetime | None = None  # projected: when that was stated, or its own validity ended
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is what its chain says now."""
+        return self.superseded_by is None and not self.retired
 
 
 Intent = Literal["fact", "latest", "history", "overview"]

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +38,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=False):
     seq: int  # counts from 1 for each writer
     type: str
     data: dict[str, Any]
+    was: str = ""  # the id that the event had before something in it was forgotten
+
+    @property
+    def key(self) -> str:
+        """What tells it from every other event, also after something in it was forgotten."""
+        return self.was or self.id
 
     @property
     def order(self) -> tuple[str, str, int]:
@@ -74,9 +80,10 @@ def tick(now: datetime, last: str) -> str:
     return tick(datetime.fromtimestamp(round(later, 3), UTC), last)
 
 
-def encode(event_at: str, writer: str, seq: int, type_: str, data: dict[str, Any]) -> bytes:
+def encode(event_at: str, writer: str, seq: int, type_: str, data: dict[str, Any], *, was: str = "") -> bytes:
     """A line of the journal without its newline; its id is computed."""
-    rest = msgspec.json.encode({"at": event_at, "writer": writer, "seq": seq, "type": type_, "data": data})[1:]
+    fields = {"at": event_at, "writer": writer, "seq": seq, "type": type_, "data": data}
+    rest = msgspec.json.encode(fields | ({"was": was} if was else {}))[1:]
     return _HEAD + hashlib.sha256(rest).hexdigest()[:_ID_CHARS].encode() + b'",' + rest
 
 
@@ -168,14 +175,14 @@ class Journal:
 
     def read(self, *, type_: str | None = None) -> list[Event]:
         """All events (of one type), in order. Damaged and torn lines are left out; `damage` lists them."""
-        found = {}
+        found: dict[str, Event] = {}
         needle = f'"type":"{type_}"'.encode() if type_ else b""
         for path in self.files():
             for line in path.read_bytes().split(b"\n")[:-1]:
                 if needle in line:
                     event = decode(line)
                     if isinstance(event, Event) and type_ in (None, event.type):
-                        found[event.id] = event
+                        found[event.key] = _later(event, found.get(event.key))
         return sorted(found.values(), key=lambda e: e.order)
 
     def damage(self) -> Iterator[Damage]:
@@ -186,6 +193,23 @@ class Journal:
     def size(self) -> tuple[int, ...]:
         """A value that changes whenever the journal does: the sizes of its files."""
         return tuple(path.stat().st_size for path in self.files())
+
+    def rewrite(self, type_: str, changed: Callable[[Event], dict[str, Any] | None]) -> int:
+        """Put other data into events of a type; returns how many. changed: the new data, or None to leave it.
+
+        The event stays what it was, at its place and under its key. Interrupted between files, it is done again.
+        """
+        n = 0
+        for path in self.files():
+            with locked(path.parent / ".lock"):
+                set_aside_torn_tail(path)
+                lines = path.read_bytes().split(b"\n")[:-1]
+                new = [_rewritten(line, type_, changed) for line in lines]
+                n_here = sum(line is not old for line, old in zip(new, lines, strict=True))
+                if n_here:
+                    replace(path, b"".join(line + b"\n" for line in new))
+                n += n_here
+        return n
 
     def take(self, other: Path) -> int:
         """Union with another home's journal of the same user; returns how many lines were new."""
@@ -198,6 +222,20 @@ class Journal:
                     set_aside_torn_tail(folder / path.name)
                 n_new += _union(folder / path.name, path.read_bytes())
         return n_new
+
+
+def _later(event: Event, other: Event | None) -> Event:
+    """Of two states of one event the one in which something was forgotten; of two such, always the same."""
+    return event if other is None else max(event, other, key=lambda e: (bool(e.was), e.id))
+
+
+def _rewritten(line: bytes, type_: str, changed: Callable[[Event], dict[str, Any] | None]) -> bytes:
+    """A line with what `changed` makes of its event; the very line where that is nothing."""
+    event = decode(line) if f'"type":"{type_}"'.encode() in line else None
+    data = changed(event) if isinstance(event, Event) and event.type == type_ else None
+    if not isinstance(event, Event) or data is None or data == event.data:
+        return line
+    return encode(event.at, event.writer, event.seq, event.type, data, was=event.key)
 
 
 def set_aside_torn_tail(path: Path) -> Path | None:
@@ -250,16 +288,19 @@ def _union(path: Path, theirs: bytes) -> int:
         ours = path.read_bytes()
     if theirs == ours or ours.startswith(theirs):
         return 0
-    found: dict[str, tuple[tuple[int, str], bytes]] = {}
+    found: dict[str, tuple[Event, bytes]] = {}
     n_ours = 0
     for is_ours, data in ((True, ours), (False, theirs)):
         for line in data.split(b"\n")[:-1]:
             event = decode(line)
             if isinstance(event, Event):
-                found[event.id] = ((event.seq, event.id), line)
+                known = found.get(event.key)
+                if known is None or _later(event, known[0]) is event:
+                    found[event.key] = (event, line)
             elif is_ours:
                 aside = hashlib.sha256(line).hexdigest()[:8]
                 write(path.with_name(f"{path.name}.damaged-{aside}"), line + b"\n")
         n_ours = len(found) if is_ours else n_ours
-    replace(path, b"".join(line + b"\n" for _, line in sorted(found.values())))
+    ordered = sorted(found.values(), key=lambda item: (item[0].seq, item[0].id))
+    replace(path, b"".join(line + b"\n" for _, line in ordered))
     return len(found) - n_ours

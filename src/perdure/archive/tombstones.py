@@ -43,6 +43,11 @@ def keyed_line(key: bytes, raw: bytes) -> str:
     return hmac.digest(key, b"line\0" + raw, hashlib.sha256).hex()[:32]
 
 
+def keyed_memory(key: bytes, text: str) -> str:
+    """HMAC-SHA256 of a memory's normalised words, 32 hex digits."""
+    return hmac.digest(key, b"memory\0" + normalised(text).encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:32]
+
+
 def texts_of(turn: Turn) -> Iterator[str]:
     """The normalised texts by which copies of this turn are recognised."""
     said = {turn.text("text", "pasted"), *(part.text for part in turn.parts if part.kind in ("text", "thinking"))}
@@ -72,10 +77,17 @@ class Tombstones:
     natives: dict[str, str] = field(default_factory=dict)  # keyed native id → turn id
     hashes: dict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
     lines: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # that were no turns
+    memories: set[str] = field(default_factory=set)  # ids
+    memory_texts: dict[str, str] = field(default_factory=dict)  # keyed text of a memory → when it was last forgotten
     span_s: tuple[int, int] | None = None  # when everything forgotten was said; None when some time is unknown
 
     def __bool__(self) -> bool:
-        return bool(self.ranges)
+        return bool(self.ranges or self.memories)
+
+    def was_memory(self, text: str, stated_at: datetime) -> bool:
+        """Whether a memory of these words was forgotten after that was said: said again later, it may come back."""
+        found = [self.memory_texts.get(keyed_memory(key, text), "") for key in self.keys]
+        return any(at and stated_at <= datetime.fromisoformat(at.partition("#")[0]) for at in found)
 
     def doomed(self, source: Source, lines: Sequence[tuple[Line, int]], turns: Iterable[Turn]) -> dict[int, str]:
         """The offsets of lines to forget, each with the id of the turn that goes with it.
@@ -147,6 +159,9 @@ def collect(events: Iterable[Event]) -> Tombstones:
         if event.type == KEY_TYPE:
             found.keys.append(bytes.fromhex(event.data["key"]))
         elif event.type == TYPE:
+            for name, digest in event.data.get("memories", ()):
+                found.memories.add(name)
+                found.memory_texts[digest] = max(found.memory_texts.get(digest, ""), event.at)
             for item in event.data["turns"]:
                 _add(found, item)
                 if item["hashes"] or item["native"]:  # only these can have copies elsewhere

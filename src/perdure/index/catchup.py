@@ -5,6 +5,7 @@ Any process may do it; the one that holds the write lock works, the others find 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from functools import partial
 from perdure.archive.archive import Archive
 from perdure.archive.store import Held
 from perdure.errors import Busy, DamagedRun
+from perdure.index import journals
 from perdure.index.store import Connection
 from perdure.types import Run
 
@@ -41,6 +43,7 @@ class CaughtUp:
     n_runs: int = 0
     n_chunks: int = 0
     n_bytes: int = 0  # of archive read
+    n_memories: int = 0  # rows of memories that were written
     n_behind: int = 0  # runs still to project when time ran out
     damaged: tuple[str, ...] = ()  # runs that could not be read, by id
 
@@ -69,7 +72,19 @@ def catch_up(
         if deadline is not None and time.monotonic() > deadline:
             done.n_behind = behind(index, archive)
             break
+    with contextlib.suppress(Busy):  # another process is at it
+        done.n_memories = follow_journals(index, archive)
     return done
+
+
+def follow_journals(index: Connection, archive: Archive) -> int:
+    """Bring the memories up to the journals; returns how many rows were written. Raises Busy."""
+    root = archive.root / "journal"
+    if not journals.is_behind(index, root):
+        return 0
+    from perdure.index import memories
+
+    return memories.follow(index, root)
 
 
 def _turn(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:

@@ -1,5 +1,6 @@
 """The digest of what an index says, whatever the order in which it learnt it. Two homes with equal digests hold
-the same: runs, turns, texts, facets and branches, by their ids, without row numbers, times of capture or paths.
+the same: runs, turns, texts, facets, branches and memories, by their ids, without row numbers, times of capture or
+paths.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ _CHUNKS = """SELECT turn_id, n, kind.value, text FROM chunk JOIN chunk_text ON c
 _FACETS = """SELECT turn_id, kind, value FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
     JOIN turn ON turn.id = turn_facet.turn ORDER BY turn_id, kind, value"""
 
+_MEMORIES = """SELECT owner.value, body FROM memory JOIN name AS owner ON owner.id = memory.user
+  ORDER BY owner.value, memory_id"""
+
 
 def digest(index: Connection) -> str:
     """64 hex digits over the logical content of an index."""
     found = hashlib.sha256()
     with index.reading():
-        for query in (_RUNS, _TURNS, _CHUNKS, _FACETS):
+        for query in (_RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES):
             for row in index.db.execute(query):
                 found.update(repr(row).encode("utf-8", "surrogatepass"))
     return found.hexdigest()

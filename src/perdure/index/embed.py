@@ -172,16 +172,16 @@ def oldest_waiting_s(index: Connection, slot: Slot | None) -> float | None:
 
 def _lacking(index: Connection, slot: Slot, policy: Policy, after: int) -> tuple[str, list[object]]:
     """(tests of `chunk JOIN turn`, their values). Of what nobody typed, only the first chunk of a part is embedded."""
-    tests = ["chunk.id > ?", "chunk.user = ?", "chunk.kind = ?", f"(author = 'person' OR NOT {_CONTINUED})"]
+    tests = ["chunk.id > ?", "chunk.user = ?", "chunk.kind = ?", f"(author IS NULL OR author = 'person' OR {_FIRST})"]
     if policy.by_people is not None:
         tests.append("author = 'person'" if policy.by_people else "author <> 'person'")
     tests.append("NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND slab = ?)")
     return " AND ".join(tests), [after, slot.user, index.known("kind", policy.kind), slot.id]
 
 
-_CONTINUED = """EXISTS (SELECT 1 FROM chunk AS before
+_FIRST = """NOT EXISTS (SELECT 1 FROM chunk AS before
   WHERE before.turn = chunk.turn AND before.n = chunk.n - 1 AND before.kind = chunk.kind)"""
-_FROM = "chunk JOIN turn ON turn.id = chunk.turn"
+_FROM = "chunk LEFT JOIN turn ON turn.id = chunk.turn"  # a memory has no turn
 
 
 def _waiting(index: Connection, chunks: Sequence[int]) -> Iterator[Waiting]:

@@ -17,6 +17,7 @@ from perdure import text
 from perdure.index.passes import Plan, last, passes, plan, relaxed
 from perdure.index.store import Connection
 from perdure.index.values import instant, ms, scope_token
+from perdure.index.wording import MEMORY
 from perdure.types import Filters, Found, Hit, Live, Principal
 
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
@@ -41,6 +42,12 @@ class _Narrowing:
     values: tuple[object, ...] = ()
     n_left: int | None = None  # at most so many chunks pass the words; None when there are none
     nothing: bool = False
+    without: str = ""  # a word of what is left out: memories, where turns are asked for
+
+    def match(self, expression: str) -> str:
+        """The MATCH of an expression over texts, narrowed."""
+        kept = f" AND scope : ({' AND '.join(self.words)})" if self.words else ""
+        return f"(text : ({expression}){kept})" + (f" NOT scope : {self.without}" if self.without else "")
 
 
 class Scored(NamedTuple):
@@ -114,8 +121,7 @@ def _with_all(
     if narrowing.nothing or not terms:
         return []
     words, (columns, joins, order) = f'"words_{user}"', parts
-    match = f"text : ({' AND '.join(map(text.fts_quote, terms))})"
-    match += f" AND scope : ({' AND '.join(narrowing.words)})" if narrowing.words else ""
+    match = narrowing.match(" AND ".join(map(text.fts_quote, terms)))
     tests = "".join(f" AND {test}" for test in narrowing.tests)
     query = f"""SELECT {columns} FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid {joins}
         WHERE {words} MATCH ?{tests} {order}"""
@@ -173,7 +179,13 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
     for live, number in held(index, filters):
         tests.append(f"NOT {_HELD}")
         values += _held_values(live, number)
-    return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left)
+    return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left, without=_left_out(index, filters))
+
+
+def _left_out(index: Connection, filters: Filters) -> str:
+    """The word that all memories carry, where there are any and they are not asked for."""
+    number = None if filters.memories else index.known("role", MEMORY)
+    return scope_token(number) if number is not None else ""
 
 
 def _has_others(index: Connection, kind: str, found: Sequence[tuple[int, int]]) -> bool:
@@ -274,9 +286,7 @@ def _take(best: dict[int, Scored], found: Sequence[Scored]) -> None:
 def _candidates(index: Connection, user: int, expression: str, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The best chunks of one expression."""
     words = f'"words_{user}"'
-    match = f"text : ({expression})"
-    if narrowing.words:
-        match += f" AND scope : ({' AND '.join(narrowing.words)})"
+    match = narrowing.match(expression)
     wanted = limit * _CHUNKS_PER_TURN
     if not narrowing.tests:
         rows = _unfiltered(index, words, match, wanted)
@@ -307,6 +317,8 @@ def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[
 def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[Scored]:
     """The newest chunks that the filters leave."""
     tests, values = ["chunk.user = ?", *narrowing.tests], [user, *narrowing.values]
+    if narrowing.without:
+        tests.append("chunk.turn > 0")
     if narrowing.words:
         words = f'"words_{user}"'
         tests.append(f"chunk.id IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")

@@ -21,7 +21,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 13  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 14  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -70,6 +70,20 @@ CREATE TABLE turn_facet(facet INTEGER NOT NULL, turn INTEGER NOT NULL, PRIMARY K
 CREATE INDEX turn_facets ON turn_facet(turn);
 CREATE TABLE link(source TEXT NOT NULL, n INTEGER NOT NULL, entry TEXT NOT NULL, parent TEXT,
   PRIMARY KEY(source, n)) WITHOUT ROWID;
+CREATE TABLE memory(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, user INTEGER NOT NULL, agent TEXT NOT NULL,
+  project TEXT NOT NULL, path TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
+  trust TEXT NOT NULL, conversation TEXT NOT NULL, stated_ms INTEGER NOT NULL, recorded_ms INTEGER NOT NULL,
+  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, body BLOB NOT NULL,
+  UNIQUE(user, memory_id));
+CREATE INDEX memory_chain ON memory(user, agent, project, place);
+CREATE INDEX memory_current ON memory(user, path) WHERE superseded_by IS NULL AND NOT retired;
+CREATE TABLE memory_source(memory INTEGER NOT NULL, run_id TEXT NOT NULL, from_offset INTEGER NOT NULL,
+  to_offset INTEGER NOT NULL);
+CREATE INDEX memory_sources ON memory_source(run_id, from_offset);
+CREATE INDEX memory_source_of ON memory_source(memory);
+CREATE TABLE mined(user INTEGER NOT NULL, source TEXT NOT NULL, from_offset INTEGER NOT NULL,
+  to_offset INTEGER NOT NULL, PRIMARY KEY(user, source, from_offset)) WITHOUT ROWID;
 CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
   dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
   n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));

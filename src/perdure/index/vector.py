@@ -20,6 +20,7 @@ from perdure.index.scan import Bools, Near
 from perdure.index.slab import NO_TIME, Ints, Segment, Slab
 from perdure.index.store import Connection
 from perdure.index.values import ms
+from perdure.index.wording import MEMORY
 from perdure.models.vectors import Vectors, restore
 from perdure.types import Filters, Live
 
@@ -181,6 +182,9 @@ def _allowed(index: Connection, slot: Slot, filters: Filters) -> Callable[[Segme
     tests: list[Test] = [_one_of(column, numbers) for column, numbers in named.items()]
     tests += _times(filters)
     tests += [_not_held(live, number) for live, number in keyword.held(index, filters)]
+    memory = None if filters.memories else index.known("role", MEMORY)
+    if memory is not None:
+        tests.append(lambda segment: segment.columns["role"] != memory)
     listed = keyword.facet_tests(filters)
     if listed:
         tests.append(_among(_rows_with(index, slot, listed)))

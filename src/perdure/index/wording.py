@@ -22,7 +22,9 @@ class Policy:
     by_people: bool | None = None  # only what people said, or only what they did not; None for either
 
 
+MEMORY = "memory"  # role and kind of a memory's piece: the index has it as the one piece of a turn that is none
 POLICIES = (  # in the order in which they are embedded; a kind that is not here is found by its words alone
+    Policy(MEMORY),
     Policy("text", by_people=True),
     Policy("text", by_people=False),
     Policy("thinking"),
@@ -31,13 +33,13 @@ POLICIES = (  # in the order in which they are embedded; a kind that is not here
 )
 
 
-def worded(author: Author, role: str, stated_ms: int | None, text: str) -> str:
-    """The words that are embedded for a chunk.
+def worded(author: Author | None, role: str | None, stated_ms: int | None, text: str) -> str:
+    """The words that are embedded for a chunk; author and role are None for a memory.
 
     >>> worded("person", "user", 1778198400000, "We moor at the quay.")
     '[8 May 2026] user: We moor at the quay.'
     """
-    return f"{_day(stated_ms)}{role}: {text[: extent(author, 0)]}"
+    return f"{_day(stated_ms)}{role or MEMORY}: {text[: extent(author or 'person', 0)]}"
 
 
 def _day(stated_ms: int | None) -> str:

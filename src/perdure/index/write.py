@@ -162,13 +162,14 @@ def _insert_turn(index: Connection, number: int, row: TurnRow, scope: Scope, *, 
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
     role = index.name("role", MACHINE if turn.role == "user" and turn.author == "machine" else turn.role)
     for chunk in row.chunks:
-        _insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
+        insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     return len(row.chunks)
 
 
-def _insert_chunk(
+def insert_chunk(
     index: Connection, run: int, turn: int, chunk: ChunkRow, scope: Scope, role: int, stated_ms: int | None
 ) -> None:
+    """Insert a piece of a turn, or a memory as its one piece: then `turn` is its number below zero, and run is 0."""
     kind = index.name("kind", chunk.kind)
     numbers = [*scope[1:6], role, kind, *scope.tags]
     index.db.execute(
@@ -190,8 +191,17 @@ def _insert_chunk(
 
 def _delete_turn(index: Connection, turn: int) -> None:
     """Take a turn out of every table; its words leave the full-text index by their exact text."""
-    query = """SELECT chunk.id, user, text, scope, author, turn.role, chunk.stated_ms
-        FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn WHERE turn = ?"""
+    delete_chunks(index, turn)
+    facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
+    unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
+    index.db.executemany(unused, facets)
+    index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
+
+
+def delete_chunks(index: Connection, turn: int) -> None:
+    """Take the pieces of a turn (or of a memory, by its number below zero) out of every table."""
+    query = """SELECT chunk.id, chunk.user, text, scope, author, turn.role, chunk.stated_ms FROM chunk
+        JOIN chunk_text ON chunk_text.id = chunk.id LEFT JOIN turn ON turn.id = chunk.turn WHERE chunk.turn = ?"""
     for key, user, text, scope, author, role, stated_ms in index.rows(query, turn):
         index.db.execute(
             f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
@@ -201,10 +211,6 @@ def _delete_turn(index: Connection, turn: int) -> None:
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
         _delete_vectors(index, key, worded(author, role, stated_ms, text))
         index.count([user, *(int(word.strip("z")) for word in scope.split())], -1)
-    facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
-    unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
-    index.db.executemany(unused, facets)
-    index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
 
 
 def _delete_vectors(index: Connection, chunk: int, words: str) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from perdure.types import Filters, Live
 
-SAID = Filters(roles=("user", "assistant"), kinds=("text", "call"))  # words and deeds of people and agents
+SAID = Filters(  # words and deeds of people and agents, and what was made of them
+    roles=("user", "assistant", "memory"), kinds=("text", "call", "memory"), memories=True
+)
 UNSCOPED = ""  # the project of what has none
 _MIN_CHARS = 3  # of a project's name that counts as one when it stands in a message
 

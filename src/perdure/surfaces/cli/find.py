@@ -42,7 +42,7 @@ def filter_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def chosen_filters(**given: Any) -> Filters:
     """Filters from the values of `filter_options`."""
-    values = {f"{name}s": tuple(given[f"f_{name}"]) for name in _NAMED_ONCE}
+    values: dict[str, Any] = {f"{name}s": tuple(given[f"f_{name}"]) for name in _NAMED_ONCE}
     return Filters(
         **values,
         entities=tuple(given["f_entity"]),

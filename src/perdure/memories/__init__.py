@@ -1,0 +1,1 @@
+"""Memories, pure: what a person plainly stated, what it claims, the events that change memories, and their replay."""

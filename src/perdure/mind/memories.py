@@ -1,0 +1,295 @@
+"""One owner's memories: made, changed and looked up. Every change is an event in the journal before it is a row.
+
+Reading brings the rows up to the journal first. A memory that is said again is reinforced and not doubled; one with
+other words on the same path takes the place of what was stated before it (`memories.replay`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure import text as words
+from perdure.access.redact import mask
+from perdure.archive.journal import Journal
+from perdure.archive.tombstones import Tombstones
+from perdure.errors import NotFound, UsageError
+from perdure.identity import memory_id
+from perdure.index import memories as rows
+from perdure.index.store import Connection
+from perdure.memories import claims, events, paths, replay
+from perdure.memories.events import Batch, Op
+from perdure.memories.replay import Chain
+from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
+
+MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
+_PREFIX = "mem-"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A memory about to be made. What is left out follows from the words, the clock and the owner's settings."""
+
+    text: str
+    kind: MemoryKind = "fact"
+    path: str = ""  # "" lets the rules choose it from what the words claim
+    project: str | None = None
+    stated_at: datetime | None = None
+    trust: Trust = "owner"
+    how: str = "remembered"
+    sources: tuple[Span, ...] = ()
+    made_from: tuple[str, ...] = ()
+    entities: tuple[str, ...] | None = None
+    runtime: str = ""
+    conversation: str = ""
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    pinned: bool = False
+    confidence: float = 1.0
+    agent: str = ""
+    memory_id: str = ""  # "" for a random one
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What became of a draft."""
+
+    memory: Memory
+    is_new: bool  # False: it was there already and was reinforced
+
+
+@dataclass
+class Memories:
+    """The memories of one owner. index: the one in use, brought up to date by `follow`."""
+
+    user: str
+    agent: str
+    journal: Journal
+    index: Callable[[], Connection]
+    follow: Callable[[], None]
+    forgotten: Callable[[], Tombstones | None]
+    now: Callable[[], datetime]
+
+    # reading ----------------------------------------------------------------------------------------------
+
+    def get(self, identifier: str) -> Memory:
+        """The memory of this id, or of the one id that begins so. Raises NotFound."""
+        found = rows.every(self.index(), self.user, "memory_id >= ? AND memory_id < ?", identifier, identifier + "~")
+        exact = [memory for memory in found if memory.memory_id == identifier]
+        if len(exact or found) != 1 or not identifier.startswith(_PREFIX):
+            more = f" ({len(found)} begin so)" if found else ""
+            raise NotFound(f"no memory {identifier!r}{more}")
+        return (exact or found)[0]
+
+    def listed(
+        self,
+        *,
+        prefix: str = "",
+        kind: str = "",
+        project: str | None = None,
+        every: bool = False,
+        as_of: datetime | None = None,
+        recorded_as_of: datetime | None = None,
+    ) -> list[Memory]:
+        """What is believed, newest first; with `every`, also what was superseded or retired.
+
+        as_of: by what had been stated until then. recorded_as_of: by what Perdure had noted until then. prefix: of the
+        path, by whole parts. project: its path, "" for what has none.
+        """
+        found = self._as_of(as_of, recorded_as_of) if as_of or recorded_as_of else rows.every(self.index(), self.user)
+        wanted = paths.folded(paths.checked(prefix.rstrip("/"))) if prefix else ""
+        return [
+            memory
+            for memory in found
+            if (every or memory.is_current)
+            and (not wanted or f"{paths.folded(memory.path)}/".startswith(f"{wanted}/"))
+            and (not kind or memory.kind == kind)
+            and (project is None or (memory.project or "") == project)
+        ]
+
+    def _as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
+        """Every memory as it stood then, newest first."""
+        if recorded_as_of is None:
+            known = rows.every(self.index(), self.user)
+        else:
+            noted = [rows.noted(event) for event in self.journal.read() if event.type in rows.TYPES]
+            known = list(replay.replayed(n for n in noted if n.at <= recorded_as_of).memories.values())
+        then = [memory for memory in known if as_of is None or memory.stated_at <= as_of]
+        state = replay.State({memory.memory_id: memory for memory in then})
+        replay.settle(state)
+        return sorted(state.memories.values(), key=lambda m: (-m.stated_at.timestamp(), m.memory_id))
+
+    def history(self, identifier: str) -> list[Memory]:
+        """How a belief came to be: every memory of its chain, oldest first. identifier: an id or a path."""
+        if identifier.startswith(_PREFIX):
+            return rows.of_chain(self.index(), self.user, replay.chain_of(self.get(identifier)))
+        path = paths.folded(paths.checked(identifier))
+        found = rows.every(self.index(), self.user, "place = ?", path)
+        if not found:
+            raise NotFound(f"no memory has the path {identifier!r}")
+        return sorted(found, key=lambda m: (m.agent, m.project or "", m.stated_at, m.order))
+
+    def sources(self, identifier: str) -> list[tuple[Span, str | None]]:
+        """The turns behind a memory and behind those that it was made from: (where, turn id), None for one that cannot
+        be found any more.
+        """
+        return [
+            found for memory in self._lineage(self.get(identifier)) for found in rows.turns_of(self.index(), memory)
+        ]
+
+    def _lineage(self, memory: Memory) -> Iterator[Memory]:
+        seen, todo = set(), [memory]
+        while todo:
+            one = todo.pop(0)
+            if one.memory_id not in seen:
+                seen.add(one.memory_id)
+                yield one
+                todo += rows.of_ids(self.index(), self.user, one.made_from)
+
+    # writing ----------------------------------------------------------------------------------------------
+
+    def keep(self, draft: Draft, *, by: str = "owner") -> Kept:
+        """Keep one memory, durably; of one that says what is current already, note that it was said again.
+
+        Raises UsageError for words, a path or a time that cannot be kept.
+        """
+        (kept,) = self.keep_all([draft], by=by)
+        return kept
+
+    def keep_all(self, drafts: Sequence[Draft], *, by: str, batch: Batch | None = None) -> list[Kept]:
+        """Keep several at once, in one event; what was forgotten or is there already under its id is left out."""
+        kept: list[Kept] = []
+        ops: list[Op] = []
+        for draft in drafts:
+            item, op = self._decided(draft, [one.memory for one in kept])
+            if op is not None:
+                ops.append(op)
+            if item is not None:
+                kept.append(item)
+        if ops or batch is not None:
+            self.note(ops, by=by, batch=batch)
+        return [Kept(self.get(one.memory.memory_id), one.is_new) for one in kept]
+
+    def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> None:
+        """Write operations as one event, and apply it."""
+        self.journal.append(events.TYPE, events.data(ops, by=by, batch=batch, **more), now=self.now())
+        self.follow()
+
+    def _decided(self, draft: Draft, pending: Sequence[Memory]) -> tuple[Kept | None, Op | None]:
+        """What is to be done about a draft. pending: memories that the same event makes."""
+        memory = self._made(draft)
+        if self._was_forgotten(memory):
+            return None, None
+        if rows.of_ids(self.index(), self.user, [memory.memory_id]):
+            return Kept(memory, False), None
+        same = self._said_already(memory, pending)
+        if same is None:
+            return Kept(memory, True), events.create(memory)
+        if memory.sources and set(memory.sources) <= set(same.sources):
+            return Kept(same, False), None
+        return Kept(same, False), events.reinforce(same.memory_id, stated_at=memory.stated_at, sources=memory.sources)
+
+    def _made(self, draft: Draft) -> Memory:
+        """A draft with everything that follows from it."""
+        said, now = mask(words.printable(draft.text).strip()), self.now()
+        _check(draft, said)
+        stated_at = min(draft.stated_at or now, now)
+        agent = draft.agent or self.agent
+        path = paths.checked(draft.path) if draft.path else self._path_for(said, draft, agent)
+        return Memory(
+            memory_id=draft.memory_id or self._new_id(now), text=said, kind=draft.kind, path=path, agent=agent,
+            project=draft.project, stated_at=stated_at, recorded_at=now, trust=draft.trust, how=draft.how,
+            sources=draft.sources, made_from=draft.made_from,
+            entities=words.entities(said) if draft.entities is None else draft.entities,
+            runtime=draft.runtime, conversation=draft.conversation, valid_from=draft.valid_from,
+            valid_until=draft.valid_until, pinned=draft.pinned, confidence=draft.confidence,
+        )  # fmt: skip
+
+    def _new_id(self, now: datetime) -> str:
+        """An id that no memory of the owner has."""
+        while True:
+            made = memory_id(now, secrets.token_bytes(3))
+            if not rows.of_ids(self.index(), self.user, [made]):
+                return made
+
+    def _path_for(self, said: str, draft: Draft, agent: str) -> str:
+        """The path that the words call for: that of a memory about the same thing where there is one."""
+        path, claim = claims.path_for(said, draft.kind), claims.claim(said)
+        if claim is None or self._at(path, draft.project, agent):
+            return path
+        alike = {
+            paths.folded(memory.path): memory.path
+            for memory in self._about(claim, draft.project, agent)
+            if (known := claims.claim(memory.text)) is not None and claims.same_subject(claim, known)
+        }
+        return next(iter(alike.values())) if len(alike) == 1 else path
+
+    def _at(self, path: str, project: str | None, agent: str) -> list[Memory]:
+        return rows.of_chain(self.index(), self.user, Chain(agent, project or "", paths.folded(path)))
+
+    def _about(self, claim: claims.Claim, project: str | None, agent: str) -> list[Memory]:
+        """Current memories of the same attribute, of this project."""
+        where = r"""superseded_by IS NULL AND NOT retired AND agent = ? AND project = ?
+            AND (place LIKE ? ESCAPE '\' OR ? <> '' AND instr(text, ?))"""
+        ending, old = f"%/{_like(paths.folded(claim.attribute))}", claim.old_value
+        return rows.every(self.index(), self.user, where, agent, project or "", ending, old, old)
+
+    def _said_already(self, memory: Memory, pending: Sequence[Memory]) -> Memory | None:
+        """The current memory that says the same, if there is one on its path."""
+        chain = replay.chain_of(memory)
+        here = [*rows.of_chain(self.index(), self.user, chain), *(m for m in pending if replay.chain_of(m) == chain)]
+        current = replay.current_at(here, max(memory.stated_at, *(m.stated_at for m in here))) if here else None
+        return current if current is not None and claims.says_same(memory.text, current.text) else None
+
+    def _was_forgotten(self, memory: Memory) -> bool:
+        tombstones = self.forgotten()
+        return tombstones is not None and tombstones.was_memory(memory.text, memory.stated_at)
+
+    def edit(self, identifier: str, said: str) -> Memory:
+        """Correct the words of a memory: the owner's new ones take its place, the old ones stay in its history."""
+        old = self.get(identifier)
+        draft = Draft(
+            said, old.kind, old.path, old.project, how="edited", agent=old.agent, pinned=old.pinned,
+            valid_from=old.valid_from, valid_until=old.valid_until,
+        )  # fmt: skip
+        return self.keep(draft).memory
+
+    def change(self, ids: Collection[str], *, by: str = "owner", why: str = "", **fields: Any) -> list[Memory]:
+        """Set fields of memories.events.CHANGEABLE: pinned, retired, path, kind, validity, entities, project."""
+        if "path" in fields:
+            fields["path"] = paths.checked(fields["path"])
+        if fields.get("kind", "fact") not in MEMORY_KINDS:
+            raise UsageError(f"kind {fields['kind']!r} (known: {', '.join(MEMORY_KINDS)})")
+        names = [self.get(identifier).memory_id for identifier in ids]
+        self.note([events.change(name, **fields) for name in names], by=by, why=why)
+        return [self.get(name) for name in names]
+
+    def move(self, old: str, new: str) -> int:
+        """Rename a path and everything below it; returns how many memories moved."""
+        before, after = paths.checked(old.rstrip("/")), paths.checked(new.rstrip("/"))
+        moved = self.listed(prefix=before, every=True)
+        self.note([events.change(m.memory_id, path=after + m.path[len(before) :]) for m in moved], by="owner")
+        return len(moved)
+
+
+def _check(draft: Draft, said: str) -> None:
+    """Raise UsageError for a draft that cannot be kept."""
+    if not said:
+        raise UsageError("a memory needs words")
+    if len(said.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+        raise UsageError(f"a memory has at most {MAX_TEXT_BYTES} bytes: keep the statement, not the document")
+    if draft.kind not in MEMORY_KINDS:
+        raise UsageError(f"kind {draft.kind!r} (known: {', '.join(MEMORY_KINDS)})")
+    if draft.trust not in TRUSTS:
+        raise UsageError(f"trust {draft.trust!r} (known: {', '.join(TRUSTS)})")
+    for at in (draft.stated_at, draft.valid_from, draft.valid_until):
+        if at is not None and at.tzinfo is None:
+            raise UsageError("times need a time zone")
+
+
+def _like(value: str) -> str:
+    """A value as a pattern of LIKE that matches only itself."""
+    return value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
