@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from perdure import text as words
 from perdure.config import EmbedderConfig
 from perdure.errors import UsageError
 from perdure.eval import measures
@@ -50,6 +51,7 @@ class Asked:
 
     question: Question
     holds: Mapping[str, float]
+    cues: tuple[str, ...] = ()  # their texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,19 @@ class Report:
 
     half: str
     figures: Mapping[str, Any]  # plain values, for JSON
+    asked: Sequence[Asked] = ()  # after memories were kept, where they were
+    ended: Sequence[str] = ()  # messages whose memory was ended though it holds
+
+    def errors(self) -> str:
+        """What was answered wrongly and ended wrongly, of the half that may be looked at."""
+        if self.half != "dev":
+            return "of this half only figures are shown"
+        lost = [one for one in self.asked if not one.holds.get(FIRST, one.holds.get(ANSWERED))]
+        lines = [f"ended though it holds: {text}" for text in self.ended]
+        for one in lost:
+            lines.append(f"{one.question.asks} ({one.question.shape}): {one.question.text} -> {one.question.answer}")
+            lines += [f"    {words.one_line(cue, 120)}" for cue in one.cues]
+        return "\n".join(lines) or "none"
 
     def text(self) -> str:
         """The tables as a person reads them."""
@@ -106,7 +121,9 @@ def run(
             if progress:
                 progress(n_done, len(found))
             results.append(_measure(world, home or Path(scratch), setup))
-    return Report(half, _figures(found, results))
+    asked = [one for before, after, _ in results for one in after or before]
+    wrongly = [text for _, _, broken in results for text in broken.examples]
+    return Report(half, _figures(found, results), asked, wrongly)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +142,9 @@ def keep_stated(home: Home) -> bool:
     return kept is not None
 
 
-def ended(home: Home) -> set[str]:  # noqa: ARG001 - homes have no memories to read yet
+def ended(home: Home) -> set[str]:
     """The texts of the memories of a home that a later one superseded."""
-    return set()
+    return {memory.text for memory in home.memories.listed(every=True) if memory.superseded_by is not None}
 
 
 def is_history(cue: Cue) -> bool:
@@ -176,7 +193,8 @@ def _ask_all(home: Home, world: World, setup: _Setup) -> list[Asked]:
     found = []
     for question in world.questions:
         cues = home.recall(question.text, now=now, all_projects=True, mode=mode).cues
-        found.append(Asked(question, measured([Shown(cue.text, is_history(cue)) for cue in cues], question)))
+        holds = measured([Shown(cue.text, is_history(cue)) for cue in cues], question)
+        found.append(Asked(question, holds, tuple(cue.text for cue in cues)))
     return found
 
 
@@ -298,7 +316,6 @@ def _false(found: Sequence[Broken]) -> dict[str, Any]:
             language: sum(one.controls for one in found if one.language == language)
             for language in sorted({one.language for one in found})
         },
-        "examples": [text for one in found for text in one.examples],
     }
 
 

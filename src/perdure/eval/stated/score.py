@@ -93,7 +93,7 @@ class Report:
         return "\n".join(lines) or "none"
 
 
-def run(paths: Sequence[Path], *, half: str | None = None, find: Find | None = None) -> Report:
+def run(paths: Sequence[Path], *, half: str | None = None, find: Find | None = None, labels: Path = LABELS) -> Report:
     """Score what `find` (else `perdure.memories.statements.stated`) finds in the labelled messages under these paths.
 
     A path is a set in the normalised layout, whose user turns count, or transcripts, of which what a person typed does.
@@ -101,7 +101,7 @@ def run(paths: Sequence[Path], *, half: str | None = None, find: Find | None = N
     """
     if half not in (None, *HALVES):
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
-    judged = [one for one in labelled(paths) if half in (None, one.half)]
+    judged = [one for one in labelled(paths, labels) if half in (None, one.half)]
     if not judged:
         raise UsageError("none of the labelled messages is there")
     rules = find or stated()
@@ -118,11 +118,11 @@ def stated() -> Find:
     return lambda text: [Span(found.start, found.end, str(found.kind)) for found in rules(text)]
 
 
-def labelled(paths: Sequence[Path]) -> list[Labelled]:
+def labelled(paths: Sequence[Path], labels: Path = LABELS) -> list[Labelled]:
     """The messages under these paths that were judged, each once, in the order of their digests."""
-    labels = {row["key"]: row for row in rows(LABELS)}
+    judged = {row["key"]: row for row in rows(labels)}
     texts = {digest(text): text for path in paths for text in _typed(path)}
-    return [_labelled(texts[key], labels[key]) for key in sorted(labels.keys() & texts.keys())]
+    return [_labelled(texts[key], judged[key]) for key in sorted(judged.keys() & texts.keys())]
 
 
 def digest(text: str) -> str:
