@@ -1,4 +1,4 @@
-"""The suites of `perdure eval` that ask about memories: what goes together, and what each says where there is nothing."""
+"""The suites of `perdure eval` that ask about memories: what goes together, and what each answers."""
 
 import json
 

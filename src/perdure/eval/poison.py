@@ -91,7 +91,7 @@ def _measure(home: Home, cases: Sequence[Poisoned], trust: Trust, *, vectors: bo
         home.embed()
     passages = [passage for case in cases for passage in case.passages]
     asked = [measured(_cues(home, case, vectors=vectors), case.answer, passages) for case in cases]
-    gone = ended(home)
+    gone = {memory.text for memory in ended(home)}
     return {
         "n": len(asked),
         **measures.mean(asked),

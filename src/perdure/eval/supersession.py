@@ -12,7 +12,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from perdure.eval.changes.generate import HALVES, Message, Question, World, worl
 from perdure.home import Home, open_home
 from perdure.models.choose import choose
 from perdure.models.embedder import Embedder
-from perdure.types import Cue
+from perdure.types import Cue, Memory
 
 NOW = ("now", "control")  # what is true
 HISTORY = ("before", "then")  # what was
@@ -33,7 +33,7 @@ FIRST, FOUND, MISLED = "current first", "current found", "misled"
 ANSWERED, ANSWERED_FIRST = "answered", "answered first"
 SILENT = "silent"
 Keep = Callable[[Home], bool]
-Superseded = Callable[[Home], Iterable[str]]
+Superseded = Callable[[Home], Iterable[datetime]]
 Row = Mapping[str, Any]
 
 
@@ -107,14 +107,14 @@ def run(
     """Measure one half, "dev" or "held_out". Raises UsageError for another.
 
     keep: what makes memories of turns, instead of the home's own `keep_stated`; returns whether it did. superseded:
-    what names the texts that were ended, instead of the home's own memories. n_worlds: only so many, spread over the
-    languages. home: where the scratch homes stay; else they go.
+    when what was ended had been stated, instead of asking the home's own memories. n_worlds: only so many, spread over
+    the languages. home: where the scratch homes stay; else they go.
     """
     if half not in HALVES:
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
     found = _some(worlds(half), n_worlds)
     model = embedder or (choose(EmbedderConfig()).embedder if vectors else None)  # one for all homes
-    setup = _Setup(model, vectors, keep or keep_stated, superseded or ended)
+    setup = _Setup(model, vectors, keep or keep_stated, superseded or ended_at)
     results = []
     with tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch:
         for n_done, world in enumerate(found):
@@ -142,9 +142,14 @@ def keep_stated(home: Home) -> bool:
     return kept is not None
 
 
-def ended(home: Home) -> set[str]:
-    """The texts of the memories of a home that a later one superseded."""
-    return {memory.text for memory in home.memories.listed(every=True) if memory.superseded_by is not None}
+def ended(home: Home) -> list[Memory]:
+    """The memories of a home that a later one superseded."""
+    return [memory for memory in home.memories.listed(every=True) if memory.superseded_by is not None]
+
+
+def ended_at(home: Home) -> list[datetime]:
+    """When what was superseded had been stated."""
+    return [memory.stated_at for memory in ended(home)]
 
 
 def is_history(cue: Cue) -> bool:
@@ -241,27 +246,19 @@ def _tells_any(values: Iterable[str], text: str) -> bool:
     return any(tells(value, text) for value in values)
 
 
-def broken(world: World, superseded: Iterable[str]) -> Broken:
+def broken(world: World, superseded: Iterable[datetime]) -> Broken:
     """What was ended that holds: the controls, and the last statement of each fact.
 
-    superseded: texts of memories; one belongs to a statement when its words stand in it.
+    superseded: when it had been stated; no two messages of a world were said at the same time.
     """
-    told = {message.message_id: _plain(message.text) for message in world.messages}
-    gone = [text for text in map(_plain, superseded) if text]
-
-    def is_gone(name: str) -> bool:
-        return any(text in told[name] for text in gone)
-
-    controls = [[name for name in control.statements if is_gone(name)] for control in world.controls]
-    current = [name for name in world.current if is_gone(name)]
-    names = [*(name for found in controls for name in found), *current]
-    examples = tuple(dict.fromkeys(message.text for message in world.messages if message.message_id in names))
+    gone = set(superseded)
+    names = {message.message_id for message in world.messages if message.stated_at in gone}
+    controls = [names.intersection(control.statements) for control in world.controls]
+    current = names.intersection(world.current)
+    wrong = current.union(*controls)
+    examples = tuple(message.text for message in world.messages if message.message_id in wrong)
     n_controls = sum(map(bool, controls))
     return Broken(world.language, len(controls), n_controls, len(world.current), len(current), examples)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(" .,!:")
 
 
 def _figures(found: Sequence[World], results: Sequence[tuple[list[Asked], list[Asked], Broken]]) -> dict[str, Any]:

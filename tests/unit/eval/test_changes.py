@@ -45,6 +45,7 @@ def test_the_last_statement_of_a_fact_holds_what_is_true_now(half):
     for world in worlds(half):
         said = {message.message_id: message for message in world.messages}
         assert list(said.values()) == sorted(world.messages, key=lambda message: message.stated_at)
+        assert len({message.stated_at for message in world.messages}) == len(world.messages)
         for question in world.questions:
             at = [said[name].stated_at for name in question.statements]
             assert at == sorted(at)

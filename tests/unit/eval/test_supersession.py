@@ -1,11 +1,11 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from perdure.errors import UsageError
 from perdure.eval import supersession
 from perdure.eval.changes.generate import Control, Message, Question, World, worlds
-from perdure.eval.supersession import Shown, broken, measured, tells
+from perdure.eval.supersession import Broken, Shown, broken, measured, tells
 
 AT = datetime(2025, 5, 1, tzinfo=UTC)
 
@@ -74,14 +74,13 @@ def test_a_value_is_told_as_a_whole(value, text, is_told):
 
 def test_what_was_ended_though_it_holds():
     """Of two controls one lost a statement, of two facts one its last; m0 may end."""
-    texts = ("Port is 1.", "Port is 2.", "I like tea", "I like coffee", "Mara owns it")
-    said = tuple(Message(f"m{n}", AT, text) for n, text in enumerate(texts))
+    texts = ("Port is 1.", "Port is 1 again.", "I like tea", "I like coffee", "Mara owns it")
+    said = tuple(Message(f"m{n}", AT + timedelta(days=n), text) for n, text in enumerate(texts))
     controls = (Control("likes", ("m2", "m3")), Control("port", ("m4",)))
     world = World("w", "en", said, (), controls, ("m1", "m4"))
-    assert broken(world, []).controls == 0
-    found = broken(world, ["port is 1", "i like  tea.", "port is 2"])
-    assert (found.controls, found.n_controls, found.current, found.n_current) == (1, 2, 1, 2)
-    assert found.examples == ("Port is 2.", "I like tea")
+    assert broken(world, [said[0].stated_at]) == Broken("en", 2, 0, 2, 0)
+    found = broken(world, [said[n].stated_at for n in (0, 1, 2)])
+    assert found == Broken("en", 2, 1, 2, 1, ("Port is 1 again.", "I like tea"))
 
 
 def test_an_unknown_half_is_refused():
@@ -95,7 +94,8 @@ def test_a_half_is_asked_before_and_after_memories_are_kept(tmp_path):
 
     def ended(home):
         world = by_name[home.user]
-        return [message.text for message in world.messages if message.message_id == world.controls[0].statements[0]]
+        name = world.controls[0].statements[0]
+        return [message.stated_at for message in world.messages if message.message_id == name]
 
     found = supersession.run(
         "held_out", vectors=False, keep=lambda home: True, superseded=ended, n_worlds=2, home=tmp_path
