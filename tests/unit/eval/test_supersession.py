@@ -116,3 +116,28 @@ def test_without_memories_only_what_is_before_is_told(tmp_path):
     assert "no memories were kept" in found.text()
     lost = [one for one in found.asked if not one.holds.get("current first", one.holds.get("answered"))]
     assert found.errors().count(" -> ") == len(lost)
+
+
+def keeper(path_of):
+    """A stand-in for rules: remembers every statement of fact of a world, at the path that it is told."""
+    by_name = {world.name.replace("_", "-"): world for world in worlds("held_out")}
+
+    def keep(home):
+        world = by_name[home.user]
+        said = {message.message_id: message for message in world.messages}
+        facts = [question.statements for question in world.questions if question.asks in ("now", "control")]
+        for number, names in enumerate([*facts, *((name,) for c in world.controls for name in c.statements)]):
+            for name in names:
+                home.remember(said[name].text, path=path_of(number), stated_at=said[name].stated_at)
+        return True
+
+    return keep
+
+
+@pytest.mark.parametrize(
+    ("path_of", "share"), [(lambda number: f"facts/{number}", 0.0), (lambda number: "facts/all", 1.0)]
+)
+def test_what_memories_end_is_read_from_the_home(tmp_path, path_of, share):
+    """A path for each fact ends nothing that holds; one path for everything ends every control but a last one."""
+    found = supersession.run("held_out", vectors=False, keep=keeper(path_of), n_worlds=2, home=tmp_path)
+    assert found.figures["false"]["controls"]["at"] == share
