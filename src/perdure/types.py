@@ -319,6 +319,7 @@ class Cue:
     before: str = ""  # the turn before, where the piece says little without it
     n_tokens: int = 0  # of the cue as it is packed
     memory: Memory | None = None  # where it is one
+    is_history: bool = False  # it was so, and is no longer
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
 
 

@@ -135,7 +135,7 @@ def compose(
 def _noted(cue: Cue, truth: Truth) -> Cue:
     """A cue with what a reader must know beside its words."""
     belief = truth.beliefs.get(cue.turn_id) or truth.olds.get(cue.turn_id)
-    return replace(cue, note=note(belief)) if belief else cue
+    return replace(cue, note=note(belief), is_history=belief.is_old) if belief else cue
 
 
 def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:

@@ -18,7 +18,7 @@ from perdure.errors import UsageError
 from perdure.recall import why as reasons
 from perdure.recall.pack import SAID_BY
 from perdure.resident import instead
-from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural, progress
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.types import Cue, Plan, Recalled
 
 _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
@@ -163,37 +163,3 @@ def _json(found: Recalled) -> dict[str, Any]:
 
 def _plan_json(plan: Plan) -> dict[str, Any]:
     return {**asdict(plan), "windows": [asdict(window) for window in plan.windows]}
-
-
-# eval ---------------------------------------------------------------------------------------------------------
-
-
-@command(
-    "eval",
-    epilog="""\
-  perdure eval                             106 questions that come with Perdure (about 10 s)
-  perdure eval path/to/locomo10.json       LoCoMo's own file
-  perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep what was embedded
-  perdure eval --keyword --json
-  perdure eval --contradictions            what recall makes of statements that were later taken back""",
-)
-@click.argument("source", type=click.Path(exists=True, path_type=Path), required=False)
-@click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home there.")
-@click.option("--contradictions", "is_contradicted", is_flag=True, help="Ask what is true where two things were said.")
-def eval_command(
-    shell: Shell, source: Path | None, keyword: bool, keep: Path | None, is_contradicted: bool
-) -> None:  # fmt: skip
-    """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
-    how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
-    home and reads nothing of yours.
-    """
-    from perdure.eval import contradictions, report  # they bring numpy, which no other command of this file needs
-
-    suite = contradictions if is_contradicted else report
-    with progress(shell, "measuring", None) as step:
-        found = suite.run(source or suite.SHIPPED, vectors=not keyword, home=keep, progress=step)
-    if shell.as_json:
-        shell.answer(found.figures)
-    else:
-        shell.out.print(found.text(), markup=False)
