@@ -119,8 +119,9 @@ def compose(
     named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
     truth = assessed.truth
     told = {turn for turn, memory in truth.repeats.items() if memory in ranking.scores}
-    chosen = _chosen(candidates, plan, ranking, {*already, *told}, tuning)
-    named = {turn: name for turn, name in named.items() if turn not in told}
+    left_out = told | truth.distrusted
+    chosen = _chosen(candidates, plan, ranking, {*already, *left_out}, tuning)
+    named = {turn: name for turn, name in named.items() if turn not in left_out}
     cues = [_noted(cue, truth) for cue in _cues(candidates, plan, ranking, chosen, named)]
     packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
     return Recalled(

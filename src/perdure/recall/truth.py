@@ -46,6 +46,7 @@ class Truth:
 
     scores: dict[str, float]
     beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> what is known of it
+    distrusted: set[str] = field(default_factory=set)  # memories of the web that something trusted answers instead of
     repeats: dict[str, str] = field(default_factory=dict)  # turn -> the memory that says all of it
     lent: dict[str, float] = field(default_factory=dict)  # memory id -> the most that another candidate gave it
     olds: dict[str, Belief] = field(default_factory=dict)  # turn -> what it stated, which is no longer so
@@ -69,7 +70,16 @@ def truthful(
         _trace(found, ranked(found.scores)[:N_TRACED])
     else:
         _put_behind(found, tuning)
+    if tuning.by_trust:
+        _distrust(found, tuning)
     return found
+
+
+def _distrust(found: Truth, tuning: Tuning) -> None:
+    """Leave out what comes from the web where a person, an agent or a turn has something to say as well."""
+    doubtful = [name for name, belief in found.beliefs.items() if belief.memory.trust == "web" and name in found.scores]
+    best = max((score for name, score in found.scores.items() if name not in set(doubtful)), default=0.0)
+    found.distrusted.update(name for name in doubtful if best >= tuning.enough_trust * found.scores[name])
 
 
 def _believe(found: Truth, name: str, belief: Belief, score: float, now: datetime, tuning: Tuning) -> None:

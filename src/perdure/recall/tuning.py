@@ -32,6 +32,7 @@ class Tuning:
     superseded: float = 0.5  # share of its score that a memory keeps which is no longer so
     decay: float = 0.15  # share of its score that a memory loses at most by disuse
     by_trust: bool = True  # weigh memories by who said them
+    enough_trust: float = 0.4  # of a web memory's score, from which something trusted is told instead of it
     trust: tuple[tuple[str, float], ...] = (("tool", 0.85), ("web", 0.6))  # what such a memory's score is worth
 
 
