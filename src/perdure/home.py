@@ -59,6 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
+from perdure.text import one_line
 from perdure.types import (
     Columns,
     Filters,
@@ -561,7 +562,9 @@ class Home:
         return Transcript(run, parsed, abandoned)
 
     def preview(self, turn_id: str) -> str:
-        """The beginning of a turn on one line, masked. Raises NotFound."""
+        """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
+        if turn_id.startswith("mem-"):
+            return one_line(self.memories.get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
         (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
         return found.preview
