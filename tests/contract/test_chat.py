@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -259,10 +261,18 @@ def test_an_answer_that_breaks_off_or_drips(kind: str, server: ModelServer) -> N
     "raw", [b"<html>", b"data: {]\n\n", b'event: message_start\ndata: {"type": "message_start"}\n\n']
 )
 def test_what_no_provider_sends(kind: str, server: ModelServer, raw: bytes) -> None:
-    server.answers = [Answer(raw=raw)]
+    server.answers = [Answer(events=[raw])]
     with pytest.raises(ModelFault) as caught:
         of_sdk(kind, server.url).reply(ASKED)
     assert isinstance(caught.value, (ModelNonsense, ModelUnreachable, ModelBusy))
+
+
+def test_an_endpoint_that_only_says_it_is_there(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer(events=[b"event: ping\ndata: {}\n\n", b": still here\n\n"] * 50, pause_s=0.02)]
+    began_s = time.monotonic()
+    with pytest.raises((ModelLate, ModelNonsense)) as caught:
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=0.2)
+    assert time.monotonic() - began_s < 0.8 and (kind == "openai" or isinstance(caught.value, ModelLate))
 
 
 def test_a_silent_endpoint_is_late(kind: str, server: ModelServer) -> None:
@@ -360,3 +370,18 @@ def test_the_real_model_refuses_in_its_own_words() -> None:
     with pytest.raises(ModelRefused, match="context size"):
         chat.reply([Message("user", "word " * 9000)])
     assert chat.reply(ASKED, schema=SCHEMA).usage.n_output > 0
+
+
+def test_the_real_model_answers_one_after_the_other() -> None:
+    """Several threads get their answers; whoever has no time to wait for its turn is late."""
+    chat, done = real(), []
+    chat.reply(ASKED)
+    begun = threading.Event()
+    long = threading.Thread(target=lambda: done.append(chat.reply(ASKED, on_text=lambda _: begun.set())))
+    long.start()
+    assert begun.wait(30)
+    with pytest.raises(ModelLate):
+        chat.reply(ASKED, timeout_s=0.001)
+    assert chat.reply(ASKED).text
+    long.join(30)
+    assert len(done) == 1
