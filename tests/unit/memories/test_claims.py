@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.memories import claim, path_for, same_subject, says_same
-from perdure.memories.claims import MAX_CHARS
+from perdure.memories.claims import MAX_CHARS, claim, path_for, same_subject, says_same
 from perdure.memories.paths import checked
 
 MODULES = ("chinese", "claims", "clauses", "division", "grammar", "relations", "values", "words")
