@@ -40,7 +40,7 @@ _ADJUNCTS = {  # since when, which says that it was otherwise before
         (
             late(
                 r"(?i)\b(?:(?:have |had )?(?:decided|agreed|chose|opted|had) to|in this (?:repo|project|repository)|"
-                r"right here|here(?=[\s,.;:!]|$)|last week(?:end)?|this week)\b"
+                r"of choice|right here|here(?=[\s,.;:!]|$)|last week(?:end)?|this week)\b"
             ),
             " ",
         ),

@@ -116,35 +116,44 @@ _ENGLISH = {
     "i was wrong, i changed my mind, change of plan, change of plans, scratch that, finally, as you know, listen, "
     "after all, as discussed, meanwhile, in the end, please, i should mention, i should mention that, fun fact, thanks",
     "verbs": """
-    name: name is, goes by the name, go by the name, goes by the name of, am called, is called, are called, goes
+    name: is codenamed, is nicknamed, codenamed, nicknamed, name is, goes by the name, go by the name, goes by
+      the name of, am called, is called, are called, goes
       by, go by, is named, am named
     callme go: call me, address me as
     employer: is with, are with, am with, work at, works at, work for, works for, working at, working for,
       employed at, employed by, joined, join, joins, started at, starting at, start at, starts at company,
       worked at, got hired by, got a job at, took a job at, have a job at, started working at, started working
       for, started a new job at, interning at, started a job at
+    swap: traded, swapped, exchanged, traded in
     leftjob: left, leaving, quit, quitting, resigned from, stopped working at, stopped working for, laid off
       from, laid off by
-    job: work as, works as, working as, worked as, promoted to, a job as, got promoted to, was promoted to, started as
-    home: live in, lives in, living in, live at, based in, reside in, resides in, living at, lives at, moved to
+    job: make a living as, makes a living as, got a job as, got a new job as, found a job as, have a job as,
+      have a new job as, retrained as, work
+      as, works as, working as, worked as, promoted to, a job as, got promoted to, was promoted to, started as
+    home: based out of, live in, lives in, living in, live at, based in, reside in, resides in, living at, lives
+      at, moved to
       live in, relocated to, relocating to, relocated from, moved in with, moving in with
     prefers: prefer, prefers, preferring, favour, favor
     likes: like, likes, love, loves, enjoy, enjoys, drink, drinks, eat, eats, drinking, eating, smoke, smokes,
-      fond of, a fan of, a big fan of, into
-    dislikes: dislike, dislikes, hate, hates, can not stand, cannot stand, avoid, avoids, stopped eating,
+      fond of, a fan of, a big fan of, am into, is into
+    dislikes: gone off, went off, fed up with, sick of, not fond of, quit smoking, quit drinking, dislike,
+      dislikes, hate, hates, can not stand, cannot stand, avoid, avoids, stopped eating,
       stopped drinking, stopped smoking, gave up, given up, quit smoking, quit drinking
     allergic: allergic to
-    uses: use, uses, using, switched over to using, go with, going with, went with, settled on, adopted, opted
+    uses: write code in, code with, install packages with, program in, develop in, editing in, gone with, use,
+      uses, using, switched over to using, go with, going with, went with, settled on, adopted, opted
       for, stick with, sticking with, stay with, staying with, stay on, staying on, gets, chose, chosen, picked,
-      decided on, standardised on, standardized on, rely on, relies on, powered by, go through, goes through
+      decided on, standardised on, standardized on, rely on, relies on, code in, chat on, chats on, track issues
+        in, powered by, go through, goes through
     stoppeduse: stopped using, stop using, dropped, ditched, got rid of, abandoned, deprecated, moved away from,
       moved off, migrated away from, migrated off, done with, retired, phased out
     port: listen on, listens on, listening on, listen on port, listens on port, runs on port, run on port,
       running on port, reachable on port, is on port, available on port, exposed on port, bound to port, on
-      port, uses port, use port, serves on port
+      port, binds to, bound on, answers on, runs at port, run at port, uses port, use port, serves on port
     host: hosted on, hosted at, hosted by, deployed to, deployed on, deploy to, deploys to, deployed in
-    platform: run on, runs on, running on, runs in, running in, run in, runs under, executed on
-    lang: written in, coded in, built with, built in, implemented in, based on
+    platform: needs, requires, runs at, run at, targets, target, run on, runs on, running on, runs in, running
+      in, run in, runs under, executed on
+    lang: rewritten in, written in, coded in, built with, built in, implemented in, based on
     change: moved, moved to, moving to, set, put, reset, reset to, rolled, downgraded, downgrade, upgrade, got
       pushed, got moved, pin, pinned, changed, changing, changed to, changes to, switched, switched to,
       switching to, switching, switched over to, migrated, migrated to, migrating to, converted to, bumped,
@@ -152,7 +161,8 @@ _ENGLISH = {
       increased to, decreased, decreased to, reduced, reduced to, postponed, postponed to, pushed, pushed to,
       pushed back to, rescheduled, rescheduled to, extended, extended to, updated, updated to, downgraded,
       downgraded to, transferred to, shifted to, went up to, went down to, rose to, grew to, shrank to, fell to,
-      dropped to, got moved to, went from, goes to, gone back to, went back to, going back to, back to, back on,
+      dropped to, got moved to, went from, gone from, goes to, gone back to, went back to, going back to, back
+        to, back on,
       moved back to, moved back, reverted to, rolled back to, delayed to, brought forward to, moved up to,
       adjusted to, corrected to, relocated, turned into, cut to, swapped, delayed until, postponed until,
       extended until, moved over to, set back to, doubled to, halved to, shortened to, jumped to, climbed to,
@@ -165,7 +175,7 @@ _ENGLISH = {
     limit: accepts, accept, allows, allow, supports up to, accepts up to, allows up to, capped at, limited to,
       maxes out at, tops out at
     charge: charge, charges
-    manager: report to, reports to, reporting to
+    manager: answer to, answers to, report to, reports to, reporting to
     set: set to, set at, pinned to, configured to, fixed at, scheduled for, planned for, due on, due by, due,
       defaults to, default to
     rename: renamed, renamed to, rename, rebranded to, rebranded
@@ -174,13 +184,15 @@ _ENGLISH = {
     tookover: took over, takes over, taking over, has taken over, inherited
     handed: handed over, handed, passed
     became: became, become, becomes, has become, turned
-    time: starts at, start at, begins at, starts on, begins on, happens on, happen on, happens at, meets on,
+    time: is happening on, happening on, happening at, ships on, comes out on, goes live on, starts at, start
+      at, begins at, starts on, begins on, happens on, happen on, happens at, meets on,
       meets at, meet on, meet at, takes place on, takes place at, takes place, take place, ends at, ends on, is
       held on, held on, closes at, opens at, closes on, opens on, falls on
     price: costs, cost, priced at, is priced at
     owner: owned by, handled by, managed by, maintained by, led by, reviewed by, assigned to, looked after by,
       run by, taken care of by, headed by
-    owns: owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
+    owns: leading, heading, handling, managing, maintaining, owning, running_, taking care of, looking after,
+      owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
       after, heads, takes care of
     partner: married to, engaged to, dating, seeing, in a relationship with
     speaks: speak, speaks
@@ -247,7 +259,7 @@ _GERMAN = {
     likes: mag, mögen, liebe, liebt, trinke, trinkt, esse, isst, rauche, raucht, finde toll
     dislikes: hasse, hasst, verabscheue, vermeide
     allergic: allergisch gegen, allergisch auf
-    uses: benutze, benutzt, benutzen, nutze, nutzt, nutzen, verwende, verwendet, verwenden, setzen ein, setzen
+    uses: benutze, benutzt, benutzen, nutze, nutzt, nutzen, setzen, verwende, verwendet, verwenden, setzen ein, setzen
       auf, setze auf, entschieden für, geeinigt auf, nehmen, bleiben bei, arbeite mit, arbeiten mit, arbeitet
       mit, läuft mit, festgelegt auf
     port: lauscht auf, hört auf, lauscht auf port, läuft auf port, erreichbar auf port, läuft unter port, hört
@@ -255,19 +267,22 @@ _GERMAN = {
     host: gehostet bei, gehostet auf, deployt auf, läuft bei
     platform: läuft auf, laufen auf, läuft unter, laufen unter
     lang: geschrieben in, programmiert in, basiert auf
-    change: gewechselt, gewechselt zu, gewechselt auf, umgestellt, umgestellt auf, umgestiegen auf, umgestiegen,
+    change: gelegt, umgelegt, gesetzt auf, angepasst auf, geändert zu, gewechselt, gewechselt zu, gewechselt
+      auf, umgestellt, umgestellt auf, umgestiegen auf, umgestiegen,
       verschoben, verschoben auf, geändert, geändert auf, geändert in, erhöht, erhöht auf, gesenkt auf, gesenkt,
       migriert, migriert auf, migriert nach, aktualisiert auf, aktualisiert, verlegt, verlegt auf, verlegt nach,
-      zurückgewechselt zu, zurückgewechselt, gestiegen auf, gesunken auf, verlängert bis, verlängert auf,
+      zurückgewechselt zu, zurückgewechselt, gestiegen auf, gesunken auf, verlängert, verlängert bis, verlängert auf,
       zurückgekehrt zu, hochgesetzt auf, umgezogen, gezogen, umgezogen auf, umgezogen zu, wechsle zu, wechseln
       zu, wechselt zu, steige um auf, wechselt auf, gezogen auf, gezogen zu, zieht auf, vorgezogen auf, verkürzt
       auf, zurück auf, zurück bei, zurück zu, angehoben auf, angehoben, reduziert auf, reduziert, ausgetauscht
     set: eingestellt auf, gesetzt auf, festgelegt auf, begrenzt auf, geplant für
-    rename: umbenannt, umbenannt in, umbenannt zu
+    rename: umbenannt in, umbenannt, umbenannt zu
     replaced: ersetzt, ersetzt durch, abgelöst durch, abgelöst von
     keeps: speichert, speichern, sichert
     became: geworden
-    time: beginnt um, beginnt am, startet um, startet am, findet statt, findet, stattfindet, trifft sich,
+    time: kommt am, kommt erst am, erscheint am, steigt am, ist am, endet am, endet um, beginnt um, beginnt am,
+      startet um, startet am, findet statt, findet, stattfindet,
+      trifft sich,
       treffen uns, treffen
     price: kostet, kosten
     owner: betreut von, geleitet von, verantwortet von, übernommen von, gepflegt von
@@ -328,7 +343,8 @@ _FRENCH = {
     likes: aime, adore, bois, boit, mange, apprécie, aimons, fume
     dislikes: déteste, arrêté de fumer, arrêté de boire, arrêté le, arrêté la, évite
     allergic: allergique à, allergique au, allergique aux
-    uses: utilise, utilisons, utilisent, choisi, opté pour, adopté, emploie, employons, utilisé, restons sur,
+    uses: code avec, codons avec, développe avec, développons avec, utilise, utilisons, utilisent, choisi, opté
+      pour, adopté, emploie, employons, utilisé, restons sur,
       travaille avec, décidé d' utiliser, décidé de utiliser, retenu
     port: écoute sur, écoute sur le port, tourne sur le port, est sur le port, utilise le port
     host: hébergé chez, hébergé sur, hébergée chez, déployé sur, hébergée sur
@@ -401,13 +417,14 @@ _SPANISH = {
     leftjob user: dejé, renuncié a
     job: trabaja como, trabaja de, ascendió a, ascendido a
     job user: trabajo como, trabajo de, me ascendieron a
-    home: reside en, vive en, se mudó a, mudó a, mudado a, vivir en
+    home: se ha ido a vivir a, ido a vivir a, se fue a vivir a, reside en, vive en, se mudó a, mudó a, mudado a,
+      vivir en
     home user: vivo en, me mudé a, mudé a, me he mudado a
     prefers: prefiere, prefieren
     prefers user: prefiero
     prefers project: preferimos
     likes: gusta, gustan, encanta, encantan, bebe, come
-    likes user: me gusta, me gustan, me encanta, me encantan, bebo, como_, tomo, amo, como carne, fumo
+    likes user: me gusta, me gustan, me encanta, me encantan, bebo, como, tomo, amo, como carne, fumo
     dislikes: odia, molesta, dejado de beber, dejado de fumar, dejado de comer
     dislikes user: he dejado de beber, he dejado de fumar, he dejado de comer, he dejado de tomar, odio,
       detesto, dejé de beber, dejé de fumar, dejé de comer, dejé de tomar, evito
@@ -429,8 +446,9 @@ _SPANISH = {
       aumentó a, actualizado a, migrado a, migró a, trasladó a, trasladó al, pospuso al, pospuso a, pospuesto
       al, volvió a, vuelto a, movida al, movida a, cambiada a, retrasado al, retrasada al, reducido a, redujo a,
       amplió a, aumentado a
-    change user: cambié a, cambié, pasé a, he cambiado a, volví a, he pasado a, he vuelto a, moví, subí
-    change project: hemos migrado, hemos pasado, hemos actualizado, hemos movido, migramos, cambiamos a,
+    change user: he cambiado, cambié a, cambié, pasé a, he cambiado a, volví a, he pasado a, he vuelto a, moví, subí
+    became user: me he hecho, me hice, me he convertido en, me volví
+    change project: hemos subido, hemos migrado, hemos pasado, hemos actualizado, hemos movido, migramos, cambiamos a,
       cambiamos, pasamos a, migramos a, hemos cambiado a, hemos pasado a, hemos migrado a, volvimos a, hemos
       vuelto a, movimos, hemos movido, hemos cambiado, actualizamos a, subimos, aplazamos
     set: fijado en, fijada en, configurado en, limitado a, programado para, programada para, previsto para,

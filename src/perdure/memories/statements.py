@@ -317,7 +317,7 @@ _HABIT = late(r"(?i)\b(?:usually|always|every (?:day|morning|evening|night|week)
 def _is_solid(read: Claim, said: str) -> bool:
     """Return whether a claim holds beyond the moment: not "the build is red", "the test is in that file"."""
     entity, attribute = read.entity.split("-"), read.attribute
-    if _PASSING & set(entity) or len(entity) > 5 or len(read.value) > 80:
+    if (len(entity) == 1 and entity[0] in _PASSING) or len(entity) > 5 or len(read.value) > 80:
         return False
     first = words.canonical(read.value.split())[:1]
     if attribute == "likes":
@@ -325,7 +325,9 @@ def _is_solid(read: Claim, said: str) -> bool:
     if attribute in ("state", "is", "keep", "takes", "goes", "take", "go"):
         return False
     if attribute in ("value", "location", "platform"):
-        return (read.changed or bool(read.old_value)) and any(c.isdigit() or c.isupper() for c in read.value)
+        is_place = attribute == "location" and len(entity) == 1 and read.value.split()[-1][:1].isupper()
+        is_news = read.changed or bool(read.old_value)
+        return is_place or (is_news and any(c.isdigit() or c.isupper() for c in read.value))
     if attribute == "has" and entity == ["user"] and _HABIT.search(said):
         return True
     if attribute == "has" or attribute.startswith("n-"):
