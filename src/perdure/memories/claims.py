@@ -44,8 +44,14 @@ def _best(told: tuple[str, str]) -> Claim | None:
     """Return the claim of a text in the likeliest of its languages that gives one."""
     speaker, text = told
     parts = [w.strip(".,;:!?()") for w in text.lower().replace("’", "'").replace("'", "' ").split()]
-    tried = (_said_in(text, speaker, grammar(language)) for language in languages_of(parts))
-    return max((found for found in tried if found), key=_weight, default=None)
+    best: Claim | None = None
+    for language in languages_of(parts):
+        found = _said_in(text, speaker, grammar(language))
+        if found and (best is None or _weight(found) > _weight(best)):
+            best = found
+        if best and _weight(best)[0]:
+            break
+    return best
 
 
 def _said_in(text: str, speaker: str, g: Grammar) -> Claim | None:
@@ -272,6 +278,9 @@ def same_subject(new: Claim, old: Claim) -> bool:
     return not new.negated or is_same_value or old.negated
 
 
+_OF_NAMES = ("employer", "owner", "location", "home")  # what only a name tells, where the verb says no more
+
+
 def _renames(new: Claim, old: Claim) -> bool:
     """Return whether a renaming calls a thing by the name that the older claim gave it."""
     name = frozenset(words.canonical(old.value.replace("-", " ").split()))
@@ -293,11 +302,13 @@ def _kin(new: Claim, old: Claim, *, is_told: bool, is_same_value: bool) -> bool:
     if is_told and (new.changed or a in _WEAK or b in _WEAK):
         return True
     if is_same_value:
-        return (a in _WEAK or b in _WEAK) and (new.changed or new.negated != old.negated)
+        is_exact = words.canonical(new.value.split()) == words.canonical(old.value.split())
+        return is_exact and (a in _WEAK or b in _WEAK) and (new.changed or new.negated != old.negated)
     if not (new.changed and new.single and a in ("value", "location", "platform")):
         return False
+    is_name = a == "value" and b in _OF_NAMES and new.value[:1].isupper() and not new.old_value
     kinds = words.typed(new.value.split()), words.typed(old.value.split())
-    return kinds[0] == kinds[1] != "" or (a == "value" and b == "employer") or (b == "version" and kinds[0] == "number")
+    return kinds[0] == kinds[1] != "" or is_name or (b == "version" and kinds[0] == "number")
 
 
 def _same_entity(new: Claim, old: Claim) -> bool:

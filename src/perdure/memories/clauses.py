@@ -78,6 +78,7 @@ _AGAIN = {  # Spanish and French say "again" with another verb
         "tener": "tiene", "guardar": "guarda", "encargarse": "se encarga", "llamarse": "se llama", "costar": "cuesta",
     },
 }  # fmt: skip
+_PROFESSION = late(r"(?i) (?:von Beruf|de profession|de métier|de profesión|di professione|de profissão)\b")
 _AGAIN_ES = late(r"(?i)\b(?:vuelve|volvió|ha vuelto|vuelven) a (\w+)")
 _AGAIN_ME = late(r"(?i)\b(?:vuelvo|volví|he vuelto) a (trabajar|usar|vivir|beber)\b")
 _ME = {"trabajar": "trabajo", "usar": "uso", "vivir": "vivo", "beber": "bebo"}
@@ -116,8 +117,9 @@ class Phrase(NamedTuple):
 
 def clauses(text: str, g: Grammar) -> list[tuple[list[Word], str]]:
     """Return the clauses of a text in order, each with the character that ends it; an empty one is left out."""
+    text = _PROFESSION.sub("", text)
     text = _plainly(text.replace("’", "'"), g)
-    if g.language == "en" and "'" in text:
+    if g.language == "en" and ("'" in text or "et" in text):
         for pattern, expanded in _CONTRACTIONS:
             text = pattern.sub(expanded, text)
     elif g.language in ("fr", "it"):

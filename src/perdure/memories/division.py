@@ -131,8 +131,13 @@ def in_order(clause: list[Word], g: Grammar) -> list[Word]:
             head = rest[: i - 1]
             about = head if head and head[0].low in _TOPIC else []
             instead = head if head and head[0].low in ("statt", "anstatt") else []
-            rest = [*about, rest[i], rest[i - 1], *rest[i + 1 :], *instead]
+            named = head if len(head) == 1 and head[0].raw[:1].isupper() and not words.typed([head[0].raw]) else []
+            rest = [*about, rest[i], rest[i - 1], *rest[i + 1 :], *instead, *named]
             break
+    if rest[0].low == "um" and any(w.low == "kümmert" for w in rest[1:]):
+        at = next(i for i, w in enumerate(rest) if w.low == "kümmert")
+        who = [w for w in rest[at + 1 :] if w.low != "sich" and not _between(w, g)]
+        return [*who, rest[at], Word("sich", "sich"), *rest[:at]]
     if rest[0].low == "für" and rest[-1].low in ("zuständig", "verantwortlich"):
         at = next((i for i, w in enumerate(rest) if w.low in ("ist", "sind")), 0)
         if at:
@@ -202,6 +207,18 @@ def _is_finite(clause: list[Word], at: int, verb: tuple[str, ...], subject: list
     if any(w.low in _MODAL for w in subject) or subject[-1].low == "to":
         return False
     last = subject[-1].low
+    if verb[0] == "like" and last in (
+        "feels",
+        "looks",
+        "sounds",
+        "seems",
+        "things",
+        "is",
+        "just",
+        "goals",
+        "something",
+    ):
+        return False
     return verb[0] not in _BASE or last in g.pronouns or last.endswith("s") or last in ("team", "people", "folks")
 
 
@@ -210,7 +227,7 @@ _NOT_ALONE = frozenset("into responsable responsible zuständig verantwortlich r
 
 def _amount(clause: list[Word], g: Grammar) -> Divided | None:
     """Return the clause divided at a verb that is only known by the amount behind it: "rotates every 30 days"."""
-    for i in range(1, len(clause) - 1):
+    for i in range(1, min(len(clause) - 1, 6)):
         low, after = clause[i].low, clause[i + 1].low
         if not (low.endswith("s") and not low.endswith("ss") and low.isalpha()) or not (
             after in _AMOUNTS or after[:1].isdigit()

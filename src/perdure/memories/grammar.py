@@ -189,7 +189,8 @@ _ENGLISH = {
       meets at, meet on, meet at, takes place on, takes place at, takes place, take place, ends at, ends on, is
       held on, held on, closes at, opens at, closes on, opens on, falls on
     price: costs, cost, priced at, is priced at
-    owner: owned by, handled by, managed by, maintained by, led by, reviewed by, assigned to, looked after by,
+    owner: belongs to, belong to, owned by, handled by, managed by, maintained by, led by, reviewed by, assigned
+      to, looked after by,
       run by, taken care of by, headed by
     owns: leading, heading, handling, managing, maintaining, owning, running_, taking care of, looking after,
       owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
@@ -221,7 +222,7 @@ _ENGLISH = {
     """,
 }
 _GERMAN = {
-    "pronouns": "user: ich mir mich\nproject: wir uns\nthird: er\nit: es das dies",
+    "pronouns": "user: ich mir mich\nproject: wir uns\nthird: er sie\nit: es das dies",
     "owners": "user: mein meine meinen meinem meiner meines\nproject: unser unsere unseren unserem unserer "
     "unseres\nthird: ihr ihre seine sein seinen seinem ihren ihrem",
     "articles": "der die das den dem des ein eine einen einem einer eines alle jede jeder jedes",
@@ -249,17 +250,21 @@ _GERMAN = {
     name: name ist, heiße, heißt, heißen, heisse, heisst, nenne mich, nennt sich
     callme go: nenn mich, nenne mich
     manager: berichte an
-    employer: bin bei, ist bei, arbeite bei, arbeitet bei, arbeite für, arbeitet für, arbeiten bei, angestellt
+    owner: gehört, gehören
+    employer: angestellter bei, angestellte bei, bin bei, ist bei, arbeite bei, arbeitet bei, arbeite für,
+      arbeitet für, arbeiten bei, angestellt
       bei, angefangen bei, gewechselt zur firma, beschäftigt bei, jobbe bei
     leftjob: gekündigt bei, verlassen, aufgehört bei
     job: arbeite als, arbeitet als, angefangen als, befördert zur, befördert zum, tätig als
-    home: wohne in, wohnt in, lebe in, lebt in, gezogen nach, umgezogen nach, ziehe nach, zieht nach, wohne
+    home: wohne in, wohnt in, lebe in, lebt in, zog nach, zogen nach, gezogen nach, umgezogen nach, ziehe nach,
+      zieht nach, wohne
       jetzt in, wohnen in, leben in, gezogen in
     prefers: bevorzuge, bevorzugt, ziehe vor, bevorzugen
     likes: mag, mögen, liebe, liebt, trinke, trinkt, esse, isst, rauche, raucht, finde toll
     dislikes: hasse, hasst, verabscheue, vermeide
     allergic: allergisch gegen, allergisch auf
-    uses: benutze, benutzt, benutzen, nutze, nutzt, nutzen, setzen, verwende, verwendet, verwenden, setzen ein, setzen
+    uses: programmiere in, programmiere mit, schreibe code in, schreibe meinen code in, benutze, benutzt,
+      benutzen, nutze, nutzt, nutzen, setzen, verwende, verwendet, verwenden, setzen ein, setzen
       auf, setze auf, entschieden für, geeinigt auf, nehmen, bleiben bei, arbeite mit, arbeiten mit, arbeitet
       mit, läuft mit, festgelegt auf
     port: lauscht auf, hört auf, lauscht auf port, läuft auf port, erreichbar auf port, läuft unter port, hört
@@ -267,7 +272,8 @@ _GERMAN = {
     host: gehostet bei, gehostet auf, deployt auf, läuft bei
     platform: läuft auf, laufen auf, läuft unter, laufen unter
     lang: geschrieben in, programmiert in, basiert auf
-    change: gelegt, umgelegt, gesetzt auf, angepasst auf, geändert zu, gewechselt, gewechselt zu, gewechselt
+    change: gehoben, wechselte zu, wechselten zu, wechselte auf, wechselten auf, gelegt, umgelegt, gesetzt auf,
+      angepasst auf, geändert zu, gewechselt, gewechselt zu, gewechselt
       auf, umgestellt, umgestellt auf, umgestiegen auf, umgestiegen,
       verschoben, verschoben auf, geändert, geändert auf, geändert in, erhöht, erhöht auf, gesenkt auf, gesenkt,
       migriert, migriert auf, migriert nach, aktualisiert auf, aktualisiert, verlegt, verlegt auf, verlegt nach,
@@ -280,7 +286,8 @@ _GERMAN = {
     replaced: ersetzt, ersetzt durch, abgelöst durch, abgelöst von
     keeps: speichert, speichern, sichert
     became: geworden
-    time: kommt am, kommt erst am, erscheint am, steigt am, ist am, endet am, endet um, beginnt um, beginnt am,
+    time: endet erst am, beginnt erst am, kommt am, kommt erst am, erscheint am, steigt am, ist am, endet am,
+      endet um, beginnt um, beginnt am,
       startet um, startet am, findet statt, findet, stattfindet,
       trifft sich,
       treffen uns, treffen
@@ -337,20 +344,23 @@ _FRENCH = {
       chez, embauchée chez, travaillons chez
     leftjob: quitté, démissionné de
     job: travaille comme, travaille en tant que, promu, promue, travaille en tant qu'
-    home: habite à, habite au, habite en, habite, vis à, vit à, vis en, vit en, déménagé à, déménagé au,
+    home: réside à, réside, basé à, basée à, habite à, habite au, habite en, habite, vis à, vit à, vis en, vit
+      en, déménagé à, déménagé au,
       déménagé en, emménagé à, installé à, installée à, vis au, habitons à
     prefers: préfère, préférons, préfèrent
-    likes: aime, adore, bois, boit, mange, apprécie, aimons, fume
+    likes: prends du, prends de la, prends de, aime, adore, bois, boit, mange, apprécie, aimons, fume
     dislikes: déteste, arrêté de fumer, arrêté de boire, arrêté le, arrêté la, évite
     allergic: allergique à, allergique au, allergique aux
-    uses: code avec, codons avec, développe avec, développons avec, utilise, utilisons, utilisent, choisi, opté
+    uses: code sous, codons sous, code avec, codons avec, développe avec, développons avec, utilise, utilisons,
+      utilisent, choisi, opté
       pour, adopté, emploie, employons, utilisé, restons sur,
       travaille avec, décidé d' utiliser, décidé de utiliser, retenu
     port: écoute sur, écoute sur le port, tourne sur le port, est sur le port, utilise le port
     host: hébergé chez, hébergé sur, hébergée chez, déployé sur, hébergée sur
     platform: tourne sur, tourne sous, fonctionne sur, fonctionne avec, fonctionne sous
     lang: écrit en, développé en, codé en, basé sur
-    change: changé, changé pour, passé, passée, passés, passées, revenu, revenus, migrés, passé à, passée à,
+    change: vient de passer à, viens de passer à, venons de passer à, passer à, changé, changé pour, passé,
+      passée, passés, passées, revenu, revenus, migrés, passé à, passée à,
       passés à, passé sur, passe, passent, passe à, passe sur, passons à, migré vers, migré, déplacé, déplacé à,
       déplacée à, déplacé au, reporté, reporté à, reporté au, reportée à, reportée au, repoussé à, repoussé au,
       repoussée au, repoussée à, avancé à, avancé au, avancée au, augmenté à, porté à, mis à jour, revenu à,
@@ -366,7 +376,7 @@ _FRENCH = {
     keeps: stocke, conserve, enregistre
     time: commence à, commence le, a lieu, a lieu le, aura lieu, aura lieu le, lieu le, lieu, débute à, débute le
     price: coûte, coûtent
-    owner: géré par, gérée par, maintenu par, maintenue par, dirigé par, dirigée par
+    owner: appartient à, géré par, gérée par, maintenu par, maintenue par, dirigé par, dirigée par
     owns: gère, dirige, maintient, responsable de, responsable du, s' occupe de, s' occupe du, se occupe de, se
       occupe du
     partner: marié à, mariée à, marié avec, mariée avec, en couple avec, fiancé à, fiancée à
@@ -409,7 +419,8 @@ _SPANISH = {
     "verbs": """
     name: nombre es, llamo, llama, llaman, se llama, me llamo
     callme go: llámame
-    employer: es empleado de, es empleada de, empleado de, empleada de, trabaja en, trabaja para, empezó a
+    employer: empleado en, empleada en, es empleado de, es empleada de, empleado de, empleada de, trabaja en,
+      trabaja para, empezó a
       trabajar en, empezó en, se unió a
     employer user: trabajo en, trabajo para, empecé a trabajar en, empecé en, entré en, he empezado en, he
       empezado a trabajar en
@@ -430,7 +441,7 @@ _SPANISH = {
       detesto, dejé de beber, dejé de fumar, dejé de comer, dejé de tomar, evito
     allergic: alérgico a, alérgica a, alérgico al, alérgica al, alérgico a la, alérgica a la
     uses: usa, usan, utiliza, utilizan, usamos, utilizamos, decidido usar
-    uses user: uso, utilizo, he elegido, elegí
+    uses user: programo con, programo en, uso, utilizo, he elegido, elegí
     uses project: usamos, utilizamos, elegimos, hemos elegido, decidimos usar, hemos decidido usar, hemos optado
       por, optamos por, adoptamos, nos quedamos con
     stoppeduse: dejado de usar
@@ -461,7 +472,7 @@ _SPANISH = {
     keeps: guarda, almacena
     time: empieza a, empieza el, comienza a, comienza el, es a, es el, son a, será el, será a
     price: cuesta, cuestan
-    owner: gestionado por, dirigido por, mantenido por, liderado por
+    owner: pertenece a, gestionado por, dirigido por, mantenido por, liderado por
     owns: gestiona, dirige, mantiene, lidera, responsable de, responsable del, encarga de, encarga del, se encarga de
     partner: casado con, casada con, prometida con, prometido con
     speaks: habla

@@ -33,7 +33,9 @@ def _fixed(attribute: str, *, single: bool = True) -> Reading:
 def _is_firm(said: list[Word], found: Divided) -> bool:
     """Return whether a value can be the name of an employer."""
     bare = [w for w in said if w.low not in found.g.articles]
-    return 0 < len(bare) <= 4 and (len(bare) == len(said) or not bare[0].raw[:1].isdigit()) and _named(bare[0], found)
+    if not bare or bare[0].low in ("off", "out", "over", "there", "here", "home", "it", "that", "this", "time"):
+        return False
+    return len(bare) <= 4 and (len(bare) == len(said) or not bare[0].raw[:1].isdigit()) and _named(bare[0], found)
 
 
 def _name(found: Divided, phrase: Phrase) -> Claim | None:
@@ -47,7 +49,7 @@ def _left(found: Divided, phrase: Phrase) -> Claim | None:
     if said and to:
         return made(found, phrase, "value", to, old_value=said_by(said), changed=True)
     read = made(found, phrase, "employer", said, negated=True)
-    return read if not read.value or _named(found.rest[0], found) else None
+    return read if not read.value or _is_firm(said, found) else None
 
 
 def _likes(found: Divided, phrase: Phrase, *, negated: bool = False) -> Claim | None:
@@ -364,7 +366,7 @@ def _time(found: Divided, phrase: Phrase) -> Claim | None:
 def _owns(found: Divided, phrase: Phrase) -> Claim | None:
     value = value_of(found)
     what = noun_phrase(value.words, found.g)
-    if not what.entity or len(value.words) > 6 or not found.subject:
+    if not what.entity or I in what.entity or len(value.words) > 6 or not found.subject:
         return None
     who = Word("user", "user") if phrase.entity == (I,) else None
     entity = Phrase(tuple(dict.fromkeys((*what.entity, *what.attribute.split("-"))) if what.attribute else what.entity))
@@ -382,6 +384,9 @@ def _has(found: Divided, phrase: Phrase) -> Claim | None:
     value, _ = purpose_of(value_of(found).words)
     raw = [w.raw for w in value]
     bare = words.canonical(raw)
+    role = _split(value_of(found).words, _AS)[1]
+    if role and noun_phrase(role, found.g).is_known:
+        return _uses(found, phrase)
     attribute, others = _attribute_in(value_of(found).words, found.g)
     if attribute and phrase.entity not in ((I,), (WE,)) and others:
         return made(found, phrase, attribute, others)
@@ -505,7 +510,7 @@ def _inverted(found: Divided, value: Value) -> Claim | None:
     where = noun_phrase(value.words, found.g)
     is_owned = first in found.g.owners and found.g.owners[first] in (I, WE)
     if where.attribute and (
-        (where.is_known and (is_owned or where.is_new or first in ("the", "der", "die", "das", "le", "la", "el")))
+        (where.is_known and (is_owned or where.is_new or first in ("the", "der", "die", "das", "le", "la", "el", "la")))
         or is_owned
     ):
         return made(
