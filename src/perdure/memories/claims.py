@@ -179,7 +179,7 @@ def _read(clause: list[Word], found: Divided, before: tuple[str, ...]) -> Claim 
     return _shared(read) if read and _is_worth(read) else None
 
 
-_OF_THINGS = frozenset("time price version url host platform location value state port".split()) - {"port"}
+_OF_THINGS = frozenset("time price version url host platform location value state".split())
 _OF_PEOPLE = frozenset(
     "employer job home prefers likes dislikes allergic partner speaks born drives plays studies reads manager".split()
 )
@@ -278,7 +278,7 @@ def same_subject(new: Claim, old: Claim) -> bool:
     return not new.negated or is_same_value or old.negated
 
 
-_OF_NAMES = ("employer", "owner", "location", "home")  # what only a name tells, where the verb says no more
+_OF_NAMES = ("employer", "owner", "location")  # what only a name tells, where the verb says no more
 
 
 def _renames(new: Claim, old: Claim) -> bool:

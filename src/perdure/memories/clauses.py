@@ -39,7 +39,8 @@ _ADJUNCTS = {  # since when, which says that it was otherwise before
         (late(r"(?i)\b(?:these days|once more|once again|for now|at the moment|after all|going forward)\b"), " now "),
         (
             late(
-                r"(?i)\b(?:(?:have |had )?(?:decided|agreed|chose|opted|had) to|in this (?:repo|project|repository)|"
+                r"(?i)\b(?:(?:have |had )?(?:decided|agreed|chose|opted|had) (?:to|that)|going to|in this (?:repo|"
+                r"project|repository)|"
                 r"of choice|right here|here(?=[\s,.;:!]|$)|last week(?:end)?|this week)\b"
             ),
             " ",
@@ -182,7 +183,7 @@ def noun_phrase(phrase: Sequence[Word], g: Grammar) -> Phrase:
 _NEW = frozenset("new neue neuer neues neuen nouveau nouvelle nuevo nueva nuovo nuova novo nova".split())
 _ADJECTIVES = _NEW | frozenset(
     "current default old main aktuelle aktueller aktuelles aktuellen actuel actuelle actual preferred official same "
-    "own eigene bevorzugter bevorzugte bevorzugtes préféré_ primary go-to usual final".split()
+    "own eigene bevorzugter bevorzugte bevorzugtes  primary go-to usual final".split()
 )
 
 

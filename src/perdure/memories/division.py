@@ -111,7 +111,7 @@ SUPPOSING = frozenset(
 _OPEN = frozenset(
     "if unless maybe perhaps whether suppose imagine should would could falls wenn vielleicht si peut-être quizás "
     "forse "
-    "talvez se what which who how why where let can when until bis jusqu'à hasta solange as_long".split()
+    "talvez se what which who how why where let can when until bis jusqu'à hasta solange".split()
 )
 
 

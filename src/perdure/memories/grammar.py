@@ -130,17 +130,20 @@ _ENGLISH = {
     job: make a living as, makes a living as, got a job as, got a new job as, found a job as, have a job as,
       have a new job as, retrained as, work
       as, works as, working as, worked as, promoted to, a job as, got promoted to, was promoted to, started as
-    home: based out of, live in, lives in, living in, live at, based in, reside in, resides in, living at, lives
+    home: settled in, based out of, live in, lives in, living in, live at, based in, reside in, resides in,
+      living at, lives
       at, moved to
       live in, relocated to, relocating to, relocated from, moved in with, moving in with
     prefers: prefer, prefers, preferring, favour, favor
     likes: like, likes, love, loves, enjoy, enjoys, drink, drinks, eat, eats, drinking, eating, smoke, smokes,
       fond of, a fan of, a big fan of, am into, is into
-    dislikes: gone off, went off, fed up with, sick of, not fond of, quit smoking, quit drinking, dislike,
+    dislikes: stopped having, cut out, gone off, went off, fed up with, sick of, not fond of, quit smoking, quit
+      drinking, dislike,
       dislikes, hate, hates, can not stand, cannot stand, avoid, avoids, stopped eating,
       stopped drinking, stopped smoking, gave up, given up, quit smoking, quit drinking
     allergic: allergic to
-    uses: write code in, code with, install packages with, program in, develop in, editing in, gone with, use,
+    uses: do my editing in, do my coding in, write code in, code with, install packages with, program in,
+      develop in, editing in, gone with, use,
       uses, using, switched over to using, go with, going with, went with, settled on, adopted, opted
       for, stick with, sticking with, stay with, staying with, stay on, staying on, gets, chose, chosen, picked,
       decided on, standardised on, standardized on, rely on, relies on, code in, chat on, chats on, track issues
@@ -154,7 +157,8 @@ _ENGLISH = {
     platform: needs, requires, runs at, run at, targets, target, run on, runs on, running on, runs in, running
       in, run in, runs under, executed on
     lang: rewritten in, written in, coded in, built with, built in, implemented in, based on
-    change: moved, moved to, moving to, set, put, reset, reset to, rolled, downgraded, downgrade, upgrade, got
+    change: moved, moved to, moving to, set, put, cut, slid, slid to, reset, reset to, rolled, downgraded,
+      downgrade, upgrade, got
       pushed, got moved, pin, pinned, changed, changing, changed to, changes to, switched, switched to,
       switching to, switching, switched over to, migrated, migrated to, migrating to, converted to, bumped,
       bumped to, upgraded, upgraded to, upgrading to, raised, raised to, lowered, lowered to, increased,
@@ -169,14 +173,14 @@ _ENGLISH = {
       slipped to
     change project: set, pinned, bumped, upgraded, downgraded, moved, switched, changed, migrated, raised,
       lowered, increased, reduced, postponed, pushed, rolled, reverted, reset, swapped, back to, back on
-    place: run, host, deploy, build, put, write, keep, hosting, running, building, store
+    place: rewrote, hand in, run, host, deploy, build, put, write, keep, hosting, running, building, store
     meant: meant
-    timeout: times out after, time out after, timing out after
+    timeout: gives up after, give up after, times out after, time out after, timing out after
     limit: accepts, accept, allows, allow, supports up to, accepts up to, allows up to, capped at, limited to,
       maxes out at, tops out at
     charge: charge, charges
     manager: answer to, answers to, report to, reports to, reporting to
-    set: set to, set at, pinned to, configured to, fixed at, scheduled for, planned for, due on, due by, due,
+    set: set for, set to, set at, pinned to, configured to, fixed at, scheduled for, planned for, due on, due by, due,
       defaults to, default to
     rename: renamed, renamed to, rename, rebranded to, rebranded
     rename project: renamed, rebranded
@@ -188,11 +192,11 @@ _ENGLISH = {
       at, begins at, starts on, begins on, happens on, happen on, happens at, meets on,
       meets at, meet on, meet at, takes place on, takes place at, takes place, take place, ends at, ends on, is
       held on, held on, closes at, opens at, closes on, opens on, falls on
-    price: costs, cost, priced at, is priced at
+    price: sells for, sell for, goes for, costs, cost, priced at, is priced at
     owner: belongs to, belong to, owned by, handled by, managed by, maintained by, led by, reviewed by, assigned
       to, looked after by,
       run by, taken care of by, headed by
-    owns: leading, heading, handling, managing, maintaining, owning, running_, taking care of, looking after,
+    owns: leading, heading, handling, managing, maintaining, owning, taking care of, looking after,
       owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
       after, heads, takes care of
     partner: married to, engaged to, dating, seeing, in a relationship with
@@ -211,7 +215,7 @@ _ENGLISH = {
     lies: stay at, stays at, sits in, sits at, lies in, located in, located at, lives under, stays on, stays in,
       stays at, stays with, remains, stays, sits on, resides on
     is: is, are, am, was, were, 's, 're, 'm, be, remains, will be, equals, means
-    always go: always, please always, please always use_
+    always go: always, please always
     never go: never, please never, don't ever, do not ever
     usego go: use, please use
     nouse go: don't use, do not use, stop using, avoid using, avoid
@@ -237,7 +241,7 @@ _GERMAN = {
     "wirklich eigentlich immer meistens nur jetzt nun seit sofort aktuell momentan derzeit gern gerne lieber am "
     "liebsten "
     "sehr total gar endgültig kürzlich endlich sich",
-    "stops": "weil denn da aber und sondern wenn falls damit dass während bis solange obwohl sodass der_ die_ ich wir",
+    "stops": "weil denn da aber und sondern wenn falls damit dass während bis solange obwohl sodass ich wir",
     "instead": "statt, anstatt, anstelle von, nicht, und nicht, nicht mehr, sondern nicht",
     "leads": "übrigens, also, ach, achtung, hinweis, korrektur, zur info, nur zur info, ab jetzt, ab sofort, von "
     "jetzt an, "
@@ -324,11 +328,11 @@ _FRENCH = {
     "to": "à au aux vers pour en sur par",
     "origin": "de du d'",
     "no": "ne n' pas plus jamais aucun aucune sans",
-    "now": "maintenant désormais désormais, plus dorénavant à_nouveau nouveau actuellement aujourd'hui",
+    "now": "maintenant désormais désormais plus dorénavant nouveau actuellement aujourd'hui",
     "skip": "bien beaucoup ai as a avons ont suis est sommes sont été était étaient très aussi vraiment toujours "
     "souvent surtout juste "
     "maintenant désormais récemment finalement enfin s' se y d'abord dorénavant actuellement",
-    "stops": "parce car mais et donc puisque quand lorsque si qui que qu' pendant jusqu' bien_que afin",
+    "stops": "parce car mais et donc puisque quand lorsque si qui que qu' pendant jusqu' afin",
     "instead": "au lieu de, plutôt que, à la place de, et non, pas, et pas, non pas, et non pas, au lieu d', et plus",
     "leads": "au fait, aussi, correction, pour info, pour information, à partir de maintenant, désormais, "
     "dorénavant, note que, "
@@ -403,12 +407,12 @@ _SPANISH = {
     "near": "para en a al",
     "to": "a al para hacia por en",
     "origin": "de del desde",
-    "no": "no ya_no nunca jamás tampoco sin ningún ninguna",
+    "no": "no nunca jamás tampoco sin ningún ninguna",
     "now": "ahora ya actualmente nuevo hoy desde",
     "skip": "mucho se le he ha hemos han es está son están fue fueron sido muy también siempre solo sólo realmente "
     "ahora ya "
     "recientemente finalmente casi actualmente todavía estoy estamos sigue",
-    "stops": "porque pero y ya_que pues aunque cuando si mientras hasta_que que quien donde sino",
+    "stops": "porque pero y pues aunque cuando si mientras que quien donde sino",
     "instead": "en lugar de, en vez de, y no, no, en lugar del, en vez del, más que, antes que",
     "leads": "por cierto, también, corrección, para que lo sepas, a partir de ahora, desde ahora, de ahora en "
     "adelante, "
@@ -560,7 +564,7 @@ _ITALIAN = {
     """,
 }
 _PORTUGUESE = {
-    "pronouns": "user: eu me\nproject: nós a_gente\nthird: ele ela eles elas\nit: isto isso",
+    "pronouns": "user: eu me\nproject: nós\nthird: ele ela eles elas\nit: isto isso",
     "owners": "user: meu minha meus minhas\nproject: nosso nossa nossos nossas\nthird: seu sua",
     "articles": "o a os as um uma",
     "of": "de do da dos das",

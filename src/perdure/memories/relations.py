@@ -485,7 +485,7 @@ def _is(found: Divided, phrase: Phrase) -> Claim | None:
 
 
 _JUDGED = frozenset(
-    "too so very wrong right broken fine good bad great missing failing slow fast ok okay red green_ gone ready "
+    "too so very wrong right broken fine good bad great missing failing slow fast ok okay red gone ready "
     "unclear outdated different better worse nice ugly weird empty down up working kaputt falsch schlecht cassé "
     "mauvais roto mal".split()
 )
@@ -584,6 +584,8 @@ def _kind(found: Divided, phrase: Phrase, value: Value) -> Claim | None:
         return made(found, phrase, "job", bare, old_value=old)
     if phrase.entity == (I,) and len(bare) > 1 and bare[1].low == "years":
         return made(found, phrase, "age", bare)
+    if found.changed and any(w.low in ("at", "bei", "chez") for w in found.rest[:2]) and _named(bare[0], found):
+        return made(found, phrase, "value", bare, old_value=old)
     return made(found, phrase, "is", bare, single=False, old_value=old) if len(bare) <= 5 else None
 
 

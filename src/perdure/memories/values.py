@@ -39,7 +39,6 @@ class Value(NamedTuple):
 
     words: list[Word]
     old: list[Word]
-    about: list[Word]  # what it is for
     object: list[Word]  # what was changed, where the verb has an object
 
 
@@ -59,7 +58,7 @@ def value_of(found: Divided) -> Value:
             rest, old = rest[:i], rest[i + len(lead) :]
             break
     said = _without_when([w for w in rest if w.low not in g.now and w.low not in g.no])
-    return Value(said, old, [], [])
+    return Value(said, old, [])
 
 
 _WHEN = frozenset(
@@ -101,7 +100,7 @@ def from_to(found: Divided) -> Value:
             kept[mode].append(word)
     while kept["object"] and kept["object"][-1].low in _PARTICLES:
         kept["object"].pop()
-    return Value(kept["to"], kept["from"], [], kept["object"])
+    return Value(kept["to"], kept["from"], kept["object"])
 
 
 _PARTICLES = frozenset("up over back down out zurück hoch".split())
@@ -121,8 +120,8 @@ def said_by(phrase: Sequence[Word]) -> str:
 
 
 _SMALL = frozenset(
-    "now already again please too only also port puerto porta to at for von à a more much bitte".split()
-) - {"a"}
+    "instead now already again please too only also port puerto porta to at for von à more much bitte".split()
+)
 
 
 def purpose_of(phrase: list[Word]) -> tuple[list[Word], list[Word]]:
