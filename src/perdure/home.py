@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
-from perdure.text import index_terms, query_terms
+from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
     Columns,
     Filters,
@@ -84,7 +84,10 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import Rebuilt
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
+    from perdure.mind.stated import Stated
+    from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
+    from perdure.models.roles import Roles
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
     from perdure.verify import Verified
@@ -128,6 +131,7 @@ class Home:
         *,
         writable: bool,
         embedder: Embedder | None = None,
+        chats: Mapping[str, Chat] | None = None,
     ) -> None:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
@@ -138,6 +142,8 @@ class Home:
         self._index: indexes.Connection | None = None
         self._embedder = embedder
         self._vectors: Vectors | None = None
+        self._chats = chats
+        self._roles: Roles | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -154,6 +160,7 @@ class Home:
         """This home once more, for another thread: the models are shared, and this one is closed last."""
         other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
+        other._roles = self.roles()
         return other
 
     def close(self) -> None:
@@ -299,6 +306,7 @@ class Home:
         if index and done.n_runs:
             with contextlib.suppress(IndexFault):  # what is captured is kept; `search` says what is wrong
                 self.catch_up()
+                self.keep_stated()
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
@@ -343,6 +351,7 @@ class Home:
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
                 self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
                 self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return
@@ -410,6 +419,25 @@ class Home:
         except (Busy, ModelFault, NotFound):
             return
 
+    # models -----------------------------------------------------------------------------------------------
+
+    def chat(self, role: str, *, job: str) -> Chat | None:
+        """The model that the settings give a role, for one job; None where none is set, and rules do its work.
+
+        role: resident, miner, helper or summariser. job: whose calls these are; its caps and the meter go by this name.
+        Secrets are masked in all that is sent. Raises ConfigFault for settings that cannot be meant.
+        """
+        return self.roles().chat(role, job=job)
+
+    def roles(self) -> Roles:
+        """The models of this home, and the meter of what they cost."""
+        if self._roles is None:
+            from perdure.access.redact import mask
+            from perdure.models.roles import Roles
+
+            self._roles = Roles(self.path, self.config.models, mask=mask, chats=self._chats)
+        return self._roles
+
     # reading ----------------------------------------------------------------------------------------------
 
     def search(
@@ -470,6 +498,7 @@ class Home:
                 self.drain()
                 done = catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs:
+                    self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
                     self._embed_new(index)
                 return done.n_behind
         return catchup.behind(index, self.archive)
@@ -487,24 +516,27 @@ class Home:
         already: Collection[str] = (),
         mode: str | None = None,
         explain: bool = False,
+        as_of: datetime | None = None,
     ) -> Recalled:
-        """The few turns that matter for a message, or silence. Writes no event: what was found is not used by that.
+        """The few turns and memories that matter for a message, or silence. Writes no event: what was found is not used
+        by that.
 
         now: what "yesterday" is counted from. cwd: recall only from its project and from what has none. session: one
         that is going on, whose own turns need not be said again. already: turns it has been told before. mode:
-        "keyword" to do without vectors. explain: fill `passed_over`. What could not be done is named in `degraded`.
+        "keyword" to do without vectors. explain: fill `passed_over`. as_of: answer by what had been stated until then,
+        as if nothing was said since. What could not be done is named in `degraded`.
         """
         if mode not in (None, "keyword", "hybrid"):
             raise UsageError(f"mode {mode!r} (known: hybrid, keyword)")
         wanted = planning.plan(message, now=now or datetime.now().astimezone())
         try:
-            return self._recalled(wanted, cwd, all_projects, session, already, mode, explain)
+            return self._recalled(wanted, cwd, all_projects, session, already, mode, explain, as_of)
         except (IndexFault, Busy) as error:
             return Recalled((), wanted, silent=f"recall failed: {error}", degraded=("index",))
 
     def _recalled(
         self, wanted: Plan, cwd: str | None, all_projects: bool, session: Live | None, already: Collection[str],
-        mode: str | None, explain: bool,
+        mode: str | None, explain: bool, as_of: datetime | None,
     ) -> Recalled:  # fmt: skip
         index = self.index()
         n_behind = self._catch_up_for_search(index)
@@ -513,9 +545,10 @@ class Home:
             wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
             held=(session,) if session else (),
         )  # fmt: skip
+        filters = replace(filters, until_at=as_of)
         with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
             found = recall(
-                Indexed(index, self.principal, filters, asked.space if asked else None), wanted,
+                Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
                 already=already, explain=explain,
             )  # fmt: skip
@@ -555,7 +588,9 @@ class Home:
         return Transcript(run, parsed, abandoned)
 
     def preview(self, turn_id: str) -> str:
-        """The beginning of a turn on one line, masked. Raises NotFound."""
+        """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
+        if turn_id.startswith("mem-"):
+            return one_line(self.memories.get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
         (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
         return found.preview
@@ -677,6 +712,17 @@ class Home:
 
         self.journal().append(events.USED, {"runtime": "", "session": "", "cues": list(ids), "by": by}, now=_now())
         self._follow_journals()
+
+    def keep_stated(self, *, limit_s: float | None = None) -> Stated:
+        """Keep what people plainly stated in what was captured since the last call: preferences, decisions, facts.
+
+        By rules, without a model. Interrupted, the next call goes on; what was kept already is kept once.
+        """
+        from perdure.mind import stated
+
+        if not (self.writable and self.config.memories.stated):
+            return stated.Stated()
+        return stated.keep(self.memories, self.archive, limit_s=limit_s)
 
     # forgetting -------------------------------------------------------------------------------------------
 
@@ -971,10 +1017,12 @@ def open_home(
     create: bool = True,
     read_only: bool = False,
     embedder: Embedder | None = None,
+    chats: Mapping[str, Chat] | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
+    chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ConfigFault.
@@ -992,9 +1040,9 @@ def open_home(
     config = settings.load(place)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(place, config, principal, writable=writable, embedder=embedder)
+        return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)
     except ReadOnlyHome:
-        return Home(place, config, principal, writable=False, embedder=embedder)
+        return Home(place, config, principal, writable=False, embedder=embedder, chats=chats)
 
 
 def _prepare(place: Path) -> bool:

@@ -82,10 +82,15 @@ def test_punctuation_alone_makes_no_path_part_of_its_own() -> None:
 
 
 def test_a_changed_statement_is_known_by_its_heading_and_most_of_its_words() -> None:
-    """The ports share 4 of 5 words, the tabs and spaces 1 of 2; Fridays stand below another heading."""
-    old = {"n/a/one-1": "port 8080 is for staging", "n/a/two-2": "Use tabs", "n/b/three-3": "Never push on Fridays"}
-    new = [("n/a", "port 9090 is for staging"), ("n/a", "Use spaces"), ("n/a", "Never push on Mondays")]
+    """The ports share 4 of 5 words, the fruit 1 of 2; Fridays stand below another heading."""
+    old = {"n/a/one-1": "tide 8080 is for staging", "n/a/two-2": "Eat apples", "n/b/three-3": "Never push on Fridays"}
+    new = [("n/a", "tide 9090 is for staging"), ("n/a", "Eat pears"), ("n/a", "Never push on Mondays")]
     assert notes.paired(new, old) == {0: "n/a/one-1"}
+
+
+def test_a_changed_statement_is_known_by_what_it_claims() -> None:
+    """Half of the words are the same, which would not do; both say what to indent with."""
+    assert notes.paired([("n/a", "Use spaces")], {"n/a/one-1": "Use tabs"}) == {0: "n/a/one-1"}
 
 
 def test_an_old_statement_is_replaced_by_one_new_one_only() -> None:
