@@ -1,7 +1,7 @@
 """Which kind of memory a sentence makes, guessed by its first words, else by the rules of plain statements. Pure.
 
-The first words are read in English only. A guess costs little when it is wrong: the kind narrows lists, and says whether
-a project is assumed.
+The first words are read in English only. A guess costs little when it is wrong: the kind narrows lists, and says
+whether a project is assumed.
 """
 
 from __future__ import annotations
