@@ -47,7 +47,7 @@ class Truth:
     scores: dict[str, float]
     beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> what is known of it
     distrusted: set[str] = field(default_factory=set)  # memories of the web that something trusted answers instead of
-    repeats: dict[str, str] = field(default_factory=dict)  # turn -> the memory that says all of it
+    repeats: dict[str, str] = field(default_factory=dict)  # turn or old memory -> the memory that says all of it
     lent: dict[str, float] = field(default_factory=dict)  # memory id -> the most that another candidate gave it
     olds: dict[str, Belief] = field(default_factory=dict)  # turn -> what it stated, which is no longer so
 
@@ -121,6 +121,8 @@ def _put_behind(found: Truth, tuning: Tuning) -> None:
         if old is None or not old.is_old:
             continue
         now = found.scores.get(old.current.memory_id, 0.0) if old.current else found.scores[name]
+        if name in found.beliefs and old.current is not None:
+            found.repeats[name] = old.current.memory_id  # whose note says it
         found.scores[name] = min(found.scores[name] * tuning.superseded, now * _BEHIND)
 
 
