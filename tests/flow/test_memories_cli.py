@@ -165,6 +165,7 @@ def test_list_by_prefix_kind_pin_and_project(editor: Place) -> None:
     assert texts(editor.answer("memories", "list", "--project", "")) == ["I prefer Helix"]
     assert len(texts(editor.answer("memories", "list", "--all", "--limit", "2"))) == 2
     assert editor.answer("memories", "list", "--all", "--limit", "2")["total"] == 3
+    assert "1 more; --limit shows them" in editor.run("memories", "list", "--all", "--limit", "2").output
     shown = editor.ok("memories", "list", "--all")
     assert "I prefer vim  [superseded]" in shown and "port 8443  [pinned]" in shown
     assert "user/preferences/editor  2026-03-01 00:00  owner  mem-" in shown

@@ -10,9 +10,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perdure.memories import claims
+from perdure.memories.values import Claim
 from perdure.patterns import late
 from perdure.text import normalised
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # 20 ms that only an import pays
 MAX_CHARS = 2000  # of a statement; a longer paragraph is prose, and is left out and counted
 _SLUG_BYTES = 24  # of a part of a path: ten of them stay below the longest path that a memory may have
 _MAX_HEADINGS = 3  # in a path, the innermost
+MAX_COMPARED = 1_000_000  # pairs of a new and an old statement: a thousand lines that all changed
 _MARK_CHARS = 4  # of a hash, that tells two items from each other which begin alike
 _LEFT_OUT = {"fence": "code", "code_block": "code", "table_open": "table", "html_block": "html"}
 _WORD = late(r"\w+")
@@ -159,11 +161,15 @@ def paired(new: Sequence[tuple[str, str]], old: Mapping[str, str]) -> dict[int, 
 
     new: (section path, words) of those that no old one says. old: path -> words of those that are gone. Two are the
     same one, changed, when they stand below the same headings and share most of their words, or claim the same thing.
+    Where there are more than MAX_COMPARED pairs to look at, none is: that is another page under an old name.
     """
-    left = dict(old)
+    if len(new) * len(old) > MAX_COMPARED:
+        return {}
+    left = {path: _read(words) for path, words in old.items()}
     found = {}
     for n, (section, words) in enumerate(new):
-        near = [(_likeness(words, was), path) for path, was in left.items() if path.rpartition("/")[0] == section]
+        mine = _read(words)
+        near = [(_likeness(mine, was), path) for path, was in left.items() if path.rpartition("/")[0] == section]
         likeness, path = max(near, default=(0.0, ""))
         if likeness > 0.5:
             found[n] = path
@@ -171,10 +177,17 @@ def paired(new: Sequence[tuple[str, str]], old: Mapping[str, str]) -> dict[int, 
     return found
 
 
-def _likeness(new: str, old: str) -> float:
+class _Said(NamedTuple):
+    words: frozenset[str]
+    claim: Claim | None
+
+
+def _read(words: str) -> _Said:
+    return _Said(frozenset(_WORD.findall(normalised(words))), claims.claim(words))
+
+
+def _likeness(new: _Said, old: _Said) -> float:
     """The share of words that two statements have in common; 1.0 when they claim something of the same thing."""
-    a, b = claims.claim(new), claims.claim(old)
-    if a is not None and b is not None and claims.same_subject(a, b):
+    if new.claim is not None and old.claim is not None and claims.same_subject(new.claim, old.claim):
         return 1.0
-    mine, others = (set(_WORD.findall(normalised(words))) for words in (new, old))
-    return len(mine & others) / max(1, len(mine), len(others))
+    return len(new.words & old.words) / max(1, len(new.words), len(old.words))

@@ -95,3 +95,10 @@ def test_a_changed_statement_is_known_by_what_it_claims() -> None:
 
 def test_an_old_statement_is_replaced_by_one_new_one_only() -> None:
     assert notes.paired([("n", "a b c d"), ("n", "a b c e")], {"n/x": "a b c f"}) == {0: "n/x"}
+
+
+def test_a_page_of_another_content_is_not_compared_line_by_line() -> None:
+    """1,001 times 1,000 pairs are too many, though each has its like; 1 and 1 are not."""
+    old = {f"n/x-{n}": f"tide {n} turns at dawn" for n in range(1000)}
+    new = [("n", f"tide {n} turns at dusk") for n in range(1001)]
+    assert notes.paired(new, old) == {} and notes.paired(new[:1], dict(list(old.items())[:1])) == {0: "n/x-0"}

@@ -74,7 +74,7 @@ def _say_listed(shell: Shell, found: list[Memory], limit: int) -> None:
     if not found:
         shell.out.print("No memories. `perdure remember` keeps one.")
     if len(found) > limit:
-        shell.note(f"{plural(len(found) - limit, 'more')}; --limit shows them.")
+        shell.note(f"{len(found) - limit:,} more; --limit shows them.")
 
 
 @command("show", epilog="  perdure memories show user/preferences/editor\n  perdure show mem-20260301-093000-0102")
