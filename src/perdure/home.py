@@ -81,7 +81,10 @@ from perdure.types import (
 if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
+    from perdure.memories.consolidation import Proposal
+    from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.memories import Memories
+    from perdure.mind.use import Judged
     from perdure.models.embedder import Embedder
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
@@ -621,6 +624,40 @@ class Home:
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return kept.memory
+
+    def proposals(self) -> list[Proposal]:
+        """What could be tidied up among the memories. Changes nothing."""
+        from perdure.mind import consolidate
+
+        return consolidate.proposals(self.memories)
+
+    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+        """Apply proposals, all when none is named; `undo` takes it back. reword: a model that words what is made."""
+        from perdure.mind import consolidate
+
+        done = consolidate.apply(self.memories, ids, reword=reword)
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return done
+
+    def undo(self, event_id: str = "") -> Undone:
+        """Take back a consolidation, the last one unless its event is named."""
+        from perdure.mind import consolidate
+
+        return consolidate.undo(self.memories, event_id)
+
+    def judge_use(
+        self, *, limit_s: float | None = None, now: datetime | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> Judged:
+        """Note, of every injection whose answer is whole by now and that was not judged yet, what of it was used."""
+        from perdure.mind.use import Judge
+
+        self.drain()
+        self.catch_up()
+        found = Judge(self.user, self.journal(), self.index()).judge(now=now or _now(), limit_s=limit_s, stop=stop)
+        if found.n_injections:
+            self._follow_journals()
+        return found
 
     # forgetting -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from perdure.archive.journal import Event, Journal, decode
 from perdure.types import Run
 
 TYPE = "injected"
+USED = "used"  # what of an injection the answer rested on
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
 
 
@@ -55,6 +56,23 @@ def blocks(journal: Journal, run: Run) -> dict[str, str]:
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name)]
     return {event.data["nonce"]: event.data["digest"] for event in events if event.type == TYPE}
+
+
+def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
+    """The injections since then of which nobody has said yet what was used, in order."""
+    month = f"{since_at.astimezone(UTC):%Y-%m}"
+    given: dict[str, Event] = {}
+    judged = set()
+    for path in (path for path in journal.files() if path.stem >= month):
+        for line in (*_matching(path, b'"type":"injected"'), *_matching(path, b'"type":"used"')):
+            event = decode(line)
+            if not isinstance(event, Event):
+                continue
+            if event.type == USED:
+                judged.add(event.data.get("nonce"))
+            elif event.type == TYPE and event.data["turns"] and said_at(event) >= since_at:
+                given[event.data["nonce"]] = event
+    return sorted((event for nonce, event in given.items() if nonce not in judged), key=lambda event: event.order)
 
 
 def said_at(event: Event) -> datetime:

@@ -94,7 +94,7 @@ def _apply(index: Connection, user: str, fresh: Sequence[Noted]) -> int:
         return 0
     ids, chains = replay.named(fresh)
     before = _touched(index, user, ids, chains, fresh)
-    state = State({memory.memory_id: memory for memory in before}, mined(index, user))
+    state = State({memory.memory_id: memory for memory in before}, mined(index, user), _judged(index, user, fresh))
     for event in fresh:
         replay.apply(state, event)
     replay.settle(state)
@@ -126,6 +126,7 @@ def _replay_all(index: Connection, user: str, every: Sequence[Noted]) -> int:
     rows = index.rows("SELECT body FROM memory WHERE user = ?", number)
     before = [_decoded(body) for (body,) in rows]
     index.db.execute("DELETE FROM mined WHERE user = ?", (number,))
+    index.db.execute("DELETE FROM judged WHERE user = ?", (number,))
     return _write(index, user, before, state)
 
 
@@ -142,6 +143,7 @@ def _write(index: Connection, user: str, before: Iterable[Memory], state: State)
             n += 1
     stretches = [(number, source, *stretch) for source, known in state.mined.items() for stretch in known]
     index.db.executemany("INSERT OR REPLACE INTO mined VALUES (?, ?, ?, ?)", stretches)
+    index.db.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?)", [(number, nonce) for nonce in state.judged])
     return n
 
 
@@ -256,6 +258,14 @@ def turns_of(index: Connection, memory: Memory) -> list[tuple[Span, str | None]]
     query = """SELECT turn_id FROM turn JOIN run ON run.id = turn.content_run WHERE run.captured_in = ?
         AND content_offset >= ? AND content_offset < ? ORDER BY content_offset LIMIT 1"""
     return [(span, next((row[0] for row in index.rows(query, *span)), None)) for span in memory.sources]
+
+
+def _judged(index: Connection, user: str, fresh: Iterable[Noted]) -> set[str]:
+    """Which of the injections that these events judge were judged before."""
+    number = index.known("user", user)
+    asked = [event.data["nonce"] for event in fresh if event.type == events.USED and "nonce" in event.data]
+    query = "SELECT nonce FROM judged WHERE user = ? AND nonce = ?"
+    return {nonce for one in asked for (nonce,) in index.rows(query, number, one)}
 
 
 def mined(index: Connection, user: str) -> dict[str, list[tuple[int, int]]]:

@@ -161,22 +161,24 @@ def _plan_json(plan: Plan) -> dict[str, Any]:
   perdure eval path/to/locomo10.json       LoCoMo's own file
   perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep what was embedded
   perdure eval --keyword --json
-  perdure eval --contradictions            what recall makes of statements that were later taken back""",
+  perdure eval --contradictions            what recall makes of statements that were later taken back
+  perdure eval --use                       whether an answer rests on a cue, by the rules that notice it""",
 )
 @click.argument("source", type=click.Path(exists=True, path_type=Path), required=False)
 @click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home there.")
 @click.option("--contradictions", "is_contradicted", is_flag=True, help="Ask what is true where two things were said.")
+@click.option("--use", "is_use", is_flag=True, help="Ask whether answers rest on the cues that they were given.")
 def eval_command(
-    shell: Shell, source: Path | None, keyword: bool, keep: Path | None, is_contradicted: bool
+    shell: Shell, source: Path | None, keyword: bool, keep: Path | None, is_contradicted: bool, is_use: bool
 ) -> None:  # fmt: skip
     """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
     how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
     home and reads nothing of yours.
     """
-    from perdure.eval import contradictions, report  # they bring numpy, which no other command of this file needs
+    from perdure.eval import contradictions, report, use  # they bring numpy, which no other command of this file needs
 
-    suite = contradictions if is_contradicted else report
+    suite = use if is_use else contradictions if is_contradicted else report
     with progress(shell, "measuring", None) as step:
         found = suite.run(source or suite.SHIPPED, vectors=not keyword, home=keep, progress=step)
     if shell.as_json:
