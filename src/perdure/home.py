@@ -59,6 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
+from perdure.text import index_terms, query_terms
 from perdure.types import (
     Columns,
     Filters,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
+    from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.use import Judged
     from perdure.models.embedder import Embedder
@@ -659,6 +661,60 @@ class Home:
             self._follow_journals()
         return found
 
+    def search_memories(
+        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False
+    ) -> list[tuple[Memory, float]]:
+        """Memories that match by words and meaning, best first, with their scores. Retired ones are never found.
+
+        every: superseded ones too. touch: note that those found were used; without it nothing is written.
+        """
+        from perdure.index import recollect
+
+        if limit < 1:
+            raise UsageError("the limit must be at least 1")
+        index = self._with_memories()
+        asked, _ = self._asked(index, [query], None)
+        vectors = _answered(asked)
+        seen = None
+        if asked is not None and vectors is not None and vectors.any():
+            from perdure.index.hybrid import Asked as Seen
+
+            seen = Seen(asked.space, vectors)
+        found = recollect.search(index, self.principal, query, seen, limit=limit, every=every)
+        if touch and found:
+            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        return found
+
+    def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
+        """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.
+
+        prefix: of the path. every: also what was superseded or retired.
+        """
+        from perdure.mind import exchange
+
+        if folder.resolve().is_relative_to(self.path.resolve()):
+            raise UsageError(f"{folder} lies in the home itself; name a folder outside of it")
+        return exchange.export(self.memories, folder, prefix=prefix, every=every)
+
+    def import_memories(self, paths: Iterable[Path], *, terms: Terms | None = None) -> Taken:
+        """Take in Markdown: an export under its ids, instructions and notes statement by statement.
+
+        terms: how far they are trusted, and which project they belong to; the owner's words, of their repository.
+        """
+        from perdure.mind import exchange
+
+        taken = exchange.take(self.memories, paths, terms or exchange.Terms())
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return taken
+
+    def _note_used(self, ids: Sequence[str], *, by: str) -> None:
+        """Note that memories were used outside any session."""
+        from perdure.memories import events
+
+        self.journal().append(events.USED, {"runtime": "", "session": "", "cues": list(ids), "by": by}, now=_now())
+        self._follow_journals()
+
     # forgetting -------------------------------------------------------------------------------------------
 
     def journal(self, user: str | None = None) -> Journal:
@@ -708,6 +764,17 @@ class Home:
         self._gather()
         turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
         return self.doomed(turns)
+
+    def doomed_memories_by_query(self, query: str) -> list[Memory]:
+        """Every memory in which all words of a query stand, whatever became of it, with what was made of one."""
+        index = self._with_memories()
+        terms = [index.tokens(term) for term in query_terms(query)]
+        named = [
+            memory.memory_id
+            for memory in self.memories.listed(every=True)
+            if terms and all(_holds(index.tokens(index_terms(memory.text)), term) for term in terms)
+        ]
+        return self.doomed_memories(memories=named)
 
     def _gather(self) -> None:
         """Bring everything that was captured into the index: what is to be forgotten must be seen first."""
@@ -1011,6 +1078,12 @@ def restore(source: Path, target: Path) -> Verified:
             files.make_folder(target)
         raise
     return found
+
+
+def _holds(tokens: Sequence[str], term: Sequence[str]) -> bool:
+    """Whether the tokens of a term stand in a row among those of a text."""
+    n = len(term)
+    return any(list(tokens[at : at + n]) == list(term) for at in range(len(tokens) - n + 1))
 
 
 def _answered(asked: Asked | None) -> Rows | None:

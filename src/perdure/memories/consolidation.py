@@ -59,6 +59,7 @@ _DATE = late(
     r"(?i:\b(?:on the |am |le )?\d{1,2}(?:st|nd|rd|th|\.)?"
     r"(?= (?:jan|feb|mar|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)))"
 )
+_WHEN = late(r"(?i) ?(?:\b(?:on|at|am|um|le|à) )?(?:\d{4}-\d\d-\d\d|\b\d{1,2}:\d\d\b)")
 _NOT = late(
     r"(?i:\b(?:no|not|never|cannot|without|kein\w*|nicht|nie|niemals|ohne|pas|jamais|sans|nunca|sin)\b|n['’]t\b)|[不没無无]"
 )
@@ -368,11 +369,12 @@ def _rank(memory: Memory) -> tuple[object, ...]:
 
 
 def _general(said: str, memories: Sequence[Memory]) -> str:
-    """The words of a general memory: those of its best episode; of events also how often and when."""
+    """The words of a general memory: those of its best episode; of events without its day, but how often and when."""
     if any(memory.kind != "event" for memory in memories):
         return said
     first, last = min(m.stated_at for m in memories), max(m.stated_at for m in memories)
-    return f"{said.rstrip('. ')} ({len(memories)} times, {first:%Y-%m-%d} to {last:%Y-%m-%d})."
+    plain = " ".join(_WHEN.sub("", said).split()).rstrip(". ")
+    return f"{plain} ({len(memories)} times, {first:%Y-%m-%d} to {last:%Y-%m-%d})."
 
 
 def _general_kind(

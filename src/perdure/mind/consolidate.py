@@ -129,7 +129,7 @@ def _wanted(every: Sequence[Event], event_id: str) -> Event:
     standing = _standing(every)
     if not event_id:
         if not standing:
-            raise NotFound("a consolidation that could be undone")
+            raise UsageError("no consolidation is left to take back")
         return standing[-1]
     named = [event for event in every if event.data.get("proposals") and event.key.startswith(event_id)]
     if len(named) != 1:

@@ -154,10 +154,12 @@ class Memories:
     def keep(self, draft: Draft, *, by: str = "owner") -> Kept:
         """Keep one memory, durably; of one that says what is current already, note that it was said again.
 
-        Raises UsageError for words, a path or a time that cannot be kept.
+        Raises UsageError for words, a path or a time that cannot be kept, and for what was forgotten since.
         """
-        (kept,) = self.keep_all([draft], by=by)
-        return kept
+        kept = self.keep_all([draft], by=by)
+        if not kept:
+            raise UsageError("this was forgotten after the time at which it was stated: state it anew to keep it again")
+        return kept[0]
 
     def keep_all(self, drafts: Sequence[Draft], *, by: str, batch: Batch | None = None) -> list[Kept]:
         """Keep several at once, in one event; what was forgotten or is there already under its id is left out."""
@@ -172,6 +174,10 @@ class Memories:
         if ops or batch is not None:
             self.note(ops, by=by, batch=batch)
         return [Kept(self.get(one.memory.memory_id), one.is_new) for one in kept]
+
+    def said_already(self, draft: Draft) -> Memory | None:
+        """What is believed already and says the same. Raises UsageError for what cannot be kept."""
+        return self._said_already(self._made(draft), [])
 
     def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> Event:
         """Write operations as one event, and apply it. more: `why`, `undoes`, `proposals` of memories.events.data."""
