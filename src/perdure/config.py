@@ -97,6 +97,13 @@ class LiveConfig:
 
 
 @dataclass(frozen=True)
+class MemoriesConfig:
+    """What becomes a memory."""
+
+    stated: bool = True  # what a person plainly states in a session is kept, by rules, without a model
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -109,6 +116,7 @@ class Config:
     models: ModelsConfig = field(default_factory=ModelsConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
+    memories: MemoriesConfig = field(default_factory=MemoriesConfig)
 
 
 def load(home: Path) -> Config:

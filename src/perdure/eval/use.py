@@ -47,12 +47,8 @@ class Report:
         return "\n".join(lines)
 
 
-def run(
-    source: Path = SHIPPED, *, vectors: bool = True, home: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Report:  # fmt: skip
+def run(source: Path = SHIPPED, *, progress: Callable[[int, int], None] | None = None) -> Report:
     """Judge every pair of a set. Needs neither vectors nor a home."""
-    del vectors, home
     found = pairs(source)
     said = [use.is_used(pair.prompt, pair.cue, pair.answer) for pair in found]
     if progress:

@@ -42,13 +42,13 @@ class Judge:
     journal: Journal
     index: Connection
 
-    def judge(self, *, now: datetime, limit_s: float | None, stop: Callable[[], bool] = lambda: False) -> Judged:
+    def judge(self, *, now: datetime, limit_s: float | None, stop: Callable[[], bool] | None) -> Judged:
         """Judge every injection whose answer is whole, oldest first, for so long."""
         ends_s = time.monotonic() + limit_s if limit_s is not None else None
         pending = injected.unjudged(self.journal, since_at=now - WITHIN)
         n_done = n_cues = n_used = 0
         for event in pending:
-            if stop() or (ends_s is not None and time.monotonic() > ends_s):
+            if (stop and stop()) or (ends_s is not None and time.monotonic() > ends_s):
                 break
             found = self._exchange(event)
             if found is None or not _is_whole(found, now):

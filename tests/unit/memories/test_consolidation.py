@@ -211,7 +211,8 @@ def test_a_contradiction_on_two_paths_becomes_one_chain_with_its_history() -> No
 def test_what_was_shown_often_and_never_used_is_retired_the_most_shown_first() -> None:
     memories = [
         memory(1, "Alpha one.", n_injected=8), memory(2, "Beta two.", n_injected=40),
-        memory(3, "Gamma three.", n_injected=40, n_used=1, used_at=NOW), memory(4, "Delta four.", n_injected=90, pinned=True),
+        memory(3, "Gamma three.", n_injected=40, n_used=1, used_at=NOW),
+        memory(4, "Delta four.", n_injected=90, pinned=True),
         memory(5, "Epsilon five.", n_injected=7, stability=400.0), memory(6, "Zeta six.", n_injected=3),
         memory(7, "Eta seven.", n_injected=2),
     ]  # fmt: skip

@@ -50,7 +50,7 @@ def test_heat_falls_by_e_each_day(hours: int, expected: float) -> None:
 
 
 def test_what_was_used_is_hotter_and_cools_more_slowly() -> None:
-    """Said once and used three times: density 1 - 1/4, so 0.7 + 0.3 * 0.75 = 0.925; at S = 2.25 after 54 h one e less."""
+    """Said once and used three times: density 1 - 1/4, 0.7 + 0.3 * 0.75 = 0.925; at S = 2.25 after 54 h one e less."""
     used = replace(MEMORY, n_used=3, stability=2.25)
     assert decay.heat(used, SAID) == pytest.approx(0.925)
     assert decay.heat(used, SAID + timedelta(hours=54)) == pytest.approx(0.3403, abs=0.0001)
