@@ -97,6 +97,7 @@ class _Face:
     marks: frozenset[str]  # numbers, identifiers and names, without times
     negated: bool
     claim: Claim | None
+    subject: str  # what the claim is about, folded; "" without one
 
 
 def proposals(memories: Iterable[Memory], *, now: datetime) -> list[Proposal]:
@@ -132,10 +133,11 @@ def is_faithful(said: str, originals: Sequence[str]) -> bool:
 def _face(memory: Memory) -> _Face:
     timeless = [word for word in use.words(_DATE.sub(" ", memory.text)) if word.stem not in _TIME_STEMS]
     row = tuple(word.stem for word in use.words(memory.text) if word.stem not in _SKIPPED)
+    claim = claims.claim(memory.text)
     return _Face(
         memory, row, frozenset(word.stem for word in timeless if word.weight),
         frozenset(word.stem for word in timeless if word.weight >= use.NAME),
-        bool(_NOT.search(memory.text)), claims.claim(memory.text),
+        bool(_NOT.search(memory.text)), claim, folded(claim.path) if claim is not None else "",
     )  # fmt: skip
 
 
@@ -172,29 +174,42 @@ def _scopes(faces: Iterable[_Face]) -> list[list[_Face]]:
 
 def _groups(faces: Sequence[_Face], is_one: Callable[[_Face, _Face], bool]) -> list[list[_Face]]:
     """Groups of two and more around the oldest of each; only what shares a rare word or a claim is compared."""
-    holders: dict[str, list[int]] = defaultdict(list)
-    for n, face in enumerate(faces):
-        for key in _keys(face):
-            holders[key].append(n)
     grouped: set[int] = set()
     found = []
-    for n, face in enumerate(faces):
-        if n in grouped:
-            continue
-        near = {m for key in _keys(face) if len(holders[key]) <= _RARE for m in holders[key] if m > n}
-        group = [m for m in sorted(near - grouped) if is_one(face, faces[m])]
+    for n, near in enumerate(_near([_keys(face) for face in faces])):
+        group = [] if n in grouped else [m for m in near if m not in grouped and is_one(faces[n], faces[m])]
         if group:
             grouped.update(group)
-            found.append([face, *(faces[m] for m in group)])
+            found.append([faces[n], *(faces[m] for m in group)])
     return found
 
 
+def _near(keys: Sequence[Collection[str]]) -> Iterator[list[int]]:
+    """For each of some things the later ones that share a key with it which only a few have."""
+    holders: dict[str, list[int]] = defaultdict(list)
+    for n, own in enumerate(keys):
+        for key in own:
+            holders[key].append(n)
+    for n, own in enumerate(keys):
+        yield sorted({m for key in own if len(holders[key]) <= _RARE for m in holders[key] if m > n})
+
+
 def _keys(face: _Face) -> set[str]:
-    return {*face.words, *([f"claim {folded(face.claim.path)}"] if face.claim else [])}
+    return {*face.words, *([f"claim {face.subject}"] if face.subject else [])}
+
+
+def _claim_keys(face: _Face) -> set[str]:
+    """What two claims that contradict each other share: the attribute, and a word of what it is of or was."""
+    if face.claim is None:
+        return set()
+    about = " ".join((face.claim.entity, face.claim.value, face.claim.old_value))
+    return {f"{folded(face.claim.attribute)} {word.stem}" for word in use.words(about)}
 
 
 def _says_same(a: _Face, b: _Face) -> bool:
     """Whether two are near-duplicates: one restates the other, or has its words in their order and few more."""
+    if not (a.subject and a.subject == b.subject) and len(a.words & b.words) < SAME * min(len(a.words), len(b.words)):
+        return False
     if claims.says_same(a.memory.text, b.memory.text):
         return True
     if _differ(a, b) or (a.claim and b.claim and a.claim != b.claim):
@@ -223,18 +238,16 @@ def _differ(a: _Face, b: _Face) -> bool:
 def _chains(faces: Sequence[_Face], chains: Chains) -> Iterator[Proposal]:
     """Two current memories that contradict each other on two paths: the newer one's chain joins the older one's."""
     for scope in _scopes(faces):
-        taken: set[str] = set()
-        about: dict[str, list[_Face]] = defaultdict(list)
-        for face in scope:
-            if face.claim is not None:
-                about[folded(face.claim.attribute)].append(face)
-        for old, new in (pair for group in about.values() for pair in combinations(group, 2)):
-            names = {old.memory.memory_id, new.memory.memory_id}
-            if not names & taken and _contradicts(new, old):
-                taken |= names
-                moved = chains[chain_of(new.memory)]
-                why = f"two current memories about one thing, {_days(old.memory, new.memory)} days apart"
-                yield _proposal("chain", why, [old, new], moves=[(m.memory_id, old.memory.path) for m in moved])
+        taken: set[int] = set()
+        for n, near in enumerate(_near([_claim_keys(face) for face in scope])):
+            m = next((m for m in near if m not in taken and _contradicts(scope[m], scope[n])), None)
+            if m is None or n in taken:
+                continue
+            taken |= {n, m}
+            old, new = scope[n], scope[m]
+            why = f"two current memories about one thing, {_days(old.memory, new.memory)} days apart"
+            moves = [(memory.memory_id, old.memory.path) for memory in chains[chain_of(new.memory)]]
+            yield _proposal("chain", why, [old, new], moves=moves)
 
 
 def _contradicts(new: _Face, old: _Face) -> bool:
