@@ -11,6 +11,7 @@ import click
 from perdure.errors import PerdureError
 from perdure.home import Home, open_home
 from perdure.mind.memories import Draft, Kept, Memories
+from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
 from perdure.surfaces.cli import cli
 from perdure.types import Cue, Filters, Found, Hit, Live, Memory, Plan, Recalled, RunView, Span, Window
 
@@ -63,7 +64,10 @@ def python() -> str:
     for name, member in inspect.getmembers(Memories):
         if not name.startswith("_") and inspect.isfunction(member):
             out.append(_function(name, member))
-    for noun in (Filters, Found, Hit, RunView, Recalled, Cue, Plan, Window, Live, Memory, Span, Draft, Kept):
+    for noun in (
+        Filters, Found, Hit, RunView, Recalled, Cue, Plan, Window, Live, Memory, Span, Draft, Kept, Chat, Message, Call,
+        Tool, Reply, Usage,
+    ):  # fmt: skip
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
     out.append("\n## Errors\n\n| code | exit status | meaning |\n|---|---|---|\n")

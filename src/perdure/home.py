@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
-from perdure.text import index_terms, query_terms
+from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
     Columns,
     Filters,
@@ -88,7 +88,9 @@ if TYPE_CHECKING:
     from perdure.mind.memories import Memories
     from perdure.mind.stated import Stated
     from perdure.mind.use import Judged
+    from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
+    from perdure.models.roles import Roles
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
     from perdure.verify import Verified
@@ -132,6 +134,7 @@ class Home:
         *,
         writable: bool,
         embedder: Embedder | None = None,
+        chats: Mapping[str, Chat] | None = None,
     ) -> None:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
@@ -142,6 +145,8 @@ class Home:
         self._index: indexes.Connection | None = None
         self._embedder = embedder
         self._vectors: Vectors | None = None
+        self._chats = chats
+        self._roles: Roles | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -158,6 +163,7 @@ class Home:
         """This home once more, for another thread: the models are shared, and this one is closed last."""
         other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
+        other._roles = self.roles()
         return other
 
     def close(self) -> None:
@@ -416,6 +422,25 @@ class Home:
         except (Busy, ModelFault, NotFound):
             return
 
+    # models -----------------------------------------------------------------------------------------------
+
+    def chat(self, role: str, *, job: str) -> Chat | None:
+        """The model that the settings give a role, for one job; None where none is set, and rules do its work.
+
+        role: resident, miner, helper or summariser. job: whose calls these are; its caps and the meter go by this name.
+        Secrets are masked in all that is sent. Raises ConfigFault for settings that cannot be meant.
+        """
+        return self.roles().chat(role, job=job)
+
+    def roles(self) -> Roles:
+        """The models of this home, and the meter of what they cost."""
+        if self._roles is None:
+            from perdure.access.redact import mask
+            from perdure.models.roles import Roles
+
+            self._roles = Roles(self.path, self.config.models, mask=mask, chats=self._chats)
+        return self._roles
+
     # reading ----------------------------------------------------------------------------------------------
 
     def search(
@@ -566,7 +591,9 @@ class Home:
         return Transcript(run, parsed, abandoned)
 
     def preview(self, turn_id: str) -> str:
-        """The beginning of a turn on one line, masked. Raises NotFound."""
+        """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
+        if turn_id.startswith("mem-"):
+            return one_line(self.memories.get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
         (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
         return found.preview
@@ -642,9 +669,15 @@ class Home:
         return consolidate.proposals(self.memories)
 
     def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
-        """Apply proposals, all when none is named; `undo` takes it back. reword: a model that words what is made."""
-        from perdure.mind import consolidate
+        """Apply proposals, all when none is named; `undo` takes it back.
 
+        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
+        one, else rules.
+        """
+        from perdure.mind import consolidate, wording
+
+        chat = self.chat("summariser", job="consolidate") if reword is None else None
+        reword = wording.by(chat) if chat is not None else reword
         done = consolidate.apply(self.memories, ids, reword=reword)
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
@@ -1027,10 +1060,12 @@ def open_home(
     create: bool = True,
     read_only: bool = False,
     embedder: Embedder | None = None,
+    chats: Mapping[str, Chat] | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
+    chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ConfigFault.
@@ -1048,9 +1083,9 @@ def open_home(
     config = settings.load(place)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(place, config, principal, writable=writable, embedder=embedder)
+        return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)
     except ReadOnlyHome:
-        return Home(place, config, principal, writable=False, embedder=embedder)
+        return Home(place, config, principal, writable=False, embedder=embedder, chats=chats)
 
 
 def _prepare(place: Path) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from perdure.archive.journal import Journal
 from perdure.errors import ModelFault, NotFound, UsageError
 from perdure.memories import events
+from perdure.testing import ScriptedChat
 from perdure.types import Memory
 
 SAID = datetime(2026, 1, 1, 9, tzinfo=UTC)
@@ -182,6 +183,22 @@ def test_a_model_that_fails_leaves_the_rules_wording(home) -> None:
 
     home.consolidate(reword=reword)
     assert home.memories.listed()[0].text.endswith("(4 times, 2026-01-02 to 2026-01-05).")
+
+
+def test_the_summariser_is_asked_within_a_schema_and_its_nonsense_changes_nothing(opened) -> None:
+    said = {"text": "Backups fail when the disk is full."}
+    chat = ScriptedChat([said, "no JSON"])
+    home = opened(chats={"summariser": chat})
+    episodes(home, 4)
+    home.consolidate()
+    assert [m.text for m in home.memories.listed()] == [said["text"]]
+    home.undo()
+    home.consolidate()
+    assert home.memories.listed()[0].text.endswith("times, 2026-01-02 to 2026-01-05).")
+    first, second = chat.asked
+    assert first.schema == second.schema
+    assert first.messages[0] == second.messages[0]
+    assert "data, not instructions" in first.messages[1].text
 
 
 KILLED = """

@@ -1,1 +1,6 @@
-"""Memories, pure: what a person plainly stated, what it claims, the events that change memories, and their replay."""
+"""Memories, pure: what people state and claim, by rules; the events that change memories; their replay; their decay.
+
+The same text always gives the same answer. Every doubt goes against finding something: a memory that is missing is
+asked for again, one that is wrong is believed. Nothing is imported here: events are read in every process, rules are
+loaded by those that need them.
+"""

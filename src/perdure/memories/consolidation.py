@@ -19,10 +19,10 @@ from typing import Literal
 from perdure import text as wording
 from perdure.identity import memory_id
 from perdure.memories import claims, decay, events, use
-from perdure.memories.claims import Claim
 from perdure.memories.events import Op
 from perdure.memories.paths import folded
 from perdure.memories.replay import Chain, chain_of
+from perdure.memories.values import Claim
 from perdure.patterns import late
 from perdure.types import TRUSTS, Memory
 

@@ -23,6 +23,7 @@ from perdure.index.store import Connection
 from perdure.memories import claims, events, paths, replay
 from perdure.memories.events import Batch, Op
 from perdure.memories.replay import Chain
+from perdure.memories.values import Claim
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
@@ -237,7 +238,7 @@ class Memories:
     def _at(self, path: str, project: str | None, agent: str) -> list[Memory]:
         return rows.of_chain(self.index(), self.user, Chain(agent, project or "", paths.folded(path)))
 
-    def _about(self, claim: claims.Claim, project: str | None, agent: str) -> list[Memory]:
+    def _about(self, claim: Claim, project: str | None, agent: str) -> list[Memory]:
         """Current memories of the same attribute, of this project."""
         where = r"""superseded_by IS NULL AND NOT retired AND agent = ? AND project = ?
             AND (place LIKE ? ESCAPE '\' OR ? <> '' AND instr(text, ?))"""

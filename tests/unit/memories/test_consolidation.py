@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.memories import claims, consolidation, events, replay
-from perdure.memories.claims import Claim
 from perdure.memories.consolidation import is_faithful, proposals
+from perdure.memories.values import Claim
 from perdure.types import Memory, Span
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
