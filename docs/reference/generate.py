@@ -65,9 +65,26 @@ def python() -> str:
         if not name.startswith("_") and inspect.isfunction(member):
             out.append(_function(name, member))
     for noun in (
-        Filters, Found, Hit, RunView, Recalled, Cue, Plan, Window, Live, Memory, Span, Draft, Kept, Chat, Message, Call,
-        Tool, Reply, Usage,
-    ):  # fmt: skip
+        Filters,
+        Found,
+        Hit,
+        RunView,
+        Recalled,
+        Cue,
+        Plan,
+        Window,
+        Live,
+        Chat,
+        Message,
+        Call,
+        Tool,
+        Reply,
+        Usage,
+        Memory,
+        Span,
+        Draft,
+        Kept,
+    ):
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
     out.append("\n## Errors\n\n| code | exit status | meaning |\n|---|---|---|\n")

@@ -213,5 +213,8 @@ def _neighbours(side: Side, probe: Vectors, k: int) -> list[str]:
 
 
 def _name(index: Connection, chunk: int) -> str:
-    turn, n = index.rows("SELECT turn_id, n FROM chunk JOIN turn ON turn.id = turn WHERE chunk.id = ?", chunk)[0]
-    return f"{turn}/{n}"
+    """The turn or memory that a chunk is of, and which of its chunks it is."""
+    query = """SELECT coalesce(turn_id, memory_id), n FROM chunk LEFT JOIN turn ON turn.id = chunk.turn
+        LEFT JOIN memory ON memory.id = -chunk.turn WHERE chunk.id = ?"""
+    owner, n = index.rows(query, chunk)[0]
+    return f"{owner}/{n}"

@@ -1,12 +1,14 @@
-"""Which kind of memory a plain sentence makes, guessed by its first words. Pure, and in English only: the rest is fact.
+"""Which kind of memory a sentence makes, guessed by its first words, else by the rules of plain statements. Pure.
 
-A guess costs little when it is wrong: the kind narrows lists, and says whether a project is assumed.
+The first words are read in English only. A guess costs little when it is wrong: the kind narrows lists, and says
+whether a project is assumed.
 """
 
 from __future__ import annotations
 
 import re
 
+from perdure.memories.statements import stated
 from perdure.patterns import late
 from perdure.types import MemoryKind
 
@@ -26,11 +28,12 @@ _PROCEDURE = late(
 def guessed(text: str) -> MemoryKind:
     """Return the kind of a statement.
 
-    >>> [guessed(said) for said in ("I prefer tabs", "We decided on SQLite", "Run the tests first", "It rains")]
+    >>> [guessed(said) for said in ("Ich bevorzuge Tabs", "We decided on SQLite", "Run the tests first", "It rains")]
     ['preference', 'decision', 'procedure', 'fact']
     """
     plain = text.replace("*", "").replace("`", "")
     for expression, kind in ((_PREFERENCE, "preference"), (_DECISION, "decision"), (_PROCEDURE, "procedure")):
         if expression.match(plain):
             return kind  # type: ignore[return-value]
-    return "fact"
+    found = stated(text)
+    return found[0].kind if found else "fact"

@@ -351,32 +351,40 @@ def _is_fit(memories: Memories, draft: Draft, done: Taken) -> bool:
 
 def _take_notes(memories: Memories, file: Path, found: Notes, terms: Terms, done: Taken) -> None:
     """Take in the statements of a page: what it did not say when it was last taken in."""
-    project = terms.project(file)
-    page = notes.page_path(_place(file))
-    before = _last_taken(memories, page, project)
-    said = [(item, mask(words.printable(item.text).strip())) for item in found.items]
-    fresh, gone = _differing(said, before)
+    project, page = terms.project(file), notes.page_path(_place(file))
+    said = list(dict.fromkeys(map(_masked, found.items)))
+    fresh, gone = _differing(said, _last_taken(memories, page, project))
+    changed = notes.paired(
+        [(notes.section_path(page, item.headings), item.text) for item in fresh],
+        {path: memory.text for path, memory in gone.items()},
+    )
     stated_at = min(datetime.fromtimestamp(file.stat().st_mtime, UTC), memories.now())
-    places = notes.paired([(notes.section_path(page, item.headings), words_) for item, words_ in fresh],
-                          {path: memory.text for path, memory in gone.items()})  # fmt: skip
-    drafts = []
-    for n, (item, text) in enumerate(fresh):
-        path = places.get(n) or notes.item_path(page, item)
-        if n in places and _current_of(memories, gone[path]) == text:
-            continue  # its owner has corrected both
-        drafts.append(
-            Draft(text, guessed(text), path, project, stated_at=stated_at, trust=terms.trust, how="imported",
-                  memory_id=_id(memories, stated_at, path, text))
-        )  # fmt: skip
+    drafts = [
+        Draft(item.text, guessed(item.text), path, project, stated_at=stated_at, trust=terms.trust, how="imported",
+              memory_id=_id(memories, stated_at, path, item.text))
+        for n, item in enumerate(fresh)
+        for path in [changed.get(n) or notes.item_path(page, item)]
+        if n not in changed or _current_of(memories, gone[path]) != item.text  # its owner has corrected both
+    ]  # fmt: skip
+    done.n_unchanged += len(said) - len(drafts)
+    _keep_statements(memories, drafts, set(changed.values()), done)
+    done.removed += [m for path, m in gone.items() if path not in changed.values() and m.is_current]
+    done.left_out.update(found.left_out)
+
+
+def _masked(item: notes.Item) -> notes.Item:
+    """A statement without secrets: they would stand in its path as well."""
+    return notes.Item(tuple(map(mask, item.headings)), mask(words.printable(item.text)).strip())
+
+
+def _keep_statements(memories: Memories, drafts: Sequence[Draft], changed: Collection[str], done: Taken) -> None:
+    """Keep what a page says now. changed: the paths at which something else stood."""
     kept = memories.keep_all(drafts, by="import") if drafts else []
     for one in kept:
         if one.is_new:
-            (done.changed if one.memory.path in places.values() else done.new).append(one.memory)
-    done.n_unchanged += len(said) - len(drafts) + sum(not one.is_new for one in kept)
+            (done.changed if one.memory.path in changed else done.new).append(one.memory)
+    done.n_unchanged += sum(not one.is_new for one in kept)
     done.n_forgotten += len(drafts) - len(kept)
-    replaced = set(places.values())
-    done.removed += [memory for path, memory in gone.items() if path not in replaced and memory.is_current]
-    done.left_out.update(found.left_out)
 
 
 def _place(file: Path) -> tuple[str, ...]:
@@ -398,22 +406,19 @@ def _last_taken(memories: Memories, page: str, project: str | None) -> dict[str,
     return found
 
 
-Said = list[tuple[notes.Item, str]]
-
-
-def _differing(said: Said, before: Mapping[str, Memory]) -> tuple[Said, dict[str, Memory]]:
+def _differing(said: Sequence[notes.Item], before: Mapping[str, Memory]) -> tuple[list[notes.Item], dict[str, Memory]]:
     """(statements that were not there before, what was there before and is not any more)."""
     gone = dict(before)
     by_words: dict[str, list[str]] = {}
     for path, memory in before.items():
         by_words.setdefault(words.normalised(memory.text), []).append(path)
     fresh = []
-    for item, text in said:
-        same = by_words.get(words.normalised(text))
+    for item in said:
+        same = by_words.get(words.normalised(item.text))
         if same:
             del gone[same.pop(0)]
         else:
-            fresh.append((item, text))
+            fresh.append(item)
     return fresh, gone
 
 

@@ -228,12 +228,12 @@ class Memories:
         path, claim = claims.path_for(said, draft.kind), claims.claim(said)
         if claim is None or self._at(path, draft.project, agent):
             return path
-        alike = {
-            paths.folded(memory.path): memory.path
+        alike = (
+            memory.path
             for memory in self._about(claim, draft.project, agent)
             if (known := claims.claim(memory.text)) is not None and claims.same_subject(claim, known)
-        }
-        return next(iter(alike.values())) if len(alike) == 1 else path
+        )
+        return next(alike, path)
 
     def _at(self, path: str, project: str | None, agent: str) -> list[Memory]:
         return rows.of_chain(self.index(), self.user, Chain(agent, project or "", paths.folded(path)))

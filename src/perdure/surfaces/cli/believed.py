@@ -80,7 +80,7 @@ def _say_listed(shell: Shell, found: list[Memory], limit: int) -> None:
 @command("show", epilog="  perdure memories show user/preferences/editor\n  perdure show mem-20260301-093000-0102")
 @_identifier
 def show_command(shell: Shell, identifier: str) -> None:
-    """Everything about one memory, by its path or the beginning of its id: words, times, sources, what it replaced."""
+    """Everything about one memory, by its path or the beginning of its id: words, times, trust, sources, history."""
     with shell.open() as home:
         show(shell, home, identifier)
 
