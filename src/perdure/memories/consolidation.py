@@ -415,4 +415,4 @@ def _ids(memories: Iterable[Memory]) -> tuple[str, ...]:
 
 
 def _days(a: Memory, b: Memory) -> int:
-    return abs((a.stated_at - b.stated_at).days)
+    return abs(a.stated_at - b.stated_at).days
