@@ -82,9 +82,12 @@ from perdure.types import (
 if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
+    from perdure.memories.consolidation import Proposal
+    from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.stated import Stated
+    from perdure.mind.use import Judged
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
     from perdure.models.roles import Roles
@@ -658,6 +661,46 @@ class Home:
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return kept.memory
+
+    def proposals(self) -> list[Proposal]:
+        """What could be tidied up among the memories. Changes nothing."""
+        from perdure.mind import consolidate
+
+        return consolidate.proposals(self.memories)
+
+    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+        """Apply proposals, all when none is named; `undo` takes it back.
+
+        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
+        one, else rules.
+        """
+        from perdure.mind import consolidate, wording
+
+        chat = self.chat("summariser", job="consolidate") if reword is None else None
+        reword = wording.by(chat) if chat is not None else reword
+        done = consolidate.apply(self.memories, ids, reword=reword)
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return done
+
+    def undo(self, event_id: str = "") -> Undone:
+        """Take back a consolidation, the last one unless its event is named."""
+        from perdure.mind import consolidate
+
+        return consolidate.undo(self.memories, event_id)
+
+    def judge_use(
+        self, *, limit_s: float | None = None, now: datetime | None = None, stop: Callable[[], bool] | None = None
+    ) -> Judged:
+        """Note, of every injection whose answer is whole by now and that was not judged yet, what of it was used."""
+        from perdure.mind.use import Judge
+
+        self.drain()
+        self.catch_up()
+        found = Judge(self.user, self.journal(), self.index()).judge(now=now or _now(), limit_s=limit_s, stop=stop)
+        if found.n_injections:
+            self._follow_journals()
+        return found
 
     def search_memories(
         self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False

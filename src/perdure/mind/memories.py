@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Event, Journal
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import NotFound, UsageError
 from perdure.identity import memory_id
@@ -180,10 +180,11 @@ class Memories:
         """What is believed already and says the same. Raises UsageError for what cannot be kept."""
         return self._said_already(self._made(draft), [])
 
-    def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> None:
-        """Write operations as one event, and apply it."""
-        self.journal.append(events.TYPE, events.data(ops, by=by, batch=batch, **more), now=self.now())
+    def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> Event:
+        """Write operations as one event, and apply it. more: `why`, `undoes`, `proposals` of memories.events.data."""
+        event = self.journal.append(events.TYPE, events.data(ops, by=by, batch=batch, **more), now=self.now())
         self.follow()
+        return event
 
     def _decided(self, draft: Draft, pending: Sequence[Memory]) -> tuple[Kept | None, Op | None]:
         """What is to be done about a draft. pending: memories that the same event makes."""

@@ -23,6 +23,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("find", "Show a turn, a run, a whole conversation or a memory."),
     "remember": ("keep", "Keep a memory: a fact, a preference, a decision, in your own words."),
     "memories": ("memories", "What is remembered: list, search, edit, pin, history, sources, export, import."),
+    "consolidate": ("memories_use", "What could be tidied up among the memories; apply it, take it back."),
     "tree": ("find", "Draw the runs as the trees that they form."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),
     "service": ("resident", "Have the system run `perdure serve` for you."),

@@ -12,6 +12,7 @@ _MEMORIES: dict[str, tuple[str, str]] = {
     "search": ("believed", "Find memories by words and meaning."),
     "history": ("believed", "How a belief came to be, and what it replaced."),
     "sources": ("believed", "The turns behind a memory."),
+    "utility": ("memories_use", "What each is worth: how often it was shown, and then used."),
     "stats": ("believed", "How many memories there are, and how long, by month."),
     "edit": ("keep", "Correct the words of a memory, or what it is about."),
     "pin": ("keep", "Keep memories from fading."),
