@@ -34,20 +34,20 @@ cat >.demo/said/tides.jsonl <<'SAID'
 {"role": "user", "content": "btw our staging server listens on port 8080, please restart it", "timestamp": "2026-03-02T09:05:00+00:00"}
 {"role": "user", "content": "we moved the staging server to port 9090, can you update the docs?", "timestamp": "2026-06-10T16:00:00+00:00"}
 SAID
-run perdure import .demo/said --runtime messages
+run perdure import .demo/said --format messages
 run perdure memories list
 run perdure recall --all-projects "Which port does the staging server listen on now?"
 run perdure recall --all-projects "Which port does the staging server listen on?" --as-of 2026-04-01
 run perdure memories history staging-server/port
-run perdure remember "Ada signs the release notes every Friday." --path releases/notes --everywhere
-run perdure remember "The release notes are signed by Ada every Friday." --path releases/signature --everywhere
+run perdure remember "The nightly build takes about 40 minutes." --path build/duration --everywhere
+run perdure remember "The nightly build takes about 40 minutes on average." --path ci/nightly --everywhere
 memory=$(perdure memories list --json | python -c 'import json, sys; print(next(m["memory_id"] for m in json.load(sys.stdin)["result"]["memories"] if "9090" in m["text"]))')
 run perdure memories sources "$memory"
 run perdure consolidate
 run perdure consolidate --apply
-run perdure memories list --prefix releases
+run perdure memories search nightly build --all --limit 3
 run perdure consolidate --undo
-run perdure memories list --prefix releases
+run perdure memories search nightly build --all --limit 3
 
 say "6. How good is that? 106 questions whose answers are known, about memories of five inventions"
 run perdure eval

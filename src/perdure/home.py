@@ -309,7 +309,7 @@ class Home:
         if index and done.n_runs:
             with contextlib.suppress(IndexFault):  # what is captured is kept; `search` says what is wrong
                 self.catch_up()
-                self.keep_stated()
+                self._embed_new(self.index())
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
@@ -341,9 +341,15 @@ class Home:
         progress: Progress | None = None,
         note: Callable[[catchup.Projected], None] | None = None,
     ) -> catchup.CaughtUp:
-        """Bring the index up to date with the archive, making it if there is none. note gets each run."""
+        """Bring the index up to date with the archive, making it if there is none, and keep what people state in what
+        is new. note gets each run.
+        """
         index = self.index(create=True)
-        return catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note)
+        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note)
+        if self.archive.ledger.last_change() > int(self.archive.ledger.meta(f"stated:{self.user}") or 0):
+            with contextlib.suppress(Busy):  # what another process is at, it finishes
+                self.keep_stated(limit_s=limit_s)
+        return done
 
     def embed_new(self) -> None:
         """Where there are vectors, embed what just came in, for a moment; whatever fails is left to the next time."""
@@ -354,7 +360,6 @@ class Home:
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
                 self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
-                self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
                 self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return
@@ -499,9 +504,8 @@ class Home:
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
-                done = catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S)
-                if done.n_runs:
-                    self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
+                done = self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                if done.n_runs or done.n_memories:
                     self._embed_new(index)
                 return done.n_behind
         return catchup.behind(index, self.archive)

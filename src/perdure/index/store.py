@@ -21,7 +21,7 @@ import apsw
 from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 
-SCHEMA = 14  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 15  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000

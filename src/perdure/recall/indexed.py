@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.index import keyword, memories
 from perdure.index.store import Connection
-from perdure.index.values import instant
+from perdure.index.values import instant, ms
 from perdure.index.wording import MEMORY
 from perdure.memories import replay
 from perdure.recall.candidates import Detail, Fact, Sighting
@@ -117,7 +117,7 @@ class Indexed:
         beside = ", ".join(_BESIDE[sign].format(away - 1) for sign, away in places)
         rows = self._in(f"SELECT id, {beside} FROM turn AS here WHERE id IN ({{}})", numbers)
         near = {turn for row in rows for turn in row[1:] if turn is not None}
-        near -= keyword.turns_held(self.index, self.filters, sorted(near))
+        near -= keyword.turns_held(self.index, self.filters, sorted(near)) | self._later(near)
         self._named(dict.fromkeys(sorted(near), 0.0))
         return {
             self._names[row[0]]: [
@@ -125,6 +125,14 @@ class Indexed:
             ]
             for row in rows
         }
+
+    def _later(self, turns: set[int]) -> set[int]:
+        """Those of these turns that were said after the moment that is asked about."""
+        if self.as_of is None:
+            return set()
+        at = ms(self.as_of)
+        rows = self._in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
+        return {turn for turn, stated_ms in rows if stated_ms is None or at is None or stated_ms >= at}
 
     def rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
         """How often words stand in anything of the owner's."""

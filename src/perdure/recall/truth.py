@@ -1,9 +1,8 @@
 """What is true now, among what was found: memories weighed by time, use and trust, and the new before the old.
 
-Pure. A memory that was superseded, and the turn in which it was said, lend their score to what took their place and
-fall behind it (a turn only where its memory was found as well: the rest of it may be about something else). Where the
-past is asked for, they stay, and the note says when they ended. Of a turn and the memory that was made of it, the
-memory stands first, and the turn is left out where it says nothing more.
+Pure. A memory that was superseded lends its score to what took its place and falls behind it, and so does the turn in
+which it was said; where the past is asked for, they stay, and the note says when they ended. A turn of which a memory
+says all lends it its score and is left out; another turn lends nothing, since its rest may be what was asked for.
 """
 
 from __future__ import annotations
@@ -63,9 +62,14 @@ def truthful(
     past = plan.intent == "history" or bool(plan.windows)
     for name in ranked(scores):
         asked_for = [belief for belief in beliefs.get(name, ()) if belief.memory.memory_id in scores]
-        for belief in asked_for:
+        own = [belief for belief in asked_for if belief.memory.memory_id != name]
+        says_all = bool(own) and _says_all(own, texts.get(name, ""))
+        for belief in asked_for if says_all or not own else ():
             _believe(found, name, belief, scores[name], plan.asked_at, tuning)
-        _say_once(found, name, asked_for, texts.get(name, ""))
+        if own and all(belief.is_old for belief in own):
+            found.olds[name] = own[0]
+        if says_all:
+            found.repeats[name] = own[0].memory.memory_id
     if past:
         _trace(found, plan)
     else:
@@ -102,16 +106,10 @@ def weight(memory: Memory, now: datetime, tuning: Tuning) -> float:
     return loud * (dict(tuning.trust).get(memory.trust, 1.0) if tuning.by_trust else 1.0)
 
 
-def _say_once(found: Truth, turn: str, made: Sequence[Belief], words: str) -> None:
-    """Leave out a turn whose one memory says all of it."""
-    own = [belief for belief in made if belief.memory.memory_id != turn]
-    if not own:
-        return
-    if all(belief.is_old for belief in own):
-        found.olds[turn] = own[0]
-    n_said = sum(len(belief.memory.text) for belief in own)
-    if n_said >= _WHOLE * len(words) and any(belief.memory.text[:40] in words for belief in own):
-        found.repeats[turn] = own[0].memory.memory_id
+def _says_all(made: Sequence[Belief], words: str) -> bool:
+    """Whether the memories that were made of a turn leave little of it unsaid."""
+    n_said = sum(len(belief.memory.text) for belief in made)
+    return n_said >= _WHOLE * len(words) and any(belief.memory.text[:40] in words for belief in made)
 
 
 def _put_behind(found: Truth, tuning: Tuning) -> None:

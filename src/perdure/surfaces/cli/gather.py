@@ -51,6 +51,7 @@ def import_command(
         if not no_index:
             with progress(shell, "indexing", done.n_bytes, in_bytes=True) as step:
                 chunks = home.catch_up(progress=lambda _, n: step(n))
+            home.embed_new()
         _report(shell, done, chunks.n_chunks if chunks else 0, paths)
 
 
