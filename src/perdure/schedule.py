@@ -98,12 +98,30 @@ def watchdog(home: Home, stop: Stop) -> Done:  # noqa: ARG001
     return Done("; ".join(problems) or "nothing is wrong", {"problems": len(problems)}, did=changed)
 
 
+def mine(home: Home, stop: Stop) -> Done:
+    """Make memories of what was said in sessions that are over."""
+    from perdure.mind.mine import Wish
+
+    done = home.mine(Wish(most=home.config.mining.job_batches), stop=stop)
+    if done is None:
+        return Done("no model is set for it (models.roles.miner)", did=False)
+    if done.fault is not None and not done.n_batches:
+        raise done.fault
+    counts = {
+        "batches": done.n_batches, "calls": done.n_calls, "new": done.n_new, "again": done.n_again,
+        "refused": len(done.refused), "tokens": done.usage.n_tokens, "left": done.n_left,
+    }  # fmt: skip
+    why = f"{done.n_new} memories from {done.n_messages} messages"
+    return Done(f"{why}; {done.stopped}" if done.stopped else why, counts, did=bool(done.n_calls or done.n_batches))
+
+
 JOBS: tuple[Job, ...] = (
     Job("sweep", "capture what clients wrote and no hook brought", "once", sweep),
     Job("embed", "give what was captured its vectors", "once", embed),
     Job("pack", "compress conversations that have been idle for long", "once", pack),
     Job("health", "prove the data path by a real write, search and forget", "skip", health),
     Job("verify", "read the whole archive and check it", "once", verify),
+    Job("mine", "make memories of what was said in sessions that are over", "once", mine),
     Job("watchdog", "notice when something stands still, and say so once", "skip", watchdog),
 )
 
