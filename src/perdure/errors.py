@@ -23,8 +23,12 @@ PerdureError
 │   ├── WeightsMissing
 │   ├── WeightsDamaged
 │   ├── ModelUnreachable
-│   │   └── ModelBusy
+│   │   ├── ModelBusy
+│   │   └── ModelLate
 │   ├── ModelRefused
+│   ├── BadAnswer
+│   ├── BudgetSpent
+│   ├── MeterFault
 │   ├── TextRefused
 │   ├── VectorRefused
 │   ├── ModelNonsense
@@ -135,9 +139,11 @@ class VectorsMissing(IndexFault):
 class ModelFault(PerdureError):
     """The model gave no answer. Keyword search works without it; `perdure status` says what is missing."""
 
+    usage: object = None  # what it cost all the same, where that is known: a perdure.models.chat.Usage
+
 
 class RuntimeMissing(ModelFault):
-    """The library that runs the model is not installed. Install it, or set `models.embedder.kind = "static"`."""
+    """The library that runs the model is not installed. Install it, or set another model (docs/models.md)."""
 
 
 class WeightsMissing(ModelFault):
@@ -149,15 +155,31 @@ class WeightsDamaged(ModelFault):
 
 
 class ModelUnreachable(ModelFault):
-    """The endpoint did not answer. Check `models.embedder.url` and that the server runs."""
+    """The endpoint did not answer. Check its `url` in the settings, and that the server runs."""
 
 
 class ModelBusy(ModelUnreachable):
-    """The endpoint is overloaded or failing, tried three times. What is missing is embedded later."""
+    """The endpoint is overloaded or failing, however often it was tried. What is missing is done later."""
+
+
+class ModelLate(ModelUnreachable):
+    """The model took longer than it was given, and was left. Raise its `timeout_s`, or set a faster model."""
 
 
 class ModelRefused(ModelFault):
-    """The endpoint refused the request. Check `models.embedder.model`, `url` and the key in `key_env`."""
+    """The endpoint refused the request. Check `model`, `url` and the key in `key_env` of its settings."""
+
+
+class BadAnswer(ModelFault):
+    """The model's answer has not the form that was asked for, and nothing of it was used. Try again, or set another."""
+
+
+class BudgetSpent(ModelFault):
+    """A cap on models is reached; what needs them waits. `perdure models` shows what was spent; raise `models.caps`."""
+
+
+class MeterFault(ModelFault):
+    """What models cost cannot be recorded here, and so none is asked. See that the home's `run/` can be written."""
 
 
 class TextRefused(ModelFault):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,7 +83,9 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import Rebuilt
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
+    from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
+    from perdure.models.roles import Roles
     from perdure.models.vectors import Vectors as Rows
     from perdure.vectors import Asked, Status, Vectors
     from perdure.verify import Verified
@@ -128,6 +130,7 @@ class Home:
         *,
         writable: bool,
         embedder: Embedder | None = None,
+        chats: Mapping[str, Chat] | None = None,
     ) -> None:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
@@ -138,6 +141,8 @@ class Home:
         self._index: indexes.Connection | None = None
         self._embedder = embedder
         self._vectors: Vectors | None = None
+        self._chats = chats
+        self._roles: Roles | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -154,6 +159,7 @@ class Home:
         """This home once more, for another thread: the models are shared, and this one is closed last."""
         other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
+        other._roles = self.roles()
         return other
 
     def close(self) -> None:
@@ -410,6 +416,25 @@ class Home:
         except (Busy, ModelFault, NotFound):
             return
 
+    # models -----------------------------------------------------------------------------------------------
+
+    def chat(self, role: str, *, job: str) -> Chat | None:
+        """The model that the settings give a role, for one job; None where none is set, and rules do its work.
+
+        role: resident, miner, helper or summariser. job: whose calls these are; its caps and the meter go by this name.
+        Secrets are masked in all that is sent. Raises ConfigFault for settings that cannot be meant.
+        """
+        return self.roles().chat(role, job=job)
+
+    def roles(self) -> Roles:
+        """The models of this home, and the meter of what they cost."""
+        if self._roles is None:
+            from perdure.access.redact import mask
+            from perdure.models.roles import Roles
+
+            self._roles = Roles(self.path, self.config.models, mask=mask, chats=self._chats)
+        return self._roles
+
     # reading ----------------------------------------------------------------------------------------------
 
     def search(
@@ -651,6 +676,7 @@ class Home:
             timedelta(minutes=mining.idle_min), mining.question_tokens, _now,
         )  # fmt: skip
         done = miner.mine(wanted, stop=stop, progress=progress)
+        done.money = self.roles().cost("miner", done.usage)
         if done.n_new:
             with contextlib.suppress(IndexFault, PerdureError):
                 self._embed_new(self.index())
@@ -960,10 +986,12 @@ def open_home(
     create: bool = True,
     read_only: bool = False,
     embedder: Embedder | None = None,
+    chats: Mapping[str, Chat] | None = None,
 ) -> Home:
     """Open a home, made if there is none. The principal is fixed here: the operating-system user unless named.
 
     embedder: your own, on the socket of `perdure.models.embedder`, instead of the one that the settings name.
+    chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
     ReadOnlyHome, ConfigFault.
@@ -981,9 +1009,9 @@ def open_home(
     config = settings.load(place)
     principal = Principal(check_user(user or config.user))
     try:
-        return Home(place, config, principal, writable=writable, embedder=embedder)
+        return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)
     except ReadOnlyHome:
-        return Home(place, config, principal, writable=False, embedder=embedder)
+        return Home(place, config, principal, writable=False, embedder=embedder, chats=chats)
 
 
 def _prepare(place: Path) -> bool:

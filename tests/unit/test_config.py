@@ -39,9 +39,32 @@ def test_the_embedder_set(tmp_path):
     assert config.load(tmp_path / "none").models == config.ModelsConfig()
 
 
+def test_the_models_set(tmp_path):
+    found = load(
+        tmp_path,
+        '[models.roles.miner]\nprovider = "anthropic"\nmodel = "m"\nkey_env = "K"\nmax_output_tokens = 9\n'
+        '[models.prices."m"]\ninput = 3\noutput = 15.5\n[models.caps]\nday_tokens = 5\nmonth_money = 20\n',
+    ).models
+    assert found.roles.miner == config.RoleConfig("anthropic", "m", key_env="K", max_output_tokens=9)
+    assert found.roles.helper == config.RoleConfig() and found.roles.helper.provider == ""
+    assert found.prices == {"m": config.PriceConfig(3.0, 15.5)}
+    assert found.caps == config.CapsConfig(day_tokens=5, month_money=20.0)
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
+        ("[models.roles.mine]\nmodel = 'x'", "models.roles.mine"),
+        ("[models.roles.miner]\nmodle = 'x'", "models.roles.miner.modle"),
+        ("[models.roles]\nminer = 'x'", "models.roles.miner"),
+        ("[models.prices.m]\ninptu = 1", "models.prices.m.inptu"),
+        ("[models.prices.m]\ninput = -1", "models.prices.m.input"),
+        ("[models.prices.m]\ninput = inf", "models.prices.m.input"),
+        ("[models.prices.m]\ninput = true", "models.prices.m.input"),
+        ("[models.prices]\nm = 3", "models.prices.m"),
+        ("[models]\nprices = 3", "models.prices"),
+        ("[models.caps]\nday_tokens = 1.5", "models.caps.day_tokens"),
+        ("[models.caps]\nday_money = nan", "models.caps.day_money"),
         ("[models.embedder]\nkindd = 1", "models.embedder.kindd"),
         ("[models.embedder]\nthreads = -1", "models.embedder.threads"),
         ('models = "minilm"', "models"),

@@ -27,20 +27,49 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 HEAVY = {"numpy", "onnxruntime", "rich", "click", "subprocess", "socket", "tomllib", "tarfile", "html"}
+SDKS = {"anthropic", "openai", "xllamacpp", "httpx2", "pydantic", "perdure.models.guarded", "ssl"}
 FORMATS = {f"perdure.formats.{name}" for name in ("claude_code", "codex", "detection", "messages", "pi")}
 
 
 def test_opening_a_home_loads_neither_models_nor_formats_nor_care() -> None:
     held = loaded("import perdure.home")
     assert "perdure.home" in held
-    assert held & (HEAVY | FORMATS | {"perdure.verify", "perdure.index.rebuild", "perdure.index.project"}) == set()
+    assert (
+        held
+        & (
+            HEAVY
+            | SDKS
+            | FORMATS
+            | {"perdure.models.roles", "perdure.verify", "perdure.index.rebuild", "perdure.index.project"}
+        )
+        == set()
+    )
 
 
 def test_a_recall_by_words_loads_no_model_and_no_format(place: str) -> None:
     code = "import perdure\nhome = perdure.open(sys.argv[1])\nprint(home.recall('which port?', mode='keyword').cues)"
-    assert loaded(code, place) & (HEAVY | FORMATS | {"perdure.vectors", "perdure.index.project"}) == set()
+    assert loaded(code, place) & (HEAVY | SDKS | FORMATS | {"perdure.vectors", "perdure.index.project"}) == set()
 
 
 def test_the_command_loads_no_home_until_it_needs_one() -> None:
     held = loaded("import perdure.surfaces.cli.remember")
     assert "perdure.surfaces.cli.common" in held and held & {"perdure.home", "numpy", "apsw", "rich.progress"} == set()
+
+
+def test_help_and_hooks_load_no_models() -> None:
+    helped = "from perdure.surfaces.cli import cli\ncli.main(['--help'], standalone_mode=False)"
+    hooked = "import perdure.capture.hook"
+    for code in (helped, hooked):
+        held = loaded(code)
+        assert {name for name in held if name.startswith("perdure.models")} | (held & SDKS) == set()
+
+
+def test_naming_a_model_loads_no_sdk_until_it_is_asked(place: str) -> None:
+    code = (
+        "import perdure\nfrom perdure.config import RoleConfig\nfrom perdure.models.roles import Roles, _made\n"
+        "home = perdure.open(sys.argv[1])\nassert home.chat('miner', job='x') is None\n"
+        "for provider in ('anthropic', 'openai', 'gguf'):\n"
+        "    print(_made('miner', RoleConfig(provider, 'm', 'http://127.0.0.1:9')).name)"
+    )
+    held = loaded(code, place)
+    assert "perdure.models.gguf" in held and held & (SDKS - {"ssl", "perdure.models.guarded"}) == set()

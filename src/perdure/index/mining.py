@@ -49,8 +49,8 @@ class Place(NamedTuple):
 def lodes(index: Connection, user: str) -> list[Lode]:
     """An owner's sources with something left to mine, those first that began first."""
     number = index.known("user", user)
-    query = f"""SELECT {_SOURCE} AS source, runtime.value, run.session, run.generation, run.thread, max(agent.value), conversation.value,
-          nullif(max(project.value), ''), max(run.cwd), max(run.parent_session),
+    query = f"""SELECT {_SOURCE} AS source, runtime.value, run.session, run.generation, run.thread, max(agent.value),
+          conversation.value, nullif(max(project.value), ''), max(run.cwd), max(run.parent_session),
           max(run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork)), count(*)
         FROM turn JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS conversation ON conversation.id = run.conversation
@@ -58,7 +58,7 @@ def lodes(index: Connection, user: str) -> list[Lode]:
         WHERE run.user = ? AND {_IS_SAID} AND {_LEFT.format(source=_SOURCE)}
         GROUP BY 1 ORDER BY min(coalesce(turn.stated_ms, run.captured_ms)), 1"""
     rows = index.rows(query, number) if number is not None else []
-    return [Lode(*row[:10], bool(row[10]), row[11]) for row in rows]
+    return [Lode._make((*row[:10], bool(row[10]), row[11])) for row in rows]
 
 
 def places(index: Connection, user: str, lode: Lode) -> list[Place]:

@@ -77,6 +77,7 @@ class Mined:
     n_stuck: int = 0  # batches that failed too often
     n_left: int = 0  # batches that are still to be mined
     usage: Usage = field(default_factory=Usage)
+    money: float | None = None  # what that costs; None where no price is known
     n_tokens: int = 0  # of a dry run: about what would be sent
     stopped: str = ""  # why it ended early
     fault: ModelFault | None = None  # that ended it

@@ -20,12 +20,13 @@ MAX_KNOWN_BYTES = 2048  # of each (row M05)
 _MESSAGE_CHARS = (2000, 1000, 500, 250, 120)  # of one message: as many as the question has room for
 
 SYSTEM = """\
-You keep the long-term memory of a person and their agents. You read a piece of a conversation and decide what in it is \
-worth knowing in a month. Answer with one JSON object, {"operations": [...]}, and nothing else. No operation is a good \
-answer: most talk is not worth keeping.
+You keep the long-term memory of a person and their agents. You read a piece of a conversation and decide what in it \
+is worth knowing in a month. Answer with one JSON object, {"operations": [...]}, and nothing else. No operation is \
+a good answer: most talk is not worth keeping.
 
 Worth keeping: what the person prefers, decides, is or has; how their systems are set up (names, ports, versions, \
-places); how something is done; what happened that has consequences; and insights, which are short rules for next time. \
+places); how something is done; what happened that has consequences; and insights, which are short rules for next \
+time.
 Not worth keeping: what is only true now, what any model knows, what was asked but not settled, what an agent says it \
 will do, code, secrets.
 
@@ -38,8 +39,8 @@ what it means; "supersede" where a known memory is no longer true; "skip" where 
 be done.
 - id: the code of the known memory (k1, k2, …) for update, supersede and skip; "" for create.
 - path: what it is about, subject then attribute, in small letters with / and -, such as user/preferences/editor or \
-staging-server/port. One path holds one thing that is true at a time: the same attribute of the same subject always has \
-the same path, two different things never share one.
+staging-server/port. One path holds one thing that is true at a time: the same attribute of the same subject always \
+has the same path, two different things never share one.
 - kind: fact, preference, decision, procedure, event or insight.
 - text: one statement that can be understood alone, in the language of the person: names instead of pronouns, dates \
 instead of "yesterday". An insight has at most 15 words and says when it applies ("When …: …").
@@ -113,9 +114,7 @@ def _sizes(n_known: int) -> list[tuple[int, int]]:
     ]
 
 
-def _worded(
-    messages: Sequence[Message], known: Sequence[Memory], rare: Sequence[str], nonce: str, n_chars: int
-) -> str:
+def _worded(messages: Sequence[Message], known: Sequence[Memory], rare: Sequence[str], nonce: str, n_chars: int) -> str:
     parts = [f"[data {nonce} begins]", "Known memories:" if known else "No memory is known about this."]
     parts += [_memory(n, memory) for n, memory in enumerate(known, start=1)]
     parts += ["", "Messages:", *(_message(message, n_chars) for message in messages), f"[data {nonce} ends]"]

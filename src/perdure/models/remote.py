@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 import numpy as np
 
-from perdure.errors import ConfigFault, ModelBusy, ModelNonsense, ModelRefused, ModelUnreachable, TextRefused
+from perdure.errors import ModelBusy, ModelNonsense, ModelRefused, ModelUnreachable, TextRefused
+from perdure.models.address import checked
 from perdure.models.embedder import Kind, ModelTag
 from perdure.models.vectors import Vectors
 
@@ -27,7 +28,6 @@ MAX_TEXTS = 64  # of one request
 MAX_ANSWER_BYTES = 64_000_000  # 64 vectors of 4,096 numbers are about 6 MB of JSON
 _READ_BYTES = 1 << 16
 _TOO_MUCH = (400, 413, 422)  # this text, not this client
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 Rows = list[list[Any]]
 
@@ -54,7 +54,7 @@ class Remote:
         self._endpoint = endpoint
         self._clock = clock
         self._path, self._read = _DIALECTS[endpoint.dialect]
-        self._url = _checked(endpoint)
+        self._url = checked(endpoint.url, key=endpoint.key, setting="models.embedder")
         identity = "\0".join((endpoint.dialect, endpoint.model, endpoint.document_prefix))
         self._tag = ModelTag(endpoint.model, endpoint.dimension, hashlib.sha256(identity.encode()).hexdigest())
 
@@ -111,19 +111,6 @@ class Remote:
             if self._clock() > deadline_s:
                 raise TimeoutError
         return bytes(found)
-
-
-def _checked(endpoint: Endpoint) -> SplitResult:
-    url = urlsplit(endpoint.url)
-    try:
-        is_meant = url.scheme in ("http", "https") and url.hostname and (url.port or 1)
-    except ValueError:
-        is_meant = False
-    if not is_meant or url.username or url.query or url.fragment:
-        raise ConfigFault(f"models.embedder.url = {endpoint.url!r} (expected something like http://127.0.0.1:11434)")
-    if endpoint.key and url.scheme == "http" and url.hostname not in _LOCAL:
-        raise ConfigFault(f"models.embedder.key_env: the key would travel in the clear to {url.hostname}; use https")
-    return url
 
 
 def _refuse(status: int, url: SplitResult) -> None:

@@ -11,6 +11,9 @@ After the last line it says "Done." A prompt without such lines is answered with
 call: titles and summaries. A sub-agent's prompt stands inside its call's JSON, where a new line is `\\n`, and so is no
 line yet.
 
+A test may also give `answers` to the server: they are said first, one a request, whatever stands in the prompt;
+refusals, answers that break off, and slow ones among them.
+
     python model_server.py PORT FOLDER      # serve until interrupted; requests go to FOLDER as files
 """
 
@@ -22,7 +25,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,6 +54,13 @@ class Answer:
     text: str = ""
     calls: list[tuple[str, Json]] = field(default_factory=list)
     delay_s: float = 0.0
+    status: int = 200  # another one is a refusal, in the words of `text`
+    stop: str = "end"  # length: the answer was cut off; refused: the model would not
+    n_cached: int = 0  # tokens of the question that came from the cache
+    n_events: int | None = None  # so many of the stream's events, and then nothing more
+    pause_s: float = 0.0  # between two events
+    raw: bytes = b""  # these bytes instead of an answer
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def answer(api: str, body: Json) -> Answer:
@@ -127,6 +137,12 @@ def _usage(body: Json) -> Json:
     return {"input_tokens": _in_tokens(body), "output_tokens": _OUT_TOKENS}
 
 
+_STOPS = {
+    "messages": {"end": "end_turn", "length": "max_tokens", "refused": "refusal"},
+    "chat": {"end": "stop", "length": "length", "refused": "content_filter"},
+}
+
+
 def _id(prefix: str) -> str:
     return prefix + uuid.uuid4().hex[:24]
 
@@ -140,9 +156,10 @@ def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     """Anthropic Messages: (the whole, its events)."""
     content: list[Json] = [{"type": "text", "text": said.text}] if said.text else []
     content += [{"type": "tool_use", "id": _id("toolu_"), "name": n, "input": i} for n, i in said.calls]
-    stop = "tool_use" if said.calls else "end_turn"
+    stop = "tool_use" if said.calls else _STOPS["messages"][said.stop]
+    usage = _usage(body) | ({"cache_read_input_tokens": said.n_cached} if said.n_cached else {})
     whole = {"id": _id("msg_"), "type": "message", "role": "assistant", "model": body.get("model"),
-             "content": content, "stop_reason": stop, "stop_sequence": None, "usage": _usage(body)}  # fmt: skip
+             "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}  # fmt: skip
     events = [
         _sse("message_start", {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}})
     ]
@@ -158,7 +175,7 @@ def messages(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
             _sse("content_block_delta", {"type": "content_block_delta", **at, "delta": delta}),
             _sse("content_block_stop", {"type": "content_block_stop", **at}),
         ]
-    end = {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": _usage(body)}
+    end = {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}
     return whole, [*events, _sse("message_delta", end), _sse("message_stop", {"type": "message_stop"})]
 
 
@@ -166,9 +183,11 @@ def chat(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     """OpenAI Chat Completions."""
     calls = [{"index": i, "id": _id("call_"), "type": "function", "function": {"name": n, "arguments": json.dumps(a)}}
              for i, (n, a) in enumerate(said.calls)]  # fmt: skip
-    stop = "tool_calls" if calls else "stop"
+    stop = "tool_calls" if calls else _STOPS["chat"][said.stop]
     n_in = _in_tokens(body)
-    usage = {"prompt_tokens": n_in, "completion_tokens": _OUT_TOKENS, "total_tokens": n_in + _OUT_TOKENS}
+    usage: Json = {"prompt_tokens": n_in, "completion_tokens": _OUT_TOKENS, "total_tokens": n_in + _OUT_TOKENS}
+    if said.n_cached:
+        usage |= {"prompt_tokens": n_in + said.n_cached, "prompt_tokens_details": {"cached_tokens": said.n_cached}}
     base = {"id": _id("chatcmpl-"), "created": int(time.time()), "model": body.get("model")}
     delta = {"role": "assistant", "content": said.text or None, **({"tool_calls": calls} if calls else {})}
     whole = {**base, "object": "chat.completion", "usage": usage,
@@ -242,18 +261,37 @@ class _Door(BaseHTTPRequestHandler):
         if found is None:
             self._send(b'{"input_tokens": 100}', "application/json")
             return
-        said = answer(found[0], body)
-        self.server.keep(Request(found[0], body, dict(self.headers)))
+        said = self.server.keep(Request(found[0], body, dict(self.headers))) or answer(found[0], body)
         time.sleep(said.delay_s)
         whole, events = found[1](body, said)
-        if body.get("stream"):
-            self._send(b"".join(events), "text/event-stream")
+        if said.status != 200:
+            refusal = {"type": "error", "error": {"type": "scripted", "message": said.text}}
+            self._send(json.dumps(refusal).encode(), "application/json", said)
+        elif body.get("stream"):
+            self._stream([said.raw] if said.raw else events[: said.n_events], said)
         else:
             self._send(json.dumps(whole).encode(), "application/json")
 
-    def _send(self, raw: bytes, kind: str) -> None:
+    def _stream(self, events: list[bytes], said: Answer) -> None:
+        if not said.pause_s:
+            self._send(b"".join(events), "text/event-stream")
+            return
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
         try:
-            self.send_response(200)
+            for event in events:
+                self.wfile.write(event)
+                time.sleep(said.pause_s)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the client had enough
+
+    def _send(self, raw: bytes, kind: str, said: Answer | None = None) -> None:
+        try:
+            self.send_response(said.status if said else 200)
+            for name, value in (said.headers if said else {}).items():
+                self.send_header(name, value)
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(raw)))
             self.end_headers()
@@ -267,14 +305,15 @@ class ModelServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int = 0, *, folder: Path | None = None) -> None:
+    def __init__(self, port: int = 0, *, folder: Path | None = None, answers: Sequence[Answer] = ()) -> None:
         super().__init__(("127.0.0.1", port), _Door)
+        self.answers = list(answers)
         self.requests: list[Request] = []
         self._folder = folder
         self._lock = threading.Lock()
 
     def __enter__(self) -> ModelServer:
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -286,13 +325,14 @@ class ModelServer(ThreadingHTTPServer):
         """Where it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def keep(self, request: Request) -> None:
-        """Note a request, in memory and, where there is a folder, as a file."""
+    def keep(self, request: Request) -> Answer | None:
+        """Note a request, in memory and, where there is a folder, as a file; returns the answer that a test gave."""
         with self._lock:
             self.requests.append(request)
             if self._folder:
                 place = self._folder / f"{len(self.requests):04}-{request.api}.json"
                 place.write_text(json.dumps(request.body, indent=1, ensure_ascii=False))
+            return self.answers.pop(0) if self.answers else None
 
 
 if __name__ == "__main__":

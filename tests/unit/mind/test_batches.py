@@ -38,8 +38,10 @@ def test_batches_hold_each_message_that_was_not_mined_once_and_cut_no_mined_stre
     assert all(len(batch) <= SIZE for batch in found)
     for batch in found:
         low, high = offsets[batch[0]], offsets[batch[-1]]
-        assert not any(low < since <= high and any(since <= offsets[n] < until for n in range(len(offsets)))
-                       for since, until in mined)
+        assert not any(
+            low < since <= high and any(since <= offsets[n] < until for n in range(len(offsets)))
+            for since, until in mined
+        )
 
 
 def test_a_stretch_ends_before_the_next_turn_begins_even_inside_a_turn_of_several_lines():

@@ -44,5 +44,7 @@ def test_each_reinforcement_adds_a_fifth_of_what_lacks():
     """0.5 → 0.5 + 0.2 × 0.5 = 0.6 → 0.6 + 0.2 × 0.4 = 0.68."""
     made = events.create(insight(1, "when x: do y", 0.5))
     again = events.reinforce("mem-1", stated_at=AT)
-    noted = [replay.Noted("memories", events.data([op], by="miner"), AT, str(n)) for n, op in enumerate((made, again, again))]
-    assert [replay.replayed(noted[:n]).memories["mem-1"].confidence for n in (1, 2, 3)] == pytest.approx([0.5, 0.6, 0.68])
+    data = [events.data([op], by="miner") for op in (made, again, again)]
+    noted = [replay.Noted("memories", one, AT, str(n)) for n, one in enumerate(data)]
+    found = [replay.replayed(noted[:n]).memories["mem-1"].confidence for n in (1, 2, 3)]
+    assert found == pytest.approx([0.5, 0.6, 0.68])

@@ -35,8 +35,9 @@ SHOWN = Shown(MESSAGES, [KNOWN], agent="default", project="/w", runtime="pi", co
 
 def op(verb="create", **more):
     made = {
-        "op": verb, "id": "", "path": "staging-server/port", "kind": "fact", "text": "The staging server listens on port 9090.",
-        "turns": [1, 1], "entities": [], "valid_from": "", "valid_until": "", "confidence": 0.9, "reason": "said",
+        "op": verb, "id": "", "path": "staging-server/port", "kind": "fact",
+        "text": "The staging server listens on port 9090.", "turns": [1, 1],
+        "entities": [], "valid_from": "", "valid_until": "", "confidence": 0.9, "reason": "said",
     }  # fmt: skip
     return made | more
 

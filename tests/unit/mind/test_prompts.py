@@ -24,10 +24,12 @@ def asked(messages, known=(), rare=(), most=12_000):
 
 
 def test_golden():
-    found, n_known = asked([message(1, "we use 9090 now"), message(2, "noted", "agent")], [memory(1)], ["event under x/"])
+    messages = [message(1, "we use 9090 now"), message(2, "noted", "agent")]
+    found, n_known = asked(messages, [memory(1)], ["event under x/"])
     assert n_known == 1
     assert found == (
-        "[data 0123456789abcdef begins]\nKnown memories:\nk1 (fact, server-1/port, since 2026-03-01)\n  the port is 8080\n"
+        "[data 0123456789abcdef begins]\nKnown memories:\nk1 (fact, server-1/port, since 2026-03-01)\n"
+        "  the port is 8080\n"
         "\nMessages:\n1. 2026-03-01 09:05 person\n  we use 9090 now\n2. 2026-03-01 09:05 agent\n  noted\n"
         "[data 0123456789abcdef ends]\n\nRarely useful until now, keep such things only when they clearly matter: "
         "event under x/.\n\nAnswer for messages 1 to 2."

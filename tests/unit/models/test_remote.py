@@ -220,7 +220,7 @@ def test_nobody_there():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ModelUnreachable, match=r"Check `models\.embedder\.url`"):
+        with pytest.raises(ModelUnreachable, match=r"Check its `url` in the settings"):
             Careful(Remote(Endpoint("ollama", url, "m", 64)), sleep=pytest.fail).embed(["a"], "query")
 
 

@@ -1,0 +1,1 @@
+"""What models cost: the caps on it, and the record of it."""

@@ -1,0 +1,362 @@
+"""The contract of the socket `Chat`: the fake, both SDKs against a scripted server, the small real model keep it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from perdure.config import CapsConfig, ModelsConfig
+from perdure.errors import BadAnswer, ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
+from perdure.models.anthropic_chat import AnthropicChat
+from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
+from perdure.models.gguf import GgufChat
+from perdure.models.openai_chat import OpenAIChat
+from perdure.models.roles import Roles
+from perdure.models.schema import violation
+from perdure.models.settings import Settings
+from perdure.testing import ScriptedChat, local_model
+from perdure.testing.model_server import Answer, ModelServer
+
+KEY = "sk-contract-4711"
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "year": {"type": "integer"}},
+    "required": ["name", "year"],
+    "additionalProperties": False,
+}
+ADA = {"name": "Ada Lovelace", "year": 1815}
+ASKED = [Message("system", "Be short."), Message("user", "Ada Lovelace was born in 1815. Who, and when?")]
+TOOL = Tool("weather", "The weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
+TALK = [
+    *ASKED,
+    Message("assistant", "", (Call("c1", "weather", {"city": "Paris"}), Call("c2", "weather", {"city": "Rome"}))),
+    Message("tool", "18 °C", call_id="c1"),
+    Message("tool", "23 °C", call_id="c2"),
+    Message("user", "数据库 👍 thanks"),
+]
+
+
+class Scene:
+    """A model, and how to tell it what to say next (the real one says what it wants)."""
+
+    def __init__(self, chat: Chat, tell: Callable[[Answer], None], requests: list[Any]) -> None:
+        self.chat, self.tell, self.requests = chat, tell, requests
+
+
+def settings(url: str, **more: Any) -> Settings:
+    return Settings(**{"name": "openai:m-1", "model": "m-1", "url": urlsplit(url), "key": KEY, "timeout_s": 10} | more)
+
+
+def of_sdk(kind: str, url: str, **more: Any) -> Chat:
+    if kind == "anthropic":
+        return AnthropicChat(settings(url, name="anthropic:m-1", **more))
+    return OpenAIChat(settings(f"{url}/v1", **more))
+
+
+def of_script(fake: ScriptedChat, said: Answer) -> None:
+    """The same answer for the fake."""
+    calls = tuple(Call(f"c{n}", name, given) for n, (name, given) in enumerate(said.calls))
+    stop: Any = "tool" if calls else said.stop
+    fake.answers.append(Reply(said.text, None, calls, Usage(9, 7), "fake", stop))
+
+
+def real() -> Chat:
+    pytest.importorskip("xllamacpp")
+    try:
+        path = local_model.file()
+    except local_model.Missing as missing:
+        pytest.skip(str(missing))
+    return GgufChat(Settings("gguf:smol", str(path), urlsplit(""), max_output_tokens=60))
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as found:
+        yield found
+
+
+def scene(kind: str, server: ModelServer, tmp_path: Any) -> Scene:
+    fake = ScriptedChat()
+    if kind in ("anthropic", "openai"):
+        return Scene(of_sdk(kind, server.url), server.answers.append, server.requests)
+    if kind == "gguf":
+        return Scene(real(), lambda _: None, [])
+    chat: Chat = fake
+    if kind == "metered":
+        roles = Roles(tmp_path, ModelsConfig(caps=CapsConfig(day_tokens=10**6)), mask=str, chats={"miner": fake})
+        found = roles.chat("miner", job="contract")
+        assert found is not None
+        chat = found
+    return Scene(chat, lambda said: of_script(fake, said), fake.asked)
+
+
+SCRIPTED = ("scripted", "metered", "anthropic", "openai")
+
+
+@pytest.fixture(params=[*SCRIPTED, "gguf"])
+def any_model(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Any) -> Scene:
+    return scene(request.param, server, tmp_path)
+
+
+@pytest.fixture(params=SCRIPTED)
+def scripted(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Any) -> Scene:
+    return scene(request.param, server, tmp_path)
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# what every model does ------------------------------------------------------------------------------------------
+
+
+def test_an_answer_says_what_it_cost_and_who_gave_it(any_model: Scene) -> None:
+    any_model.tell(Answer("In 1815."))
+    reply = any_model.chat.reply(ASKED)
+    assert reply.text and reply.value is None and reply.calls == () and reply.stop in ("end", "length")
+    assert reply.model and reply.usage.n_output > 0 and reply.usage.n_tokens > reply.usage.n_output
+    assert any_model.chat.name.count(":") == 1
+
+
+def test_an_answer_bound_to_a_schema_keeps_it(any_model: Scene) -> None:
+    any_model.tell(Answer(json.dumps(ADA)))
+    reply = any_model.chat.reply(ASKED, schema=SCHEMA)
+    assert violation(reply.value, SCHEMA) == "" and reply.value == json.loads(reply.text) and reply.stop == "end"
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_the_pieces_are_the_whole(any_model: Scene, schema: Any) -> None:
+    any_model.tell(Answer(json.dumps(ADA)))
+    pieces: list[str] = []
+    reply = any_model.chat.reply(ASKED, schema=schema, on_text=pieces.append)
+    assert pieces and "".join(pieces) == reply.text
+
+
+def test_what_a_listener_raises_is_its_own(any_model: Scene) -> None:
+    any_model.tell(Answer("In 1815."))
+    with pytest.raises(ValueError, match="mine"):
+        any_model.chat.reply(ASKED, on_text=lambda _: int("mine"))
+
+
+def test_without_any_time_it_is_late(any_model: Scene) -> None:
+    with pytest.raises(ModelLate):
+        any_model.chat.reply(ASKED, timeout_s=0)
+
+
+def test_what_listens_may_end_it(any_model: Scene) -> None:
+    def enough(_: str) -> None:
+        raise KeyboardInterrupt
+
+    any_model.tell(Answer("In 1815."))
+    with pytest.raises(KeyboardInterrupt):
+        any_model.chat.reply(ASKED, on_text=enough)
+    any_model.tell(Answer("In 1815."))
+    assert any_model.chat.reply(ASKED).text
+
+
+def test_a_talk_with_tools_goes_on(any_model: Scene) -> None:
+    any_model.tell(Answer("You are welcome."))
+    assert any_model.chat.reply(TALK, tools=[TOOL]).text
+
+
+# what a model may do --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["OK.", "", "{", "[NaN]", '{"name": "Ada", "year": "1815"}', '{"name": "Ada"}', "[]"])
+def test_what_breaks_the_schema_is_a_bad_answer(scripted: Scene, said: str) -> None:
+    scripted.tell(Answer(said))
+    with pytest.raises(BadAnswer) as caught:
+        scripted.chat.reply(ASKED, schema=SCHEMA)
+    assert isinstance(caught.value.usage, Usage) and caught.value.usage.n_output > 0
+
+
+@pytest.mark.parametrize("around", ["```json\n%s\n```", "<think>so {}</think>\n%s", " %s\n"])
+def test_what_open_models_put_around_an_answer(scripted: Scene, around: str) -> None:
+    scripted.tell(Answer(around % json.dumps(ADA)))
+    assert scripted.chat.reply(ASKED, schema=SCHEMA).value == ADA
+
+
+def test_it_may_ask_for_tools(scripted: Scene) -> None:
+    for schema in (None, SCHEMA):
+        scripted.tell(Answer(calls=[("weather", {"city": "Paris"}), ("weather", {"city": "Rome"})]))
+        reply = scripted.chat.reply(ASKED, tools=[TOOL], schema=schema)
+        assert reply.stop == "tool" and reply.value is None
+        assert [(call.name, call.input) for call in reply.calls] == [
+            ("weather", {"city": "Paris"}),
+            ("weather", {"city": "Rome"}),
+        ]
+        assert len({call.id for call in reply.calls}) == 2
+
+
+@pytest.mark.parametrize("stop", ["length", "refused"])
+def test_it_may_stop_before_the_end(scripted: Scene, stop: str) -> None:
+    scripted.tell(Answer("I", stop=stop))
+    assert scripted.chat.reply(ASKED).stop == stop
+    scripted.tell(Answer(json.dumps(ADA), stop=stop))
+    with pytest.raises(BadAnswer):
+        scripted.chat.reply(ASKED, schema=SCHEMA)
+
+
+# over the network -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [(400, ModelRefused), (401, ModelRefused), (404, ModelRefused), (429, ModelBusy), (529, ModelBusy)],
+)
+def test_a_refusal_is_said_in_the_providers_own_words(
+    kind: str, server: ModelServer, status: int, fault: type[ModelFault]
+) -> None:
+    server.answers = [Answer(f"No such\nluck with {KEY}.", status=status)]
+    with pytest.raises(fault) as caught:
+        of_sdk(kind, server.url).reply(ASKED)
+    assert f"127.0.0.1 answered {status}: No such luck with [key]." in str(caught.value)
+    assert len(server.requests) == 1  # with ten seconds there is no time to try again
+
+
+def test_with_time_it_is_tried_again(kind: str, server: ModelServer) -> None:
+    soon = {"retry-after-ms": "1"}
+    server.answers = [
+        Answer("later", status=503, headers=soon),
+        Answer("later", status=429, headers=soon),
+        Answer("At last."),
+    ]
+    assert of_sdk(kind, server.url).reply(ASKED, timeout_s=60).text == "At last."
+    server.answers = [Answer("no", status=503, headers=soon)] * 9
+    with pytest.raises(ModelBusy):
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=60)
+    assert len(server.requests) == 6 and len(server.answers) == 6
+
+
+def test_whoever_asks_for_more_time_than_there_is_is_left(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer("in an hour", status=429, headers={"retry-after": "50"})] * 2
+    with pytest.raises(ModelBusy, match="in an hour"):
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=30)
+    assert len(server.requests) == 1
+
+
+def test_nobody_there(kind: str) -> None:
+    with ModelServer() as gone:
+        url = gone.url
+    with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1"):
+        of_sdk(kind, url).reply(ASKED)
+
+
+def test_an_answer_that_breaks_off_or_drips(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer("In 18", n_events=1), Answer("In 1815.", pause_s=0.1)]
+    with pytest.raises(ModelUnreachable, match="broke off"):
+        of_sdk(kind, server.url).reply(ASKED)
+    with pytest.raises(ModelLate, match=r"within 0\.15 s"):
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=0.15)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"<html>", b"data: {]\n\n", b'event: message_start\ndata: {"type": "message_start"}\n\n']
+)
+def test_what_no_provider_sends(kind: str, server: ModelServer, raw: bytes) -> None:
+    server.answers = [Answer(raw=raw)]
+    with pytest.raises(ModelFault) as caught:
+        of_sdk(kind, server.url).reply(ASKED)
+    assert isinstance(caught.value, (ModelNonsense, ModelUnreachable, ModelBusy))
+
+
+def test_a_silent_endpoint_is_late(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer("In 1815.", delay_s=0.5)]
+    with pytest.raises(ModelLate):
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=0.1)
+
+
+def test_a_redirect_is_not_followed(kind: str, server: ModelServer) -> None:
+    with ModelServer() as other:
+        place = "/v1/messages" if kind == "anthropic" else "/v1/chat/completions"
+        server.answers = [Answer("moved", status=307, headers={"location": f"{other.url}{place}"})]
+        with pytest.raises(ModelFault):
+            of_sdk(kind, server.url).reply(ASKED)
+        assert other.requests == [] and len(server.requests) == 1
+
+
+def test_nothing_but_the_key_and_the_question_is_sent(
+    kind: str, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "x-other: secret-1\nauthorization: Bearer secret-2")
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "secret-3")
+    of_sdk(kind, server.url).reply(ASKED)
+    of_sdk(kind, server.url, key=None).reply(ASKED)
+    keyed, bare = ({name.lower(): value for name, value in request.headers.items()} for request in server.requests)
+    assert "secret" not in json.dumps([keyed, bare]) and KEY not in json.dumps(bare)
+    known = {"host", "content-type", "content-length", "accept", "accept-encoding", "connection", "user-agent"}
+    credential = "x-api-key" if kind == "anthropic" else "authorization"
+    assert set(keyed) - known - {"anthropic-version"} == {credential} and set(bare) <= known | {"anthropic-version"}
+    assert keyed[credential].removeprefix("Bearer ") == KEY and keyed["user-agent"] == "perdure"
+
+
+def test_what_came_from_the_cache_is_counted_apart(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer("x", n_cached=1000)]
+    usage = of_sdk(kind, server.url).reply(ASKED).usage
+    (request,) = server.requests
+    assert usage == Usage(len(json.dumps(request.body)) // 4, 7, n_cache_read=1000)
+
+
+# each provider's own way ----------------------------------------------------------------------------------------
+
+
+def test_what_anthropic_is_asked(server: ModelServer) -> None:
+    server.answers = [Answer(json.dumps(ADA)), Answer("x"), Answer("x")]
+    chat = of_sdk("anthropic", server.url, thinking="on", effort="low", max_output_tokens=77)
+    chat.reply(ASKED, schema=SCHEMA)
+    chat.reply(TALK, tools=[TOOL])
+    of_sdk("anthropic", server.url, thinking="off").reply([Message("user", "?")], tools=[TOOL])
+    bound, talk, plain = (request.body for request in server.requests)
+    kept = {"type": "ephemeral"}
+    assert bound["system"] == [{"type": "text", "text": "Be short.", "cache_control": kept}]
+    assert bound["messages"] == [{"role": "user", "content": [{"type": "text", "text": ASKED[1].text}]}]
+    assert bound["thinking"] == {"type": "adaptive"} and bound["max_tokens"] == 77 and bound["model"] == "m-1"
+    assert bound["output_config"]["effort"] == "low" and bound["output_config"]["format"]["schema"]["required"]
+    assert [turn["role"] for turn in talk["messages"]] == ["user", "assistant", "user"]
+    assert [block["type"] for block in talk["messages"][1]["content"]] == ["tool_use", "tool_use"]
+    last = talk["messages"][2]["content"]
+    assert [block["type"] for block in last] == ["tool_result", "tool_result", "text"]
+    assert last[-1]["cache_control"] == kept and "cache_control" not in last[0]
+    assert talk["tools"] == [{"name": "weather", "description": TOOL.description, "input_schema": TOOL.schema}]
+    assert plain["tools"][0]["cache_control"] == kept and plain["thinking"] == {"type": "disabled"}
+    assert (
+        "system" not in plain and "output_config" not in plain and "cache_control" not in json.dumps(plain["messages"])
+    )
+
+
+def test_what_openai_is_asked(server: ModelServer) -> None:
+    server.answers = [Answer(json.dumps(ADA)), Answer("x"), Answer('{"a": 1}')]
+    chat = of_sdk("openai", server.url, effort="low", max_output_tokens=77)
+    chat.reply(ASKED, schema=SCHEMA)
+    chat.reply(TALK, tools=[TOOL])
+    of_sdk("openai", server.url, thinking="off").reply(ASKED, schema={"type": "object"})
+    bound, talk, plain = (request.body for request in server.requests)
+    form = {"name": "answer", "schema": SCHEMA, "strict": True}
+    assert bound["response_format"] == {"type": "json_schema", "json_schema": form}
+    assert bound["reasoning_effort"] == "low" and bound["max_tokens"] == 77 and bound["model"] == "m-1"
+    assert [one["role"] for one in talk["messages"]] == ["system", "user", "assistant", "tool", "tool", "user"]
+    (first, _) = talk["messages"][2]["tool_calls"]
+    assert first == {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
+    assert talk["messages"][3] == {"role": "tool", "tool_call_id": "c1", "content": "18 °C"}
+    assert talk["tools"][0]["function"]["parameters"] == TOOL.schema
+    assert plain["reasoning_effort"] == "none" and "max_completion_tokens" not in plain
+
+
+def test_openai_itself_is_asked_in_its_newer_word() -> None:
+    own = OpenAIChat(settings("https://api.openai.com/v1", max_output_tokens=5))._how()
+    assert own == {"model": "m-1", "max_completion_tokens": 5}
+
+
+def test_the_real_model_refuses_in_its_own_words() -> None:
+    chat = real()
+    with pytest.raises(ModelRefused, match="context size"):
+        chat.reply([Message("user", "word " * 9000)])
+    assert chat.reply(ASKED, schema=SCHEMA).usage.n_output > 0
