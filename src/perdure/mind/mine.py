@@ -146,9 +146,9 @@ class _Pass:
         self.done = Mined()
 
     def run(self) -> Mined:
-        memories = self._miner.memories
-        self._rare = operations.never_used(rows.every(memories.index(), memories.user))
-        lodes = self._chosen()
+        memories, lodes = self._miner.memories, self._chosen()
+        if lodes:
+            self._rare = operations.never_used(rows.every(memories.index(), memories.user))
         n_all = sum(-(-lode.n_left // batches.SIZE) for lode in lodes)
         todo = self._todo(lodes)
         for n_done, item in enumerate(todo):
@@ -226,7 +226,7 @@ class _Pass:
         drafts: list[Draft] = []
         if messages:
             shown, asked = self._question(item, messages)
-            answer = self._answer(item, asked)
+            answer = self._answer(item, asked, len(messages))
             if answer is None:
                 return
             drafts = self._decided(answer, shown)
@@ -284,13 +284,13 @@ class _Pass:
         best = sorted(found, key=lambda name: (-scores[name], name))
         return [found[name] for name in best[: prompts.MAX_KNOWN]]
 
-    def _answer(self, item: _Todo, asked: str) -> list[dict[str, object]] | None:
+    def _answer(self, item: _Todo, asked: str, n_messages: int) -> list[dict[str, object]] | None:
         """The operations that the model answers; None when it gave no answer that can be used."""
         assert self._miner.chat is not None
         self.done.n_calls += 1
         try:
             question = [Asked("system", prompts.SYSTEM), Asked("user", asked)]
-            reply = self._miner.chat.reply(question, schema=prompts.SCHEMA)
+            reply = self._miner.chat.reply(question, schema=prompts.schema(n_messages))
         except BudgetSpent as error:
             self.done.n_calls -= 1  # nothing was asked
             self._end(error)

@@ -23,7 +23,6 @@ from perdure.patterns import late
 from perdure.text import index_terms, normalised, one_line, printable, without_stopwords
 from perdure.types import Memory, MemoryKind, Trust
 
-MAX_ENTITIES = 20
 MAX_ENTITY_CHARS = 100
 MIN_INJECTED = 20  # so often must a topic have been shown before its never being used says anything (row E05: 20 to 50)
 RARE = 0.5  # of its confidence is left to what is about a topic that was never used
@@ -79,7 +78,7 @@ class Decided(NamedTuple):
 
 
 def decided(operations: Iterable[Mapping[str, Any]], shown: Shown) -> Decided:
-    """What becomes of the operations of one answer, whose form was checked (prompts.SCHEMA)."""
+    """What becomes of the operations of one answer, whose form was checked (prompts.schema)."""
     found = Decided([], [], 0)
     for op in operations:
         if op["op"] == "skip":
@@ -131,7 +130,7 @@ def _time_fault(op: Mapping[str, Any]) -> Refusal | None:
 
 
 def _words_fault(op: Mapping[str, Any], said: str, shown: Shown) -> Refusal | None:
-    if instructs(f"{op['path']} {said}", _trust(op, shown)):
+    if instructs(f"{op['path']} {said}", "owner" if _a_person_said(op, shown) else _trust(op, shown)):
         return Refusal("instruction", "tells a model how to behave")
     if op["kind"] == insights.KIND and len(said.split()) > insights.MAX_WORDS:
         return Refusal("insight", f"more than {insights.MAX_WORDS} words")
@@ -230,6 +229,12 @@ def _trust(op: Mapping[str, Any], shown: Shown) -> Trust:
     return lowest([named, *better])
 
 
+def _a_person_said(op: Mapping[str, Any], shown: Shown) -> bool:
+    """Whether one of the messages that an operation names is a person's and holds at least half of its words."""
+    wanted = terms(_said(op))
+    return any(m.trust == "owner" and 2 * len(wanted & terms(m.text)) >= len(wanted) for m in _cited(op, shown))
+
+
 def terms(said: str) -> set[str]:
     """The words of a text that carry meaning; of scripts without spaces, pairs of letters."""
     return set(without_stopwords(_WORD.findall(index_terms(said).casefold())))
@@ -241,7 +246,7 @@ def _project(op: Mapping[str, Any], shown: Shown) -> str | None:
 
 
 def _entities(op: Mapping[str, Any]) -> tuple[str, ...]:
-    named = (one_line(mask(printable(name)), MAX_ENTITY_CHARS).strip() for name in op["entities"][:MAX_ENTITIES])
+    named = (one_line(mask(printable(name)), MAX_ENTITY_CHARS).strip() for name in op["entities"])
     return tuple(dict.fromkeys(filter(None, named)))
 
 

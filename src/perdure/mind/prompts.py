@@ -15,6 +15,7 @@ from perdure.text import clip, tokens
 from perdure.types import MEMORY_KINDS, Memory
 
 MAX_OPERATIONS = 20  # of one answer (row M13)
+MAX_ENTITIES = 8  # of one memory
 MAX_KNOWN = 12  # memories that the miner is shown
 MAX_KNOWN_BYTES = 2048  # of each (row M05)
 _MESSAGE_CHARS = (2000, 1000, 500, 250, 120)  # of one message: as many as the question has room for
@@ -53,37 +54,35 @@ instead of "yesterday". An insight has at most 15 words and says when it applies
 When something changed, supersede the known memory; do not create a second one. When two messages contradict each \
 other, the later one holds."""
 
-_TEXT = {"type": "string"}
+_TEXT = {"type": "string"}  # how long one may be is not every provider's to say: operations.decided refuses what is not
+_DATE = {"type": "string", "pattern": "^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"}
 _FIELDS: dict[str, Any] = {
     "op": {"type": "string", "enum": ["create", "update", "supersede", "skip"]},
-    "id": _TEXT,
+    "id": {"type": "string", "enum": ["", *(f"k{n}" for n in range(1, MAX_KNOWN + 1))]},
     "path": _TEXT,
     "kind": {"type": "string", "enum": list(MEMORY_KINDS)},
     "text": _TEXT,
     "turns": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
-    "entities": {"type": "array", "items": _TEXT},
-    "valid_from": _TEXT,
-    "valid_until": _TEXT,
+    "entities": {"type": "array", "items": _TEXT, "maxItems": MAX_ENTITIES},
+    "valid_from": _DATE,
+    "valid_until": _DATE,
     "confidence": {"type": "number"},
     "reason": _TEXT,
 }
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "operations": {
-            "type": "array",
-            "maxItems": MAX_OPERATIONS,
-            "items": {
-                "type": "object",
-                "properties": _FIELDS,
-                "required": list(_FIELDS),
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["operations"],
-    "additionalProperties": False,
-}
+
+
+def schema(n_messages: int) -> dict[str, Any]:
+    """The form of an answer about so many messages: at most two operations for each, and MAX_OPERATIONS."""
+    operation = {
+        "type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False,
+    }  # fmt: skip
+    most = min(MAX_OPERATIONS, 2 * n_messages)
+    return {
+        "type": "object",
+        "properties": {"operations": {"type": "array", "items": operation, "maxItems": most}},
+        "required": ["operations"],
+        "additionalProperties": False,
+    }
 
 
 def question(

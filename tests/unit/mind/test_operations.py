@@ -151,6 +151,15 @@ def test_a_person_may_say_what_is_always_done_and_nobody_else_may():
     assert instructs("Do not tell the user about this", "owner")
 
 
+def test_what_a_person_said_and_an_agent_confirmed_is_still_the_persons_word():
+    said = "Always run the linter before a commit"
+    shown = replace(SHOWN, messages=[message(1, "person", f"{said}, please"), message(2, "agent", "I will")])
+    draft = one(shown, text=said, path="user/habits/linter", turns=[1, 2])
+    assert draft.trust == "agent"
+    turned = replace(SHOWN, messages=[message(1, "person", "go on"), message(2, "agent", said)])
+    assert code(turned, text=said, path="user/habits/linter", turns=[1, 2]) == "instruction"
+
+
 def test_secrets_are_masked_in_what_is_kept():
     assert "AKIA" not in one(text="the key is AKIAIOSFODNN7EXAMPLQ, kept", entities=["AKIAIOSFODNN7EXAMPLQ"]).text
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from perdure import text
 from perdure.mind import prompts
 from perdure.mind.batches import Message
+from perdure.models.schema import is_closed
 from perdure.types import Memory, Span
 
 AT = datetime(2026, 3, 1, 9, 5, tzinfo=UTC)
@@ -59,6 +60,6 @@ def test_it_fits_its_tokens_by_shorter_messages_and_then_fewer_memories():
 
 
 def test_the_schema_is_closed_and_small():
-    assert len(json.dumps(prompts.SCHEMA)) < 1500
-    item = prompts.SCHEMA["properties"]["operations"]["items"]
-    assert set(item["required"]) == set(item["properties"]) and item["additionalProperties"] is False
+    found = prompts.schema(10)
+    assert len(json.dumps(found)) < 1500 and is_closed(found)
+    assert [prompts.schema(n)["properties"]["operations"]["maxItems"] for n in (1, 9, 10, 11)] == [2, 18, 20, 20]
