@@ -5,15 +5,18 @@ number and length decide the time, not their meaning), the model that embeds eac
 the messages' embedding alone, and reading the slab's bytes once (the floor of an exact scan).
 
     python -m benchmarks.latency --chunks 100000
+    python -m benchmarks.latency --chunks 100000 --memories 20000
     python -m benchmarks.latency --chunks 1000000 --keep /var/tmp/bench       # reuses the index it finds there
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,12 @@ import numpy as np
 from benchmarks import corpus
 from benchmarks.common import save, spread, table, timed
 from benchmarks.search import ADA, build, folder
+from perdure.archive.journal import encode
 from perdure.config import EmbedderConfig
 from perdure.index import embed, store, vector
+from perdure.index.follow import follow
 from perdure.index.scan import fastest
+from perdure.memories import events
 from perdure.models.choose import choose
 from perdure.models.lanes import Lanes
 from perdure.recall.indexed import Indexed
@@ -32,7 +38,7 @@ from perdure.recall.plan import plan
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
-from perdure.types import Filters
+from perdure.types import Filters, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 N_MESSAGES = 60
@@ -105,6 +111,32 @@ def measured(
     }  # fmt: skip
 
 
+def remember(index: store.Connection, made: corpus.Corpus, n: int, root: Path) -> dict[str, float]:
+    """So many memories in a journal of their own, followed by the index; every second one supersedes another."""
+    said = corpus.queries(made, "question", n, seed=9)
+    path = root / ADA.user / "wbench" / "2026-01.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for at, words in enumerate(said):
+            stated = NOW - timedelta(minutes=n - at)
+            memory = Memory(
+                f"mem-{stated:%Y%m%d-%H%M%S}-{at % 2**24:06x}", words.rstrip("?") + ".", "fact", f"topic-{at // 2}/is",
+                "default", None, stated, stated, "owner", "stated",
+            )  # fmt: skip
+            data = events.data([events.create(memory)], by="rules")
+            hybrid = f"{stated:%Y-%m-%dT%H:%M:%S}.000Z#{at % 10_000:04d}"
+            file.write(encode(hybrid, "wbench", at + 1, events.TYPE, data) + b"\n")
+    with timed() as clock:
+        follow(index, root)
+    return {"memories": n, "followed s": round(clock.wall_s, 1)}
+
+
+def resident_mb() -> float:
+    """Memory of this process that is in use, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    return round(pages * resource.getpagesize() / 1e6, 0)
+
+
 def floor_ms(space: vector.Space) -> dict[str, float]:
     """Reading the vectors once, and comparing one query with all of them."""
     product = fastest()
@@ -126,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--chars", type=int, default=300, help="of an average chunk")
+    parser.add_argument("--memories", type=int, default=0, help="memories beside the chunks")
     parser.add_argument("--keep", type=Path, help="folder for the index, reused by the next run")
     options = parser.parse_args()
     made = corpus.make()
@@ -133,27 +166,36 @@ def main() -> None:
     embedder = choose(EmbedderConfig()).embedder
     assert embedder is not None
     with folder(options.keep) as place:
-        path = place / f"search-{options.chunks}-{options.chars}.db"
-        if not path.exists():
+        beside = f"-{options.memories}" if options.memories else ""
+        path = place / f"search-{options.chunks}-{options.chars}{beside}.db"
+        is_new = not path.exists()
+        if is_new:
             result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),))
         index, lanes = store.Connection(path), Lanes(embedder, item_chars=1000)
+        if is_new and options.memories:
+            result["memories"] = remember(index, made, options.memories, place / f"journal{beside}")
+            table("memories", [result["memories"]])
         space = fill(index, vector.Shelf(place), embedder.tag.dimension, embedder.tag.key)
         result["floor"] = floor_ms(space)
         table(f"the floor: {space.slot.n_rows:,} vectors, ms", [result["floor"]])
         asked = messages(made)
+        everywhere = Filters(memories=True)
         everything = [message for kind in asked.values() for message in kind]
         result["kinds"] = [
-            {"messages": kind, **measured(index, lanes, space, Filters(), texts)} for kind, texts in asked.items()
+            {"messages": kind, **measured(index, lanes, space, everywhere, texts)} for kind, texts in asked.items()
         ]
         table(f"recall, ms, {options.chunks:,} chunks", result["kinds"])
         result["scopes"] = [
-            {"visible": name, **measured(index, lanes, space, filters, everything)} for name, filters in SCOPES
+            {"visible": name, **measured(index, lanes, space, replace(filters, memories=True), everything)}
+            for name, filters in SCOPES
         ]
-        result["scopes"].append({"visible": "by words alone", **measured(index, lanes, None, Filters(), everything)})
+        result["scopes"].append({"visible": "by words alone", **measured(index, lanes, None, everywhere, everything)})
+        result["resident MB"] = resident_mb()
+        table("memory of this process", [{"resident MB": result["resident MB"]}])
         table("by what may be seen, all messages, ms", result["scopes"])
         lanes.close()
         index.close()
-    save(f"latency-{options.chunks}", result)
+    save(f"latency-{options.chunks}{beside}", result)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,13 @@ class LiveConfig:
 
 
 @dataclass(frozen=True)
+class MemoriesConfig:
+    """What becomes a memory."""
+
+    stated: bool = True  # what a person plainly states in a session is kept, by rules, without a model
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -167,6 +174,7 @@ class Config:
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
+    memories: MemoriesConfig = field(default_factory=MemoriesConfig)
 
 
 def load(home: Path) -> Config:

@@ -59,6 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
+from perdure.text import one_line
 from perdure.types import (
     Columns,
     Filters,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from perdure.index.rebuild import Rebuilt
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
+    from perdure.mind.stated import Stated
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
     from perdure.models.roles import Roles
@@ -305,6 +307,7 @@ class Home:
         if index and done.n_runs:
             with contextlib.suppress(IndexFault):  # what is captured is kept; `search` says what is wrong
                 self.catch_up()
+                self.keep_stated()
         return done
 
     def sources(self, paths: Iterable[Path] | None = None) -> list[Path]:
@@ -349,6 +352,7 @@ class Home:
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
                 self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
                 self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return
@@ -495,6 +499,7 @@ class Home:
                 self.drain()
                 done = catchup.catch_up(index, self.archive, limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs:
+                    self.keep_stated(limit_s=_SEARCH_CATCH_UP_S)
                     self._embed_new(index)
                 return done.n_behind
         return catchup.behind(index, self.archive)
@@ -512,24 +517,27 @@ class Home:
         already: Collection[str] = (),
         mode: str | None = None,
         explain: bool = False,
+        as_of: datetime | None = None,
     ) -> Recalled:
-        """The few turns that matter for a message, or silence. Writes no event: what was found is not used by that.
+        """The few turns and memories that matter for a message, or silence. Writes no event: what was found is not used
+        by that.
 
         now: what "yesterday" is counted from. cwd: recall only from its project and from what has none. session: one
         that is going on, whose own turns need not be said again. already: turns it has been told before. mode:
-        "keyword" to do without vectors. explain: fill `passed_over`. What could not be done is named in `degraded`.
+        "keyword" to do without vectors. explain: fill `passed_over`. as_of: answer by what had been stated until then,
+        as if nothing was said since. What could not be done is named in `degraded`.
         """
         if mode not in (None, "keyword", "hybrid"):
             raise UsageError(f"mode {mode!r} (known: hybrid, keyword)")
         wanted = planning.plan(message, now=now or datetime.now().astimezone())
         try:
-            return self._recalled(wanted, cwd, all_projects, session, already, mode, explain)
+            return self._recalled(wanted, cwd, all_projects, session, already, mode, explain, as_of)
         except (IndexFault, Busy) as error:
             return Recalled((), wanted, silent=f"recall failed: {error}", degraded=("index",))
 
     def _recalled(
         self, wanted: Plan, cwd: str | None, all_projects: bool, session: Live | None, already: Collection[str],
-        mode: str | None, explain: bool,
+        mode: str | None, explain: bool, as_of: datetime | None,
     ) -> Recalled:  # fmt: skip
         index = self.index()
         n_behind = self._catch_up_for_search(index)
@@ -538,9 +546,10 @@ class Home:
             wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
             held=(session,) if session else (),
         )  # fmt: skip
+        filters = replace(filters, until_at=as_of)
         with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
             found = recall(
-                Indexed(index, self.principal, filters, asked.space if asked else None), wanted,
+                Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
                 already=already, explain=explain,
             )  # fmt: skip
@@ -580,7 +589,9 @@ class Home:
         return Transcript(run, parsed, abandoned)
 
     def preview(self, turn_id: str) -> str:
-        """The beginning of a turn on one line, masked. Raises NotFound."""
+        """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
+        if turn_id.startswith("mem-"):
+            return one_line(self.memories.get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
         (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
         return found.preview
@@ -703,6 +714,17 @@ class Home:
         here = (project_of(cwd), None)
         every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
         return insights.at_hand(every, max_tokens=max_tokens)
+
+    def keep_stated(self, *, limit_s: float | None = None) -> Stated:
+        """Keep what people plainly stated in what was captured since the last call: preferences, decisions, facts.
+
+        By rules, without a model. Interrupted, the next call goes on; what was kept already is kept once.
+        """
+        from perdure.mind import stated
+
+        if not (self.writable and self.config.memories.stated):
+            return stated.Stated()
+        return stated.keep(self.memories, self.archive, limit_s=limit_s)
 
     # forgetting -------------------------------------------------------------------------------------------
 

@@ -303,10 +303,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """One recalled turn with its provenance and the reason it was chosen."""
+    """One recalled turn or memory with its provenance and the reason it was chosen."""
 
-    turn_id: str
-    run_id: str
+    turn_id: str  # or the memory's id
+    run_id: str  # "" for a memory
     conversation: str
     role: Role
     stated_at: datetime | None
@@ -318,6 +318,9 @@ class Cue:
     why: tuple[str, ...]  # in words
     before: str = ""  # the turn before, where the piece says little without it
     n_tokens: int = 0  # of the cue as it is packed
+    memory: Memory | None = None  # where it is one
+    is_history: bool = False  # it was so, and is no longer
+    note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,16 @@
-"""The contract of the socket `Chat`: the fake, both SDKs against a scripted server, the small real model keep it."""
+"""The contract of the socket `Chat`, kept by the fake, both SDKs and the small real model.
+
+The SDKs talk to a scripted server, and to llama.cpp's own, which speaks both their languages with the real model.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +18,7 @@ import pytest
 
 from perdure.config import CapsConfig, ModelsConfig
 from perdure.errors import BadAnswer, ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
+from perdure.models import gguf
 from perdure.models.anthropic_chat import AnthropicChat
 from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
 from perdure.models.gguf import GgufChat
@@ -48,7 +56,7 @@ class Scene:
 
 
 def settings(url: str, **more: Any) -> Settings:
-    return Settings(**{"name": "openai:m-1", "model": "m-1", "url": urlsplit(url), "key": KEY, "timeout_s": 10} | more)
+    return Settings(**{"name": "openai:m-1", "model": "m-1", "url": urlsplit(url), "key": KEY, "timeout_s": 19} | more)
 
 
 def of_sdk(kind: str, url: str, **more: Any) -> Chat:
@@ -64,13 +72,26 @@ def of_script(fake: ScriptedChat, said: Answer) -> None:
     fake.answers.append(Reply(said.text, None, calls, Usage(9, 7), "fake", stop))
 
 
-def real() -> Chat:
+def real_file() -> Path:
     pytest.importorskip("xllamacpp")
     try:
-        path = local_model.file()
+        return local_model.file()
     except local_model.Missing as missing:
         pytest.skip(str(missing))
-    return GgufChat(Settings("gguf:smol", str(path), urlsplit(""), max_output_tokens=60))
+
+
+def real() -> Chat:
+    return GgufChat(Settings("gguf:smol", str(real_file()), urlsplit(""), max_output_tokens=60))
+
+
+@functools.cache
+def llama(path: Path) -> Any:
+    """llama.cpp's own server with the real model, on loopback, for this process."""
+    import xllamacpp
+
+    how = gguf._parameters(xllamacpp, path)
+    how.api_keys, how.sampling.temp = [KEY], 0
+    return xllamacpp.Server(how)
 
 
 @pytest.fixture
@@ -83,6 +104,9 @@ def scene(kind: str, server: ModelServer, tmp_path: Any) -> Scene:
     fake = ScriptedChat()
     if kind in ("anthropic", "openai"):
         return Scene(of_sdk(kind, server.url), server.answers.append, server.requests)
+    if kind.startswith("llama-"):
+        url = llama(real_file()).listening_address
+        return Scene(of_sdk(kind.removeprefix("llama-"), url, max_output_tokens=100, timeout_s=120), lambda _: None, [])
     if kind == "gguf":
         return Scene(real(), lambda _: None, [])
     chat: Chat = fake
@@ -97,8 +121,16 @@ def scene(kind: str, server: ModelServer, tmp_path: Any) -> Scene:
 SCRIPTED = ("scripted", "metered", "anthropic", "openai")
 
 
-@pytest.fixture(params=[*SCRIPTED, "gguf"])
+BOUND = (*SCRIPTED, "gguf", "llama-openai")  # these can bind an answer to a schema
+
+
+@pytest.fixture(params=[*BOUND, "llama-anthropic"])
 def any_model(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Any) -> Scene:
+    return scene(request.param, server, tmp_path)
+
+
+@pytest.fixture(params=BOUND)
+def bound(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Any) -> Scene:
     return scene(request.param, server, tmp_path)
 
 
@@ -123,17 +155,17 @@ def test_an_answer_says_what_it_cost_and_who_gave_it(any_model: Scene) -> None:
     assert any_model.chat.name.count(":") == 1
 
 
-def test_an_answer_bound_to_a_schema_keeps_it(any_model: Scene) -> None:
-    any_model.tell(Answer(json.dumps(ADA)))
-    reply = any_model.chat.reply(ASKED, schema=SCHEMA)
+def test_an_answer_bound_to_a_schema_keeps_it(bound: Scene) -> None:
+    bound.tell(Answer(json.dumps(ADA)))
+    reply = bound.chat.reply(ASKED, schema=SCHEMA)
     assert violation(reply.value, SCHEMA) == "" and reply.value == json.loads(reply.text) and reply.stop == "end"
 
 
 @pytest.mark.parametrize("schema", [None, SCHEMA])
-def test_the_pieces_are_the_whole(any_model: Scene, schema: Any) -> None:
-    any_model.tell(Answer(json.dumps(ADA)))
+def test_the_pieces_are_the_whole(bound: Scene, schema: Any) -> None:
+    bound.tell(Answer(json.dumps(ADA)))
     pieces: list[str] = []
-    reply = any_model.chat.reply(ASKED, schema=schema, on_text=pieces.append)
+    reply = bound.chat.reply(ASKED, schema=schema, on_text=pieces.append)
     assert pieces and "".join(pieces) == reply.text
 
 
@@ -216,7 +248,7 @@ def test_a_refusal_is_said_in_the_providers_own_words(
     with pytest.raises(fault) as caught:
         of_sdk(kind, server.url).reply(ASKED)
     assert f"127.0.0.1 answered {status}: No such luck with [key]." in str(caught.value)
-    assert len(server.requests) == 1  # with ten seconds there is no time to try again
+    assert len(server.requests) == 1  # with less than 20 s there is no time to try again
 
 
 def test_with_time_it_is_tried_again(kind: str, server: ModelServer) -> None:
@@ -259,10 +291,18 @@ def test_an_answer_that_breaks_off_or_drips(kind: str, server: ModelServer) -> N
     "raw", [b"<html>", b"data: {]\n\n", b'event: message_start\ndata: {"type": "message_start"}\n\n']
 )
 def test_what_no_provider_sends(kind: str, server: ModelServer, raw: bytes) -> None:
-    server.answers = [Answer(raw=raw)]
+    server.answers = [Answer(events=[raw])]
     with pytest.raises(ModelFault) as caught:
         of_sdk(kind, server.url).reply(ASKED)
     assert isinstance(caught.value, (ModelNonsense, ModelUnreachable, ModelBusy))
+
+
+def test_an_endpoint_that_only_says_it_is_there(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer(events=[b"event: ping\ndata: {}\n\n", b": still here\n\n"] * 50, pause_s=0.02)]
+    began_s = time.monotonic()
+    with pytest.raises((ModelLate, ModelNonsense)) as caught:
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=0.2)
+    assert time.monotonic() - began_s < 0.8 and (kind == "openai" or isinstance(caught.value, ModelLate))
 
 
 def test_a_silent_endpoint_is_late(kind: str, server: ModelServer) -> None:
@@ -355,8 +395,34 @@ def test_openai_itself_is_asked_in_its_newer_word() -> None:
     assert own == {"model": "m-1", "max_completion_tokens": 5}
 
 
+def test_an_endpoint_that_passes_over_the_schema(server: ModelServer) -> None:
+    """llama.cpp's Messages API knows no `output_config`: the model says what it likes, and it is no answer."""
+    with pytest.raises(BadAnswer):
+        scene("llama-anthropic", server, None).chat.reply(ASKED, schema=SCHEMA)
+
+
+def test_a_wrong_key_at_a_real_endpoint(kind: str) -> None:
+    with pytest.raises(ModelRefused, match=r"127\.0\.0\.1 answered 401: Invalid API Key"):
+        of_sdk(kind, llama(real_file()).listening_address, key="wrong").reply(ASKED)
+
+
 def test_the_real_model_refuses_in_its_own_words() -> None:
     chat = real()
     with pytest.raises(ModelRefused, match="context size"):
         chat.reply([Message("user", "word " * 9000)])
     assert chat.reply(ASKED, schema=SCHEMA).usage.n_output > 0
+
+
+def test_the_real_model_answers_one_after_the_other() -> None:
+    """Several threads get their answers; whoever has no time to wait for its turn is late."""
+    chat, done = real(), []
+    chat.reply(ASKED)
+    begun = threading.Event()
+    long = threading.Thread(target=lambda: done.append(chat.reply(ASKED, on_text=lambda _: begun.set())))
+    long.start()
+    assert begun.wait(30)
+    with pytest.raises(ModelLate):
+        chat.reply(ASKED, timeout_s=0.001)
+    assert chat.reply(ASKED).text
+    long.join(30)
+    assert len(done) == 1

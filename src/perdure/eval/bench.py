@@ -69,7 +69,7 @@ def search(memory: Memory, question: Question, setup: Setup) -> Result:
     with memory.home.index().reading():
         ranking = rank(memory.candidates(asked), found, asked.answer().vectors if asked else None, setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
-    return Result(question, memory.docs_of(ranked(ranking.scores)[:K]), took_ms=took_ms)
+    return Result(question, memory.docs_of(ranked(ranking.scores), K), took_ms=took_ms)
 
 
 def ask(memory: Memory, question: Question, setup: Setup) -> Result:
@@ -85,7 +85,7 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     verdict = judged.verdict
     return Result(
         question,
-        memory.docs_of(ranked(judged.ranking.scores)[:K]),
+        memory.docs_of(ranked(judged.ranking.scores), K),
         memory.docs_of([cue.turn_id for cue in recalled.cues]),
         recalled.n_tokens,
         not recalled.cues,

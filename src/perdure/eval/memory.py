@@ -32,6 +32,7 @@ class Memory:
     docs: Sequence[Doc]
     ids: Mapping[str, str]  # turn id -> document id
     has_vectors: bool
+    _of_memories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _asked: dict[tuple[str, ...], Asked | None] = field(default_factory=dict)
 
     def asked(self, texts: Sequence[str]) -> Asked | None:
@@ -47,9 +48,24 @@ class Memory:
         """The product's own candidates, from every project."""
         return Indexed(self.home.index(), self.home.principal, SAID, asked.space if asked else None)
 
-    def docs_of(self, turn_ids: Sequence[str]) -> tuple[str, ...]:
-        """The documents of these turns; a turn that is none keeps its own name."""
-        return tuple(self.ids.get(name, name) for name in turn_ids)
+    def docs_of(self, names: Sequence[str], most: int | None = None) -> tuple[str, ...]:
+        """The documents of these turns and of the turns behind these memories, each once, at most so many; a turn that
+        is none keeps its own name.
+        """
+        found: dict[str, None] = {}
+        for name in names:
+            found.update(dict.fromkeys(self._docs(name)))
+            if most is not None and len(found) >= most:
+                break
+        return tuple(found)[:most]
+
+    def _docs(self, name: str) -> tuple[str, ...]:
+        if not name.startswith("mem-"):
+            return (self.ids.get(name, name),)
+        if name not in self._of_memories:
+            turns = [turn for _, turn in self.home.memories.sources(name) if turn]
+            self._of_memories[name] = tuple(self.ids.get(turn, turn) for turn in turns)
+        return self._of_memories[name]
 
 
 @contextmanager

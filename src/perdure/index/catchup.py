@@ -82,9 +82,9 @@ def follow_journals(index: Connection, archive: Archive) -> int:
     root = archive.root / "journal"
     if not journals.is_behind(index, root):
         return 0
-    from perdure.index import memories
+    from perdure.index.follow import follow
 
-    return memories.follow(index, root)
+    return follow(index, root)
 
 
 def _turn(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:

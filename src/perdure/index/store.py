@@ -265,8 +265,11 @@ class Connection:
         self._counts.clear()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
-        return self.db.execute(query, values).fetchall()
+        """All rows of a query. Raises IndexDamaged."""
+        try:
+            return self.db.execute(query, values).fetchall()
+        except (apsw.NotADBError, apsw.CorruptError) as error:
+            raise IndexDamaged(f"{self.path} ({error})") from error
 
     def facet(self, kind: str, value: str) -> int:
         """The number of a file, tool, skill or entity, made if need be."""

@@ -76,14 +76,14 @@ class AnthropicChat:
                 max_retries=guarded.retries(limit_s), timeout=limit_s, open_telemetry=False,
             )  # fmt: skip
             with client.messages.create(**body) as events:
-                yield from guarded.pieces(events, found.take, deadline, host)
+                yield from guarded.pieces(events, found.take, host)
 
 
 def _body(messages: Sequence[Message], tools: Sequence[Tool]) -> Json:
     """What a request says, without the model and its limits."""
     system = "\n\n".join(message.text for message in messages if message.role == "system")
     turns = _turns([message for message in messages if message.role != "system"])
-    if any(message.role == "assistant" for message in messages):
+    if turns and any(message.role == "assistant" for message in messages):
         turns[-1]["content"][-1].update(_KEPT)
     found: Json = {"messages": turns}
     if system:

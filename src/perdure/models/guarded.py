@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_RETRIES = 2  # as the SDKs' own default
 PATIENT_S = 20.0  # who has less time than this has none to try again: the SDKs wait up to 8 s between two tries
+MAX_ANSWER_BYTES = 64_000_000  # 100 thousand tokens in pieces of 200 bytes of JSON are 20 MB
 _WORDS_CHARS = 300  # of what a provider says about a refusal
 _NEEDED = {
     "host", "content-type", "content-length", "accept", "accept-encoding", "connection", "user-agent",
@@ -46,10 +47,14 @@ class Deadline:
         """What is left of it; never zero, because to HTTP libraries that means no limit."""
         return max(0.001, self.at_s - self.clock())
 
-    def check(self) -> None:
-        """Raises ModelLate when it is over."""
-        if self.clock() > self.at_s:
-            raise ModelLate(f"no answer within {self.limit_s:g} s")
+    @property
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return self.clock() > self.at_s
+
+    def late(self, host: str = "") -> ModelLate:
+        """What to raise then."""
+        return ModelLate(f"{host}: no answer within {self.limit_s:g} s".removeprefix(": "))
 
 
 def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
@@ -77,11 +82,33 @@ def client(url: SplitResult, credential: Mapping[str, str], deadline: Deadline) 
     def come(response: httpx2.Response) -> None:
         if _asks_to_wait_s(response.headers) > deadline.left_s:
             response.headers["x-should-retry"] = "false"  # the SDKs would wait all the same
+        response.stream = _timed(response.stream, deadline)
 
     verify: Any = _trusted() if url.scheme == "https" else False
     hooks: dict[str, list[Callable[..., Any]]] = {"request": [going], "response": [come]}
     with httpx2.Client(verify=verify, trust_env=False, follow_redirects=False, event_hooks=hooks) as made:
         yield made
+
+
+def _timed(stream: Any, deadline: Deadline) -> Any:
+    """The bytes of an answer until the deadline: an HTTP timeout is for one read, and a ping now and then resets it."""
+    import httpx2
+
+    class Timed(httpx2.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            n_bytes = 0
+            for part in stream:
+                n_bytes += len(part)
+                if deadline.is_over:
+                    raise httpx2.ReadTimeout("the deadline")
+                if n_bytes > MAX_ANSWER_BYTES:
+                    raise httpx2.ReadError("an answer without end")
+                yield part
+
+        def close(self) -> None:
+            stream.close()
+
+    return Timed()
 
 
 def _asks_to_wait_s(headers: Mapping[str, str]) -> float:
@@ -96,10 +123,10 @@ def _trusted() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def pieces(events: Iterable[Any], take: Callable[[Any], str], deadline: Deadline, host: str) -> Iterator[str]:
-    """The text that each event of an answer brings, until the deadline. take: reads one event.
+def pieces(events: Iterable[Any], take: Callable[[Any], str], host: str) -> Iterator[str]:
+    """The text that each event of an answer brings. take: reads one event.
 
-    Raises ModelLate, and ModelNonsense for events that no provider sends: what their reader stumbles over.
+    Raises ModelNonsense for events that no provider sends: what their reader stumbles over.
     """
     coming = iter(events)
     while True:
@@ -110,7 +137,6 @@ def pieces(events: Iterable[Any], take: Callable[[Any], str], deadline: Deadline
             raise ModelNonsense(f"{host} ({type(error).__name__})") from error
         if piece is None:
             return
-        deadline.check()
         if piece:
             yield piece
 
@@ -133,7 +159,7 @@ def faults(sdk: ModuleType, host: str, key: str | None, deadline: Deadline) -> I
     try:
         yield
     except (sdk.APITimeoutError, httpx2.TimeoutException) as error:
-        raise ModelLate(f"{host}: no answer within {deadline.limit_s:g} s") from error
+        raise deadline.late(host) from error
     except sdk.APIConnectionError as error:
         raise ModelUnreachable(f"{host} ({_cause(error)})") from error
     except sdk.APIError as error:

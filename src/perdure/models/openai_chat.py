@@ -66,4 +66,4 @@ class OpenAIChat:
                 max_retries=guarded.retries(limit_s), timeout=limit_s,
             )  # fmt: skip
             with client.chat.completions.create(**body) as chunks:
-                yield from guarded.pieces(chunks, lambda c: found.take(c.model_dump(warnings=False)), deadline, host)
+                yield from guarded.pieces(chunks, lambda c: found.take(c.model_dump(warnings=False)), host)

@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 from perdure.recall.feedback import Matrix
 from perdure.recall.fuse import Scores
 from perdure.recall.neighbours import Around
-from perdure.types import Role, Window
+from perdure.recall.truth import Beliefs
+from perdure.types import Memory, Role, Window
 
 
 class Fact(NamedTuple):
@@ -38,6 +39,7 @@ class Detail:
     machine: str
     runtime: str
     text: str  # the piece that matched, or the beginning of the turn; masked
+    memory: Memory | None = None  # where it is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,9 @@ class Candidates(Protocol):
 
     def names(self, names: Sequence[str]) -> Mapping[str, Sighting]:
         """Where names stand, at word boundaries, by index lookup."""
+
+    def beliefs(self, ids: Sequence[str]) -> Beliefs:
+        """The memories among these, and those that were made of these turns, with what became of each."""
 
     def facts(self, ids: Sequence[str]) -> Mapping[str, Fact]:
         """Who said these turns, and when."""

@@ -11,16 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.index import keyword
+from perdure.index import keyword, memories
 from perdure.index.store import Connection
 from perdure.index.values import instant
+from perdure.index.wording import MEMORY
+from perdure.memories import replay
 from perdure.recall.candidates import Detail, Fact, Sighting
 from perdure.recall.feedback import Matrix, rarity
 from perdure.recall.fuse import Scores
 from perdure.recall.neighbours import Around
-from perdure.types import Filters, Principal, Window
+from perdure.recall.truth import Belief, Beliefs
+from perdure.types import Filters, Memory, Principal, Window
 
 if TYPE_CHECKING:  # it brings numpy, which recall by words does without
     from perdure.index.vector import Space
@@ -40,9 +44,12 @@ class Indexed:
     principal: Principal
     filters: Filters
     space: Space | None = None
+    as_of: datetime | None = None  # what is believed is judged by what had been stated until then; None for now
     _numbers: dict[str, int] = field(default_factory=dict)  # turn id -> number
     _names: dict[int, str] = field(default_factory=dict)
     _shown: dict[int, int] = field(default_factory=dict)  # turn -> the chunk that matched best
+    _read_memories: dict[int, Memory] = field(default_factory=dict)  # by number
+    _chains: dict[replay.Chain, tuple[Memory, ...]] = field(default_factory=dict)
     _vectors: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None when it has none
 
     # the legs -------------------------------------------------------------------------------------------------
@@ -145,43 +152,103 @@ class Indexed:
         """Who said each of these turns, and when."""
         numbers = [self._numbers[name] for name in ids if name in self._numbers]
         rows = self._in("SELECT id, role, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
+        own = self._memories(numbers)
         shown = {self._shown[turn]: turn for turn in numbers if turn in self._shown}
         text = self.index.known("kind", "text")
         kinds = self._in("SELECT id, kind FROM chunk WHERE id IN ({})", list(shown))
         done = {shown[chunk] for chunk, kind in kinds if kind != text}
-        return {
+        found = {m.memory_id: Fact("user" if m.trust == "owner" else "assistant", m.stated_at) for m in own.values()}
+        return found | {
             self._names[turn]: Fact(role, instant(at), bool(said) and turn not in done, who)
             for turn, role, at, said, who in rows
         }
 
     def details(self, ids: Sequence[str]) -> dict[str, Detail]:
         """What is known of each of these turns, with the text of the chunk that matched, or its first."""
-        numbers = [self._numbers[name] for name in ids if name in self._numbers]
+        every = [self._numbers[name] for name in ids if name in self._numbers]
+        own = {m.memory_id: m for m in self._memories(every).values()}
+        numbers = [number for number in every if number > 0]
         unseen = [turn for turn in numbers if turn not in self._shown]
         first = dict(self._in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unseen))
         chunks = [self._shown.get(turn) or first.get(turn) for turn in numbers]
         hits = keyword.hits(self.index, [(chunk, 0.0) for chunk in chunks if chunk is not None])
-        return {
+        found = {
             hit.turn_id: Detail(
                 hit.turn_id, hit.run_id, hit.conversation, hit.role, hit.stated_at, hit.machine, hit.runtime, hit.text
             )
             for hit in hits
         }
+        found |= {name: _of_memory(memory) for name, memory in own.items()}
+        return {name: found[name] for name in ids if name in found}
+
+    # memories -------------------------------------------------------------------------------------------------
+
+    def beliefs(self, ids: Sequence[str]) -> Beliefs:
+        """The memories among these, and those that were made of these turns, with what became of each."""
+        if self.index.known("role", MEMORY) is None:
+            return {}
+        numbers = [self._numbers[name] for name in ids if name in self._numbers]
+        made = memories.from_turns(self.index, [number for number in numbers if number > 0])
+        own = self._memories([*(n for n in numbers if n < 0), *(-m for each in made.values() for m in each)])
+        found = {n: [self._belief(own[-m]) for m in made.get(n, ()) if -m in own] for n in numbers if n > 0}
+        found |= {n: [self._belief(own[n])] for n in numbers if n in own}
+        return {self._names[n]: each for n, each in found.items() if each}
+
+    def _memories(self, numbers: Sequence[int]) -> dict[int, Memory]:
+        """Memories by their numbers below zero."""
+        wanted = sorted({-number for number in numbers if number < 0})
+        unread = [number for number in wanted if number not in self._read_memories]
+        self._read_memories |= memories.numbered(self.index, unread) if unread else {}
+        return {-number: self._read_memories[number] for number in wanted if number in self._read_memories}
+
+    def _belief(self, memory: Memory) -> Belief:
+        """What became of a memory, by what had been stated until the moment that is asked about."""
+        chain = self._chain(replay.chain_of(memory))
+        known = next((each for each in chain if each.memory_id == memory.memory_id), memory)
+        current = next((each for each in chain if each.is_current), None)
+        return Belief(known, chain, None if current is None or self._is_held(current) else current)
+
+    def _chain(self, chain: replay.Chain) -> tuple[Memory, ...]:
+        """The memories of a chain, as it stood at the moment that is asked about; their ids are known from then on."""
+        if chain not in self._chains:
+            every = memories.of_chain(self.index, self.principal.user, chain)
+            if self.as_of is not None:
+                every = replay.settled(memory for memory in every if memory.stated_at <= self.as_of)
+            for number, memory in zip(self._keys(every), every, strict=True):
+                self._read_memories.setdefault(number, memory)
+                self._learn(-number, memory.memory_id)
+            self._chains[chain] = tuple(every)
+        return self._chains[chain]
+
+    def _keys(self, every: Sequence[Memory]) -> list[int]:
+        user = self.index.known("user", self.principal.user) or 0
+        found = memories.numbers(self.index, user, [memory.memory_id for memory in every])
+        return [found[memory.memory_id] for memory in every]
+
+    def _is_held(self, memory: Memory) -> bool:
+        """Whether a session that is going on holds it: it was said there, and not compacted away since."""
+        return any(
+            live.conversation == memory.conversation and (live.since_at is None or memory.stated_at >= live.since_at)
+            for live in self.filters.held
+        )
 
     # numbers and names ----------------------------------------------------------------------------------------
 
     def _within(self, window: Window | None) -> Filters:
         if window is None:
             return self.filters
-        return replace(self.filters, since_at=window.since_at, until_at=window.until_at)
+        until = min(window.until_at, self.filters.until_at or window.until_at)
+        return replace(self.filters, since_at=window.since_at, until_at=until)
 
     def _turns_of(self, chunks: Iterable[int]) -> dict[int, int]:
         return dict(self._in("SELECT id, turn FROM chunk WHERE id IN ({})", sorted(set(chunks))))
 
     def _named(self, scores: Mapping[int, float]) -> Scores:
         unknown = [turn for turn in scores if turn not in self._names]
-        for number, name in self._in("SELECT id, turn_id FROM turn WHERE id IN ({})", unknown):
+        for number, name in self._in("SELECT id, turn_id FROM turn WHERE id IN ({})", [n for n in unknown if n > 0]):
             self._learn(number, name)
+        for number, memory in self._memories(unknown).items():
+            self._learn(number, memory.memory_id)
         return {self._names[turn]: score for turn, score in scores.items() if turn in self._names}
 
     def _learn(self, number: int, name: str) -> None:
@@ -191,6 +258,13 @@ class Indexed:
         """The rows of a query with `IN ({})`, however many values there are."""
         parts = [values[low : low + _MARKS] for low in range(0, len(values), _MARKS)]
         return [row for part in parts for row in self.index.rows(query.format(", ".join("?" * len(part))), *part)]
+
+
+def _of_memory(memory: Memory) -> Detail:
+    return Detail(
+        memory.memory_id, "", memory.conversation, "user" if memory.trust == "owner" else "assistant",
+        memory.stated_at, "", memory.runtime, memory.text, memory,
+    )  # fmt: skip
 
 
 _BESIDE = {

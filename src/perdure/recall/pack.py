@@ -18,6 +18,10 @@ from perdure.types import Cue
 SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, longest first
 BEFORE_CHARS = 240
 SHORT_CHARS = 90  # a text below this may not stand on its own
+SAID_BY = {  # how a memory is labelled, by the lowest trust in its lineage
+    "owner": "the user said", "agent": "an agent concluded", "tool": "a tool's output",
+    "web": "from the web, unverified",
+}  # fmt: skip
 SCRAP_CHARS = 24  # one below this does not
 _LEANING = late(
     r"^(?:[\w .'-]{1,30}: )?(?:yes|yeah|yep|no|nope|sure|ok|okay|thanks?|that|this|it|they|he|she|exactly|same"
@@ -39,9 +43,13 @@ def leans(words: str) -> bool:
 def render(cue: Cue) -> str:
     """One cue as a model or a person reads it."""
     when = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
+    if cue.memory is not None:
+        noted = f"\n({cue.note})" if cue.note else ""
+        return f"[{when} · memory, {cue.memory.kind} · {SAID_BY[cue.memory.trust]} · {cue.turn_id}]\n{cue.text}{noted}"
+    noted = f"\n({cue.note})" if cue.note else ""
     lead = f"[{when} · {cue.role} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
     before = f"\n> {cue.before}" if cue.before else ""
-    return f"{lead}{before}\n{cue.text}"
+    return f"{lead}{before}\n{cue.text}{noted}"
 
 
 def pack(cues: Sequence[Cue], words: Sequence[str], *, max_tokens: int) -> tuple[tuple[Cue, ...], tuple[str, ...]]:

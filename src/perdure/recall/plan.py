@@ -54,7 +54,10 @@ _POLITE = late(
 _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
     ("history", late(
         r"\b(?:histor\w*|over time|evolv\w*|chang\w+ over|in (?:what )?order|the order in|timeline|chronolog\w*|used to"
-        r"|previously|formerly|progress\w*|originally|verlauf|früher|historique|évolu\w+|historial)\b|历史|以前|顺序|变化",
+        r"|previously|formerly|progress\w*|originally|previous|prior to|in the past|beforehand"
+        r"|before(?= *[?.!]|$)|before (?:that|then|we|i)\b"
+        r"|verlauf|früher\w*|vorher\w*|zuvor|damals|historique|évolu\w+|avant|auparavant|précédent\w*|ancien\w*"
+        r"|historial|antes|anterior\w*|previamente)\b|历史|以前|之前|原来|顺序|变化",
         re.I)),
     ("overview", late(
         r"\b(?:summar\w+|overview|recap|all (?:the|of|my|our)|everything|list|how many|which of|what (?:kinds?|types?)"

@@ -15,6 +15,7 @@ from perdure.recall.fuse import ranked
 from perdure.recall.judge import Verdict, stems
 from perdure.recall.pack import leans, pack
 from perdure.recall.rank import Embedded, Ranking, rank
+from perdure.recall.truth import N_LOOKED_AT, Truth, note, truthful
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.recall.why import why
 from perdure.types import Cue, Plan, Recalled, Window
@@ -47,6 +48,7 @@ class Assessed:
     ranking: Ranking
     names: Mapping[str, Sighting]  # of the plan's names
     verdict: Verdict
+    truth: Truth
 
 
 def recall(
@@ -88,10 +90,23 @@ def assess(
 ) -> Assessed:
     """The candidates of a plan, ranked, and the judge's verdict on them: all that search and evaluation need."""
     plan = dated_by_events(candidates, plan)
-    ranking = rank(candidates, plan, vectors, tuning)
+    ranking, truth = _truthful(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
     names = candidates.names(plan.names)
     verdict = _judged(candidates, plan, ranking, names, model if ranking.cosine else "")
-    return Assessed(plan, ranking, names, verdict)
+    return Assessed(plan, ranking, names, verdict, truth)
+
+
+def _truthful(candidates: Candidates, plan: Plan, ranking: Ranking, tuning: Tuning) -> tuple[Ranking, Truth]:
+    """The ranking with what is believed in it, and what there is to say of that."""
+    beliefs = candidates.beliefs(ranked(ranking.scores)[:N_LOOKED_AT])
+    if not beliefs:
+        return ranking, Truth(dict(ranking.scores))
+    turns = [name for name, made in beliefs.items() if all(each.memory.memory_id != name for each in made)]
+    texts = {name: detail.text for name, detail in candidates.details(turns).items()}
+    truth = truthful(ranking.scores, beliefs, texts, plan, tuning)
+    fresh = [name for name in truth.scores if name not in ranking.facts]
+    facts = {**ranking.facts, **candidates.facts(fresh)} if fresh else ranking.facts
+    return replace(ranking, scores=truth.scores, facts=facts), truth
 
 
 def compose(
@@ -102,8 +117,12 @@ def compose(
     if assessed.verdict.silent:
         return Recalled((), plan, assessed.verdict.silent)
     named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
-    chosen = _chosen(candidates, plan, ranking, already, tuning)
-    cues = _cues(candidates, plan, ranking, chosen, named)
+    truth = assessed.truth
+    told = {turn for turn, memory in truth.repeats.items() if memory in ranking.scores}
+    left_out = told | truth.distrusted
+    chosen = _chosen(candidates, plan, ranking, {*already, *left_out}, tuning)
+    named = {turn: name for turn, name in named.items() if turn not in left_out}
+    cues = [_noted(cue, truth) for cue in _cues(candidates, plan, ranking, chosen, named)]
     packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
     return Recalled(
         packed,
@@ -112,6 +131,12 @@ def compose(
         n_tokens=sum(cue.n_tokens for cue in packed),
         without_room=without_room,
     )
+
+
+def _noted(cue: Cue, truth: Truth) -> Cue:
+    """A cue with what a reader must know beside its words."""
+    belief = truth.beliefs.get(cue.turn_id) or truth.olds.get(cue.turn_id)
+    return replace(cue, note=note(belief), is_history=belief.is_old) if belief else cue
 
 
 def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:
@@ -218,7 +243,7 @@ def _cues(
                 detail.runtime, detail.text, ranking.scores.get(name, 0.0),
                 {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
                 why(name, ranking.legs, facts[name], plan, entity=named.get(name, "")),
-                before=beside[0].text if beside else "",
+                before=beside[0].text if beside else "", memory=detail.memory,
             )
         )  # fmt: skip
     return made

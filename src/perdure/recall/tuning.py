@@ -28,6 +28,12 @@ class Tuning:
     entity_hits: int = 2  # turns found by a rare name, beyond k
     entity_rarity: float = 1.0  # ln(turns / turns that hold the name) from which a name is rare
     max_tokens: int = 2000  # of what is packed
+    memory: float = 0.1  # added to a memory that is believed: it says in a sentence what turns say in passing
+    superseded: float = 0.5  # share of its score that a memory keeps which is no longer so
+    decay: float = 0.15  # share of its score that a memory loses at most by disuse
+    by_trust: bool = True  # weigh memories by who said them
+    enough_trust: float = 0.4  # of a web memory's score, from which something trusted is told instead of it
+    trust: tuple[tuple[str, float], ...] = (("tool", 0.85), ("web", 0.6))  # what such a memory's score is worth
 
 
 DEFAULT = Tuning()

@@ -64,6 +64,7 @@ class Keeper:
         self._vitals.prove("keeper")
         if time.monotonic() - self._written_s >= self._prove_s:
             self._prove_write(home)
+        home.keep_stated(limit_s=SLICE_S)
         home.embed_new()
 
     def _note(self, home: Home, projected: Projected) -> None:

@@ -13,6 +13,7 @@ from perdure.recall.candidates import Detail, Fact, Sighting
 from perdure.recall.feedback import Matrix, rarity
 from perdure.recall.fuse import Scores
 from perdure.recall.judge import stems
+from perdure.recall.truth import Beliefs
 from perdure.types import Role, Window
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -80,6 +81,10 @@ class Written:
         held = {name: [n for n, (_, t) in self.turns.items() if stems(name) <= stems(t)] for name in names}
         n_all = len(self.turns)
         return {n: Sighting(len(h), rarity(len(h), n_all), tuple(reversed(h))) for n, h in held.items()}
+
+    def beliefs(self, ids: Sequence[str]) -> Beliefs:  # noqa: ARG002 - turns only
+        """As the socket says."""
+        return {}
 
     def facts(self, ids: Sequence[str]) -> dict[str, Fact]:
         """As the socket says."""

@@ -59,7 +59,7 @@ class Answer:
     n_cached: int = 0  # tokens of the question that came from the cache
     n_events: int | None = None  # so many of the stream's events, and then nothing more
     pause_s: float = 0.0  # between two events
-    raw: bytes = b""  # these bytes instead of an answer
+    events: list[bytes] = field(default_factory=list)  # these instead of the stream's own
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -268,7 +268,7 @@ class _Door(BaseHTTPRequestHandler):
             refusal = {"type": "error", "error": {"type": "scripted", "message": said.text}}
             self._send(json.dumps(refusal).encode(), "application/json", said)
         elif body.get("stream"):
-            self._stream([said.raw] if said.raw else events[: said.n_events], said)
+            self._stream(said.events or events[: said.n_events], said)
         else:
             self._send(json.dumps(whole).encode(), "application/json")
 

@@ -157,6 +157,18 @@ def test_a_lost_or_damaged_file_begins_again(meter: Meter, tmp_path: Path) -> No
     assert meter.spent()["day"] == Spent()
 
 
+def test_damage_within_the_file_is_found_once(meter: Meter, tmp_path: Path) -> None:
+    for _ in range(200):
+        spend(meter, 5)
+    place = tmp_path / "run" / "meter.db"
+    raw = place.read_bytes()
+    place.write_bytes(raw[:4096] + b"\xff" * (len(raw) - 4096))
+    with pytest.raises(MeterFault):
+        spend(meter, 7)
+    spend(meter, 7)
+    assert meter.spent()["day"].n_tokens == 7
+
+
 def test_where_nothing_can_be_written_nothing_is_asked(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "run").write_text("a file where a folder should be")
     with pytest.raises(MeterFault, match=r"meter\.db"):

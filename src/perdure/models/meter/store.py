@@ -91,15 +91,20 @@ class Meter:
         try:
             db = self._connected()
         except (apsw.NotADBError, apsw.CorruptError):
-            for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self._discard()
             db = self._connected()
         try:
             yield db
         except apsw.Error as error:
+            if isinstance(error, apsw.CorruptError):
+                self._discard()  # the next one begins again
             raise MeterFault(f"{self._path} ({error})") from error
         finally:
             db.close()
+
+    def _discard(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
     def _connected(self) -> apsw.Connection:
         try:

@@ -33,7 +33,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "embed": ("meaning", "Give what was captured its vectors, so that search finds meaning too."),
     "mine": ("mining", "Make memories of what was said, by a model that you set."),
     "models": ("models", "Which model does which work, what it cost; try one."),
-    "eval": ("remember", "Measure recall on questions whose answers are known."),
+    "eval": ("measure", "Measure recall on questions whose answers are known."),
     "pack": ("care", "Compress conversations that have been idle for long."),
     "forget": ("erase", "Delete turns everywhere, so that they stay deleted."),
     "merge": ("move", "Take in everything from another home."),

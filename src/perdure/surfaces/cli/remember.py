@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from perdure import config as settings
 from perdure import text
 from perdure.errors import UsageError
 from perdure.recall import why as reasons
+from perdure.recall.pack import SAID_BY
 from perdure.resident import instead
-from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, plural, progress
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.types import Cue, Plan, Recalled
 
 _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
@@ -28,6 +30,7 @@ _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
   perdure recall "which port did we give the staging server?"
   perdure recall --all-projects what broke last Tuesday
   perdure recall "why sqlite" --why-not t7k2m9q     what a turn lacked to be a cue
+  perdure recall "which port does staging use?" --as-of 2026-03-01     what was known then
   echo "a long message" | perdure recall -
   perdure recall "the release" --json""",
 )
@@ -35,16 +38,19 @@ _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
 @click.option("--all-projects", is_flag=True, help="Look everywhere, not only in this folder's project.")
 @click.option("--why-not", metavar="ID", help="Say what this turn lacked.")
 @click.option("--mode", type=click.Choice(["hybrid", "keyword"]), help="By words and meaning, or by words alone.")
+@click.option(
+    "--as-of", metavar="DATE", help="Answer by what had been said until then: a date, or 30m, 12h, 7d, 4w ago."
+)
 @click.option("--full", is_flag=True, help="Show the cues in full.")
 @click.option("--explain", is_flag=True, help="Show the plan, the scores and the time that each step took.")
 def recall_command(
-    shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None, full: bool,
-    explain: bool,
+    shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None,
+    as_of: str | None, full: bool, explain: bool,
 ) -> None:  # fmt: skip
-    """What would be put beside a message before a model reads it: a few earlier turns with their source and the
-    reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
+    """What would be put beside a message before a model reads it: a few memories and earlier turns with their source
+    and the reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
     """
-    found, reason = _found(shell, _said(message), all_projects, why_not, mode)
+    found, reason = _found(shell, _said(message), all_projects, why_not, mode, moment(as_of))
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
         return
@@ -60,17 +66,19 @@ def recall_command(
     shell.suggest(_after(found, all_projects))
 
 
-def _found(shell: Shell, said: str, all_projects: bool, why_not: str | None, mode: str | None) -> tuple[Recalled, str]:
+def _found(
+    shell: Shell, said: str, all_projects: bool, why_not: str | None, mode: str | None, as_of: datetime | None
+) -> tuple[Recalled, str]:
     """(what is recalled, what a turn lacked), by the resident home where it says the same as this process would."""
     cwd = None if all_projects else str(Path.cwd())
-    if not why_not:
+    if not why_not and as_of is None:
         place = settings.home_path(shell.home)
         found = instead.recall(place, said, cwd=cwd, all_projects=all_projects, mode=mode)
         if found is not None:
             return found, ""
     with shell.open() as home:
         wanted = home.resolve(why_not)[1] if why_not else ""
-        found = home.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(wanted))
+        found = home.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(wanted), as_of=as_of)
     return found, reasons.why_not(found, wanted) if wanted else ""
 
 
@@ -94,14 +102,20 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
 def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
     head = Text("\n" if number else "")
     head.append(f"{number + 1}. ", style="bold")
-    head.append(cue.role, style=ROLE_STYLES[cue.role])
-    place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
+    if cue.memory is not None:
+        head.append(f"memory, {cue.memory.kind}", style="magenta")
+        place = f"  {day(cue.stated_at)}  {SAID_BY[cue.memory.trust]}  {cue.turn_id}"
+    else:
+        head.append(cue.role, style=ROLE_STYLES[cue.role])
+        place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
     head.append(text.printable(place), style="dim")
     shell.out.print(head)
     if cue.before:
         shell.out.print(Text(f"   > {text.one_line(cue.before, 200)}", style="dim"))
     words = text.printable(cue.text) if n_chars is None else text.clip(text.printable(cue.text), n_chars)
     shell.out.print(Text("\n".join(f"   {line}" for line in words.splitlines())))
+    if cue.note:
+        shell.out.print(Text(f"   ({text.one_line(cue.note, 400)})", style="cyan"))
     shell.out.print(Text(f"   because it {_joined(cue.why)}", style="yellow"))
     if explain:
         legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
@@ -149,37 +163,3 @@ def _json(found: Recalled) -> dict[str, Any]:
 
 def _plan_json(plan: Plan) -> dict[str, Any]:
     return {**asdict(plan), "windows": [asdict(window) for window in plan.windows]}
-
-
-# eval ---------------------------------------------------------------------------------------------------------
-
-
-@command(
-    "eval",
-    epilog="""\
-  perdure eval                             106 questions that come with Perdure (about 10 s)
-  perdure eval path/to/locomo10.json       LoCoMo's own file
-  perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep what was embedded
-  perdure eval --keyword --json
-  perdure eval --contradictions            what recall makes of statements that were later taken back""",
-)
-@click.argument("source", type=click.Path(exists=True, path_type=Path), required=False)
-@click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home there.")
-@click.option("--contradictions", "is_contradicted", is_flag=True, help="Ask what is true where two things were said.")
-def eval_command(
-    shell: Shell, source: Path | None, keyword: bool, keep: Path | None, is_contradicted: bool
-) -> None:  # fmt: skip
-    """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
-    how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
-    home and reads nothing of yours.
-    """
-    from perdure.eval import contradictions, report  # they bring numpy, which no other command of this file needs
-
-    suite = contradictions if is_contradicted else report
-    with progress(shell, "measuring", None) as step:
-        found = suite.run(source or suite.SHIPPED, vectors=not keyword, home=keep, progress=step)
-    if shell.as_json:
-        shell.answer(found.figures)
-    else:
-        shell.out.print(found.text(), markup=False)

@@ -288,7 +288,7 @@ def why_command(shell: Shell, session: str | None) -> None:
     if found["degraded"]:
         shell.note(f"Without: {', '.join(found['degraded'])}.")
     for cue in found["cues"]:
-        shell.out.print(f"\n{cue['turn'][:8]}  score {cue['score']:.2f}, {_steps(cue['legs'])}", markup=False)
+        shell.out.print(f"\n{_short(cue['turn'])}  score {cue['score']:.2f}, {_steps(cue['legs'])}", markup=False)
         shell.out.print(f"  {cue['text'] or '(no longer there)'}", style="dim", markup=False)
 
 
@@ -307,6 +307,11 @@ def _cue(home: Home, reason: dict[str, Any]) -> dict[str, Any]:
     except PerdureError:
         text = ""
     return {**reason, "text": text}
+
+
+def _short(name: str) -> str:
+    """Enough of a turn's id to find it by; the whole of a memory's."""
+    return name if name.startswith("mem-") else name[:8]
 
 
 def _steps(values: dict[str, float]) -> str:

@@ -1,0 +1,184 @@
+"""Following the journals: what they say of memories, event by event, written as rows.
+
+New lines of a journal are applied to the rows they touch; where a journal was rewritten or merged, all of it is
+replayed and only what differs is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.archive.journal import Event, decode
+from perdure.index import journals
+from perdure.index import memories as rows
+from perdure.index.journals import Read
+from perdure.index.project import ChunkRow
+from perdure.index.store import Connection
+from perdure.index.values import ms
+from perdure.index.wording import MEMORY
+from perdure.index.write import Scope, delete_chunks, insert_chunk
+from perdure.memories import events, replay
+from perdure.memories.paths import folded
+from perdure.memories.replay import Chain, Noted, State
+from perdure.types import Memory
+
+_NEEDLES = tuple(f'"type":"{name}"'.encode() for name in rows.TYPES)
+
+
+def follow(index: Connection, root: Path) -> int:
+    """Bring the memories of all users up to their journals; returns how many rows were written."""
+    return sum(_follow_one(index, folder) for folder in sorted(root.glob("*")) if folder.is_dir())
+
+
+def _follow_one(index: Connection, folder: Path) -> int:
+    if journals.places(folder) == journals.read_until(index, folder.name):
+        return 0
+    with index.writing():
+        known, now = journals.read_until(index, folder.name), journals.places(folder)
+        fresh = None if journals.was_rewritten(known, now) else _noted(_tails(folder, known, now))
+        last = index.meta(f"journal-last:{folder.name}") or ""
+        if fresh is None or (fresh and fresh[0].order <= last):
+            fresh = _noted(_tails(folder, {}, now))
+            written = _replay_all(index, folder.name, fresh)
+        else:
+            written = _apply(index, folder.name, fresh)
+        newest = max([last, *(event.order for event in fresh)])
+        index.set_meta(
+            **{f"journal:{folder.name}": msgspec.json.encode(now).decode(), f"journal-last:{folder.name}": newest}
+        )
+        index.settle_counts()
+    return written
+
+
+def _tails(folder: Path, known: Mapping[str, Read], now: Mapping[str, Read]) -> Iterator[Event]:
+    """The events about memories behind what is known, each once."""
+    seen = set()
+    for name in sorted(now):
+        start = known[name].n_bytes if name in known else 0
+        if now[name].n_bytes == start:
+            continue
+        with (folder / name).open("rb") as file:
+            file.seek(start)
+            raw = file.read(now[name].n_bytes - start)
+        for line in raw.split(b"\n"):
+            event = decode(line) if any(needle in line for needle in _NEEDLES) else None
+            if isinstance(event, Event) and event.key not in seen:
+                seen.add(event.key)
+                yield event
+
+
+def _noted(found: Iterable[Event]) -> list[Noted]:
+    return [rows.noted(event) for event in sorted(found, key=lambda event: event.order)]
+
+
+# writing ------------------------------------------------------------------------------------------------------
+
+
+def _apply(index: Connection, user: str, fresh: Sequence[Noted]) -> int:
+    """Apply events that come after all others to the rows that they touch."""
+    if not fresh:
+        return 0
+    ids, chains = replay.named(fresh)
+    before = _touched(index, user, ids, chains, fresh)
+    state = State({memory.memory_id: memory for memory in before}, rows.mined(index, user))
+    for event in fresh:
+        replay.apply(state, event)
+    replay.settle(state)
+    return _write(index, user, before, state)
+
+
+def _touched(index: Connection, user: str, ids: set[str], chains: set[Chain], fresh: Sequence[Noted]) -> list[Memory]:
+    """The memories that are named, with the whole of every chain that they are or will be in."""
+    own = rows.of_ids(index, user, sorted(ids))
+    chains = chains | {replay.chain_of(memory) for memory in own}
+    for event in fresh:
+        for op in event.data.get("ops", ()) if event.type == events.TYPE else ():
+            if op["op"] == "change" and ("path" in op or "project" in op):
+                moved = [replay.chain_of(memory) for memory in own if memory.memory_id == op["id"]]
+                chains |= {
+                    Chain(c.agent, op.get("project", c.project) or "", folded(str(op.get("path", c.path))))
+                    for c in moved
+                }
+    found = {memory.memory_id: memory for memory in own}
+    for chain in chains:
+        found.update((memory.memory_id, memory) for memory in rows.of_chain(index, user, chain))
+    return list(found.values())
+
+
+def _replay_all(index: Connection, user: str, every: Sequence[Noted]) -> int:
+    """Replay a whole journal, and write what then differs."""
+    state = replay.replayed(every)
+    number = index.name("user", user)
+    found = index.rows("SELECT body FROM memory WHERE user = ?", number)
+    before = [rows.decoded(body) for (body,) in found]
+    index.db.execute("DELETE FROM mined WHERE user = ?", (number,))
+    return _write(index, user, before, state)
+
+
+def _write(index: Connection, user: str, before: Iterable[Memory], state: State) -> int:
+    old = {memory.memory_id: memory for memory in before}
+    number = index.name("user", user)
+    n = 0
+    for name in old.keys() - state.memories.keys():
+        _delete(index, number, name)
+        n += 1
+    for name, memory in state.memories.items():
+        if old.get(name) != memory:
+            _put(index, number, memory, old.get(name))
+            n += 1
+    stretches = [(number, source, *stretch) for source, known in state.mined.items() for stretch in known]
+    index.db.executemany("INSERT OR REPLACE INTO mined VALUES (?, ?, ?, ?)", stretches)
+    return n
+
+
+def _put(index: Connection, user: int, memory: Memory, old: Memory | None) -> None:
+    """Write a memory's row, and its piece where what filters and words see of it has changed."""
+    chain = replay.chain_of(memory)
+    values = {
+        "memory_id": memory.memory_id, "user": user, "agent": memory.agent, "project": chain.project,
+        "path": memory.path, "place": chain.path, "kind": memory.kind, "text": memory.text, "trust": memory.trust,
+        "conversation": memory.conversation, "stated_ms": ms(memory.stated_at), "recorded_ms": ms(memory.recorded_at),
+        "ended_ms": ms(memory.ended_at), "superseded_by": memory.superseded_by, "retired": int(memory.retired),
+        "body": msgspec.json.encode(memory),
+    }  # fmt: skip
+    columns, marks = ", ".join(values), ", ".join("?" * len(values))
+    kept = ", ".join(f"{name} = excluded.{name}" for name in values)
+    index.db.execute(
+        f"INSERT INTO memory({columns}) VALUES ({marks}) ON CONFLICT(user, memory_id) DO UPDATE SET {kept}",
+        tuple(values.values()),
+    )
+    (key,) = rows.numbers(index, user, [memory.memory_id]).values()
+    if old is None or old.sources != memory.sources:
+        index.db.execute("DELETE FROM memory_source WHERE memory = ?", (key,))
+        index.db.executemany("INSERT INTO memory_source VALUES (?, ?, ?, ?)", [(key, *s) for s in memory.sources])
+    if old is None or _seen(old) != _seen(memory):
+        delete_chunks(index, -key)
+        if not memory.retired:
+            _insert_piece(index, user, key, memory)
+
+
+def _seen(memory: Memory) -> tuple[Any, ...]:
+    """What decides how a memory is found."""
+    return memory.retired, memory.project, memory.agent, memory.text, memory.stated_at
+
+
+def _insert_piece(index: Connection, user: int, key: int, memory: Memory) -> None:
+    scope = Scope(
+        user, index.name("project", memory.project or ""), index.name("conversation", memory.conversation),
+        index.name("runtime", memory.runtime), index.name("machine", ""), index.name("agent", memory.agent), (),
+    )  # fmt: skip
+    tie = int.from_bytes(hashlib.blake2b(memory.memory_id.encode(), digest_size=8).digest(), "big", signed=True)
+    role = index.name("role", MEMORY)
+    insert_chunk(index, 0, -key, ChunkRow(0, MEMORY, memory.text, tie), scope, role, ms(memory.stated_at))
+
+
+def _delete(index: Connection, user: int, memory_id: str) -> None:
+    (key,) = rows.numbers(index, user, [memory_id]).values()
+    delete_chunks(index, -key)
+    index.db.execute("DELETE FROM memory_source WHERE memory = ?", (key,))
+    index.db.execute("DELETE FROM memory WHERE id = ?", (key,))

@@ -1,0 +1,91 @@
+"""What people plainly stated becomes memories: by rules, turn by turn, each with its source.
+
+Only what a person typed counts, and only captures of a session that is the owner's own. The id of such a memory
+follows from its words and the time at which they were said, so that a second look, another copy of the session or
+another home makes the same memory and not a second one. How far this has come is noted in the ledger: losing that
+costs another look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from perdure.archive.archive import Archive
+from perdure.archive.store import Held
+from perdure.capture.openings import is_command
+from perdure.errors import DamagedRun
+from perdure.formats.of_run import parse_run, without_injected
+from perdure.identity import memory_id
+from perdure.memories import claims
+from perdure.memories.statements import Statement, stated
+from perdure.mind.memories import Draft, Memories
+from perdure.text import normalised
+from perdure.types import Run, Span, Turn
+
+_PART = 200  # runs looked at between two notes of how far this has come
+_OWN = "user"  # the first part of a path about the person: it holds in every project
+
+
+@dataclass
+class Stated:
+    """What a look at new captures kept."""
+
+    n_turns: int = 0  # that a person typed
+    n_new: int = 0
+    n_again: int = 0  # said before, and reinforced
+
+
+def keep(memories: Memories, archive: Archive, *, limit_s: float | None = None) -> Stated:
+    """Keep the statements of every capture since the last call, for so long."""
+    done = Stated()
+    ends_s = None if limit_s is None else time.monotonic() + limit_s
+    mark = f"stated:{memories.user}"
+    while helds := archive.ledger.changes(int(archive.ledger.meta(mark) or 0), limit=_PART):
+        for held in helds:
+            if held.user == memories.user:
+                _keep_run(memories, archive, held, done)
+            archive.ledger.set_meta(mark, str(held.change))
+            if ends_s is not None and time.monotonic() > ends_s:
+                return done
+    return done
+
+
+def _keep_run(memories: Memories, archive: Archive, held: Held, done: Stated) -> None:
+    try:
+        run, lines = archive.load(held)
+    except DamagedRun:  # `verify` says so
+        return
+    parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))
+    for turn in parsed.turns:
+        if turn.author != "person" or turn.is_summary:
+            continue
+        done.n_turns += 1
+        drafts = [_draft(memories.user, run, turn, found) for found in _statements(turn)]
+        if drafts:
+            kept = memories.keep_all(drafts, by="rules")
+            done.n_new += sum(item.is_new for item in kept)
+            done.n_again += sum(not item.is_new for item in kept)
+
+
+def _statements(turn: Turn) -> Iterator[Statement]:
+    """What a person's turn plainly states, in what was typed."""
+    for part in turn.parts:
+        if part.kind == "text" and not is_command(part.text):
+            yield from stated(part.text)
+
+
+def _draft(user: str, run: Run, turn: Turn, found: Statement) -> Draft:
+    stated_at = turn.stated_at or run.ended_at or run.captured_at
+    path = claims.path_for(found.text, found.kind)
+    name = f"{user}\0{stated_at.isoformat()}\0{normalised(found.text)}"
+    is_own = found.kind == "preference" or path.partition("/")[0] == _OWN
+    return Draft(
+        text=found.text, kind=found.kind, project=None if is_own else run.project, stated_at=stated_at, how="stated",
+        sources=(Span(run.run_id, turn.lines[0][0], turn.lines[-1][1]),), runtime=run.source.runtime,
+        conversation=run.conversation, agent=run.agent,
+        memory_id=memory_id(stated_at, hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()),
+    )  # fmt: skip

@@ -1,0 +1,152 @@
+"""What is true now, among what was found: memories weighed by time, use and trust, and the new before the old.
+
+Pure. A memory that was superseded, and the turn in which it was said, lend their score to what took their place and
+fall behind it (a turn only where its memory was found as well: the rest of it may be about something else). Where the
+past is asked for, they stay, and the note says when they ended. Of a turn and the memory that was made of it, the
+memory stands first, and the turn is left out where it says nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from perdure.memories.decay import decay
+from perdure.recall.fuse import ranked
+from perdure.recall.tuning import Tuning
+from perdure.types import Memory, Plan
+
+N_LOOKED_AT = 60  # best candidates whose memories are looked up
+N_TRACED = 6  # best candidates whose whole chain is told where the past is asked for
+_BEHIND = 0.95  # of the score of what took its place, that the old one has at most
+_WHOLE = 0.6  # of a turn's words in its memory, from which the turn says nothing more
+
+
+class Belief(NamedTuple):
+    """A memory, and what became of it."""
+
+    memory: Memory
+    chain: tuple[Memory, ...]  # all that was believed of the same thing, oldest first, the memory among them
+    current: Memory | None  # what is believed now; None when that is retired, or the session holds it
+
+    @property
+    def is_old(self) -> bool:
+        """Whether something took its place, or its own time is over."""
+        return self.memory.superseded_by is not None
+
+
+Beliefs = Mapping[str, Sequence[Belief]]  # id of a candidate -> the memory that it is, or those made of a turn
+
+
+@dataclass
+class Truth:
+    """Scores with the truth in them, and what there is to say of it."""
+
+    scores: dict[str, float]
+    beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> what is known of it
+    distrusted: set[str] = field(default_factory=set)  # memories of the web that something trusted answers instead of
+    repeats: dict[str, str] = field(default_factory=dict)  # turn -> the memory that says all of it
+    lent: dict[str, float] = field(default_factory=dict)  # memory id -> the most that another candidate gave it
+    olds: dict[str, Belief] = field(default_factory=dict)  # turn -> what it stated, which is no longer so
+
+
+def truthful(
+    scores: Mapping[str, float], beliefs: Beliefs, texts: Mapping[str, str], plan: Plan, tuning: Tuning
+) -> Truth:
+    """The scores of all candidates, with the memories that take the place of others.
+
+    texts: of the turns from which memories were made.
+    """
+    found = Truth(dict(scores))
+    past = plan.intent == "history" or bool(plan.windows)
+    for name in ranked(scores):
+        asked_for = [belief for belief in beliefs.get(name, ()) if belief.memory.memory_id in scores]
+        for belief in asked_for:
+            _believe(found, name, belief, scores[name], plan.asked_at, tuning)
+        _say_once(found, name, asked_for, texts.get(name, ""))
+    if past:
+        _trace(found, ranked(found.scores)[:N_TRACED])
+    else:
+        _put_behind(found, tuning)
+    if tuning.by_trust:
+        _distrust(found, tuning)
+    return found
+
+
+def _distrust(found: Truth, tuning: Tuning) -> None:
+    """Leave out what comes from the web where a person, an agent or a turn has something to say as well."""
+    doubtful = [name for name, belief in found.beliefs.items() if belief.memory.trust == "web" and name in found.scores]
+    best = max((score for name, score in found.scores.items() if name not in set(doubtful)), default=0.0)
+    found.distrusted.update(name for name in doubtful if best >= tuning.enough_trust * found.scores[name])
+
+
+def _believe(found: Truth, name: str, belief: Belief, score: float, now: datetime, tuning: Tuning) -> None:
+    """Weigh a candidate's memory, and lend its score to what is believed now."""
+    memory, current = belief.memory, belief.current
+    if memory.memory_id == name:
+        found.beliefs[name] = belief
+        own = found.scores[name] * weight(memory, now, tuning) + (0.0 if belief.is_old else tuning.memory)
+        found.scores[name] = max(own, found.lent.get(name, 0.0))
+    if current is not None:
+        lent = score * weight(current, now, tuning) + tuning.memory
+        found.beliefs.setdefault(current.memory_id, belief._replace(memory=current))
+        found.lent[current.memory_id] = max(lent, found.lent.get(current.memory_id, 0.0))
+        found.scores[current.memory_id] = max(lent, found.scores.get(current.memory_id, 0.0))
+
+
+def weight(memory: Memory, now: datetime, tuning: Tuning) -> float:
+    """What a memory's score is multiplied by: less for what was not used for long, and for what others said."""
+    loud = 1 - tuning.decay * (1 - decay(memory, now))
+    return loud * (dict(tuning.trust).get(memory.trust, 1.0) if tuning.by_trust else 1.0)
+
+
+def _say_once(found: Truth, turn: str, made: Sequence[Belief], words: str) -> None:
+    """Leave out a turn whose one memory says all of it."""
+    own = [belief for belief in made if belief.memory.memory_id != turn]
+    if not own:
+        return
+    if all(belief.is_old for belief in own):
+        found.olds[turn] = own[0]
+    n_said = sum(len(belief.memory.text) for belief in own)
+    if n_said >= _WHOLE * len(words) and any(belief.memory.text[:40] in words for belief in own):
+        found.repeats[turn] = own[0].memory.memory_id
+
+
+def _put_behind(found: Truth, tuning: Tuning) -> None:
+    """What is no longer so falls behind what is."""
+    for name in list(found.scores):
+        old = found.beliefs.get(name) or found.olds.get(name)
+        if old is None or not old.is_old:
+            continue
+        now = found.scores.get(old.current.memory_id, 0.0) if old.current else found.scores[name]
+        found.scores[name] = min(found.scores[name] * tuning.superseded, now * _BEHIND)
+
+
+def _trace(found: Truth, best: Sequence[str]) -> None:
+    """Where the past is asked for: everything that was believed of what was found."""
+    for name in best:
+        belief = found.beliefs.get(name)
+        if belief is None:
+            continue
+        for memory in belief.chain:
+            if not memory.retired:
+                found.beliefs.setdefault(memory.memory_id, belief._replace(memory=memory))
+                least = found.scores[name] * _BEHIND
+                found.scores[memory.memory_id] = max(found.scores.get(memory.memory_id, 0.0), least)
+
+
+def note(belief: Belief) -> str:
+    """What a reader must know beside the words: what it replaced, or since when it is no longer so."""
+    memory = belief.memory
+    if memory.superseded_by is not None:
+        ended = f" since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
+        now = f": now “{belief.current.text}”" if belief.current and belief.current is not memory else ""
+        return f"no longer so{ended}{now}"
+    if memory.ended_at is not None:
+        return f"valid until {memory.ended_at:%Y-%m-%d}"
+    before = [m for m in belief.chain if m.superseded_by == memory.memory_id and not m.retired]
+    if before:
+        return f"since {memory.stated_at:%Y-%m-%d}; before: “{before[-1].text}”"
+    return ""

@@ -1,0 +1,269 @@
+"""Memories on a real home: kept, superseded, asked of, merged in any order, rebuilt, and forgotten to the last byte."""
+
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.errors import NotFound, UsageError
+from perdure.types import Filters, Live, Span
+
+T0 = datetime(2026, 1, 5, 9, tzinfo=UTC)
+PORT = "staging-server/port"
+
+
+def day(n):
+    return T0 + timedelta(days=n)
+
+
+@pytest.fixture
+def opened(opened, tmp_path):
+    """Homes that keep nothing by themselves: what is remembered here is remembered by hand."""
+
+    def open_(name="home", **how):
+        (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
+        (tmp_path / name / "config.toml").write_text("[memories]\nstated = false\n")
+        return opened(name, **how)
+
+    return open_
+
+
+def line(text, at, role="user"):
+    return json.dumps({"role": role, "content": text, "timestamp": at.isoformat()}).encode() + b"\n"
+
+
+def say(home, text, n, session="s"):
+    """A turn, and where it lies."""
+    raw = line(text, day(n))
+    run = home.capture(raw, runtime="messages", session=f"{session}-{n}").run_id
+    return Span(run, 0, len(raw))
+
+
+def remembered(home):
+    """Two statements about one port, with their turns."""
+    spans = [say(home, "The staging server listens on port 8080.", 0), say(home, "We moved staging to port 9090.", 30)]
+    texts = ("The staging server listens on port 8080.", "We moved staging to port 9090.")
+    return [
+        home.remember(text, path=PORT, stated_at=day(n), sources=(span,))
+        for text, span, n in zip(texts, spans, (0, 30), strict=True)
+    ]
+
+
+def test_a_memory_has_an_id_of_its_second_and_reads_back(opened):
+    home = opened()
+    made = home.remember("Ada prefers tabs.", kind="preference", path="user/preferences/indent.md", pinned=True)
+    assert made.path == "user/preferences/indent" and made.pinned and made.trust == "owner"
+    assert made.memory_id.startswith("mem-") and home.memories.get(made.memory_id[:22]) == made
+    with pytest.raises(NotFound):
+        home.memories.get("mem-2001")
+
+
+def test_many_in_one_second_have_ids_of_their_own(opened):
+    memories = opened().memories
+    from perdure.mind.memories import Draft
+
+    kept = memories.keep_all([Draft(f"Fact number {n} of the series.") for n in range(300)], by="owner")
+    assert len({one.memory.memory_id for one in kept}) == 300
+
+
+def test_the_same_again_is_reinforced_and_other_words_take_its_place(opened):
+    home = opened()
+    first = home.remember("I prefer tabs.", path="user/preferences/indent")
+    assert home.remember("i  prefer tabs.", path="user/preferences/indent").n_stated == 2
+    second = home.remember("I prefer spaces.", path="USER/preferences/indent")
+    assert [m.text for m in home.memories.listed()] == ["I prefer spaces."]
+    old, new = home.memories.history(first.memory_id)
+    assert (old.superseded_by, new.memory_id) == (second.memory_id, second.memory_id)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "C:/x", "a//b", "a\u202eb", "x" * 300])
+def test_a_path_that_leads_elsewhere_is_refused(opened, path):
+    home = opened()
+    with pytest.raises(UsageError):
+        home.remember("words", path=path)
+    assert home.memories.listed(every=True) == []
+
+
+def test_words_without_end_and_times_without_zone_are_refused(opened):
+    home = opened()
+    for bad in (
+        {"text": " "},
+        {"text": "x" * 9000},
+        {"text": "x", "stated_at": datetime(2026, 1, 1)},
+        {"text": "x", "kind": "y"},
+    ):
+        with pytest.raises(UsageError):
+            home.remember(**bad)
+
+
+def test_a_secret_never_reaches_the_journal(opened):
+    home = opened()
+    secret = "ghp_" + "Zk4T9q" * 6
+    assert secret not in home.remember(f"The token of the deploy bot is {secret}, keep it.").text
+    assert holds(home, secret) == ""
+
+
+def test_what_is_true_now_and_what_was(opened):
+    home = opened()
+    old, new = remembered(home)
+    assert [m.text for m in home.memories.listed(as_of=day(10))] == [old.text]
+    assert [m.text for m in home.memories.listed()] == [new.text]
+    assert home.memories.listed(recorded_as_of=day(10), every=True) == []  # noted today, whenever it was said
+    cues = home.recall("Which port does the staging server listen on?", now=day(60)).cues
+    assert cues[0].memory and cues[0].text == new.text and "before" in cues[0].note and "8080" in cues[0].note
+    places = {cue.text: place for place, cue in enumerate(cues)}
+    assert all(place > 0 for text, place in places.items() if "8080" in text)
+
+
+def test_recall_answers_by_what_had_been_said_until_then(opened):
+    home = opened()
+    old, new = remembered(home)
+    cues = home.recall("Which port does the staging server listen on?", now=day(60), as_of=day(10)).cues
+    assert cues[0].text == old.text and not cues[0].note
+    assert all("9090" not in cue.text for cue in cues)
+    past = home.recall("Which port did the staging server have before?", now=day(60))
+    assert past.plan.intent == "history"
+    assert {old.text, new.text} <= {cue.text for cue in past.cues}
+    assert any("no longer so" in cue.note for cue in past.cues if cue.text == old.text)
+
+
+def test_a_memory_stands_for_the_turn_that_says_no_more(opened):
+    home = opened()
+    remembered(home)
+    cues = home.recall("Which port does the staging server listen on?", now=day(60)).cues
+    texts = [cue.text for cue in cues]
+    assert len(texts) == len(set(texts))
+
+
+def test_a_session_is_not_told_what_was_stored_in_it(opened):
+    home = opened()
+    live = Live("talk-1")
+    home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight", session=live, trust="agent")
+    assert home.recall("What does the gantry crane weigh?", session=live).cues == ()
+    assert home.recall("What does the gantry crane weigh?").cues
+
+
+def test_search_finds_turns_alone(opened):
+    home = opened()
+    remembered(home)
+    assert {hit.author for hit in home.search("staging port").hits} == {"person"}
+    assert home.search("", limit=50).hits and home.search("port", filters=Filters(roles=("memory",))).hits == ()
+
+
+def test_a_retired_memory_is_not_recalled_until_it_is_restored(opened):
+    home = opened()
+    made = home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight")
+    home.memories.change([made.memory_id], retired=True)
+    assert home.recall("What does the gantry crane weigh?").cues == ()
+    home.memories.change([made.memory_id], retired=False)
+    assert home.recall("What does the gantry crane weigh?").cues
+
+
+def test_a_year_old_memory_is_found_and_an_old_exact_answer_beats_a_new_vague_one(opened):
+    home = opened()
+    exact = home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight", stated_at=day(-400))
+    home.remember("The crane was painted.", path="crane/colour", stated_at=day(0))
+    cues = home.recall("What does the gantry crane weigh?", now=day(1)).cues
+    assert cues[0].turn_id == exact.memory_id
+
+
+def test_renaming_a_path_moves_what_is_below_it(opened):
+    home = opened()
+    home.remember("a", path="old/one")
+    home.remember("b", path="old/two/three")
+    home.remember("c", path="older/one")
+    assert home.memories.move("old", "new") == 2
+    assert sorted(m.path for m in home.memories.listed()) == ["new/one", "new/two/three", "older/one"]
+    with pytest.raises(UsageError):
+        home.memories.move("new", "../out")
+
+
+def test_a_rebuilt_index_says_the_same(opened):
+    home = opened()
+    remembered(home)
+    home.memories.change([home.memories.listed()[0].memory_id], pinned=True)
+    before, asked = home.digest(), home.recall("staging port", now=day(60)).cues
+    result = home.rebuild()
+    assert result.same_digest and home.digest() == before
+    again = home.recall("staging port", now=day(60)).cues
+    assert [(c.turn_id, round(c.score, 6)) for c in again] == [(c.turn_id, round(c.score, 6)) for c in asked]
+
+
+def test_homes_that_merge_in_any_order_believe_the_same(opened, tmp_path):
+    import shutil
+
+    import perdure
+
+    with opened("a") as a, opened("b") as b:
+        remembered(a)
+        b.remember("We moved staging to port 7000.", path=PORT, stated_at=day(20))
+    for name in "ab":
+        shutil.copytree(tmp_path / name, tmp_path / f"{name}2")
+    with perdure.open(tmp_path / "a", user="ada") as a, perdure.open(tmp_path / "b2", user="ada") as b:
+        a.merge(tmp_path / "b")
+        b.merge(tmp_path / "a2")
+        believed = [(m.text, m.is_current) for m in a.memories.history(PORT)]
+        assert believed == [(m.text, m.is_current) for m in b.memories.history(PORT)]
+        assert a.digest() == b.digest()
+    assert believed == [
+        ("The staging server listens on port 8080.", False),
+        ("We moved staging to port 7000.", False),
+        ("We moved staging to port 9090.", True),
+    ]
+
+
+def holds(home, words):
+    return subprocess.run(["grep", "-rla", words, str(home.path)], capture_output=True, text=True, check=False).stdout
+
+
+def test_a_forgotten_memory_is_nowhere_and_does_not_come_back(opened):
+    home = opened()
+    made = home.remember("The safe opens with a song about herons.", path="safe/code")
+    child = home.remember("The safe has a herons song.", path="safe/summary", made_from=(made.memory_id,))
+    assert {m.memory_id for m in home.doomed_memories(memories=[made.memory_id])} == {made.memory_id, child.memory_id}
+    home.forget([], memories=[made.memory_id])
+    assert home.memories.listed(every=True) == [] and holds(home, "herons") == ""
+    assert home.verify().ok and home.rebuild().same_digest
+    from perdure.mind.memories import Draft
+
+    old = Draft("The safe opens with a song about herons.", stated_at=day(0), how="mined")
+    assert home.memories.keep_all([old], by="miner") == []
+    assert home.remember("The safe opens with a song about herons.").is_current  # said again by the owner, later
+
+
+def test_a_memory_goes_with_the_turn_behind_it(opened):
+    home = opened()
+    old, new = remembered(home)
+    turn = home.memories.sources(new.memory_id)[0][1]
+    assert turn is not None
+    home.forget(home.doomed([turn]))
+    assert [m.text for m in home.memories.listed(every=True)] == [old.text]
+    assert home.memories.get(old.memory_id).is_current and holds(home, "9090") == ""
+
+
+def test_a_forget_reaches_a_copy_that_is_merged_later(tmp_path):
+    import perdure
+
+    with perdure.open(tmp_path / "a") as a, perdure.open(tmp_path / "b") as b:
+        made = a.remember("The safe opens with a song about herons.", path="safe/code")
+        b.merge(a.path)
+        assert b.memories.listed()
+        a.forget([], memories=[made.memory_id])
+        b.merge(a.path)
+        assert b.memories.listed(every=True) == [] and holds(b, "herons") == ""
+        a.merge(b.path)
+        assert holds(a, "herons") == "" and a.verify().ok
+        assert a.digest() == b.digest()
+
+
+def test_two_users_of_one_home_believe_each_for_themselves(tmp_path):
+    import perdure
+
+    with perdure.open(tmp_path / "h", user="ada") as ada, perdure.open(tmp_path / "h", user="ben") as ben:
+        mine = ada.remember("The safe opens with a song about herons.", path="safe/code")
+        assert ben.memories.listed(every=True) == [] and ben.recall("What opens the safe?").cues == ()
+        with pytest.raises(NotFound):
+            ben.memories.get(mine.memory_id)
+        ben.remember("The safe opens with 1234.", path="safe/code")
+        assert [m.text for m in ada.memories.listed()] == ["The safe opens with a song about herons."]

@@ -1,0 +1,89 @@
+"""What is true now among what was found: pure, on memories that are written down."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from perdure.memories.replay import settled
+from perdure.recall.truth import Belief, note, truthful
+from perdure.recall.tuning import DEFAULT
+from perdure.types import Memory, Plan
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = T0 + timedelta(days=60)
+
+
+def memory(name, text, n=0, path="staging/port", **more):
+    at = T0 + timedelta(days=n)
+    return Memory(name, text, "fact", path, "default", None, at, at, more.pop("trust", "owner"), "stated", **more)
+
+
+def beliefs(*memories):
+    chain = tuple(settled(memories))
+    current = next((m for m in chain if m.is_current), None)
+    return {m.memory_id: Belief(m, chain, current) for m in chain}
+
+
+OLD, NEW = memory("mem-1", "the port is 8080"), memory("mem-2", "the port is 9090", 30)
+PORT = beliefs(OLD, NEW)
+
+
+def asked(scores, known, *, texts=None, intent="fact", tuning=DEFAULT):
+    plan = Plan("which port?", NOW, ("which port",), intent=intent)
+    return truthful(scores, known, texts or {}, plan, tuning)
+
+
+def test_what_is_so_now_stands_before_what_was_however_well_that_matches():
+    found = asked({"mem-1": 1.0, "t9": 0.3}, {"mem-1": [PORT["mem-1"]]})
+    assert found.scores["mem-2"] > found.scores["mem-1"]
+
+
+def test_the_turn_that_said_it_falls_behind_with_it():
+    known = {"mem-1": [PORT["mem-1"]], "t1": [PORT["mem-1"]]}
+    found = asked({"t1": 1.0, "mem-1": 0.8}, known, texts={"t1": "the port is 8080, and much else that was said then"})
+    assert found.scores["t1"] < found.scores["mem-2"] and found.olds["t1"].memory.memory_id == "mem-1"
+
+
+def test_a_turn_lends_nothing_to_a_memory_that_was_not_asked_for():
+    found = asked({"t1": 1.0}, {"t1": [PORT["mem-1"]]})
+    assert found.scores == {"t1": 1.0}
+
+
+def test_where_the_past_is_asked_for_everything_is_told():
+    found = asked({"mem-2": 1.0}, {"mem-2": [PORT["mem-2"]]}, intent="history")
+    assert found.scores["mem-1"] > 0.5
+    assert note(found.beliefs["mem-1"]).startswith("no longer so since 2026-01-31: now")
+
+
+def test_a_note_says_what_came_before():
+    assert note(PORT["mem-2"]) == "since 2026-01-31; before: “the port is 8080”"
+    ended = memory("mem-3", "on holiday", path="ada/status", valid_until=NOW)
+    assert note(beliefs(ended)["mem-3"]) == "valid until 2026-03-02"
+
+
+def test_a_turn_is_left_out_where_its_memory_says_all_of_it():
+    known = {"mem-2": [PORT["mem-2"]], "t1": [PORT["mem-2"]]}
+    assert asked({"t1": 1.0, "mem-2": 0.5}, known, texts={"t1": "btw the port is 9090"}).repeats == {"t1": "mem-2"}
+    long = "btw the port is 9090, " + "and the certificates have to be renewed by hand " * 3
+    assert asked({"t1": 1.0, "mem-2": 0.5}, known, texts={"t1": long}).repeats == {}
+
+
+def test_disuse_makes_quieter_and_never_silent():
+    plain = beliefs(memory("mem-5", "x", -3000, path="p"))
+    pinned = beliefs(memory("mem-5", "x", -3000, path="p", pinned=True))
+    quiet = asked({"mem-5": 1.0}, {"mem-5": [plain["mem-5"]]}).scores["mem-5"]
+    loud = asked({"mem-5": 1.0}, {"mem-5": [pinned["mem-5"]]}).scores["mem-5"]
+    assert 0.8 < quiet < loud == 1.0 + DEFAULT.memory
+
+
+def test_the_web_is_not_told_where_something_trusted_answers():
+    web = beliefs(memory("mem-7", "the port is 6666", path="other/port", trust="web"))["mem-7"]
+    known = {"mem-2": [PORT["mem-2"]], "mem-7": [web]}
+    assert asked({"mem-2": 0.6, "mem-7": 1.0}, known).distrusted == {"mem-7"}
+    assert asked({"mem-7": 1.0, "t1": 0.1}, {"mem-7": [web]}).distrusted == set()
+    blind = replace(DEFAULT, by_trust=False)
+    assert asked({"mem-2": 0.6, "mem-7": 1.0}, known, tuning=blind).distrusted == set()
+
+
+def test_what_the_session_holds_is_not_brought_back():
+    held = Belief(PORT["mem-1"].memory, PORT["mem-1"].chain, None)
+    assert "mem-2" not in asked({"mem-1": 1.0}, {"mem-1": [held]}).scores
