@@ -40,10 +40,10 @@ max_output_tokens = {most}
 timeout_s = 600
 
 [mining]
-question_tokens = 4000
+question_tokens = 1500
 """
 EVERY = Wish(now=True)
-MOST_OF_SMALL = 3
+MOST_OF_SMALL = 2
 
 
 class Heard:
@@ -89,7 +89,7 @@ class Heard:
 def supported(home: Home) -> tuple[int, int, int]:
     """(memories, those whose sources are turns, those whose sources hold at least half of their words)."""
     n_found = n_held = 0
-    memories = home.memories.listed(every=True)
+    memories = [memory for memory in home.memories.listed(every=True) if memory.how == "mined"]
     for memory in memories:
         turns = [turn for _, turn in home.memories.sources(memory.memory_id)]
         n_found += all(turns) and bool(turns)
@@ -125,7 +125,7 @@ def figures(home: Home, done: Mined, heard: Heard) -> dict[str, Any]:
         "answers that keep the schema": done.n_batches,
         "answers that do not": dict(heard.bad), "operations": heard.operations, "refused": dict(refused),
         "new": done.n_new, "said again": done.n_again, "skipped": done.n_known,
-        "memories": n_memories, "whose sources are turns": n_found, "whose sources hold half their words": n_held,
+        "memories made": n_memories, "whose sources are turns": n_found, "whose sources hold half their words": n_held,
         "stretches that overlap": sent_twice(home), "calls of a second pass": home.mine(EVERY).n_calls,
         "tokens in per 1,000 messages": round((usage[0] + usage[2] + usage[3]) * each),
         "tokens out per 1,000 messages": round(usage[1] * each),
@@ -153,7 +153,7 @@ def real(place: Path, model: Path, most: int) -> dict[str, Any]:
                 setattr(more, name, getattr(done, name) + getattr(more, name))
             done = more
         found = figures(home, done, heard)
-        for memory in home.memories.listed(every=True)[:8]:
+        for memory in [m for m in home.memories.listed(every=True) if m.how == "mined"][:10]:
             print(f"  [{memory.kind}] {memory.path}: {memory.text[:100]!r} ({memory.trust})")
         return found
 

@@ -62,7 +62,7 @@ _FIELDS: dict[str, Any] = {
     "path": _TEXT,
     "kind": {"type": "string", "enum": list(MEMORY_KINDS)},
     "text": _TEXT,
-    "turns": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+    "turns": {"type": "array", "minItems": 2, "maxItems": 2},
     "entities": {"type": "array", "items": _TEXT, "maxItems": MAX_ENTITIES},
     "valid_from": _DATE,
     "valid_until": _DATE,
@@ -72,10 +72,12 @@ _FIELDS: dict[str, Any] = {
 
 
 def schema(n_messages: int) -> dict[str, Any]:
-    """The form of an answer about so many messages: at most two operations for each, and MAX_OPERATIONS."""
-    operation = {
-        "type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False,
-    }  # fmt: skip
+    """The form of an answer about so many messages: it names no other, and has at most two operations for each and
+    MAX_OPERATIONS.
+    """
+    turns = _FIELDS["turns"] | {"items": {"type": "integer", "minimum": 1, "maximum": n_messages}}
+    fields = _FIELDS | {"turns": turns}
+    operation = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     most = min(MAX_OPERATIONS, 2 * n_messages)
     return {
         "type": "object",

@@ -90,7 +90,7 @@ def test_an_update_in_the_same_words_is_the_same_memory_said_again():
 
 def test_an_update_in_other_words_rests_on_the_old_ones_too():
     shown = replace(SHOWN, known=[replace(KNOWN, trust="web")])
-    draft = one(shown, op="update", id="k1", text="The staging server listens on port 8080, behind nginx.")
+    draft = one(shown, op="update", id="k1", text="Staging is reached on port 8080 through the bastion host.")
     assert (draft.path, draft.made_from, draft.trust) == (KNOWN.path, ("mem-old",), "web")
 
 
