@@ -27,10 +27,32 @@ run perdure recall --all-projects "Which port does the tide server listen on now
 run perdure recall --all-projects "What did I say about Postgres yesterday or before?" --explain
 run perdure recall --all-projects "How long must I boil an ostrich egg?"
 
-say "5. How good is that? 106 questions whose answers are known, about memories of five inventions"
+say "5. Memories: what is stated is kept with its source; what is stated later takes its place, and both stay"
+mkdir -p .demo/said
+cat >.demo/said/tides.jsonl <<'SAID'
+{"role": "user", "content": "I prefer short answers with the command first. Can you check the logs?", "timestamp": "2026-03-02T09:00:00+00:00"}
+{"role": "user", "content": "btw our staging server listens on port 8080, please restart it", "timestamp": "2026-03-02T09:05:00+00:00"}
+{"role": "user", "content": "we moved the staging server to port 9090, can you update the docs?", "timestamp": "2026-06-10T16:00:00+00:00"}
+SAID
+run perdure import .demo/said --runtime messages
+run perdure memories list
+run perdure recall --all-projects "Which port does the staging server listen on now?"
+run perdure recall --all-projects "Which port does the staging server listen on?" --as-of 2026-04-01
+run perdure memories history staging-server/port
+run perdure remember "Ada signs the release notes every Friday." --path releases/notes --everywhere
+run perdure remember "The release notes are signed by Ada every Friday." --path releases/signature --everywhere
+memory=$(perdure memories list --json | python -c 'import json, sys; print(next(m["memory_id"] for m in json.load(sys.stdin)["result"]["memories"] if "9090" in m["text"]))')
+run perdure memories sources "$memory"
+run perdure consolidate
+run perdure consolidate --apply
+run perdure memories list --prefix releases
+run perdure consolidate --undo
+run perdure memories list --prefix releases
+
+say "6. How good is that? 106 questions whose answers are known, about memories of five inventions"
 run perdure eval
 
-say "6. In a live client: what the model is sent beside the message, by the hook that \`install\` set up"
+say "7. In a live client: what the model is sent beside the message, by the hook that \`install\` set up"
 project=$(perdure search spring tide --limit 1 --json | python -c 'import json, sys; print(json.load(sys.stdin)["result"]["hits"][0]["project"])')
 export CLAUDE_CONFIG_DIR="$PWD/.demo/claude"
 mkdir -p "$CLAUDE_CONFIG_DIR"
@@ -43,13 +65,13 @@ run perdure search --since 1h --limit 2
 run perdure serve --stop
 run perdure uninstall claude-code --json >.demo/uninstalled.json
 
-say "7. See what ran, and what it spawned"
+say "8. See what ran, and what it spawned"
 run perdure tree
 
 say "   (secrets are masked in whatever is derived or shown)"
 run perdure search anthropic api key env.old --role tool --limit 1
 
-say "8. Forget a turn, everywhere, and prove it"
+say "9. Forget a turn, everywhere, and prove it"
 words="Ismet"
 count() { printf 'Files under the home that hold the word %s: %s\n' "$words" "$(grep -rliwaF "$words" "$PERDURE_HOME" | wc -l)"; }
 count
@@ -60,7 +82,7 @@ find .demo/transcripts -type f -exec touch {} +
 run perdure import .demo/transcripts
 run perdure search "$words"
 
-say "9. Prove the rest"
+say "10. Prove the rest"
 run perdure verify
 run perdure rebuild
 run perdure doctor
@@ -72,6 +94,7 @@ cat <<'NEXT'
   perdure search WORDS         find anything in it
   perdure embed                give it vectors, so that meaning is found too
   perdure recall MESSAGE       what a model would be told
+  perdure memories list        what it believes of you and your work
   perdure tree --since 7d      what ran this week
   perdure --help               everything else
 NEXT

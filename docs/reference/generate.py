@@ -10,9 +10,10 @@ import click
 
 from perdure.errors import PerdureError
 from perdure.home import Home, open_home
+from perdure.mind.memories import Draft, Kept, Memories
 from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
 from perdure.surfaces.cli import cli
-from perdure.types import Cue, Filters, Found, Hit, Live, Plan, Recalled, RunView, Window
+from perdure.types import Cue, Filters, Found, Hit, Live, Memory, Plan, Recalled, RunView, Span, Window
 
 HERE = Path(__file__).parent
 STATUSES = (
@@ -30,17 +31,25 @@ def commands() -> str:
     """The help of every command."""
     out = [NOTE, "# Commands\n\nEvery command takes `--json` (but `completion`) and `--home DIR`.\n"]
     top = click.Context(cli, info_name="perdure", max_content_width=100, terminal_width=100)
-    for name in cli.list_commands(top):
-        command = cli.get_command(top, name)
-        assert command is not None
-        context = click.Context(
-            command, info_name=name, parent=top, max_content_width=100, terminal_width=100,
-            help_option_names=["-h", "--help"],
-        )  # fmt: skip
-        out.append(f"\n## {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    out += [_helps(top, cli, name, "##") for name in cli.list_commands(top)]
     out.append("\n## Exit statuses\n\n| status | meaning |\n|---|---|\n")
     out += [f"| {status} | {meaning} |\n" for status, meaning in enumerate(STATUSES)]
     return "".join(out)
+
+
+def _helps(parent: click.Context, group: click.Group, name: str, mark: str) -> str:
+    """The help of a command, and of those below it."""
+    command = group.get_command(parent, name)
+    assert command is not None
+    context = click.Context(
+        command, info_name=name, parent=parent, max_content_width=100, terminal_width=100,
+        help_option_names=["-h", "--help"],
+    )  # fmt: skip
+    title = context.command_path.partition(" ")[2]
+    below = command.list_commands(context) if isinstance(command, click.Group) else []
+    return f"\n{mark} {title}\n\n```text\n{command.get_help(context)}\n```\n" + "".join(
+        _helps(context, command, one, mark + "#") for one in below if isinstance(command, click.Group)
+    )
 
 
 def python() -> str:
@@ -49,6 +58,10 @@ def python() -> str:
     out.append(_function("perdure.open", open_home))
     out.append("\n## Home\n")
     for name, member in inspect.getmembers(Home):
+        if not name.startswith("_") and inspect.isfunction(member):
+            out.append(_function(name, member))
+    out.append("\n## Memories\n\n`home.memories` has them.\n")
+    for name, member in inspect.getmembers(Memories):
         if not name.startswith("_") and inspect.isfunction(member):
             out.append(_function(name, member))
     for noun in (
@@ -67,6 +80,10 @@ def python() -> str:
         Tool,
         Reply,
         Usage,
+        Memory,
+        Span,
+        Draft,
+        Kept,
     ):
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")

@@ -127,6 +127,8 @@ class JobsConfig:
 
     sweep: str = "*/5 * * * *"
     embed: str = "*/15 * * * *"
+    use: str = "*/5 * * * *"
+    consolidate: str = "0 4 * * *"
     pack: str = "30 3 * * *"
     health: str = "*/10 * * * *"
     verify: str = "45 3 * * 0"
@@ -151,6 +153,7 @@ class LiveConfig:
     repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
     subagents: bool = False  # recall for what sub-agents are told, too
     machine_turns: bool = False  # recall for what a program sends in a person's place, too
+    remind_every: int = 0  # at one in so many of a person's messages, say that things can be remembered; 0 for never
 
 
 @dataclass(frozen=True)

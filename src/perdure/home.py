@@ -59,7 +59,7 @@ from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
 from perdure.recall.recall import recall
 from perdure.recall.scope import scope
-from perdure.text import one_line
+from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
     Columns,
     Filters,
@@ -82,9 +82,13 @@ from perdure.types import (
 if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
+    from perdure.memories.consolidation import Proposal
+    from perdure.mind.consolidate import Applied, Reword, Undone
+    from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
     from perdure.mind.stated import Stated
+    from perdure.mind.use import Judged
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
     from perdure.models.roles import Roles
@@ -694,15 +698,8 @@ class Home:
         return done
 
     def _related(self, words: str) -> list[Memory]:
-        """The memories whose words are nearest to these, best first."""
-        from perdure.index import memories as rows
-
-        index = self.index()
-        filters = Filters(roles=("memory",), kinds=("memory",), memories=True)
-        found = keyword.candidates(index, self.principal, words, filters=filters, limit=_RELATED)
-        keys = [-scored.turn for scored in found.scored[:_RELATED]]
-        known = rows.numbered(index, keys)
-        return [known[key] for key in keys if key in known]
+        """The memories nearest to some words, best first."""
+        return [memory for memory, _ in self.search_memories(words, limit=_RELATED)]
 
     def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
         """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
@@ -714,6 +711,100 @@ class Home:
         here = (project_of(cwd), None)
         every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
         return insights.at_hand(every, max_tokens=max_tokens)
+
+    def proposals(self) -> list[Proposal]:
+        """What could be tidied up among the memories. Changes nothing."""
+        from perdure.mind import consolidate
+
+        return consolidate.proposals(self.memories)
+
+    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+        """Apply proposals, all when none is named; `undo` takes it back.
+
+        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
+        one, else rules.
+        """
+        from perdure.mind import consolidate, wording
+
+        chat = self.chat("summariser", job="consolidate") if reword is None else None
+        reword = wording.by(chat) if chat is not None else reword
+        done = consolidate.apply(self.memories, ids, reword=reword)
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return done
+
+    def undo(self, event_id: str = "") -> Undone:
+        """Take back a consolidation, the last one unless its event is named."""
+        from perdure.mind import consolidate
+
+        return consolidate.undo(self.memories, event_id)
+
+    def judge_use(
+        self, *, limit_s: float | None = None, now: datetime | None = None, stop: Callable[[], bool] | None = None
+    ) -> Judged:
+        """Note, of every injection whose answer is whole by now and that was not judged yet, what of it was used."""
+        from perdure.mind.use import Judge
+
+        self.drain()
+        self.catch_up()
+        found = Judge(self.user, self.journal(), self.index()).judge(now=now or _now(), limit_s=limit_s, stop=stop)
+        if found.n_injections:
+            self._follow_journals()
+        return found
+
+    def search_memories(
+        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False
+    ) -> list[tuple[Memory, float]]:
+        """Memories that match by words and meaning, best first, with their scores. Retired ones are never found.
+
+        every: superseded ones too. touch: note that those found were used; without it nothing is written.
+        """
+        from perdure.index import recollect
+
+        if limit < 1:
+            raise UsageError("the limit must be at least 1")
+        index = self._with_memories()
+        asked, _ = self._asked(index, [query], None)
+        vectors = _answered(asked)
+        seen = None
+        if asked is not None and vectors is not None and vectors.any():
+            from perdure.index.hybrid import Asked as Seen
+
+            seen = Seen(asked.space, vectors)
+        found = recollect.search(index, self.principal, query, seen, limit=limit, every=every)
+        if touch and found:
+            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        return found
+
+    def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
+        """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.
+
+        prefix: of the path. every: also what was superseded or retired.
+        """
+        from perdure.mind import exchange
+
+        if folder.resolve().is_relative_to(self.path.resolve()):
+            raise UsageError(f"{folder} lies in the home itself; name a folder outside of it")
+        return exchange.export(self.memories, folder, prefix=prefix, every=every)
+
+    def import_memories(self, paths: Iterable[Path], *, terms: Terms | None = None) -> Taken:
+        """Take in Markdown: an export under its ids, instructions and notes statement by statement.
+
+        terms: how far they are trusted, and which project they belong to; the owner's words, of their repository.
+        """
+        from perdure.mind import exchange
+
+        taken = exchange.take(self.memories, paths, terms or exchange.Terms())
+        with contextlib.suppress(IndexFault, PerdureError):
+            self._embed_new(self.index())
+        return taken
+
+    def _note_used(self, ids: Sequence[str], *, by: str) -> None:
+        """Note that memories were used outside any session."""
+        from perdure.memories import events
+
+        self.journal().append(events.USED, {"runtime": "", "session": "", "cues": list(ids), "by": by}, now=_now())
+        self._follow_journals()
 
     def keep_stated(self, *, limit_s: float | None = None) -> Stated:
         """Keep what people plainly stated in what was captured since the last call: preferences, decisions, facts.
@@ -775,6 +866,17 @@ class Home:
         self._gather()
         turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
         return self.doomed(turns)
+
+    def doomed_memories_by_query(self, query: str) -> list[Memory]:
+        """Every memory in which all words of a query stand, whatever became of it, with what was made of one."""
+        index = self._with_memories()
+        terms = [index.tokens(term) for term in query_terms(query)]
+        named = [
+            memory.memory_id
+            for memory in self.memories.listed(every=True)
+            if terms and all(_holds(index.tokens(index_terms(memory.text)), term) for term in terms)
+        ]
+        return self.doomed_memories(memories=named)
 
     def _gather(self) -> None:
         """Bring everything that was captured into the index: what is to be forgotten must be seen first."""
@@ -1080,6 +1182,12 @@ def restore(source: Path, target: Path) -> Verified:
             files.make_folder(target)
         raise
     return found
+
+
+def _holds(tokens: Sequence[str], term: Sequence[str]) -> bool:
+    """Whether the tokens of a term stand in a row among those of a text."""
+    n = len(term)
+    return any(list(tokens[at : at + n]) == list(term) for at in range(len(tokens) - n + 1))
 
 
 def _answered(asked: Asked | None) -> Rows | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perdure.types import Cue, Recalled
 
 MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
+REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` stores it."
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
 _EMPTIED = ("compact", "clear")
 
@@ -136,17 +137,29 @@ class _Call:
         if reason:
             self.outcome, self.facts["why"] = "skipped", reason
             return NOTHING
-        found = self._recall()
+        found = self._recall(self._reminder())
         return replace(found, notice=alert.untold(self.home.path))
 
-    def _recall(self) -> Answer:
+    def _reminder(self) -> str:
+        """What is said at one in so many of a person's messages, the first among them; "" at the others."""
+        from perdure.archive import injected
+        from perdure.formats.speech import is_machine
+
+        every, event = self.home.config.live.remind_every, self.event
+        if not every or event.agent or not event.is_human or is_machine(event.prompt):
+            return ""
+        n_asked = injected.n_asked(self.home.journal(), event.client, event.session)
+        self.home.journal().append(injected.ASKED, _who(event), now=self.now)
+        return "" if n_asked % every else REMINDER
+
+    def _recall(self, reminder: str) -> Answer:
         recalled = self._recalled(self._held())
         if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
             raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
-        if not recalled.cues:
+        if not recalled.cues and not reminder:
             self.outcome = "silent"
             return NOTHING
-        return self._given(recalled)
+        return self._given(recalled, reminder)
 
     def _refused(self) -> str | None:
         """Why nothing may be kept of this session: then nothing is put into it either, which would be a record."""
@@ -172,15 +185,15 @@ class _Call:
         self.facts |= {"degraded": list(recalled.degraded), "timings_ms": _rounded(recalled.timings_ms)}
         return recalled
 
-    def _given(self, recalled: Recalled) -> Answer:
+    def _given(self, recalled: Recalled, reminder: str) -> Answer:
         """The block, once it is in the journal; nothing when nobody waits for it any more."""
         from perdure.access import fence
         from perdure.archive import injected
         from perdure.text import tokens
 
         nonce = fence.new_nonce()
-        text, cues = block(recalled.cues, nonce)
-        if not cues:
+        text, cues = block(recalled.cues, nonce, reminder)
+        if not text:
             self.outcome = "silent"
             return NOTHING
         if not self.slot.claim():
@@ -227,19 +240,20 @@ def skipped(event: Event, config: Config) -> str:
     return "" if event.prompt.strip() else "empty"
 
 
-def block(cues: Sequence[Cue], nonce: str) -> tuple[str, tuple[Cue, ...]]:
-    """(the fenced block, the cues in it): as many as the limits of characters and tokens allow, best first."""
+def block(cues: Sequence[Cue], nonce: str, reminder: str = "") -> tuple[str, tuple[Cue, ...]]:
+    """(the fenced block, the cues in it): as many as the limits of characters and tokens allow, best first; and the
+    reminder behind them.
+    """
     from perdure.access import fence
     from perdure.recall.pack import render
     from perdure.recall.tuning import DEFAULT
     from perdure.text import tokens
 
-    kept = tuple(cues)
-    while kept:
-        text = fence.fenced([render(cue) for cue in kept], nonce)
+    last = [reminder] if reminder else []
+    for n_kept in range(len(cues), 0 if not last else -1, -1):
+        text = fence.fenced([*map(render, cues[:n_kept]), *last], nonce)
         if js_length(text) < MAX_CHARS and tokens(text) <= DEFAULT.max_tokens:
-            return text, kept
-        kept = kept[:-1]
+            return text, tuple(cues[:n_kept])
     return "", ()
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SLICE_S = 5.0  # so long does the embedding job work between two looks at whether it is to stop
 WATCH_S = 10.0  # so long may the resident home take to say how it is
 EMBED_S = 600.0  # so long at most, a run
+USE_S = 60.0  # so long at most, a run
 
 Stop = Callable[[], bool]
 Work = Callable[["Home", Stop], Done]
@@ -115,9 +116,27 @@ def mine(home: Home, stop: Stop) -> Done:
     return Done(f"{why}; {done.stopped}" if done.stopped else why, counts, did=bool(done.n_calls or done.n_batches))
 
 
+def use(home: Home, stop: Stop) -> Done:
+    """Note which of the cues that were put beside prompts their answers rest on."""
+    found = home.judge_use(limit_s=USE_S, stop=stop)
+    counts = {"injections": found.n_injections, "cues": found.n_cues, "used": found.n_used, "waiting": found.n_waiting}
+    return Done(f"{found.n_used} of {found.n_cues} cues were used", counts, did=found.n_injections > 0)
+
+
+def consolidate(home: Home, stop: Stop) -> Done:  # noqa: ARG001
+    """Say what could be tidied up among the memories; nothing is changed."""
+    from collections import Counter
+
+    counts: Counter[str] = Counter(proposal.kind for proposal in home.proposals())
+    why = f"{counts.total()} proposals (`perdure consolidate` shows them)"
+    return Done(why, {kind: float(n) for kind, n in counts.items()}, did=bool(counts))
+
+
 JOBS: tuple[Job, ...] = (
     Job("sweep", "capture what clients wrote and no hook brought", "once", sweep),
     Job("embed", "give what was captured its vectors", "once", embed),
+    Job("use", "note which recalled cues the answers rest on", "once", use),
+    Job("consolidate", "say what could be tidied up among the memories", "once", consolidate),
     Job("pack", "compress conversations that have been idle for long", "once", pack),
     Job("health", "prove the data path by a real write, search and forget", "skip", health),
     Job("verify", "read the whole archive and check it", "once", verify),

@@ -264,6 +264,7 @@ class Memory:
     n_injected: int = 0
     n_used: int = 0
     renewed_at: datetime | None = None  # when it was last said again or used; decay counts from here
+    used_at: datetime | None = None  # when it was last used
     stability: float = 1.0  # grows with use (memories.decay)
     order: str = ""  # of the event that made it, as text: breaks ties between equal times
     superseded_by: str | None = None  # projected: the next of its chain

@@ -83,5 +83,19 @@ def opened(tmp_path: Path):
 
 
 @pytest.fixture
+def opened_quiet(opened, tmp_path: Path):
+    """As `opened`, but nothing that is stated there becomes a memory by itself, unless a test sets its own settings."""
+
+    def open_(name: str = "home", **how: Any) -> Home:
+        (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
+        settings = tmp_path / name / "config.toml"
+        if not settings.exists():
+            settings.write_text("[memories]\nstated = false\n")
+        return opened(name, **how)
+
+    return open_
+
+
+@pytest.fixture
 def home(opened) -> Home:
     return opened()

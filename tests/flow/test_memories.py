@@ -18,15 +18,9 @@ def day(n):
 
 
 @pytest.fixture
-def opened(opened, tmp_path):
-    """Homes that keep nothing by themselves: what is remembered here is remembered by hand."""
-
-    def open_(name="home", **how):
-        (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
-        (tmp_path / name / "config.toml").write_text("[memories]\nstated = false\n")
-        return opened(name, **how)
-
-    return open_
+def opened(opened_quiet):
+    """What is remembered here is remembered by hand."""
+    return opened_quiet
 
 
 def line(text, at, role="user"):

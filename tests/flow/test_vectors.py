@@ -45,6 +45,12 @@ def home(opened, fake):
     return opened(embedder=fake)
 
 
+@pytest.fixture
+def opened(opened_quiet):
+    """Turns alone: the chunks are counted here."""
+    return opened_quiet
+
+
 def say(home, message, lines=LINES, session="s"):
     data = b"".join(message(role, words, n) for n, (role, words) in enumerate(lines))
     return home.capture(data, runtime="messages", session=session)
@@ -302,6 +308,7 @@ def use(tmp_path, endpoint, model):
     (tmp_path / "home").mkdir(mode=0o700, exist_ok=True)
     (tmp_path / "home" / "config.toml").write_text(
         f'user = "ada"\n[models.embedder]\nkind = "openai"\nurl = "{endpoint.url}"\nmodel = "{model}"\ndimension = 64\n'
+        "[memories]\nstated = false\n"
     )
 
 

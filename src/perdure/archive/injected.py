@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from perdure.archive.journal import Event, Journal, decode
 from perdure.types import Run
 
 TYPE = "injected"
+USED = "used"  # what of an injection the answer rested on
+ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
 
 
@@ -37,7 +39,7 @@ def held(journal: Journal, runtime: str, session: str, agent: str = "") -> Held:
     """What this session (or a sub-agent in it) holds."""
     turns: set[str] = set()
     since_at, n_injected = None, 0
-    for event in _events(journal, runtime, session):
+    for event in _events(journal, runtime, session, TYPE, RESET):
         if event.data.get("agent", "") != agent:
             continue
         if event.type == RESET:
@@ -53,8 +55,30 @@ def blocks(journal: Journal, run: Run) -> dict[str, str]:
     """Code -> digest of every block that was injected into the session of a run, or the one that spawned it."""
     source = run.source
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
-    events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name)]
-    return {event.data["nonce"]: event.data["digest"] for event in events if event.type == TYPE}
+    events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name, TYPE)]
+    return {event.data["nonce"]: event.data["digest"] for event in events}
+
+
+def n_asked(journal: Journal, runtime: str, session: str) -> int:
+    """How many messages of a person were noted in this session."""
+    return len(_events(journal, runtime, session, ASKED))
+
+
+def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
+    """The injections since then of which nobody has said yet what was used, in order."""
+    month = f"{since_at.astimezone(UTC):%Y-%m}"
+    given: dict[str, Event] = {}
+    judged = set()
+    for path in (path for path in journal.files() if path.stem >= month):
+        for line in (*_matching(path, b'"type":"injected"'), *_matching(path, b'"type":"used"')):
+            event = decode(line)
+            if not isinstance(event, Event):
+                continue
+            if event.type == USED:
+                judged.add(event.data.get("nonce"))
+            elif event.type == TYPE and event.data["turns"] and said_at(event) >= since_at:
+                given[event.data["nonce"]] = event
+    return sorted((event for nonce, event in given.items() if nonce not in judged), key=lambda event: event.order)
 
 
 def said_at(event: Event) -> datetime:
@@ -62,14 +86,14 @@ def said_at(event: Event) -> datetime:
     return datetime.fromisoformat(event.at.partition("#")[0])
 
 
-def _events(journal: Journal, runtime: str, session: str) -> list[Event]:
-    """The events about a session, in order."""
+def _events(journal: Journal, runtime: str, session: str, *types: str) -> list[Event]:
+    """The events of these types about a session, in order."""
     needle = msgspec.json.encode({"session": session})[1:-1]
     found = {}
     for path in journal.files():
         for line in _matching(path, needle):
             event = decode(line)
-            if isinstance(event, Event) and event.type in (TYPE, RESET) and _is_about(event.data, runtime, session):
+            if isinstance(event, Event) and event.type in types and _is_about(event.data, runtime, session):
                 found[event.id] = event
     return sorted(found.values(), key=lambda event: event.order)
 

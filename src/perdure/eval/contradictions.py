@@ -94,6 +94,7 @@ def run(
     vectors: bool = True,
     tuning: Tuning = DEFAULT,
     home: Path | None = None,
+    stated: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Measure a set of contradictions: words alone, vectors alone, recall. The parameters are those of `report.run`."""
@@ -102,7 +103,7 @@ def run(
     figures: dict[str, Mapping[str, Mapping[str, float]]] = {}
     with (
         tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch,
-        memories(data, home or Path(scratch), embedder, vectors=vectors) as held,
+        memories(data, home or Path(scratch), embedder, vectors=vectors, stated=stated) as held,
     ):
         for n_done, (name, row) in enumerate(systems.items()):
             if progress:

@@ -70,12 +70,15 @@ class Memory:
 
 @contextmanager
 def memories(
-    data: Dataset, place: Path, embedder: Embedder | None = None, *, vectors: bool = True
+    data: Dataset, place: Path, embedder: Embedder | None = None, *, vectors: bool = True, stated: bool = True
 ) -> Iterator[dict[str, Memory]]:
     """Group -> its memory, in a home under `place`: one that was left there before is used again.
 
-    embedder: instead of the one that the settings name. vectors: whether there are any.
+    embedder: instead of the one that the settings name. vectors: whether there are any. stated: whether what people
+    plainly state becomes memories.
     """
+    (place / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (place / "home" / "config.toml").write_text(f"[memories]\nstated = {str(stated).lower()}\n")
     with ExitStack() as stack:
         yield {
             group: stack.enter_context(_memory(place / "home", f"g{n}", docs, embedder, vectors))

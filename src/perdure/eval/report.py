@@ -51,19 +51,20 @@ def run(
     tuning: Tuning = DEFAULT,
     planning: bool = True,
     home: Path | None = None,
+    stated: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Measure one set: ranking by system and category, silence, what reaches the pack, time.
 
     place: a folder in the normalised layout, or LoCoMo's own file. embedder: instead of the one that Perdure carries.
-    vectors: False for keywords alone. home: where the scratch home stays, to be used again; else it goes. progress gets
-    (rows measured, all).
+    vectors: False for keywords alone. home: where the scratch home stays, to be used again; else it goes. stated:
+    False for turns alone, without the memories that are made of what people state. progress gets (rows measured, all).
     """
     data = load(place)
     setup = Setup(tuning, planning)
     with (
         tempfile.TemporaryDirectory(prefix="perdure-eval-") as scratch,
-        memories(data, home or Path(scratch), embedder, vectors=vectors) as held,
+        memories(data, home or Path(scratch), embedder, vectors=vectors, stated=stated) as held,
     ):
         systems = _systems(setup, vectors=vectors)
         rows = {}

@@ -85,7 +85,7 @@ def _apply(index: Connection, user: str, fresh: Sequence[Noted]) -> int:
         return 0
     ids, chains = replay.named(fresh)
     before = _touched(index, user, ids, chains, fresh)
-    state = State({memory.memory_id: memory for memory in before}, rows.mined(index, user))
+    state = State({memory.memory_id: memory for memory in before}, rows.mined(index, user), _judged(index, user, fresh))
     for event in fresh:
         replay.apply(state, event)
     replay.settle(state)
@@ -95,15 +95,15 @@ def _apply(index: Connection, user: str, fresh: Sequence[Noted]) -> int:
 def _touched(index: Connection, user: str, ids: set[str], chains: set[Chain], fresh: Sequence[Noted]) -> list[Memory]:
     """The memories that are named, with the whole of every chain that they are or will be in."""
     own = rows.of_ids(index, user, sorted(ids))
-    chains = chains | {replay.chain_of(memory) for memory in own}
-    for event in fresh:
-        for op in event.data.get("ops", ()) if event.type == events.TYPE else ():
-            if op["op"] == "change" and ("path" in op or "project" in op):
-                moved = [replay.chain_of(memory) for memory in own if memory.memory_id == op["id"]]
-                chains |= {
-                    Chain(c.agent, op.get("project", c.project) or "", folded(str(op.get("path", c.path))))
-                    for c in moved
-                }
+    places = {memory.memory_id: replay.chain_of(memory) for memory in own}
+    chains = chains | set(places.values())
+    for op in (op for event in fresh if event.type == events.TYPE for op in event.data["ops"]):
+        if op["op"] == "create":
+            places.setdefault(op["id"], Chain(op["agent"], op.get("project") or "", folded(op["path"])))
+        elif op["id"] in places:
+            old = places[op["id"]]
+            places[op["id"]] = Chain(old.agent, op.get("project", old.project) or "", folded(op.get("path", old.path)))
+            chains.add(places[op["id"]])
     found = {memory.memory_id: memory for memory in own}
     for chain in chains:
         found.update((memory.memory_id, memory) for memory in rows.of_chain(index, user, chain))
@@ -117,7 +117,16 @@ def _replay_all(index: Connection, user: str, every: Sequence[Noted]) -> int:
     found = index.rows("SELECT body FROM memory WHERE user = ?", number)
     before = [rows.decoded(body) for (body,) in found]
     index.db.execute("DELETE FROM mined WHERE user = ?", (number,))
+    index.db.execute("DELETE FROM judged WHERE user = ?", (number,))
     return _write(index, user, before, state)
+
+
+def _judged(index: Connection, user: str, fresh: Iterable[Noted]) -> set[str]:
+    """Which of the injections that these events judge were judged before."""
+    number = index.known("user", user)
+    asked = [event.data["nonce"] for event in fresh if event.type == events.USED and "nonce" in event.data]
+    query = "SELECT nonce FROM judged WHERE user = ? AND nonce = ?"
+    return {nonce for one in asked for (nonce,) in index.rows(query, number, one)}
 
 
 def _write(index: Connection, user: str, before: Iterable[Memory], state: State) -> int:
@@ -133,6 +142,7 @@ def _write(index: Connection, user: str, before: Iterable[Memory], state: State)
             n += 1
     stretches = [(number, source, *stretch) for source, known in state.mined.items() for stretch in known]
     index.db.executemany("INSERT OR REPLACE INTO mined VALUES (?, ?, ?, ?)", stretches)
+    index.db.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?)", [(number, nonce) for nonce in state.judged])
     return n
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from perdure.errors import VectorsMissing
 from perdure.index import keyword, vector
 from perdure.index.embed import n_missing
-from perdure.index.keyword import Scored
+from perdure.index.keyword import Candidates, Scored
 from perdure.index.slab import Slab
 from perdure.index.store import Connection
 from perdure.index.vector import Slot, Space
@@ -68,10 +68,30 @@ def search(
     return replace(found, took_ms=(time.perf_counter() - started) * 1000)
 
 
+class Ranked(NamedTuple):
+    """What both legs found."""
+
+    scores: Mapping[int, Score]  # by turn
+    shown: Mapping[int, int]  # turn -> the chunk of it that is shown
+    by_words: Candidates
+
+
 def _search(
     index: Connection, principal: Principal, query: str, asked: Asked, filters: Filters, limit: int, words: bool,
     weight: float,
 ) -> Found:  # fmt: skip
+    found = ranked(index, principal, query, asked, filters=filters, limit=limit, words=words, weight=weight)
+    return Found(
+        _hits(index, found.scores, found.shown, limit), terms=found.by_words.terms, dropped=found.by_words.dropped,
+        mode="hybrid" if words else "semantic", n_unembedded=n_missing(index, asked.space.slot),
+    )  # fmt: skip
+
+
+def ranked(
+    index: Connection, principal: Principal, query: str, asked: Asked, *, filters: Filters, limit: int,
+    words: bool = True, weight: float = WEIGHT,
+) -> Ranked:  # fmt: skip
+    """What both legs found, inside the caller's snapshot: of at least so many turns, if so many match."""
     wanted = max(limit, CANDIDATES)
     by_words = keyword.candidates(index, principal, query, filters=filters, limit=wanted)
     chunks = _best(by_words.scored, wanted) if words and by_words.terms else {}
@@ -83,12 +103,7 @@ def _search(
     nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in pairs if chunk in turns], wanted)
     nearest |= _fetched(index, asked, [turn for turn in chunks if turn not in nearest])
     scores = fuse({t: s for t, (_, s) in chunks.items()}, {t: s for t, (_, s) in nearest.items()}, weight=weight)
-    shown = {turn: (chunks.get(turn) or nearest[turn])[0] for turn in scores}
-    hits = _hits(index, scores, shown, limit)
-    return Found(
-        hits, terms=by_words.terms, dropped=by_words.dropped, mode="hybrid" if words else "semantic",
-        n_unembedded=n_missing(index, asked.space.slot),
-    )  # fmt: skip
+    return Ranked(scores, {turn: (chunks.get(turn) or nearest[turn])[0] for turn in scores}, by_words)
 
 
 Best = dict[int, tuple[int, float]]  # turn -> (its best chunk, that one's score)
@@ -198,5 +213,8 @@ def _neighbours(side: Side, probe: Vectors, k: int) -> list[str]:
 
 
 def _name(index: Connection, chunk: int) -> str:
-    turn, n = index.rows("SELECT turn_id, n FROM chunk JOIN turn ON turn.id = turn WHERE chunk.id = ?", chunk)[0]
-    return f"{turn}/{n}"
+    """The turn or memory that a chunk is of, and which of its chunks it is."""
+    query = """SELECT coalesce(turn_id, memory_id), n FROM chunk LEFT JOIN turn ON turn.id = chunk.turn
+        LEFT JOIN memory ON memory.id = -chunk.turn WHERE chunk.id = ?"""
+    owner, n = index.rows(query, chunk)[0]
+    return f"{owner}/{n}"

@@ -84,6 +84,7 @@ CREATE INDEX memory_sources ON memory_source(run_id, from_offset);
 CREATE INDEX memory_source_of ON memory_source(memory);
 CREATE TABLE mined(user INTEGER NOT NULL, source TEXT NOT NULL, from_offset INTEGER NOT NULL,
   to_offset INTEGER NOT NULL, PRIMARY KEY(user, source, from_offset)) WITHOUT ROWID;
+CREATE TABLE judged(user INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY(user, nonce)) WITHOUT ROWID;
 CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
   dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
   n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));

@@ -1,12 +1,6 @@
-"""What a memory is about, by rules: statements found, claims read, paths checked. Pure; no model, no clock, no disk.
+"""Memories, pure: what people state and claim, by rules; the events that change memories; their replay; their decay.
 
 The same text always gives the same answer. Every doubt goes against finding something: a memory that is missing is
-asked for again, one that is wrong is believed.
+asked for again, one that is wrong is believed. Nothing is imported here: events are read in every process, rules are
+loaded by those that need them.
 """
-
-from perdure.memories.claims import claim, path_for, same_subject, says_same
-from perdure.memories.paths import checked
-from perdure.memories.statements import Kind, Statement, stated
-from perdure.memories.values import Claim
-
-__all__ = ["Claim", "Kind", "Statement", "checked", "claim", "path_for", "same_subject", "says_same", "stated"]

@@ -15,14 +15,14 @@ _LEAD = late(
     r"现在|目前|好的|今后|不过|但是|而且|"
     r"改主意了|说错了|我记错了|我说错了|你好|请|那么|所以)+"
 )
-_HOW = late(r"每天(?:早上|晚上|中午)?|每周|通常|一般|平时|经常")
+_HOW = late(r"每天(?:早上|晚上|中午)?|每周|常常?(?=[喝吃用])|通常|一般|平时|经常")
 _AGAIN = late(r"[又再](?=[换改搬回由用住在退监是去开做喝])|重新|现在|目前|已经|如今")
 _ALSO = late(r"[也还](?=[喜爱用在喝吃])|同时")
 _OPEN = late(r"如果|要是|假如|也许|可能|是否|能不能|要不要|该不该|万一|为什么|怎么|什么|会不会|是不是")
 _S = r"(?P<s>[^，。]{1,40}?)"
 _S0 = r"(?P<s>[^，。]{0,40}?)"
 _V = r"(?P<v>[^，。]{1,30}?)了?$"
-_TURN = r"(?:换|改|迁移|升级|升|切换|搬|移|调整|调|推迟|提前|延期|涨|降|变|退|提高|增加|减少|缩短|延长)"
+_TURN = r"(?:换|改|迁移|升级|升|切换|搬家|搬|跳槽|移|调整|调|推迟|提前|延期|涨|降|变|退|提高|增加|减少|缩短|延长)"
 _RULES = tuple(
     (relation, late(expression))
     for relation, expression in (
@@ -30,11 +30,13 @@ _RULES = tuple(
         ("name", r"(?:我叫|我的名字(?:叫|是)|请叫我|叫我|我改名叫)(?P<v>[^，。]{1,20})$"),
         ("rename", rf"(?:我们)?把?{_S}(?:改名|更名|重命名)(?:叫|为|成)?了?{_V}"),
         ("switch", rf"(?:[^，。把]{{0,8}})把{_S}从(?P<o>[^，。]{{1,20}}?){_TURN}(?:成|到|为|至|去|回)?了?{_V}"),
-        ("does", rf"(?P<s>我)(?:回去)?(?:改做|做){_V}"),
+        ("does", rf"(?P<s>我)(?:回去)?(?:转行)?(?:改做|做|当){_V}"),
         ("switch", rf"{_S0}从(?P<o>[^，。]{{1,20}}?){_TURN}(?:成|到|为|至|去|回)?了?{_V}"),
         ("left", rf"{_S}(?:离开|辞去)了?(?P<o>[^，。]{{1,20}}?)(?:去|加入|到)了?{_V}"),
         ("handed", rf"(?P<o>[^，。]{{1,10}}?)把{_S}(?:交给|移交给|转给)了?{_V}"),
         ("change", rf"(?:[^，。把]{{0,8}})把{_S}(?:{_TURN}|设|定|搬)(?:成|到|为|至|在|回)了?{_V}"),
+        ("employer", rf"{_S}换到(?P<v>[^，。]{{1,14}}?)(?:工作|上班)了?$"),
+        ("home", rf"(?P<s>[^，。]{{1,8}}?)家在{_V}"),
         ("employer", rf"{_S}(?:跳槽|入职|加入|跳)(?:到|去)?了?{_V}"),
         (
             "quit",
@@ -60,11 +62,14 @@ _RULES = tuple(
         ("decided", r"我们(?:决定|最后决定|打算)(?:使用|采用|用|改用|选用|选)(?P<v>[^，。]{1,20}?)$"),
         ("coding", r"(?P<s>我们?)用(?P<v>[^，。]{1,20}?)(?:写代码|编程|编辑代码)$"),
         ("owner", rf"{_S}由(?P<v>[^，。]{{1,10}}?)(?:来)?(?:负责|管理|维护|接手)了?$"),
+        ("owner", rf"{_S}归(?P<v>[^，。]{{1,10}}?)(?:管|负责)了?$"),
         ("owner2", r"负责(?P<s>[^，。]{1,40}?)的(?:人)?是(?P<v>[^，。]{1,10})$"),
         ("owner2", r"(?P<v>[^，。的]{1,10}?)(?:负责|接手了?|接管了?|管理|维护)(?P<s>[^，。]{1,40}?)了?$"),
         ("uses", rf"{_S0}(?:都|一直)?(?:改用|用的是|使用|采用|用){_V}"),
         ("set", rf"{_S}(?:定在|设为|设成|设置为|定为|安排在){_V}"),
-        ("is", rf"{_S0}(?:是|为|叫){_V}"),
+        ("called", rf"{_S}叫(?:做)?{_V}"),
+        ("when", rf"{_S}(?:在|是)(?P<v>(?:每?(?:星期|周)[一二三四五六日天]|\d+月)[^，。]{{0,12}})$"),
+        ("is", rf"{_S0}(?:是|为){_V}"),
     )
 )
 _ATTRIBUTE_SUFFIXES = (
@@ -151,7 +156,7 @@ def _made(relation: str, said: dict[str, str | None]) -> dict[str, object] | Non
     return fields if fields["attribute"] else None
 
 
-_NAMED_VERSION = late(r"([A-Za-z][\w.+#-]*) v?\d+(?:\.\d+)+$")
+_NAMED_VERSION = late(r"([A-Za-z][\w.+#-]*) v?\d{1,3}(?:\.\d+)*$")
 _VERSION = late(r"v?\d+(?:\.\d+)+$")
 _TRADE = late(r".*(?:师|员|家|经理|开发|翻译|医生|老师|护士|律师|总监|记者|者|长|学生)$")
 _FIXED = {
@@ -174,6 +179,8 @@ def _by_relation(
         return {"entity": words.slug([words.noun(named[1])]), "attribute": "version"}
     if relation in _FIXED or relation == "name":
         return {"attribute": _FIXED.get(relation, relation), "entity": "user" if relation == "name" else entity}
+    if relation in ("called", "when"):
+        return {"attribute": "name" if relation == "called" else attribute or "time"}
     if relation == "rename":
         return {"attribute": "name", "old_value": said.get("s") or ""}
     if relation in ("likes", "dislikes", "allergies"):
@@ -184,12 +191,12 @@ def _by_relation(
         }
     if relation == "quit":
         return _quit(entity, said.get("w") or "", kind)
-    if relation in ("does", "coding"):
-        return {"attribute": "job" if relation == "does" else "preferences/editor"}
+    if relation in ("does", "coding") or (
+        relation == "is" and entity == "user" and not attribute and _TRADE.match(value)
+    ):
+        return {"attribute": "preferences/editor" if relation == "coding" else "job"}
     if relation in ("uses", "prefers", "decided"):
         return _used(relation, entity, attribute or kind, said)
-    if relation == "is" and entity == "user" and not attribute and _TRADE.match(value):
-        return {"attribute": "job"}
     return _changed(relation, entity, attribute or ("version" if _VERSION.match(value) else ""), kind, value)
 
 
@@ -251,7 +258,7 @@ def _subject(subject: str) -> tuple[str, str]:
     """
     bare = subject.removeprefix("把").removesuffix("现在").removesuffix("已经")
     attribute = next((s for s in _ATTRIBUTE_SUFFIXES if bare.endswith(s)), "")
-    head = bare[: len(bare) - len(attribute)].removesuffix("的")
+    head = bare[: len(bare) - len(attribute)].removesuffix("新").removesuffix("的")
     return _entity(head, has_attribute=bool(attribute)), words.attribute_of([attribute]) if attribute else ""
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from perdure.memories import chinese, words
 from perdure.memories.clauses import Phrase, Word, noun_phrase
 from perdure.memories.division import PAST, SUPPOSING, Divided, divide, in_order, split_clauses, starts_open, subject_of
 from perdure.memories.grammar import WE, Grammar, I, grammar, languages_of
 from perdure.memories.relations import RELATIONS
-from perdure.memories.values import Claim, said_by, value_of
+from perdure.memories.values import Claim, made, said_by, value_of
 from perdure.patterns import late
 
 MAX_CHARS = 600  # of a text that is read; a memory's text is shorter
@@ -43,8 +44,14 @@ def _best(told: tuple[str, str]) -> Claim | None:
     """Return the claim of a text in the likeliest of its languages that gives one."""
     speaker, text = told
     parts = [w.strip(".,;:!?()") for w in text.lower().replace("’", "'").replace("'", "' ").split()]
-    tried = (_said_in(text, speaker, grammar(language)) for language in languages_of(parts))
-    return max((found for found in tried if found), key=_weight, default=None)
+    best: Claim | None = None
+    for language in languages_of(parts):
+        found = _said_in(text, speaker, grammar(language))
+        if found and (best is None or _weight(found) > _weight(best)):
+            best = found
+        if best and _weight(best)[0]:
+            break
+    return best
 
 
 def _said_in(text: str, speaker: str, g: Grammar) -> Claim | None:
@@ -52,6 +59,7 @@ def _said_in(text: str, speaker: str, g: Grammar) -> Claim | None:
     before: tuple[str, ...] = (words.noun(speaker),) if speaker else ()
     found: list[Claim] = []
     subject: list[Word] = []
+    topic: list[Word] = []  # "my manager changed, it's …"
     parts = split_clauses(text, g)
     if not parts or parts[0][0].low in SUPPOSING:
         return None
@@ -64,6 +72,9 @@ def _said_in(text: str, speaker: str, g: Grammar) -> Claim | None:
         divided = divide(ordered, g)
         if subject and (divided is None or not divided.subject) and ordered[0].low not in ("like", "study", "work"):
             divided = divide([*subject, *ordered], g) or divided
+        if divided and topic and [w.low for w in divided.subject] in (["it"], ["es"], ["c'"]):
+            divided = divided._replace(subject=topic, changed=True)
+        topic = _topic(divided)
         if divided is None:
             if found and found[-1].negated and len(clause) <= 5:  # "no longer with A, but with B"
                 said = said_by(
@@ -75,17 +86,37 @@ def _said_in(text: str, speaker: str, g: Grammar) -> Claim | None:
         subject = divided.subject or subject
         if read is None:
             if divided.relation == "change" and not before:
-                before = noun_phrase(value_of(divided).words, g).entity
+                named = divided.subject if not any(w.low in g.pronouns for w in divided.subject) else []
+                before = noun_phrase(named or value_of(divided).words, g).entity
             continue
         if found and found[-1].negated and not read.negated and not read.old_value:
             read = _instead(read, found[-1])
         found.append(read)
         before = before or (tuple(read.entity.split("-")) if read.entity not in (I, WE) else ())
-    return max(found, key=_weight, default=None)
+    best = max(found, key=_weight, default=None)
+    return replace(best, changed=True) if best and not best.changed and _TURNED.search(text) else best
+
+
+def _topic(divided: Divided | None) -> list[Word]:
+    """Return the subject that a clause says has changed, without saying to what."""
+    if divided is None or divided.relation != "change" or divided.rest:
+        return []
+    return divided.subject if noun_phrase(divided.subject, divided.g).is_known else []
+
+
+_TURNED = late(
+    r"(?i)\b(?:changed? (?:my|our|of) (?:mind|plans?)|reversed|scratch that|no longer|wrong|mistake|correction|sorry|"
+    r"misread|typo|oops|mixed (?:that |it )?up|falsch|korrektur|"
+    r"verwechselt|erreur|corrección|perdón|equivoqu\w+|after all|finally|doch|"
+    r"finalement|"
+    r"en fin de compte|al final|cambio de planes|planänderung)\b"
+)
 
 
 def _instead(read: Claim, ended: Claim) -> Claim:
     """Return the claim of "quit Acme and moved to Initech": what ended is what the new one replaces."""
+    if read.attribute in ("value", "is", "location") and ended.attribute not in _WEAK and read.entity == ended.entity:
+        return replace(read, attribute=ended.attribute, single=ended.single, old_value=ended.value, changed=True)
     if ended.attribute == "employer" and read.attribute in (*_WEAK, "home") and read.entity == ended.entity:
         return replace(read, attribute="employer", single=True, old_value=ended.value)
     return replace(read, old_value=ended.value) if read.entity == ended.entity else read
@@ -134,6 +165,9 @@ def _read(clause: list[Word], found: Divided, before: tuple[str, ...]) -> Claim 
     phrase = subject_of(found, before)
     if phrase is None:
         return None
+    port = _port(found, phrase)
+    if port:
+        return port
     act = RELATIONS.get(found.relation)
     read = act(found, phrase) if act else None
     if read and (read.entity in (I, WE) and read.attribute in _OF_THINGS and not phrase.is_known):
@@ -145,7 +179,7 @@ def _read(clause: list[Word], found: Divided, before: tuple[str, ...]) -> Claim 
     return _shared(read) if read and _is_worth(read) else None
 
 
-_OF_THINGS = frozenset("time price version url host platform location value state port".split()) - {"port"}
+_OF_THINGS = frozenset("time price version url host platform location value state".split())
 _OF_PEOPLE = frozenset(
     "employer job home prefers likes dislikes allergic partner speaks born drives plays studies reads manager".split()
 )
@@ -160,6 +194,18 @@ def _is_somebody(found: Divided, phrase: Phrase) -> bool:
 _ALSO = frozenset("also too aussi también auch außerdem zusätzlich anche também besides additionally".split())
 
 
+def _port(found: Divided, phrase: Phrase) -> Claim | None:
+    """Return the port that a clause names outright, whatever its verb; None where something is moved from or to it."""
+    if found.relation in ("change", "place", "port", "likes", "always", "never") or phrase.entity in ((), (I,), (WE,)):
+        return None
+    for word, number in pairwise(found.rest):
+        if words.attribute_of([word.low]) == "port" and number.raw.isdigit():
+            old = value_of(found).old
+            bare = [w for w in old if w.raw.isdigit()]
+            return made(found, phrase, "port", [number], old_value=said_by(bare or old))
+    return None
+
+
 def _shared(read: Claim) -> Claim:
     """Return the claim under the project where its attribute is one that a project chooses."""
     bare = read.attribute.removeprefix("preferences/")
@@ -168,7 +214,18 @@ def _shared(read: Claim) -> Claim:
         read = replace(read, entity=WE, attribute=bare)
     if read.entity in (I, WE) and kind in words.SEVERAL and not read.attribute.startswith("preferences/language"):
         read = replace(read, single=False)
-    return replace(read, entity=I) if read.entity == WE and read.attribute == "home" else read
+    if words.is_shared(kind) and set(read.entity.split("-")) <= _ACTIVITIES:
+        return replace(read, entity=WE)
+    return replace(read, entity=I) if read.entity == WE and read.attribute in _PERSONAL else read
+
+
+_PERSONAL = frozenset(
+    "home phone email birthday age employer job salary rent wife husband surname dentist doctor".split()
+)
+_ACTIVITIES = frozenset(
+    "deploy deployment build release pipeline ci hosting issue tracking tracker indentation code team repo test "
+    "project".split()
+)
 
 
 def _is_worth(read: Claim) -> bool:
@@ -209,15 +266,32 @@ def same_subject(new: Claim, old: Claim) -> bool:
     False
     """
     if not _same_entity(new, old):
-        return False
+        return new.attribute == old.attribute == "name" and _renames(new, old)
     is_same_value = _same_value(new.value, old.value)
     replaces = bool(new.old_value) and _same_value(new.old_value, old.value)
     returns = bool(old.old_value) and _same_value(new.value, old.old_value)
     if not _same_attribute(new.attribute, old.attribute):
         return _kin(new, old, is_told=replaces or returns, is_same_value=is_same_value)
     if not (new.single and old.single):
-        return is_same_value or replaces or returns
+        is_moved = new.changed and not new.negated and new.entity not in (I, WE) and new.attribute not in _SIDE_BY_SIDE
+        return is_same_value or replaces or returns or is_moved
     return not new.negated or is_same_value or old.negated
+
+
+_OF_NAMES = ("employer", "owner", "location")  # what only a name tells, where the verb says no more
+
+
+def _renames(new: Claim, old: Claim) -> bool:
+    """Return whether a renaming calls a thing by the name that the older claim gave it."""
+    name = frozenset(words.canonical(old.value.replace("-", " ").split()))
+    return (
+        bool(name and new.old_value)
+        and name | set(old.entity.split("-")) <= {*new.entity.split("-"), WE, "project"} | name
+        and (name <= frozenset(words.canonical(new.old_value.replace("-", " ").split())))
+    )
+
+
+_SIDE_BY_SIDE = ("likes", "allergies", "speaks", "uses", "has", "is", "plays", "reads", "instructions")
 
 
 def _kin(new: Claim, old: Claim, *, is_told: bool, is_same_value: bool) -> bool:
@@ -228,9 +302,13 @@ def _kin(new: Claim, old: Claim, *, is_told: bool, is_same_value: bool) -> bool:
     if is_told and (new.changed or a in _WEAK or b in _WEAK):
         return True
     if is_same_value:
-        return (a in _WEAK or b in _WEAK) and (new.changed or new.negated != old.negated)
+        is_exact = words.canonical(new.value.split()) == words.canonical(old.value.split())
+        return is_exact and (a in _WEAK or b in _WEAK) and (new.changed or new.negated != old.negated)
+    if not (new.changed and new.single and a in ("value", "location", "platform")):
+        return False
+    is_name = a == "value" and b in _OF_NAMES and new.value[:1].isupper() and not new.old_value
     kinds = words.typed(new.value.split()), words.typed(old.value.split())
-    return new.changed and new.single and a in ("value", "location", "platform") and kinds[0] == kinds[1] != ""
+    return kinds[0] == kinds[1] != "" or is_name or (b == "version" and kinds[0] == "number")
 
 
 def _same_entity(new: Claim, old: Claim) -> bool:

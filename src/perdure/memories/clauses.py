@@ -39,8 +39,9 @@ _ADJUNCTS = {  # since when, which says that it was otherwise before
         (late(r"(?i)\b(?:these days|once more|once again|for now|at the moment|after all|going forward)\b"), " now "),
         (
             late(
-                r"(?i)\b(?:(?:have |had )?(?:decided|agreed|chose|opted|had) to|in this (?:repo|project|repository)|"
-                r"right here|here(?=[\s,.;:!]|$)|last week(?:end)?|this week)\b"
+                r"(?i)\b(?:(?:have |had )?(?:decided|agreed|chose|opted|had) (?:to|that)|going to|in this (?:repo|"
+                r"project|repository)|"
+                r"of choice|right here|here(?=[\s,.;:!]|$)|last week(?:end)?|this week)\b"
             ),
             " ",
         ),
@@ -78,6 +79,7 @@ _AGAIN = {  # Spanish and French say "again" with another verb
         "tener": "tiene", "guardar": "guarda", "encargarse": "se encarga", "llamarse": "se llama", "costar": "cuesta",
     },
 }  # fmt: skip
+_PROFESSION = late(r"(?i) (?:von Beruf|de profession|de métier|de profesión|di professione|de profissão)\b")
 _AGAIN_ES = late(r"(?i)\b(?:vuelve|volvió|ha vuelto|vuelven) a (\w+)")
 _AGAIN_ME = late(r"(?i)\b(?:vuelvo|volví|he vuelto) a (trabajar|usar|vivir|beber)\b")
 _ME = {"trabajar": "trabajo", "usar": "uso", "vivir": "vivo", "beber": "bebo"}
@@ -116,8 +118,9 @@ class Phrase(NamedTuple):
 
 def clauses(text: str, g: Grammar) -> list[tuple[list[Word], str]]:
     """Return the clauses of a text in order, each with the character that ends it; an empty one is left out."""
+    text = _PROFESSION.sub("", text)
     text = _plainly(text.replace("’", "'"), g)
-    if g.language == "en" and "'" in text:
+    if g.language == "en" and ("'" in text or "et" in text):
         for pattern, expanded in _CONTRACTIONS:
             text = pattern.sub(expanded, text)
     elif g.language in ("fr", "it"):
@@ -180,7 +183,7 @@ def noun_phrase(phrase: Sequence[Word], g: Grammar) -> Phrase:
 _NEW = frozenset("new neue neuer neues neuen nouveau nouvelle nuevo nueva nuovo nuova novo nova".split())
 _ADJECTIVES = _NEW | frozenset(
     "current default old main aktuelle aktueller aktuelles aktuellen actuel actuelle actual preferred official same "
-    "own eigene bevorzugter bevorzugte bevorzugtes préféré_ primary go-to usual final".split()
+    "own eigene bevorzugter bevorzugte bevorzugtes  primary go-to usual final".split()
 )
 
 

@@ -28,15 +28,14 @@ def decay(memory: Memory, now: datetime, *, half_life: timedelta = HALF_LIFE) ->
 
 def heat(memory: Memory, now: datetime) -> float:
     """How alive a memory is, 0 to 1: what it weighs, cooling the more slowly the more often it was used (row D09)."""
-    density = 1 - 1 / (1 + memory.n_stated - 1 + memory.n_used)
+    density = 1 - 1 / (memory.n_stated + memory.n_used)
     hours = max(0.0, (now - (memory.renewed_at or memory.stated_at)).total_seconds() / 3600)
     weight = min(1.0, INTRINSIC * memory.confidence + DENSITY * density)
     return weight * math.exp(-hours / (PER_STABILITY_H * memory.stability))
 
 
 def stabler(memory: Memory, used_at: datetime) -> float:
-    """Its stability after a use: grown, unless the last one was a moment ago."""
-    last = memory.renewed_at
-    if memory.n_used and last is not None and used_at - last < COOLDOWN:
+    """Its stability after a use: grown, unless another use lies less than the cooldown away."""
+    if memory.used_at is not None and abs(used_at - memory.used_at) < COOLDOWN:
         return memory.stability
     return memory.stability * GROWTH

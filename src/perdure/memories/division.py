@@ -52,13 +52,14 @@ _AND = frozenset("and und et y e".split())
 def _named_only(clause: list[Word], g: Grammar) -> list[Word]:
     """Return the attribute that a clause names without a value: "my job", "the API has a new port"; else nothing."""
     divided = divide(clause, g)
-    if len(clause) > 12 or any(w.low in g.pronouns for w in clause):
-        return []
     if divided is None:
-        return clause if noun_phrase(clause, g).is_known else []
+        is_name = len(clause) <= 12 and not any(w.low in g.pronouns for w in clause)
+        return clause if is_name and noun_phrase(clause, g).is_known else []
     what = noun_phrase(divided.rest, g)
     if divided.relation != "has" or not (what.is_known and what.is_new) or g.language != "en":
         return []
+    if [w.low for w in divided.subject] in (["i"], ["we"]):
+        return [Word("my", "my"), *(w for w in divided.rest if w.low not in g.articles)]
     return [*divided.rest, Word("of", "of"), *divided.subject]
 
 
@@ -110,7 +111,7 @@ SUPPOSING = frozenset(
 _OPEN = frozenset(
     "if unless maybe perhaps whether suppose imagine should would could falls wenn vielleicht si peut-être quizás "
     "forse "
-    "talvez se what which who how why where let can when until bis jusqu'à hasta solange as_long".split()
+    "talvez se what which who how why where let can when until bis jusqu'à hasta solange".split()
 )
 
 
@@ -130,8 +131,13 @@ def in_order(clause: list[Word], g: Grammar) -> list[Word]:
             head = rest[: i - 1]
             about = head if head and head[0].low in _TOPIC else []
             instead = head if head and head[0].low in ("statt", "anstatt") else []
-            rest = [*about, rest[i], rest[i - 1], *rest[i + 1 :], *instead]
+            named = head if len(head) == 1 and head[0].raw[:1].isupper() and not words.typed([head[0].raw]) else []
+            rest = [*about, rest[i], rest[i - 1], *rest[i + 1 :], *instead, *named]
             break
+    if rest[0].low == "um" and any(w.low == "kümmert" for w in rest[1:]):
+        at = next(i for i, w in enumerate(rest) if w.low == "kümmert")
+        who = [w for w in rest[at + 1 :] if w.low != "sich" and not _between(w, g)]
+        return [*who, rest[at], Word("sich", "sich"), *rest[:at]]
     if rest[0].low == "für" and rest[-1].low in ("zuständig", "verantwortlich"):
         at = next((i for i, w in enumerate(rest) if w.low in ("ist", "sind")), 0)
         if at:
@@ -194,20 +200,34 @@ def _is_finite(clause: list[Word], at: int, verb: tuple[str, ...], subject: list
     ahead = [w.low for w in clause[max(0, at - 4) : at]]
     if verb[0].endswith("ing") and verb[0] != "being" and not _BE_FORMS & set(ahead):
         return False
+    if verb[0] == "due" and ahead[-1] not in _BE_FORMS | g.skip:
+        return False
     if verb[0] == "back" and ahead[-1] not in _BE_FORMS | g.skip:
         return False
     if any(w.low in _MODAL for w in subject) or subject[-1].low == "to":
         return False
     last = subject[-1].low
+    if verb[0] == "like" and last in (
+        "feels",
+        "looks",
+        "sounds",
+        "seems",
+        "things",
+        "is",
+        "just",
+        "goals",
+        "something",
+    ):
+        return False
     return verb[0] not in _BASE or last in g.pronouns or last.endswith("s") or last in ("team", "people", "folks")
 
 
-_NOT_ALONE = frozenset("responsable responsible zuständig verantwortlich responsabile responsável".split())
+_NOT_ALONE = frozenset("into responsable responsible zuständig verantwortlich responsabile responsável".split())
 
 
 def _amount(clause: list[Word], g: Grammar) -> Divided | None:
     """Return the clause divided at a verb that is only known by the amount behind it: "rotates every 30 days"."""
-    for i in range(1, len(clause) - 1):
+    for i in range(1, min(len(clause) - 1, 6)):
         low, after = clause[i].low, clause[i + 1].low
         if not (low.endswith("s") and not low.endswith("ss") and low.isalpha()) or not (
             after in _AMOUNTS or after[:1].isdigit()
@@ -278,6 +298,8 @@ def subject_of(found: Divided, before: tuple[str, ...]) -> Phrase | None:
     """Return whom or what a clause is about; None when a pronoun refers to something that is not known."""
     g = found.g
     pronouns = [g.pronouns[w.low] for w in found.subject if w.low in g.pronouns]
+    if len(found.subject) > 1:  # "das Meeting"
+        pronouns = [p for p in pronouns if p in (I, WE)]
     if found.implied in (I, WE, "go"):
         return Phrase((I if found.implied == "go" else found.implied,))
     at = next((i for i in range(len(found.subject) - 1, -1, -1) if g.pronouns.get(found.subject[i].low) in (I, WE)), -1)

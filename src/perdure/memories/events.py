@@ -55,12 +55,18 @@ def change(memory_id: str, **fields: Any) -> Op:
     return {"op": "change", "id": memory_id, **values}
 
 
-def data(ops: Sequence[Op], *, by: str, batch: Batch | None = None, why: str = "", undoes: str = "") -> dict[str, Any]:
-    """The data of an event. by: owner, agent, rules, miner, consolidation or import."""
+def data(
+    ops: Sequence[Op], *, by: str, batch: Batch | None = None, why: str = "", undoes: str = "",
+    proposals: Sequence[Sequence[str]] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The data of an event. by: owner, agent, rules, miner, consolidation or import. why: never words of a memory,
+    which could not be forgotten there. undoes: the event that it sets back. proposals: (id, kind) of what it applies.
+    """
     found: dict[str, Any] = {"by": by, "ops": list(ops)}
     if batch is not None:
         found["batch"] = list(batch)
-    return found | {name: value for name, value in (("why", why), ("undoes", undoes)) if value}
+    more = {"why": why, "undoes": undoes, "proposals": list(map(list, proposals))}
+    return found | {name: value for name, value in more.items() if value}
 
 
 def made(op: Mapping[str, Any], *, recorded_at: datetime, order: str) -> Memory:
@@ -81,6 +87,16 @@ def changed_fields(op: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: op[name] for name in CHANGEABLE if name in op}
     found |= {name: _at(found[name]) for name in _TIMES if name in found}
     return found | ({"entities": tuple(found["entities"])} if "entities" in found else {})
+
+
+def used(injection: str, cues: Sequence[str], *, at: datetime, **who: str) -> dict[str, Any]:
+    """The data of a `used` event: what of an injection was used, if anything. injection: its nonce, judged once."""
+    return {**who, "nonce": injection, "used_at": _iso(at), "cues": list(cues), "by": "answer"}
+
+
+def used_at(noted: Mapping[str, Any]) -> datetime | None:
+    """When what a `used` event says happened, where it says so."""
+    return _at(noted.get("used_at"))
 
 
 def stated_at(op: Mapping[str, Any]) -> datetime | None:

@@ -116,57 +116,71 @@ _ENGLISH = {
     "i was wrong, i changed my mind, change of plan, change of plans, scratch that, finally, as you know, listen, "
     "after all, as discussed, meanwhile, in the end, please, i should mention, i should mention that, fun fact, thanks",
     "verbs": """
-    name: name is, goes by the name, go by the name, goes by the name of, am called, is called, are called, goes
+    name: is codenamed, is nicknamed, codenamed, nicknamed, name is, goes by the name, go by the name, goes by
+      the name of, am called, is called, are called, goes
       by, go by, is named, am named
     callme go: call me, address me as
     employer: is with, are with, am with, work at, works at, work for, works for, working at, working for,
       employed at, employed by, joined, join, joins, started at, starting at, start at, starts at company,
       worked at, got hired by, got a job at, took a job at, have a job at, started working at, started working
       for, started a new job at, interning at, started a job at
+    swap: traded, swapped, exchanged, traded in
     leftjob: left, leaving, quit, quitting, resigned from, stopped working at, stopped working for, laid off
       from, laid off by
-    job: work as, works as, working as, worked as, promoted to, a job as, got promoted to, was promoted to, started as
-    home: live in, lives in, living in, live at, based in, reside in, resides in, living at, lives at, moved to
+    job: make a living as, makes a living as, got a job as, got a new job as, found a job as, have a job as,
+      have a new job as, retrained as, work
+      as, works as, working as, worked as, promoted to, a job as, got promoted to, was promoted to, started as
+    home: settled in, based out of, live in, lives in, living in, live at, based in, reside in, resides in,
+      living at, lives
+      at, moved to
       live in, relocated to, relocating to, relocated from, moved in with, moving in with
     prefers: prefer, prefers, preferring, favour, favor
     likes: like, likes, love, loves, enjoy, enjoys, drink, drinks, eat, eats, drinking, eating, smoke, smokes,
-      fond of, a fan of, a big fan of, into
-    dislikes: dislike, dislikes, hate, hates, can not stand, cannot stand, avoid, avoids, stopped eating,
+      fond of, a fan of, a big fan of, am into, is into
+    dislikes: stopped having, cut out, gone off, went off, fed up with, sick of, not fond of, quit smoking, quit
+      drinking, dislike,
+      dislikes, hate, hates, can not stand, cannot stand, avoid, avoids, stopped eating,
       stopped drinking, stopped smoking, gave up, given up, quit smoking, quit drinking
     allergic: allergic to
-    uses: use, uses, using, switched over to using, go with, going with, went with, settled on, adopted, opted
+    uses: do my editing in, do my coding in, write code in, code with, install packages with, program in,
+      develop in, editing in, gone with, use,
+      uses, using, switched over to using, go with, going with, went with, settled on, adopted, opted
       for, stick with, sticking with, stay with, staying with, stay on, staying on, gets, chose, chosen, picked,
-      decided on, standardised on, standardized on, rely on, relies on, powered by, go through, goes through
+      decided on, standardised on, standardized on, rely on, relies on, code in, chat on, chats on, track issues
+        in, powered by, go through, goes through
     stoppeduse: stopped using, stop using, dropped, ditched, got rid of, abandoned, deprecated, moved away from,
       moved off, migrated away from, migrated off, done with, retired, phased out
     port: listen on, listens on, listening on, listen on port, listens on port, runs on port, run on port,
       running on port, reachable on port, is on port, available on port, exposed on port, bound to port, on
-      port, uses port, use port, serves on port
+      port, binds to, bound on, answers on, runs at port, run at port, uses port, use port, serves on port
     host: hosted on, hosted at, hosted by, deployed to, deployed on, deploy to, deploys to, deployed in
-    platform: run on, runs on, running on, runs in, running in, run in, runs under, executed on
-    lang: written in, coded in, built with, built in, implemented in, based on
-    change: moved, moved to, moving to, set, put, reset, reset to, rolled, downgraded, downgrade, upgrade, got
+    platform: needs, requires, runs at, run at, targets, target, run on, runs on, running on, runs in, running
+      in, run in, runs under, executed on
+    lang: rewritten in, written in, coded in, built with, built in, implemented in, based on
+    change: moved, moved to, moving to, set, put, cut, slid, slid to, reset, reset to, rolled, downgraded,
+      downgrade, upgrade, got
       pushed, got moved, pin, pinned, changed, changing, changed to, changes to, switched, switched to,
       switching to, switching, switched over to, migrated, migrated to, migrating to, converted to, bumped,
       bumped to, upgraded, upgraded to, upgrading to, raised, raised to, lowered, lowered to, increased,
       increased to, decreased, decreased to, reduced, reduced to, postponed, postponed to, pushed, pushed to,
       pushed back to, rescheduled, rescheduled to, extended, extended to, updated, updated to, downgraded,
       downgraded to, transferred to, shifted to, went up to, went down to, rose to, grew to, shrank to, fell to,
-      dropped to, got moved to, went from, goes to, gone back to, went back to, going back to, back to, back on,
+      dropped to, got moved to, went from, gone from, goes to, gone back to, went back to, going back to, back
+        to, back on,
       moved back to, moved back, reverted to, rolled back to, delayed to, brought forward to, moved up to,
       adjusted to, corrected to, relocated, turned into, cut to, swapped, delayed until, postponed until,
       extended until, moved over to, set back to, doubled to, halved to, shortened to, jumped to, climbed to,
       slipped to
     change project: set, pinned, bumped, upgraded, downgraded, moved, switched, changed, migrated, raised,
       lowered, increased, reduced, postponed, pushed, rolled, reverted, reset, swapped, back to, back on
-    place: run, host, deploy, build, put, write, keep, hosting, running, building, store
+    place: rewrote, hand in, run, host, deploy, build, put, write, keep, hosting, running, building, store
     meant: meant
-    timeout: times out after, time out after, timing out after
+    timeout: gives up after, give up after, times out after, time out after, timing out after
     limit: accepts, accept, allows, allow, supports up to, accepts up to, allows up to, capped at, limited to,
       maxes out at, tops out at
     charge: charge, charges
-    manager: report to, reports to, reporting to
-    set: set to, set at, pinned to, configured to, fixed at, scheduled for, planned for, due on, due by, due,
+    manager: answer to, answers to, report to, reports to, reporting to
+    set: set for, set to, set at, pinned to, configured to, fixed at, scheduled for, planned for, due on, due by, due,
       defaults to, default to
     rename: renamed, renamed to, rename, rebranded to, rebranded
     rename project: renamed, rebranded
@@ -174,13 +188,16 @@ _ENGLISH = {
     tookover: took over, takes over, taking over, has taken over, inherited
     handed: handed over, handed, passed
     became: became, become, becomes, has become, turned
-    time: starts at, start at, begins at, starts on, begins on, happens on, happen on, happens at, meets on,
+    time: is happening on, happening on, happening at, ships on, comes out on, goes live on, starts at, start
+      at, begins at, starts on, begins on, happens on, happen on, happens at, meets on,
       meets at, meet on, meet at, takes place on, takes place at, takes place, take place, ends at, ends on, is
       held on, held on, closes at, opens at, closes on, opens on, falls on
-    price: costs, cost, priced at, is priced at
-    owner: owned by, handled by, managed by, maintained by, led by, reviewed by, assigned to, looked after by,
+    price: sells for, sell for, goes for, costs, cost, priced at, is priced at
+    owner: belongs to, belong to, owned by, handled by, managed by, maintained by, led by, reviewed by, assigned
+      to, looked after by,
       run by, taken care of by, headed by
-    owns: owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
+    owns: leading, heading, handling, managing, maintaining, owning, taking care of, looking after,
+      owns, handles, manages, maintains, leads, is responsible for, responsible for, in charge of, looks
       after, heads, takes care of
     partner: married to, engaged to, dating, seeing, in a relationship with
     speaks: speak, speaks
@@ -198,7 +215,7 @@ _ENGLISH = {
     lies: stay at, stays at, sits in, sits at, lies in, located in, located at, lives under, stays on, stays in,
       stays at, stays with, remains, stays, sits on, resides on
     is: is, are, am, was, were, 's, 're, 'm, be, remains, will be, equals, means
-    always go: always, please always, please always use_
+    always go: always, please always
     never go: never, please never, don't ever, do not ever
     usego go: use, please use
     nouse go: don't use, do not use, stop using, avoid using, avoid
@@ -209,7 +226,7 @@ _ENGLISH = {
     """,
 }
 _GERMAN = {
-    "pronouns": "user: ich mir mich\nproject: wir uns\nthird: er\nit: es das dies",
+    "pronouns": "user: ich mir mich\nproject: wir uns\nthird: er sie\nit: es das dies",
     "owners": "user: mein meine meinen meinem meiner meines\nproject: unser unsere unseren unserem unserer "
     "unseres\nthird: ihr ihre seine sein seinen seinem ihren ihrem",
     "articles": "der die das den dem des ein eine einen einem einer eines alle jede jeder jedes",
@@ -224,7 +241,7 @@ _GERMAN = {
     "wirklich eigentlich immer meistens nur jetzt nun seit sofort aktuell momentan derzeit gern gerne lieber am "
     "liebsten "
     "sehr total gar endgültig kürzlich endlich sich",
-    "stops": "weil denn da aber und sondern wenn falls damit dass während bis solange obwohl sodass der_ die_ ich wir",
+    "stops": "weil denn da aber und sondern wenn falls damit dass während bis solange obwohl sodass ich wir",
     "instead": "statt, anstatt, anstelle von, nicht, und nicht, nicht mehr, sondern nicht",
     "leads": "übrigens, also, ach, achtung, hinweis, korrektur, zur info, nur zur info, ab jetzt, ab sofort, von "
     "jetzt an, "
@@ -237,17 +254,21 @@ _GERMAN = {
     name: name ist, heiße, heißt, heißen, heisse, heisst, nenne mich, nennt sich
     callme go: nenn mich, nenne mich
     manager: berichte an
-    employer: bin bei, ist bei, arbeite bei, arbeitet bei, arbeite für, arbeitet für, arbeiten bei, angestellt
+    owner: gehört, gehören
+    employer: angestellter bei, angestellte bei, bin bei, ist bei, arbeite bei, arbeitet bei, arbeite für,
+      arbeitet für, arbeiten bei, angestellt
       bei, angefangen bei, gewechselt zur firma, beschäftigt bei, jobbe bei
     leftjob: gekündigt bei, verlassen, aufgehört bei
     job: arbeite als, arbeitet als, angefangen als, befördert zur, befördert zum, tätig als
-    home: wohne in, wohnt in, lebe in, lebt in, gezogen nach, umgezogen nach, ziehe nach, zieht nach, wohne
+    home: wohne in, wohnt in, lebe in, lebt in, zog nach, zogen nach, gezogen nach, umgezogen nach, ziehe nach,
+      zieht nach, wohne
       jetzt in, wohnen in, leben in, gezogen in
     prefers: bevorzuge, bevorzugt, ziehe vor, bevorzugen
     likes: mag, mögen, liebe, liebt, trinke, trinkt, esse, isst, rauche, raucht, finde toll
     dislikes: hasse, hasst, verabscheue, vermeide
     allergic: allergisch gegen, allergisch auf
-    uses: benutze, benutzt, benutzen, nutze, nutzt, nutzen, verwende, verwendet, verwenden, setzen ein, setzen
+    uses: programmiere in, programmiere mit, schreibe code in, schreibe meinen code in, benutze, benutzt,
+      benutzen, nutze, nutzt, nutzen, setzen, verwende, verwendet, verwenden, setzen ein, setzen
       auf, setze auf, entschieden für, geeinigt auf, nehmen, bleiben bei, arbeite mit, arbeiten mit, arbeitet
       mit, läuft mit, festgelegt auf
     port: lauscht auf, hört auf, lauscht auf port, läuft auf port, erreichbar auf port, läuft unter port, hört
@@ -255,19 +276,24 @@ _GERMAN = {
     host: gehostet bei, gehostet auf, deployt auf, läuft bei
     platform: läuft auf, laufen auf, läuft unter, laufen unter
     lang: geschrieben in, programmiert in, basiert auf
-    change: gewechselt, gewechselt zu, gewechselt auf, umgestellt, umgestellt auf, umgestiegen auf, umgestiegen,
+    change: gehoben, wechselte zu, wechselten zu, wechselte auf, wechselten auf, gelegt, umgelegt, gesetzt auf,
+      angepasst auf, geändert zu, gewechselt, gewechselt zu, gewechselt
+      auf, umgestellt, umgestellt auf, umgestiegen auf, umgestiegen,
       verschoben, verschoben auf, geändert, geändert auf, geändert in, erhöht, erhöht auf, gesenkt auf, gesenkt,
       migriert, migriert auf, migriert nach, aktualisiert auf, aktualisiert, verlegt, verlegt auf, verlegt nach,
-      zurückgewechselt zu, zurückgewechselt, gestiegen auf, gesunken auf, verlängert bis, verlängert auf,
+      zurückgewechselt zu, zurückgewechselt, gestiegen auf, gesunken auf, verlängert, verlängert bis, verlängert auf,
       zurückgekehrt zu, hochgesetzt auf, umgezogen, gezogen, umgezogen auf, umgezogen zu, wechsle zu, wechseln
       zu, wechselt zu, steige um auf, wechselt auf, gezogen auf, gezogen zu, zieht auf, vorgezogen auf, verkürzt
       auf, zurück auf, zurück bei, zurück zu, angehoben auf, angehoben, reduziert auf, reduziert, ausgetauscht
     set: eingestellt auf, gesetzt auf, festgelegt auf, begrenzt auf, geplant für
-    rename: umbenannt, umbenannt in, umbenannt zu
+    rename: umbenannt in, umbenannt, umbenannt zu
     replaced: ersetzt, ersetzt durch, abgelöst durch, abgelöst von
     keeps: speichert, speichern, sichert
     became: geworden
-    time: beginnt um, beginnt am, startet um, startet am, findet statt, findet, stattfindet, trifft sich,
+    time: endet erst am, beginnt erst am, kommt am, kommt erst am, erscheint am, steigt am, ist am, endet am,
+      endet um, beginnt um, beginnt am,
+      startet um, startet am, findet statt, findet, stattfindet,
+      trifft sich,
       treffen uns, treffen
     price: kostet, kosten
     owner: betreut von, geleitet von, verantwortet von, übernommen von, gepflegt von
@@ -302,11 +328,11 @@ _FRENCH = {
     "to": "à au aux vers pour en sur par",
     "origin": "de du d'",
     "no": "ne n' pas plus jamais aucun aucune sans",
-    "now": "maintenant désormais désormais, plus dorénavant à_nouveau nouveau actuellement aujourd'hui",
+    "now": "maintenant désormais désormais plus dorénavant nouveau actuellement aujourd'hui",
     "skip": "bien beaucoup ai as a avons ont suis est sommes sont été était étaient très aussi vraiment toujours "
     "souvent surtout juste "
     "maintenant désormais récemment finalement enfin s' se y d'abord dorénavant actuellement",
-    "stops": "parce car mais et donc puisque quand lorsque si qui que qu' pendant jusqu' bien_que afin",
+    "stops": "parce car mais et donc puisque quand lorsque si qui que qu' pendant jusqu' afin",
     "instead": "au lieu de, plutôt que, à la place de, et non, pas, et pas, non pas, et non pas, au lieu d', et plus",
     "leads": "au fait, aussi, correction, pour info, pour information, à partir de maintenant, désormais, "
     "dorénavant, note que, "
@@ -322,19 +348,23 @@ _FRENCH = {
       chez, embauchée chez, travaillons chez
     leftjob: quitté, démissionné de
     job: travaille comme, travaille en tant que, promu, promue, travaille en tant qu'
-    home: habite à, habite au, habite en, habite, vis à, vit à, vis en, vit en, déménagé à, déménagé au,
+    home: réside à, réside, basé à, basée à, habite à, habite au, habite en, habite, vis à, vit à, vis en, vit
+      en, déménagé à, déménagé au,
       déménagé en, emménagé à, installé à, installée à, vis au, habitons à
     prefers: préfère, préférons, préfèrent
-    likes: aime, adore, bois, boit, mange, apprécie, aimons, fume
+    likes: prends du, prends de la, prends de, aime, adore, bois, boit, mange, apprécie, aimons, fume
     dislikes: déteste, arrêté de fumer, arrêté de boire, arrêté le, arrêté la, évite
     allergic: allergique à, allergique au, allergique aux
-    uses: utilise, utilisons, utilisent, choisi, opté pour, adopté, emploie, employons, utilisé, restons sur,
+    uses: code sous, codons sous, code avec, codons avec, développe avec, développons avec, utilise, utilisons,
+      utilisent, choisi, opté
+      pour, adopté, emploie, employons, utilisé, restons sur,
       travaille avec, décidé d' utiliser, décidé de utiliser, retenu
     port: écoute sur, écoute sur le port, tourne sur le port, est sur le port, utilise le port
     host: hébergé chez, hébergé sur, hébergée chez, déployé sur, hébergée sur
     platform: tourne sur, tourne sous, fonctionne sur, fonctionne avec, fonctionne sous
     lang: écrit en, développé en, codé en, basé sur
-    change: changé, changé pour, passé, passée, passés, passées, revenu, revenus, migrés, passé à, passée à,
+    change: vient de passer à, viens de passer à, venons de passer à, passer à, changé, changé pour, passé,
+      passée, passés, passées, revenu, revenus, migrés, passé à, passée à,
       passés à, passé sur, passe, passent, passe à, passe sur, passons à, migré vers, migré, déplacé, déplacé à,
       déplacée à, déplacé au, reporté, reporté à, reporté au, reportée à, reportée au, repoussé à, repoussé au,
       repoussée au, repoussée à, avancé à, avancé au, avancée au, augmenté à, porté à, mis à jour, revenu à,
@@ -350,7 +380,7 @@ _FRENCH = {
     keeps: stocke, conserve, enregistre
     time: commence à, commence le, a lieu, a lieu le, aura lieu, aura lieu le, lieu le, lieu, débute à, débute le
     price: coûte, coûtent
-    owner: géré par, gérée par, maintenu par, maintenue par, dirigé par, dirigée par
+    owner: appartient à, géré par, gérée par, maintenu par, maintenue par, dirigé par, dirigée par
     owns: gère, dirige, maintient, responsable de, responsable du, s' occupe de, s' occupe du, se occupe de, se
       occupe du
     partner: marié à, mariée à, marié avec, mariée avec, en couple avec, fiancé à, fiancée à
@@ -377,12 +407,12 @@ _SPANISH = {
     "near": "para en a al",
     "to": "a al para hacia por en",
     "origin": "de del desde",
-    "no": "no ya_no nunca jamás tampoco sin ningún ninguna",
+    "no": "no nunca jamás tampoco sin ningún ninguna",
     "now": "ahora ya actualmente nuevo hoy desde",
     "skip": "mucho se le he ha hemos han es está son están fue fueron sido muy también siempre solo sólo realmente "
     "ahora ya "
     "recientemente finalmente casi actualmente todavía estoy estamos sigue",
-    "stops": "porque pero y ya_que pues aunque cuando si mientras hasta_que que quien donde sino",
+    "stops": "porque pero y pues aunque cuando si mientras que quien donde sino",
     "instead": "en lugar de, en vez de, y no, no, en lugar del, en vez del, más que, antes que",
     "leads": "por cierto, también, corrección, para que lo sepas, a partir de ahora, desde ahora, de ahora en "
     "adelante, "
@@ -393,7 +423,8 @@ _SPANISH = {
     "verbs": """
     name: nombre es, llamo, llama, llaman, se llama, me llamo
     callme go: llámame
-    employer: es empleado de, es empleada de, empleado de, empleada de, trabaja en, trabaja para, empezó a
+    employer: empleado en, empleada en, es empleado de, es empleada de, empleado de, empleada de, trabaja en,
+      trabaja para, empezó a
       trabajar en, empezó en, se unió a
     employer user: trabajo en, trabajo para, empecé a trabajar en, empecé en, entré en, he empezado en, he
       empezado a trabajar en
@@ -401,19 +432,20 @@ _SPANISH = {
     leftjob user: dejé, renuncié a
     job: trabaja como, trabaja de, ascendió a, ascendido a
     job user: trabajo como, trabajo de, me ascendieron a
-    home: reside en, vive en, se mudó a, mudó a, mudado a, vivir en
+    home: se ha ido a vivir a, ido a vivir a, se fue a vivir a, reside en, vive en, se mudó a, mudó a, mudado a,
+      vivir en
     home user: vivo en, me mudé a, mudé a, me he mudado a
     prefers: prefiere, prefieren
     prefers user: prefiero
     prefers project: preferimos
     likes: gusta, gustan, encanta, encantan, bebe, come
-    likes user: me gusta, me gustan, me encanta, me encantan, bebo, como_, tomo, amo, como carne, fumo
+    likes user: me gusta, me gustan, me encanta, me encantan, bebo, como, tomo, amo, como carne, fumo
     dislikes: odia, molesta, dejado de beber, dejado de fumar, dejado de comer
     dislikes user: he dejado de beber, he dejado de fumar, he dejado de comer, he dejado de tomar, odio,
       detesto, dejé de beber, dejé de fumar, dejé de comer, dejé de tomar, evito
     allergic: alérgico a, alérgica a, alérgico al, alérgica al, alérgico a la, alérgica a la
     uses: usa, usan, utiliza, utilizan, usamos, utilizamos, decidido usar
-    uses user: uso, utilizo, he elegido, elegí
+    uses user: programo con, programo en, uso, utilizo, he elegido, elegí
     uses project: usamos, utilizamos, elegimos, hemos elegido, decidimos usar, hemos decidido usar, hemos optado
       por, optamos por, adoptamos, nos quedamos con
     stoppeduse: dejado de usar
@@ -429,8 +461,9 @@ _SPANISH = {
       aumentó a, actualizado a, migrado a, migró a, trasladó a, trasladó al, pospuso al, pospuso a, pospuesto
       al, volvió a, vuelto a, movida al, movida a, cambiada a, retrasado al, retrasada al, reducido a, redujo a,
       amplió a, aumentado a
-    change user: cambié a, cambié, pasé a, he cambiado a, volví a, he pasado a, he vuelto a, moví, subí
-    change project: hemos migrado, hemos pasado, hemos actualizado, hemos movido, migramos, cambiamos a,
+    change user: he cambiado, cambié a, cambié, pasé a, he cambiado a, volví a, he pasado a, he vuelto a, moví, subí
+    became user: me he hecho, me hice, me he convertido en, me volví
+    change project: hemos subido, hemos migrado, hemos pasado, hemos actualizado, hemos movido, migramos, cambiamos a,
       cambiamos, pasamos a, migramos a, hemos cambiado a, hemos pasado a, hemos migrado a, volvimos a, hemos
       vuelto a, movimos, hemos movido, hemos cambiado, actualizamos a, subimos, aplazamos
     set: fijado en, fijada en, configurado en, limitado a, programado para, programada para, previsto para,
@@ -443,7 +476,7 @@ _SPANISH = {
     keeps: guarda, almacena
     time: empieza a, empieza el, comienza a, comienza el, es a, es el, son a, será el, será a
     price: cuesta, cuestan
-    owner: gestionado por, dirigido por, mantenido por, liderado por
+    owner: pertenece a, gestionado por, dirigido por, mantenido por, liderado por
     owns: gestiona, dirige, mantiene, lidera, responsable de, responsable del, encarga de, encarga del, se encarga de
     partner: casado con, casada con, prometida con, prometido con
     speaks: habla
@@ -531,7 +564,7 @@ _ITALIAN = {
     """,
 }
 _PORTUGUESE = {
-    "pronouns": "user: eu me\nproject: nós a_gente\nthird: ele ela eles elas\nit: isto isso",
+    "pronouns": "user: eu me\nproject: nós\nthird: ele ela eles elas\nit: isto isso",
     "owners": "user: meu minha meus minhas\nproject: nosso nossa nossos nossas\nthird: seu sua",
     "articles": "o a os as um uma",
     "of": "de do da dos das",

@@ -36,6 +36,15 @@ def folded(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
+def is_everywhere(path: str, kind: str) -> bool:
+    """Whether a memory belongs to no project unless one is named: it is about the person, not about the work.
+
+    >>> is_everywhere("user/name", "fact"), is_everywhere("staging-server/port", "fact")
+    (True, False)
+    """
+    return kind == "preference" or folded(path).startswith("user/")
+
+
 def _fault(path: str) -> str:
     """Return what is wrong with a path and what to do about it; empty when nothing is."""
     if any(unicodedata.category(c) in _CONTROL for c in path):

@@ -33,7 +33,9 @@ def _fixed(attribute: str, *, single: bool = True) -> Reading:
 def _is_firm(said: list[Word], found: Divided) -> bool:
     """Return whether a value can be the name of an employer."""
     bare = [w for w in said if w.low not in found.g.articles]
-    return 0 < len(bare) <= 4 and (len(bare) == len(said) or not bare[0].raw[:1].isdigit()) and _named(bare[0], found)
+    if not bare or bare[0].low in ("off", "out", "over", "there", "here", "home", "it", "that", "this", "time"):
+        return False
+    return len(bare) <= 4 and (len(bare) == len(said) or not bare[0].raw[:1].isdigit()) and _named(bare[0], found)
 
 
 def _name(found: Divided, phrase: Phrase) -> Claim | None:
@@ -47,7 +49,7 @@ def _left(found: Divided, phrase: Phrase) -> Claim | None:
     if said and to:
         return made(found, phrase, "value", to, old_value=said_by(said), changed=True)
     read = made(found, phrase, "employer", said, negated=True)
-    return read if not read.value or _named(found.rest[0], found) else None
+    return read if not read.value or _is_firm(said, found) else None
 
 
 def _likes(found: Divided, phrase: Phrase, *, negated: bool = False) -> Claim | None:
@@ -102,8 +104,8 @@ def _uses(found: Divided, phrase: Phrase) -> Claim | None:
         return None
     entity = "-".join(phrase.entity)
     purpose = "-".join(_purpose(about, found.g))
-    if purpose and single and phrase.entity == (WE,):
-        return made(found, Phrase(_purpose(about, found.g)), attribute, said, old_value=said_by(old))
+    if purpose and phrase.entity == (WE,) and (single or attribute == "uses"):
+        return made(found, Phrase(_purpose(about, found.g)), attribute, said, single=single, old_value=said_by(old))
     name = choice_of(entity, attribute) + (f"-for-{purpose}" if purpose and single else "")
     return made(found, phrase, name, said, single=single, old_value=said_by(old))
 
@@ -145,7 +147,16 @@ def _version(found: Divided, phrase: Phrase, said: list[Word], old: list[Word]) 
 
 
 def _stopped(found: Divided, phrase: Phrase) -> Claim | None:
+    said, about = _split(value_of(found).words, frozenset(("for",)))
+    if about and words.category([w.raw for w in about]) and phrase.entity in ((I,), (WE,)):
+        return _exchanged(found._replace(negated=False, changed=True), phrase, about, said)
     return _uses(found._replace(negated=True, changed=True), phrase)
+
+
+def _swap(found: Divided, phrase: Phrase) -> Claim | None:
+    """Return what took the place of what in "traded the Golf for a Tesla"."""
+    said, about = _split(value_of(found).words, frozenset(("for", "gegen", "contre", "por")))
+    return _exchanged(found._replace(changed=True), phrase, about, said) if said and about else None
 
 
 def _platform(found: Divided, phrase: Phrase) -> Claim | None:
@@ -153,6 +164,8 @@ def _platform(found: Divided, phrase: Phrase) -> Claim | None:
     phrase = _fitting(phrase, value.words)
     if phrase.is_known:
         return made(found, phrase, phrase.attribute, value.words, old_value=said_by(value.old))
+    if attribute_by(value.words)[0] == "version" and phrase.entity == (WE,):
+        return _version(found, phrase, value.words, value.old)
     is_port = words.typed([w.raw for w in value.words]) == "number"
     attribute, _ = attribute_by(value.words, "port" if is_port else "platform")
     return made(found, phrase, attribute, value.words, old_value=said_by(value.old))
@@ -173,10 +186,13 @@ def _change(found: Divided, phrase: Phrase) -> Claim | None:
         if (
             not phrase.is_known
             and words.category([w.raw for w in parts.object])
+            and words.category([w.raw for w in parts.words])
             and words.typed([w.raw for w in parts.words]) != "version"
         ):
             return _exchanged(found, subject, parts.words, parts.object)
     said, old = parts.words, parts.old
+    if not said and found.relation == "place" and phrase.entity in ((I,), (WE,)):
+        return _uses(found, phrase)
     if not said or not (phrase.entity or phrase.attribute):
         return None
     phrase = _fitting(phrase, said)
@@ -218,7 +234,7 @@ def _exchanged(found: Divided, phrase: Phrase, said: list[Word], old: list[Word]
         and _named(said[0], found)
         and (phrase.entity != (WE,) or found.verb[0] == "relocated")
     ):
-        is_home = _moves(found) and found.verb[0] not in ("went", "back")
+        is_home = _moves(found) and found.verb[0] not in ("went", "back") and not any(c.isdigit() for c in said[0].raw)
         attribute, single = ("home" if is_home else "value"), True
     if (
         not attribute
@@ -272,6 +288,12 @@ def _rename(found: Divided, phrase: Phrase) -> Claim | None:
         phrase = noun_phrase(old, found.g)
         if phrase.is_known and parts.old:
             return _change(found, phrase)
+        if not parts.words and len(old) > 1 and _named(old[-1], found) and old[-1].low not in found.g.articles:
+            phrase = noun_phrase(old[:-1], found.g)
+            entity = (*(e for e in phrase.entity if e not in (I, WE)), *filter(None, (phrase.attribute,)))
+            return made(found, Phrase(entity or phrase.entity), "name", old[-1:])
+        if not parts.words and found.subject and found.subject[0].low not in found.g.pronouns:
+            return made(found, noun_phrase(found.subject, found.g), "name", old)
         entity = (
             tuple(dict.fromkeys((*phrase.entity, *phrase.attribute.split("-")))) if phrase.attribute else phrase.entity
         )
@@ -344,7 +366,7 @@ def _time(found: Divided, phrase: Phrase) -> Claim | None:
 def _owns(found: Divided, phrase: Phrase) -> Claim | None:
     value = value_of(found)
     what = noun_phrase(value.words, found.g)
-    if not what.entity or len(value.words) > 6 or not found.subject:
+    if not what.entity or I in what.entity or len(value.words) > 6 or not found.subject:
         return None
     who = Word("user", "user") if phrase.entity == (I,) else None
     entity = Phrase(tuple(dict.fromkeys((*what.entity, *what.attribute.split("-"))) if what.attribute else what.entity))
@@ -362,6 +384,9 @@ def _has(found: Divided, phrase: Phrase) -> Claim | None:
     value, _ = purpose_of(value_of(found).words)
     raw = [w.raw for w in value]
     bare = words.canonical(raw)
+    role = _split(value_of(found).words, _AS)[1]
+    if role and noun_phrase(role, found.g).is_known:
+        return _uses(found, phrase)
     attribute, others = _attribute_in(value_of(found).words, found.g)
     if attribute and phrase.entity not in ((I,), (WE,)) and others:
         return made(found, phrase, attribute, others)
@@ -444,13 +469,23 @@ def _is(found: Divided, phrase: Phrase) -> Claim | None:
             changed=found.changed or phrase.is_new,
         )
     inverted = _inverted(found, value)
+    owner = found.g.owners.get(found.subject[0].low) if found.subject else ""
+    if (
+        owner == WE
+        and not inverted
+        and _named(value.words[0], found)
+        and not attribute_by(value.words)[0]
+        and not phrase.attribute
+    ):
+        name = "-".join(phrase.entity)
+        return made(found, Phrase((WE,)), name, value.words, old_value=old, changed=found.changed or phrase.is_new)
     if inverted:
         return inverted
     return _described(found, phrase, value)
 
 
 _JUDGED = frozenset(
-    "too so very wrong right broken fine good bad great missing failing slow fast ok okay red green_ gone ready "
+    "too so very wrong right broken fine good bad great missing failing slow fast ok okay red gone ready "
     "unclear outdated different better worse nice ugly weird empty down up working kaputt falsch schlecht cassé "
     "mauvais roto mal".split()
 )
@@ -475,7 +510,7 @@ def _inverted(found: Divided, value: Value) -> Claim | None:
     where = noun_phrase(value.words, found.g)
     is_owned = first in found.g.owners and found.g.owners[first] in (I, WE)
     if where.attribute and (
-        (where.is_known and (is_owned or where.is_new or first in ("the", "der", "die", "das", "le", "la", "el")))
+        (where.is_known and (is_owned or where.is_new or first in ("the", "der", "die", "das", "le", "la", "el", "la")))
         or is_owned
     ):
         return made(
@@ -521,11 +556,14 @@ def _described(found: Divided, phrase: Phrase, value: Value) -> Claim | None:
     if len(said) > 2 and _PARTICIPLE.fullmatch(low[0]) and low[1] in g.near | g.to | {"from", "through"}:
         verb = low[0] + "-" + low[1]
         kind = words.typed([w.raw for w in said[2:]]) or words.category([w.raw for w in said[2:]])
-        verb = kind if words.is_category(kind) else verb
+        is_port = kind == "number" and len(said[2].raw) > 3
+        verb = "port" if is_port else kind if words.is_category(kind) else verb
         return made(found, phrase, verb, said[2:], single=bool(kind) or low[1] == "by", old_value=said_by(value.old))
     while said and (said[0].low in g.near or said[0].low in g.to):
         said = said[1:]
     attribute, single = attribute_by(said)
+    if low[0] == "at" and words.typed([w.raw for w in said]) == "number" and len(said[0].raw) < 3:
+        attribute, single = "time", True
     has_digit = any(c.isdigit() for w in said for c in w.raw)
     if phrase.entity == (WE,) and (attribute == "version" or (not attribute and has_digit)):
         return _version(found, phrase, said, value.old)
@@ -541,10 +579,13 @@ def _kind(found: Divided, phrase: Phrase, value: Value) -> Claim | None:
         return None
     old = said_by(value.old)
     is_job = phrase.entity == (I,) and _is_job(value.words, bare, found.g)
+    is_job = is_job or (found.relation == "became" and value.words[0].low in ("a", "an") and len(bare) < 4)
     if is_job or any(words.is_profession(w.raw) for w in bare[:3]):
         return made(found, phrase, "job", bare, old_value=old)
     if phrase.entity == (I,) and len(bare) > 1 and bare[1].low == "years":
         return made(found, phrase, "age", bare)
+    if found.changed and any(w.low in ("at", "bei", "chez") for w in found.rest[:2]) and _named(bare[0], found):
+        return made(found, phrase, "value", bare, old_value=old)
     return made(found, phrase, "is", bare, single=False, old_value=old) if len(bare) <= 5 else None
 
 
@@ -593,6 +634,7 @@ RELATIONS: dict[str, Reading] = {
     "callme": _fixed("name"),
     "employer": _fixed("employer"),
     "leftjob": _left,
+    "swap": _swap,
     "job": _fixed("job"),
     "home": _fixed("home"),
     "prefers": _uses,

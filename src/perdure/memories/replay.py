@@ -45,6 +45,7 @@ class State:
 
     memories: dict[str, Memory] = field(default_factory=dict)
     mined: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # source -> the stretches that were mined
+    judged: set[str] = field(default_factory=set)  # nonces of injections of which it was said what was used
 
     def chains(self) -> dict[Chain, list[Memory]]:
         """All memories by what they are about."""
@@ -75,7 +76,7 @@ def named(noted: Iterable[Noted]) -> tuple[set[str], set[Chain]]:
     for event in noted:
         ids.update(_shown(event))
         for op in event.data.get("ops", ()) if event.type == events.TYPE else ():
-            ids.add(op["id"])
+            ids.update((op["id"], *op.get("made_from", ())))
             if op["op"] == "create":
                 chains.add(Chain(op["agent"], op.get("project") or "", folded(op["path"])))
     return ids, chains
@@ -87,6 +88,8 @@ def apply(state: State, event: Noted) -> None:
         if _is_first(state, event.data.get("batch")):
             for n, op in enumerate(event.data["ops"]):
                 _apply(state, op, event.at, f"{event.order}|{n:04d}")
+        return
+    if event.type == events.USED and not _is_first_judgement(state, event.data.get("nonce", "")):
         return
     for name in _shown(event):
         if name in state.memories:
@@ -105,14 +108,39 @@ def _is_first(state: State, batch: list[Any] | None) -> bool:
     return True
 
 
+def _is_first_judgement(state: State, nonce: str) -> bool:
+    """Whether nobody said before what of this injection was used; now it is said."""
+    if nonce in state.judged:
+        return False
+    if nonce:
+        state.judged.add(nonce)
+    return True
+
+
 def _apply(state: State, op: Mapping[str, Any], at: datetime, order: str) -> None:
     known = state.memories.get(op["id"])
     if op["op"] == "create":
         if known is None:
-            state.memories[op["id"]] = events.made(op, recorded_at=at, order=order)
+            made = events.made(op, recorded_at=at, order=order)
+            state.memories[op["id"]] = _inheriting(made, [m for i in made.made_from if (m := state.memories.get(i))])
     elif known is not None:
         act = _reinforced if op["op"] == "reinforce" else _changed
         state.memories[op["id"]] = act(known, op)
+
+
+def _inheriting(memory: Memory, before: list[Memory]) -> Memory:
+    """A memory with what those that it was made from had come to: how often they were said, shown and used."""
+    if not before:
+        return memory
+    return replace(
+        memory,
+        n_stated=sum(m.n_stated for m in before),
+        n_injected=sum(m.n_injected for m in before),
+        n_used=sum(m.n_used for m in before),
+        stability=max(m.stability for m in before),
+        used_at=max((m.used_at for m in before if m.used_at), default=None),
+        renewed_at=max((m.renewed_at or m.stated_at) for m in before),
+    )
 
 
 def _reinforced(memory: Memory, op: Mapping[str, Any]) -> Memory:
@@ -139,9 +167,14 @@ def _shown(event: Noted) -> list[str]:
 def _noticed(memory: Memory, event: Noted) -> Memory:
     if event.type == events.INJECTED:
         return replace(memory, n_injected=memory.n_injected + 1)
-    renewed = max(memory.renewed_at or memory.stated_at, event.at)
-    stability = decay.stabler(memory, event.at)
-    return replace(memory, n_used=memory.n_used + 1, renewed_at=renewed, stability=stability)
+    at = events.used_at(event.data) or event.at
+    return replace(
+        memory,
+        n_used=memory.n_used + 1,
+        renewed_at=max(memory.renewed_at or memory.stated_at, at),
+        used_at=max(memory.used_at or at, at),
+        stability=decay.stabler(memory, at),
+    )
 
 
 def settle(state: State) -> None:

@@ -12,7 +12,7 @@ from perdure.patterns import late
 MIN_CHARS, MAX_CHARS = 12, 600  # of a statement; shorter ones say nothing, longer ones are no plain statement
 MIN_WIDE = 5  # characters of a statement in Chinese, where each is about a word
 _FENCE = late(r"\s{0,3}(`{3,}|~{3,})")
-_QUOTED_LINE = late(r"\s*(?:>|\||\+\+\+|---|@@|[$%#]\s|</?\w|[{}\[\]();]|//|/\*|\*/)")
+_QUOTED_LINE = late(r"\s*(?:>|\||\+\+\+|---|@@|[$%#]\s|</?\w|[{}\[\]();]|[+-]\s*\d+\s|//|/\*|\*/)")
 _BULLET = late(r"\s*(?:[-*•]|\d{1,2}[.)])\s+")
 _MACHINE = late(
     r"\s*(?:at\s\S+.{0,200}[:(]\d|File\s\".{1,200}\",\sline\s\d|Traceback\s\(most|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d"

@@ -144,7 +144,8 @@ _OPEN = late(
 )
 _HEDGED = late(
     r"(?i)\b(?:maybe|perhaps|kinda|sorta|kind of|sort of|confused|frustrated|struggling|torn|stuck|stressed|"
-    r"overwhelmed|worried|curious|excited|feeling|i mean,|sounds? like|"
+    r"overwhelmed|worried|curious|excited|feeling|i mean|looking for|feels? like|perspective|let'?s (?:definitely |"
+    r"all )?keep|the following|sounds? like|"
     r"(?:i|we)(?:'ll| will)(?: also| definitely)? (?!be called)|gonna|going to|planning to|might|i think|i guess|"
     r"i suppose|i assume|i believe|probably|possibly|not sure|unsure|wonder(?:ing)?|thinking (?:of|about)|"
     r"considering|i(?:'m| am) trying|i want to|i need to|i(?:'d| would) like to|i wish|i hope|hopefully|let me know|"
@@ -250,6 +251,7 @@ _PREFERRED = late(
     r"prefiro)\b|"
     r"^(?:please )?use\b|偏好|更喜欢|习惯用"
 )
+_NO_NAME = frozenset("feel like it from with if than choice when while i you they".split())  # of no thing's name
 _NO_LIKING = frozenset(
     "your you how what to when idea approach look way suggestion plan answer option first second one former latter "
     "them him her me us "
@@ -314,18 +316,29 @@ def _is_own_choice(read: Claim) -> bool:
 _HABIT = late(r"(?i)\b(?:usually|always|every (?:day|morning|evening|night|week)|normally|typically|most days)\b")
 
 
+def _is_passing(read: Claim, said: str) -> bool:
+    """Return whether a claim is about nothing that has a name, or tells what once happened to it."""
+    entity = read.entity.split("-")
+    if _NO_NAME & set(entity) or entity[0][:1].isdigit() or len(entity) > 5 or len(read.value) > 80:
+        return True
+    if len(entity) == 1 and entity[0] in _PASSING:
+        return True
+    return read.attribute.endswith(("-by", "-to")) and (not read.single or " was " in said or entity == ["project"])
+
+
 def _is_solid(read: Claim, said: str) -> bool:
     """Return whether a claim holds beyond the moment: not "the build is red", "the test is in that file"."""
     entity, attribute = read.entity.split("-"), read.attribute
-    if _PASSING & set(entity) or len(entity) > 5 or len(read.value) > 80:
+    if _is_passing(read, said):
         return False
-    first = words.canonical(read.value.split())[:1]
     if attribute == "likes":
         return not _NO_LIKING & {w.lower() for w in read.value.split()} and len(read.value.split()) <= 8
     if attribute in ("state", "is", "keep", "takes", "goes", "take", "go"):
         return False
     if attribute in ("value", "location", "platform"):
-        return (read.changed or bool(read.old_value)) and any(c.isdigit() or c.isupper() for c in read.value)
+        is_place = attribute == "location" and len(entity) == 1 and read.value.split()[-1][:1].isupper()
+        is_news = read.changed or bool(read.old_value)
+        return is_place or (is_news and any(c.isdigit() or c.isupper() for c in read.value))
     if attribute == "has" and entity == ["user"] and _HABIT.search(said):
         return True
     if attribute == "has" or attribute.startswith("n-"):
@@ -333,5 +346,5 @@ def _is_solid(read: Claim, said: str) -> bool:
     if attribute == "instructions":
         return bool(read.old_value) and not read.value.lower().startswith(("see", "undo"))
     if attribute == "uses":
-        return bool(first) and len(read.value.split()) <= 4 and read.value[:1] not in "("
+        return len(read.value.split()) <= 4
     return True

@@ -10,6 +10,7 @@ from perdure.memories import words
 from perdure.memories.clauses import Phrase, Word
 from perdure.memories.division import Divided
 from perdure.memories.grammar import WE, I
+from perdure.patterns import late
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,6 @@ class Value(NamedTuple):
 
     words: list[Word]
     old: list[Word]
-    about: list[Word]  # what it is for
     object: list[Word]  # what was changed, where the verb has an object
 
 
@@ -58,7 +58,7 @@ def value_of(found: Divided) -> Value:
             rest, old = rest[:i], rest[i + len(lead) :]
             break
     said = _without_when([w for w in rest if w.low not in g.now and w.low not in g.no])
-    return Value(said, old, [], [])
+    return Value(said, old, [])
 
 
 _WHEN = frozenset(
@@ -98,7 +98,12 @@ def from_to(found: Divided) -> Value:
             mode = "to"
         else:
             kept[mode].append(word)
-    return Value(kept["to"], kept["from"], [], kept["object"])
+    while kept["object"] and kept["object"][-1].low in _PARTICLES:
+        kept["object"].pop()
+    return Value(kept["to"], kept["from"], kept["object"])
+
+
+_PARTICLES = frozenset("up over back down out zurück hoch".split())
 
 
 _AT = frozenset("on at in with using".split())
@@ -115,8 +120,8 @@ def said_by(phrase: Sequence[Word]) -> str:
 
 
 _SMALL = frozenset(
-    "now already again please too only also port puerto porta to at for von à a more much bitte".split()
-) - {"a"}
+    "instead now already again please too only also port puerto porta to at for von à more much bitte".split()
+)
 
 
 def purpose_of(phrase: list[Word]) -> tuple[list[Word], list[Word]]:
@@ -145,6 +150,7 @@ def purpose_of(phrase: list[Word]) -> tuple[list[Word], list[Word]]:
             "aquí",
             "to",
             "um",
+            "em",
         ):
             return phrase[:i], phrase[i + 1 :]
     return phrase, []
@@ -154,6 +160,13 @@ def attribute_by(value: Sequence[Word], default: str = "") -> tuple[str, bool]:
     """Return the attribute that a value itself tells, and whether it has one value at a time."""
     raw = [w.raw for w in value if w.low not in words.ARTICLES]
     kind = words.typed(raw)
+    if (
+        len(raw) > 1
+        and _RELEASE.fullmatch(raw[1])
+        and (words.category(raw) or len(raw) == 2)
+        and _is_product(raw[0], kind)
+    ):
+        return "version", True
     by_type = {"version": "version", "url": "url", "time": "time", "money": "price", "switch": "state"}
     if len(raw) > 1 and words.attribute_of(raw[:1]) == "port":
         return "port", True
@@ -163,6 +176,14 @@ def attribute_by(value: Sequence[Word], default: str = "") -> tuple[str, bool]:
     if found:
         return found, True
     return default, kind in ("quantity", "number")
+
+
+_RELEASE = late(r"v?\d{1,3}(?:\.\d+)*")
+
+
+def _is_product(name: str, kind: str) -> bool:
+    """Return whether a word before a number may be the name of what is released: "Java" of "Java 21"."""
+    return name.isalpha() and kind in ("", "version") and (name[:1].isupper() or bool(words.category([name])))
 
 
 def made(found: Divided, phrase: Phrase, attribute: str, value: Sequence[Word], **more: object) -> Claim:

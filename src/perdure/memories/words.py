@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from perdure.patterns import late
 
@@ -31,7 +31,7 @@ phone: phone-number telephone telefon telefonnummer handynummer teléfono télé
 address: adresse dirección indirizzo endereço anschrift 地址 住址
 birthday: geburtstag cumpleaños anniversaire compleanno aniversário 生日 birth-date
 age: alter edad âge età idade 年龄
-home: hometown wohnort city residence 城市
+home: hometown home-town town wohnort city residence 城市
 editor: editors text-editor texteditor éditeur 编辑器 ide
 shell: shells
 browser: browsers navegador navigateur 浏览器
@@ -71,7 +71,9 @@ capacity: kapazität capacidad capacité
 threshold: schwelle schwellenwert umbral seuil 阈值
 retention: aufbewahrung
 frequency: häufigkeit frecuencia fréquence
-owner: persona-responsable personne-responsable ansprechpartner ansprechpartnerin zuständiger eigentümer dueño
+owner: encargado encargada verantwortliche zuständige ownership leadership leitung persona-responsable
+  personne-responsable ansprechpartner ansprechpartnerin
+  zuständiger eigentümer dueño
   propriétaire propietario proprietario maintainer maintainers verantwortlicher responsable 负责人 besitzer
 lead: tech-lead team-lead teamleiter teamleiterin líder leader 组长
 manager: boss chef vorgesetzter vorgesetzte jefe jefa chefin supervisor 经理 老板 capo gerente
@@ -239,6 +241,8 @@ PROFESSIONS = frozenset(
     "nurse teacher doctor lawyer engineer developer designer manager student writer photographer architect accountant "
     "chef pilot consultant analyst scientist researcher professor therapist dentist plumber electrician director cto "
     "ceo cfo founder freelancer programmer administrator sysadmin intern lead producer editor journalist translator "
+    "comptable judge principal coach clerk cashier waiter waitress cook butcher tailor banker broker secretary "
+    "receptionist "
     "carpenter driver farmer musician actor artist baker librarian paramedic vet pharmacist surgeon barista "
     "lehrer lehrerin arzt ärztin ingenieur ingenieurin entwickler entwicklerin krankenschwester anwalt anwältin "
     "professeur ingénieur ingénieure développeur développeuse infirmière avocat avocate médecin enseignant enseignante "
@@ -291,6 +295,7 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(_plain(w) for w in words.split())
 
 
+@lru_cache(maxsize=8192)
 def _plain(word: str) -> str:
     """Return a word in lower case without diacritics and possessive ending.
 
@@ -314,6 +319,7 @@ def attribute_of(words: Sequence[str]) -> str:
     return _listed(_ATTRIBUTES).get("-".join(map(_plain, words)), "")
 
 
+@lru_cache(maxsize=8192)
 def noun(word: str) -> str:
     """Return the canonical form of a noun: translated where listed, else plain and in the singular.
 
@@ -334,6 +340,7 @@ def _singular(word: str) -> str:
     return word
 
 
+@lru_cache(maxsize=8192)
 def compound(word: str) -> tuple[str, ...]:
     """Return the parts of a hyphenated word or a German compound that ends in a known noun.
 
@@ -395,7 +402,7 @@ _SHARED = frozenset(
     "database cache queue package-manager test-framework formatter linter ci cloud framework tracker forge indentation "
     "quotes case-style merge-strategy".split()
 )
-SEVERAL = frozenset("queue cache code-language cloud language chat-tool".split())  # several are used side by side
+SEVERAL = frozenset("queue cache code-language language".split())  # several are used side by side
 
 
 def is_profession(word: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Event, Journal
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import NotFound, UsageError
 from perdure.identity import memory_id
@@ -23,6 +23,7 @@ from perdure.index.store import Connection
 from perdure.memories import claims, events, paths, replay
 from perdure.memories.events import Batch, Op
 from perdure.memories.replay import Chain
+from perdure.memories.values import Claim
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
@@ -154,10 +155,12 @@ class Memories:
     def keep(self, draft: Draft, *, by: str = "owner") -> Kept:
         """Keep one memory, durably; of one that says what is current already, note that it was said again.
 
-        Raises UsageError for words, a path or a time that cannot be kept.
+        Raises UsageError for words, a path or a time that cannot be kept, and for what was forgotten since.
         """
-        (kept,) = self.keep_all([draft], by=by)
-        return kept
+        kept = self.keep_all([draft], by=by)
+        if not kept:
+            raise UsageError("this was forgotten after the time at which it was stated: state it anew to keep it again")
+        return kept[0]
 
     def keep_all(self, drafts: Sequence[Draft], *, by: str, batch: Batch | None = None) -> list[Kept]:
         """Keep several at once, in one event; what was forgotten or is there already under its id is left out."""
@@ -173,10 +176,15 @@ class Memories:
             self.note(ops, by=by, batch=batch)
         return [Kept(self.get(one.memory.memory_id), one.is_new) for one in kept]
 
-    def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> None:
-        """Write operations as one event, and apply it."""
-        self.journal.append(events.TYPE, events.data(ops, by=by, batch=batch, **more), now=self.now())
+    def said_already(self, draft: Draft) -> Memory | None:
+        """What is believed already and says the same. Raises UsageError for what cannot be kept."""
+        return self._said_already(self._made(draft), [])
+
+    def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> Event:
+        """Write operations as one event, and apply it. more: `why`, `undoes`, `proposals` of memories.events.data."""
+        event = self.journal.append(events.TYPE, events.data(ops, by=by, batch=batch, **more), now=self.now())
         self.follow()
+        return event
 
     def _decided(self, draft: Draft, pending: Sequence[Memory]) -> tuple[Kept | None, Op | None]:
         """What is to be done about a draft. pending: memories that the same event makes."""
@@ -220,17 +228,17 @@ class Memories:
         path, claim = claims.path_for(said, draft.kind), claims.claim(said)
         if claim is None or self._at(path, draft.project, agent):
             return path
-        alike = {
-            paths.folded(memory.path): memory.path
+        alike = (
+            memory.path
             for memory in self._about(claim, draft.project, agent)
             if (known := claims.claim(memory.text)) is not None and claims.same_subject(claim, known)
-        }
-        return next(iter(alike.values())) if len(alike) == 1 else path
+        )
+        return next(alike, path)
 
     def _at(self, path: str, project: str | None, agent: str) -> list[Memory]:
         return rows.of_chain(self.index(), self.user, Chain(agent, project or "", paths.folded(path)))
 
-    def _about(self, claim: claims.Claim, project: str | None, agent: str) -> list[Memory]:
+    def _about(self, claim: Claim, project: str | None, agent: str) -> list[Memory]:
         """Current memories of the same attribute, of this project."""
         where = r"""superseded_by IS NULL AND NOT retired AND agent = ? AND project = ?
             AND (place LIKE ? ESCAPE '\' OR ? <> '' AND instr(text, ?))"""

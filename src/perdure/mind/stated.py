@@ -21,13 +21,13 @@ from perdure.errors import DamagedRun
 from perdure.formats.of_run import parse_run, without_injected
 from perdure.identity import memory_id
 from perdure.memories import claims
+from perdure.memories.paths import is_everywhere
 from perdure.memories.statements import Statement, stated
 from perdure.mind.memories import Draft, Memories
 from perdure.text import normalised
 from perdure.types import Run, Span, Turn
 
 _PART = 200  # runs looked at between two notes of how far this has come
-_OWN = "user"  # the first part of a path about the person: it holds in every project
 
 
 @dataclass
@@ -82,9 +82,9 @@ def _draft(user: str, run: Run, turn: Turn, found: Statement) -> Draft:
     stated_at = turn.stated_at or run.ended_at or run.captured_at
     path = claims.path_for(found.text, found.kind)
     name = f"{user}\0{stated_at.isoformat()}\0{normalised(found.text)}"
-    is_own = found.kind == "preference" or path.partition("/")[0] == _OWN
+    project = None if is_everywhere(path, found.kind) else run.project
     return Draft(
-        text=found.text, kind=found.kind, project=None if is_own else run.project, stated_at=stated_at, how="stated",
+        text=found.text, kind=found.kind, project=project, stated_at=stated_at, how="stated",
         sources=(Span(run.run_id, turn.lines[0][0], turn.lines[-1][1]),), runtime=run.source.runtime,
         conversation=run.conversation, agent=run.agent,
         memory_id=memory_id(stated_at, hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()),

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from perdure.memories.decay import decay
 from perdure.recall.fuse import ranked
 from perdure.recall.tuning import Tuning
-from perdure.types import Memory, Plan
+from perdure.types import Memory, Plan, Window
 
 N_LOOKED_AT = 60  # best candidates whose memories are looked up
 N_TRACED = 6  # best candidates whose whole chain is told where the past is asked for
-_BEHIND = 0.95  # of the score of what took its place, that the old one has at most
+_BEHIND = 0.95  # of the score of what stands before it, that a memory of the same chain has at most
 _WHOLE = 0.6  # of a turn's words in its memory, from which the turn says nothing more
 
 
@@ -47,7 +47,7 @@ class Truth:
     scores: dict[str, float]
     beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> what is known of it
     distrusted: set[str] = field(default_factory=set)  # memories of the web that something trusted answers instead of
-    repeats: dict[str, str] = field(default_factory=dict)  # turn -> the memory that says all of it
+    repeats: dict[str, str] = field(default_factory=dict)  # turn or old memory -> the memory that says all of it
     lent: dict[str, float] = field(default_factory=dict)  # memory id -> the most that another candidate gave it
     olds: dict[str, Belief] = field(default_factory=dict)  # turn -> what it stated, which is no longer so
 
@@ -67,7 +67,7 @@ def truthful(
             _believe(found, name, belief, scores[name], plan.asked_at, tuning)
         _say_once(found, name, asked_for, texts.get(name, ""))
     if past:
-        _trace(found, ranked(found.scores)[:N_TRACED])
+        _trace(found, plan)
     else:
         _put_behind(found, tuning)
     if tuning.by_trust:
@@ -121,20 +121,38 @@ def _put_behind(found: Truth, tuning: Tuning) -> None:
         if old is None or not old.is_old:
             continue
         now = found.scores.get(old.current.memory_id, 0.0) if old.current else found.scores[name]
+        if name in found.beliefs and old.current is not None:
+            found.repeats[name] = old.current.memory_id  # whose note says it
         found.scores[name] = min(found.scores[name] * tuning.superseded, now * _BEHIND)
 
 
-def _trace(found: Truth, best: Sequence[str]) -> None:
-    """Where the past is asked for: everything that was believed of what was found."""
-    for name in best:
+def _trace(found: Truth, plan: Plan) -> None:
+    """Where the past is asked for: all that was believed of what was found, what was so then before the rest."""
+    tops: dict[tuple[Memory, ...], float] = {}
+    for name in ranked(found.scores)[:N_TRACED]:
         belief = found.beliefs.get(name)
-        if belief is None:
-            continue
-        for memory in belief.chain:
+        if belief is not None and len(belief.chain) > 1:
+            tops.setdefault(belief.chain, found.scores[name])
+    for chain, top in tops.items():
+        current = next((memory for memory in reversed(chain) if memory.is_current), None)
+        for memory in chain:
             if not memory.retired:
-                found.beliefs.setdefault(memory.memory_id, belief._replace(memory=memory))
-                least = found.scores[name] * _BEHIND
-                found.scores[memory.memory_id] = max(found.scores.get(memory.memory_id, 0.0), least)
+                found.beliefs[memory.memory_id] = Belief(memory, chain, current)
+                found.scores[memory.memory_id] = top * _share(memory, current, plan.windows)
+
+
+def _share(memory: Memory, current: Memory | None, windows: Sequence[Window]) -> float:
+    """What a memory gets of the best score of its chain: all of it where it was so at the time, or just before now."""
+    if windows:
+        return 1.0 if any(_held_in(memory, window) for window in windows) else _BEHIND**2
+    if memory is current:
+        return _BEHIND
+    return 1.0 if current is not None and memory.superseded_by == current.memory_id else _BEHIND**2
+
+
+def _held_in(memory: Memory, window: Window) -> bool:
+    """Whether it was so at any moment of a window."""
+    return memory.stated_at < window.until_at and (memory.ended_at is None or memory.ended_at > window.since_at)
 
 
 def note(belief: Belief) -> str:

@@ -16,7 +16,7 @@ from perdure.capture import log
 from perdure.capture.wire import Event
 from perdure.config import Config, LiveConfig
 from perdure.errors import IndexDamaged
-from perdure.live import MAX_CHARS, Slot, answer, answer_alone, block, failing, js_length, skipped
+from perdure.live import MAX_CHARS, REMINDER, Slot, answer, answer_alone, block, failing, js_length, skipped
 from perdure.text import tokens
 from perdure.types import Cue, Plan, Recalled
 
@@ -188,3 +188,51 @@ def test_alone_is_over_at_its_limit_whatever_hangs(tmp_path: Path, monkeypatch: 
     before = time.monotonic()
     assert answer_alone(tmp_path, PROMPT, limit_ms=100) == {"text": "", "notice": ""}
     assert time.monotonic() - before < 1
+
+
+# the reminder ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reminding(tmp_path: Path) -> Home:
+    return Home(tmp_path, live=LiveConfig(remind_every=3))
+
+
+def reminded(home: Home, **event) -> bool:
+    return REMINDER in ask(home, PROMPT._replace(**event)).text
+
+
+def test_nine_messages_bring_three_reminders(reminding: Home) -> None:
+    said = [reminded(reminding) for _ in range(9)]
+    assert [n for n, is_said in enumerate(said, start=1) if is_said] == [1, 4, 7]
+
+
+def test_only_a_persons_messages_count(reminding: Home) -> None:
+    assert reminded(reminding)
+    reminding.config = type(reminding.config)(live=LiveConfig(remind_every=3, machine_turns=True, subagents=True))
+    assert not any(reminded(reminding, is_human=False) for _ in range(3))
+    assert not any(reminded(reminding, agent="a1") for _ in range(3))
+    assert not any(reminded(reminding, prompt="/clear") for _ in range(3))
+    assert [reminded(reminding) for _ in range(3)] == [False, False, True]
+
+
+def test_each_session_counts_for_itself_and_a_new_process_goes_on(reminding: Home) -> None:
+    assert reminded(reminding)
+    assert reminded(reminding, session="other")
+    again = Home(reminding.path, live=LiveConfig(remind_every=3))
+    assert [reminded(again) for _ in range(3)] == [False, False, True]
+
+
+def test_the_reminder_stands_behind_the_cues_in_one_block_that_is_left_out_of_what_is_captured(reminding: Home) -> None:
+    reminding.cues = (cue("t1"),)
+    text = ask(reminding).text
+    assert text.index("Port 8642.") < text.index(REMINDER)
+    (event,) = reminding.journal().read(type_=injected.TYPE)
+    assert event.data["digest"] == fence.digest(text)
+    assert fence.without(f"before {text}", {event.data["nonce"]: event.data["digest"]}) == "before"
+
+
+def test_it_is_off_unless_set(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert [ask(home).text for _ in range(3)] == ["", "", ""]
+    assert home.journal().files() == []

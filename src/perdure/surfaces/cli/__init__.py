@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 import click
 
 import perdure
 from perdure.errors import UnsupportedPlatform
+from perdure.surfaces.cli.lazy import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, what it does, as shown by --help without importing the module)
@@ -20,7 +20,10 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("gather", "Capture again."),
     "search": ("find", "Find what was said or done, by words and filters."),
     "recall": ("remember", "What a model would be told for a message, and why; or nothing."),
-    "show": ("find", "Show a turn, a run or a whole conversation."),
+    "show": ("find", "Show a turn, a run, a whole conversation or a memory."),
+    "remember": ("keep", "Keep a memory: a fact, a preference, a decision, in your own words."),
+    "memories": ("memories", "What is remembered: list, search, edit, pin, history, sources, export, import."),
+    "consolidate": ("memories_use", "What could be tidied up among the memories; apply it, take it back."),
     "tree": ("find", "Draw the runs as the trees that they form."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),
     "service": ("resident", "Have the system run `perdure serve` for you."),
@@ -35,7 +38,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("models", "Which model does which work, what it cost; try one."),
     "eval": ("measure", "Measure recall on questions whose answers are known."),
     "pack": ("care", "Compress conversations that have been idle for long."),
-    "forget": ("erase", "Delete turns everywhere, so that they stay deleted."),
+    "forget": ("erase", "Delete turns and memories everywhere, so that they stay deleted."),
     "merge": ("move", "Take in everything from another home."),
     "backup": ("move", "Write everything to one file, and prove that it restores."),
     "restore": ("move", "Make a home from a backup."),
@@ -43,42 +46,16 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class _Lazy(click.Group):
-    """A group whose commands are imported when they are needed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module = importlib.import_module(f"perdure.surfaces.cli.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_) for name, (_, help_) in _COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-"):
-            near = [known for known in _COMMANDS if known.startswith(name) or set(name) == set(known)]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
-    cls=_Lazy,
+    cls=LazyGroup,
+    table=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
   perdure import                       capture what your agents have written so far
   perdure search "why sqlite"          find it again
   perdure tree --since 7d              what ran this week, and what it spawned
+  perdure remember "I prefer tabs"     keep what you say once for all
 
 Everything stays on this machine, in ~/.perdure (PERDURE_HOME moves it).""",
 )

@@ -22,6 +22,7 @@ from perdure.clients import hooks, setup
 from perdure.errors import Busy, ClientFault, IndexFault, ModelFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
+from perdure.memories.tally import tally
 from perdure.resident import health, serve
 from perdure.surfaces.cli import roundtrip
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
@@ -58,6 +59,7 @@ def _status(home: Home) -> dict[str, Any]:
         "disk_free_bytes": shutil.disk_usage(home.path).free,
         "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
         "index": _index_status(home),
+        "memories": _memory_status(home),
         "vectors": _vector_status(home),
         "resident": serve.state(home.path),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
@@ -96,6 +98,13 @@ def _index_status(home: Home) -> dict[str, Any]:
         return {"state": error.code, "advice": str(error)}
 
 
+def _memory_status(home: Home) -> dict[str, Any]:
+    try:
+        return {"state": "ready", **vars(tally(home.memories.listed(every=True)))}
+    except (IndexFault, Busy) as error:
+        return {"state": error.code}
+
+
 def _vector_status(home: Home) -> dict[str, Any]:
     try:
         found = home.vector_status()
@@ -114,6 +123,7 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         ("free", size(found["disk_free_bytes"])),
         ("growth", _growth(found["growth"])),
         ("index", _index_line(found["index"])),
+        ("memories", _memory_line(found["memories"])),
         *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
         ("resident", _resident_line(found["resident"])),
@@ -122,6 +132,22 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
     for name, value in rows:
         if value:
             shell.out.print(Text(f"{name:>8}  ", style="bold") + Text(value))
+
+
+def _memory_line(memories: dict[str, Any]) -> str:
+    if memories["state"] != "ready":
+        return ""
+    counts = (
+        ("current", "n_current"),
+        ("superseded", "n_superseded"),
+        ("retired", "n_retired"),
+        ("pinned", "n_pinned"),
+    )
+    said = ", ".join(f"{memories[name]:,} {what}" for what, name in counts if memories[name])
+    times = (("last kept", memories["kept_at"]), ("last mined", memories["mined_at"]))
+    return "; ".join(
+        [said or "none yet: `perdure remember` keeps one", *(f"{what} {day(at)}" for what, at in times if at)]
+    )
 
 
 def _index_line(index: dict[str, Any]) -> str:

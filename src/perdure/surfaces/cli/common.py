@@ -55,7 +55,7 @@ class Shell:
         """Print an answer for a program (with --json)."""
         envelope = {
             "ok": True,
-            "command": click.get_current_context().info_name,
+            "command": click.get_current_context().command_path.partition(" ")[2],
             "result": result,
             "next_actions": [{"command": command, "why": why} for command, why in next_actions],
             "_links": dict(links or {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -11,6 +12,8 @@ from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
 from perdure.surfaces.cli.find import chosen_filters, filter_options
+from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, line, memory_json
+from perdure.types import Filters, Memory
 
 _SHOWN = 12
 _OUTSIDE = (
@@ -24,11 +27,12 @@ _OUTSIDE = (
     epilog="""\
   perdure forget t7k2m9q            one turn (any unique beginning of its id)
   perdure forget 01m4x8…            a run, with the runs below it
+  perdure forget mem-20260301-0930  a memory, with what was made from it
   perdure forget --query "my old address" --dry-run
   perdure forget --query "hunter2" --yes""",
 )
-@click.argument("ids", nargs=-1)
-@click.option("--query", help="Every turn that holds all of these words.")
+@click.argument("ids", nargs=-1, shell_complete=complete_ids)
+@click.option("--query", help="Every turn and memory that holds all of these words (with filters: turns alone).")
 @filter_options
 @click.option("--everything", is_flag=True, help="All that is yours in this home, with its journal.")
 @click.option("--only", is_flag=True, help="Of a run, only itself: leave the runs below it.")
@@ -44,8 +48,9 @@ def forget_command(
     yes: bool,
     **filters: object,
 ) -> None:
-    """Delete turns, runs or conversations: from the archive, the index and every copy in this home. The same
-    transcript imported again does not bring them back. This cannot be undone.
+    """Delete turns, runs, conversations or memories: from the archive, the index and every copy in this home. Memories
+    that were made of what goes, go with it. The same transcript imported again does not bring them back. This cannot be
+    undone.
     """
     if bool(ids) + bool(query) + everything != 1:
         raise UsageError("name what to forget: ids, --query WORDS, or --everything")
@@ -54,18 +59,39 @@ def forget_command(
             _erase(shell, home, dry_run=dry_run, yes=yes)
             return
         home.catch_up()
-        if query:
-            doomed = home.doomed_by_query(query, filters=chosen_filters(**filters))
-        else:
-            doomed = home.doomed(ids, cascade=not only)
+        doomed, memories = _chosen(home, ids, query, filters, cascade=not only)
         if not shell.as_json:
             _preview(shell, doomed)
+            _preview_memories(shell, memories)
         changed: list[str] = []
-        if doomed and not dry_run:
-            if not confirmed(shell, f"Forget {plural(len(doomed), 'item')} for good?", yes=yes):
+        if (doomed or memories) and not dry_run:
+            if not confirmed(shell, f"Forget {_counted(doomed, memories)} for good?", yes=yes):
                 raise UsageError("nothing was forgotten")
-            changed = home.forget(doomed)
-        _report(shell, doomed, changed, dry_run=dry_run)
+            changed = home.forget(doomed, memories=[memory.memory_id for memory in memories])
+        _report(shell, doomed, memories, changed, dry_run=dry_run)
+
+
+def _chosen(
+    home: Home, ids: tuple[str, ...], query: str | None, filters: Mapping[str, object], *, cascade: bool
+) -> tuple[list[Doomed], list[Memory]]:
+    """(turns, memories) that would go; those that were made of what goes are among them."""
+    if query:
+        chosen = chosen_filters(**filters)
+        doomed = home.doomed_by_query(query, filters=chosen)
+        named = [] if chosen != Filters() else home.doomed_memories_by_query(query)
+    else:
+        doomed = home.doomed([name for name in ids if not name.startswith(ID_PREFIX)], cascade=cascade)
+        named = home.doomed_memories(memories=[name for name in ids if name.startswith(ID_PREFIX)])
+    return doomed, home.doomed_memories(doomed, [memory.memory_id for memory in named])
+
+
+def _counted(doomed: Sequence[Doomed], memories: Sequence[Memory]) -> str:
+    """`2 items and 1 memory`."""
+    n = len(memories)
+    counts = [plural(len(doomed), "item")] * bool(doomed or not n) + [
+        f"{n:,} {'memory' if n == 1 else 'memories'}"
+    ] * bool(n)
+    return " and ".join(counts)
 
 
 def _erase(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
@@ -95,30 +121,39 @@ def _preview(shell: Shell, doomed: list[Doomed]) -> None:
         shell.out.print("  with every copy: in forks, and where the client wrote the same words again", style="dim")
 
 
+def _preview_memories(shell: Shell, memories: Sequence[Memory]) -> None:
+    for memory in memories[:_SHOWN]:
+        shell.out.print(line(memory, 80))
+    if len(memories) > _SHOWN:
+        shell.out.print(f"  … and {len(memories) - _SHOWN:,} more memories", style="dim")
+
+
 def _item(item: Doomed) -> dict[str, object]:
     role = item.turn.role if item.turn else None
     return {"turn_id": item.turn_id, "run_id": item.run.run_id, "role": role, "preview": item.preview}
 
 
-def _report(shell: Shell, doomed: list[Doomed], changed: list[str], *, dry_run: bool) -> None:
+def _report(shell: Shell, doomed: list[Doomed], memories: list[Memory], changed: list[str], *, dry_run: bool) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
+    whole = _counted(doomed, memories)
     if shell.as_json:
         shell.answer(
             {
                 "dry_run": dry_run, "forgotten": 0 if dry_run else len(doomed), "rewritten_runs": changed,
                 "items": [_item(item) for item in doomed],
+                "forgotten_memories": 0 if dry_run else len(memories), "memories": [memory_json(m) for m in memories],
                 "not_deleted": _OUTSIDE,
                 "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
             },
             next_actions=actions,
         )  # fmt: skip
         return
-    if not doomed:
+    if not doomed and not memories:
         shell.out.print("Nothing matches: nothing to forget.")
     elif dry_run:
-        shell.out.print(f"{plural(len(doomed), 'item')} would be forgotten. Nothing was changed.")
+        shell.out.print(f"{whole} would be forgotten. Nothing was changed.")
     else:
-        shell.out.print(f"Forgotten: {plural(len(doomed), 'item')}; {plural(len(changed), 'run')} rewritten.")
+        shell.out.print(f"Forgotten: {whole}; {plural(len(changed), 'run')} rewritten.")
         shell.out.print(_OUTSIDE, style="dim")
         for path, n in Counter(i.run.path for i in doomed if i.run.path).most_common(5):
             shell.out.print(f"  {path} ({plural(n, 'item')})", style="dim", markup=False)

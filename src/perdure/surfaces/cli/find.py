@@ -16,7 +16,9 @@ from perdure.config import user_home
 from perdure.errors import NotFound, UsageError
 from perdure.home import Home, Transcript
 from perdure.identity import turn_id
+from perdure.surfaces.cli import believed
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, ago, command, day, moment, plural
+from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
 from perdure.types import Filters, Found, Hit, Node, Part, RunView, Source, Turn
 
 _SNIPPET_CHARS = 240
@@ -191,9 +193,10 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
     epilog="""\
   perdure show t7k2m9q              a turn, with the two before and after it
   perdure show 01m4x8 --full        a run, with tool output in full
-  perdure show 5f0c2a1b             a whole conversation""",
+  perdure show 5f0c2a1b             a whole conversation
+  perdure show mem-20260301-0930    a memory, with its sources and what it replaced""",
 )
-@click.argument("identifier", metavar="ID")
+@click.argument("identifier", metavar="ID", shell_complete=complete_ids)
 @click.option(
     "--context",
     "-C",
@@ -207,8 +210,11 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 @click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
 @click.option("--raw", is_flag=True, help="The captured bytes as they are, unmasked.")
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
-    """Show a turn, a run or a conversation by the beginning of its id. Secrets are masked, unless --raw."""
+    """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     with shell.open() as home:
+        if identifier.startswith(ID_PREFIX):
+            believed.show(shell, home, identifier)
+            return
         home.catch_up()
         kind, name = home.resolve(identifier)
         chosen = _turns(home, kind, name)

@@ -13,7 +13,7 @@ from perdure.surfaces.cli.common import Shell, command, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("contradictions", "changes", "stated", "poison")
+SUITES = ("contradictions", "changes", "stated", "poison", "use")
 
 
 class _Report(Protocol):
@@ -30,6 +30,7 @@ class _Asked(NamedTuple):
     keep: Path | None
     half: str | None  # of --changes and --stated
     errors: bool
+    stated: bool  # whether what people state becomes memories
 
 
 @command(
@@ -43,7 +44,8 @@ class _Asked(NamedTuple):
   perdure eval --changes --half held-out   facts that changed: by turns alone, and by memories (about 2 min)
   perdure eval --stated transcripts/       statements found in what a person typed, against labels by hand
   perdure eval --stated transcripts/ --half dev --errors
-  perdure eval --poison passages.jsonl     how often a poisoned memory reaches the pack, with trust on and off""",
+  perdure eval --poison passages.jsonl     how often a poisoned memory reaches the pack, with trust on and off
+  perdure eval --use                       whether an answer rests on a cue, by the rules that notice it""",
 )
 @click.argument("sources", metavar="[SOURCE]...", type=click.Path(exists=True, path_type=Path), nargs=-1)
 @click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
@@ -52,17 +54,19 @@ class _Asked(NamedTuple):
 @click.option("--changes", is_flag=True, help="Ask for facts that changed, before and after memories are kept.")
 @click.option("--stated", is_flag=True, help="Score the statements found under SOURCE against labels by hand.")
 @click.option("--poison", is_flag=True, help="Ask for what poisoned passages among the memories falsify.")
+@click.option("--use", is_flag=True, help="Ask whether answers rest on the cues that they were given.")
 @click.option("--half", type=click.Choice(("dev", "held-out")), help="Of --changes (dev unless named) or --stated.")
+@click.option("--turns-alone", is_flag=True, help="Without the memories that are made of what people state.")
 @click.option("--errors", is_flag=True, help="With --half dev: list what was missed or wrong.")
 def eval_command(
     shell: Shell, sources: tuple[Path, ...], keyword: bool, keep: Path | None, half: str | None, errors: bool,
-    **suites: bool,
+    turns_alone: bool, **suites: bool,
 ) -> None:  # fmt: skip
     """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
     how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
     home and reads nothing of yours.
     """
-    asked = _Asked(sources, not keyword, keep, half.replace("-", "_") if half else None, errors)
+    asked = _Asked(sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone)
     with progress(shell, "measuring", None) as step:
         found = _measured(_suite(suites, asked), asked, step)
     if shell.as_json:
@@ -100,6 +104,10 @@ def _measured(suite: str, asked: _Asked, step: Callable[..., None]) -> _Report:
         from perdure.eval import poison
 
         return poison.run(asked.sources[0], vectors=asked.vectors, progress=step)
+    if suite == "use":
+        from perdure.eval import use
+
+        return use.run(asked.sources[0] if asked.sources else use.SHIPPED, progress=step)
     if suite == "changes":
         from perdure.eval import supersession
 
@@ -110,9 +118,12 @@ def _measured(suite: str, asked: _Asked, step: Callable[..., None]) -> _Report:
     place = asked.sources[0] if asked.sources else None
     if suite == "contradictions":
         return contradictions.run(
-            place or contradictions.SHIPPED, vectors=asked.vectors, home=asked.keep, progress=step
+            place or contradictions.SHIPPED, vectors=asked.vectors, home=asked.keep, stated=asked.stated,
+            progress=step,
         )  # fmt: skip
-    return report.run(place or report.SHIPPED, vectors=asked.vectors, home=asked.keep, progress=step)
+    return report.run(
+        place or report.SHIPPED, vectors=asked.vectors, home=asked.keep, stated=asked.stated, progress=step
+    )
 
 
 class _Checked(_Report, Protocol):

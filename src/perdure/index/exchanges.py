@@ -1,0 +1,83 @@
+"""A prompt and what the agent said to it, found by the session and the time at which something was put beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from perdure.index.store import Connection
+from perdure.index.values import instant, ms
+
+NEAR = timedelta(seconds=60)  # so far apart may a prompt's time and that of what was put beside it lie
+LONGEST = timedelta(days=1)  # of an answer
+_MOST_TURNS = 500  # of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What was asked, and what was said and done upon it."""
+
+    prompt: str
+    answer: str  # the agent's words, then the input of its calls; "" until it said something
+    ended: bool  # the next prompt is there
+    last_at: datetime | None  # when the last of it was said
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    number: int
+    role: str
+    author: str
+    stated_ms: int
+
+
+def exchange(index: Connection, user: str, runtime: str, session: str, at: datetime) -> Exchange | None:
+    """What was asked in a session at a moment, and what was answered; None where nothing was asked then."""
+    with index.reading():
+        turns = _turns(index, user, runtime, session, at)
+        asked = [turn for turn in turns if turn.role == "user" and abs(turn.stated_ms - _ms(at)) <= _ms_of(NEAR)]
+        if not asked:
+            return None
+        prompt = min(asked, key=lambda turn: (abs(turn.stated_ms - _ms(at)), turn.number))
+        after = turns[turns.index(prompt) + 1 :]
+        answer = list(takewhile(lambda turn: turn.author != "person", after))
+        own = [turn.number for turn in answer if turn.role == "assistant"]
+        return Exchange(
+            "\n".join(_texts(index, [prompt.number], "text")),
+            "\n".join([*_texts(index, own, "text"), *_texts(index, own, "call")]),
+            len(answer) < len(after), instant(answer[-1].stated_ms) if answer else None,
+        )  # fmt: skip
+
+
+def pieces(index: Connection, user: str, turn_id: str) -> list[str]:
+    """The words of one turn in their pieces; none where there is no such turn of this user."""
+    query = """SELECT text FROM chunk_text JOIN chunk USING (id) JOIN turn ON turn.id = chunk.turn
+        WHERE turn.turn_id = ? AND chunk.user = ? ORDER BY chunk.n"""
+    return [text for (text,) in index.rows(query, turn_id, index.known("user", user))]
+
+
+def _turns(index: Connection, user: str, runtime: str, session: str, at: datetime) -> list[_Turn]:
+    """The turns of a session from shortly before a moment on, in order."""
+    query = """SELECT turn.id, role, author, stated_ms FROM turn JOIN run ON run.id = turn.run
+        WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.thread = '' AND NOT is_summary
+          AND stated_ms BETWEEN ? AND ? ORDER BY generation, offset LIMIT ?"""
+    who = index.known("user", user), index.known("runtime", runtime), session
+    return [_Turn(*row) for row in index.rows(query, *who, _ms(at - NEAR), _ms(at + LONGEST), _MOST_TURNS)]
+
+
+def _texts(index: Connection, turns: Sequence[int], kind: str) -> list[str]:
+    query = """SELECT text FROM chunk_text JOIN chunk USING (id) WHERE turn = ? AND kind = ? ORDER BY n"""
+    number = index.known("kind", kind)
+    return [text for turn in turns for (text,) in index.rows(query, turn, number)]
+
+
+def _ms(at: datetime) -> int:
+    found = ms(at)
+    assert found is not None
+    return found
+
+
+def _ms_of(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)

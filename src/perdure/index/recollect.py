@@ -1,0 +1,75 @@
+"""Memories alone, found by words, by path and, where there are vectors, by meaning: for a person who looks for one.
+
+Retired memories have no words in the index and are never found; superseded ones only when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perdure import text
+from perdure.errors import VectorsMissing
+from perdure.index import keyword, memories
+from perdure.index.store import Connection
+from perdure.index.wording import MEMORY
+from perdure.memories.paths import folded
+from perdure.patterns import late
+from perdure.types import Filters, Memory, Principal
+
+if TYPE_CHECKING:  # 0.2 s that a search by words does without
+    from perdure.index.hybrid import Asked
+
+_ALONE = Filters(roles=(MEMORY,), kinds=(MEMORY,), memories=True)
+_WORD = late(r"\w+")
+_WIDER = 4  # times as many are looked at when too few of those found are wanted
+
+
+def search(
+    index: Connection, principal: Principal, query: str, asked: Asked | None, *, limit: int, every: bool = False
+) -> list[tuple[Memory, float]]:
+    """The best memories with their scores, best first; with `every`, superseded ones among them."""
+    n = limit
+    with index.reading():
+        named = _by_path(index, principal, query)
+        while True:
+            by_words = _scores(index, principal, query, asked, n)
+            scores = dict.fromkeys(named, 0.0) | dict(by_words)
+            found = memories.numbered(index, [-turn for turn in scores])
+            wanted = [(found[-turn], score) for turn, score in scores.items() if every or found[-turn].is_current]
+            if len(wanted) >= limit or len(by_words) < n:
+                return sorted(wanted, key=_best_first)[:limit]
+            n *= _WIDER
+
+
+def _by_path(index: Connection, principal: Principal, query: str) -> list[int]:
+    """The memories that have a word of the query in their path, as numbers in a turn's place."""
+    user = index.known("user", principal.user)
+    terms = [folded(term) for term in text.without_stopwords(text.query_terms(query))]
+    if user is None or not terms:
+        return []
+    test = " OR ".join(["instr(place, ?)"] * len(terms))
+    rows = index.rows(f"SELECT id, place FROM memory WHERE user = ? AND NOT retired AND ({test})", user, *terms)
+    return [-key for key, place in rows if not set(terms).isdisjoint(_WORD.findall(place))]
+
+
+def _best_first(item: tuple[Memory, float]) -> tuple[float, float, str]:
+    memory, score = item
+    return -round(score, 9), -memory.stated_at.timestamp(), memory.memory_id
+
+
+def _scores(index: Connection, principal: Principal, query: str, asked: Asked | None, n: int) -> Mapping[int, float]:
+    """The scores of at least so many memories, if so many match, by the numbers that stand in a turn's place."""
+    if asked is not None:
+        from perdure.index import hybrid
+
+        try:
+            both = hybrid.ranked(index, principal, query, asked, filters=_ALONE, limit=n)
+            return {turn: score.fused for turn, score in both.scores.items()}
+        except VectorsMissing:
+            pass  # the words find what they find; `status` says that vectors are missing
+    by_words = keyword.candidates(index, principal, query, filters=_ALONE, limit=n)
+    best: dict[int, float] = {}
+    for item in by_words.scored:
+        best.setdefault(item.turn, item.score)
+    return best

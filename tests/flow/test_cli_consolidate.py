@@ -1,0 +1,72 @@
+"""`perdure consolidate` and `perdure memories utility` as a person and a program see them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+
+from perdure.memories import events
+from perdure.surfaces.cli import cli
+
+SAID = datetime(2026, 1, 1, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def run(home):
+    (home.path / "config.toml").write_text('user = "ada"\n')
+
+    def run_(*words: str, code: int = 0):
+        result = CliRunner().invoke(cli, [*words, "--home", str(home.path)])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)["result"] if "--json" in words and not code else result.output
+
+    return run_
+
+
+@pytest.fixture
+def twins(home):
+    return [home.remember(f"{who} prefers dark mode.", path=path) for who, path in (("User", "a"), ("The user", "b"))]
+
+
+def test_it_shows_applies_and_takes_back(home, run, twins) -> None:
+    shown = run("consolidate")
+    assert "2 memories say the same" in shown and "nothing was changed" in shown
+    (proposal,) = run("consolidate", "--json")["proposals"]
+    assert [one["memory_id"] for one in proposal["memories"]] == [one.memory_id for one in twins]
+    assert run("consolidate", "--only", "lift", "--json")["proposals"] == []
+    done = run("consolidate", "--apply", proposal["id"], "--json")
+    assert len(home.memories.listed()) == 1
+    assert "Nothing to do" in run("consolidate", "--apply")
+    assert run("consolidate", "--undo", done["event"][:12], "--json")["event"] == done["event"]
+    assert len(home.memories.listed()) == 2
+    assert "no consolidation is left" in run("consolidate", "--undo", code=2)
+    assert "no proposal" in run("consolidate", "merge-00000000", code=2)
+
+
+@pytest.mark.usefixtures("twins")
+def test_only_applies_only_that_kind(home, run) -> None:
+    assert "Nothing to do" in run("consolidate", "--apply", "--only", "split")
+    assert len(home.memories.listed()) == 2
+    run("consolidate", "--apply", "--undo", code=2)
+
+
+def test_utility_puts_what_was_shown_in_vain_last(home, run) -> None:
+    names = {name: home.remember(f"Fact about {name}.", path=name, stated_at=SAID).memory_id for name in "abcd"}
+    for n in range(4):
+        shown = [names["a"], names["b"], names["c"]] if n < 2 else [names["b"], names["c"]]
+        data = {"runtime": "pi", "session": "s", "agent": "", "nonce": f"{n}", "digest": "", "turns": shown}
+        home.journal().append(events.INJECTED, data, now=SAID)
+        home.journal().append(events.USED, events.used(f"{n}", [names["b"]], at=SAID), now=SAID)
+    found = run("memories", "utility", "--json")
+    rows = [(one["path"], one["n_injected"], one["n_used"], one["share"], one["earns"]) for one in found["memories"]]
+    assert rows == [
+        ("b", 4, 4, 1.0, "earns its place"), ("d", 0, 0, None, "not known yet"),
+        ("a", 2, 0, 0.0, "never used"), ("c", 4, 0, 0.0, "never used"),
+    ]  # fmt: skip
+    assert found["sums"] == {
+        "n_memories": 4, "n_injected": 10, "n_used": 4, "n_used_ever": 1, "n_never_used": 2, "n_never_shown": 1,
+    }  # fmt: skip
+    assert "2 were shown and never used" in run("memories", "utility")

@@ -1,0 +1,247 @@
+"""Tidying up a real home: shown first, applied in one event, undone by another, and never lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from perdure.archive.journal import Journal
+from perdure.errors import ModelFault, NotFound, UsageError
+from perdure.memories import events
+from perdure.testing import ScriptedChat
+from perdure.types import Memory
+
+SAID = datetime(2026, 1, 1, 9, tzinfo=UTC)
+
+
+def episodes(home, n: int = 10) -> list[Memory]:
+    """One fact, told on so many days."""
+    return [
+        home.remember(
+            f"The nightly backup failed on 2026-01-{day:02}: the disk was full.", kind="event", path=f"backup/{day}",
+            stated_at=SAID + timedelta(days=day),
+        )
+        for day in range(1, n + 1)
+    ]  # fmt: skip
+
+
+def state(home) -> list[tuple]:
+    """All that can be seen of memories that are not retired."""
+    return sorted(
+        (m.memory_id, m.text, m.path, m.superseded_by, m.ended_at, m.pinned)
+        for m in home.memories.listed(every=True)
+        if not m.retired
+    )
+
+
+def n_events(home) -> int:
+    return len(home.journal().read())
+
+
+def test_looking_changes_nothing_and_applying_is_one_event(home) -> None:
+    episodes(home)
+    before = state(home), n_events(home)
+    (proposal,) = home.proposals()
+    assert (state(home), n_events(home)) == before
+    done = home.consolidate()
+    assert (n_events(home), [p.proposal_id for p in done.proposals]) == (before[1] + 1, [proposal.proposal_id])
+    (general,) = home.memories.listed()
+    assert len(general.made_from) == 10
+    assert [m.text for m in home.memories.listed(every=True) if not m.retired] == [general.text]
+    assert home.consolidate().event_id == home.consolidate([proposal.proposal_id]).event_id == ""
+    assert n_events(home) == before[1] + 1
+
+
+def test_recall_then_finds_all_ten_at_once_and_the_index_shrinks(home) -> None:
+    """Before, the first hit leads to one of the ten episodes; afterwards to all of them."""
+    told = {m.memory_id for m in episodes(home)}
+    chunks = "SELECT count(*) FROM chunk"
+    ((n_before,),) = home.index().rows(chunks)
+    first = home.memories.listed()[0]
+    assert len(told & {first.memory_id, *first.made_from}) == 1
+    home.consolidate()
+    ((n_after,),) = home.index().rows(chunks)
+    first = home.memories.listed()[0]
+    assert told <= {first.memory_id, *first.made_from}
+    assert (n_before, n_after) == (10, 1)
+    assert home.rebuild().same_digest
+
+
+def test_undo_sets_back_exactly_what_was_done(home) -> None:
+    episodes(home)
+    home.remember("User prefers dark mode.", path="a", stated_at=SAID)
+    home.remember("The user always prefers dark mode.", path="b", stated_at=SAID + timedelta(days=1))
+    before = state(home)
+    found = home.proposals()
+    done = home.consolidate()
+    assert [p.kind for p in done.proposals] == ["lift", "merge"]
+    undone = home.undo()
+    assert (undone.event_id, undone.left) == (done.event_id, ())
+    assert state(home) == before
+    assert [p.proposal_id for p in home.proposals()] == [p.proposal_id for p in found]
+    with pytest.raises(UsageError, match="no consolidation is left"):
+        home.undo()
+    with pytest.raises(UsageError, match="undone already"):
+        home.undo(done.event_id[:12])
+
+
+def test_what_was_undone_can_be_applied_again(home) -> None:
+    episodes(home, 4)
+    home.consolidate()
+    home.undo()
+    again = home.consolidate()
+    assert [m.memory_id for m in home.memories.listed()] == [again.proposals[0].makes[0].memory_id]
+    home.undo()
+    assert len(home.memories.listed()) == 4
+
+
+def test_undo_leaves_what_was_changed_since(home) -> None:
+    told = episodes(home, 4)
+    home.consolidate()
+    (general,) = home.memories.listed()
+    home.memories.change([told[0].memory_id], retired=False)
+    home.memories.edit(general.memory_id, "Backups fail when the disk is full.")
+    home.memories.change([told[1].memory_id], path="elsewhere")
+    home.undo()
+    texts = {m.text for m in home.memories.listed()}
+    assert "Backups fail when the disk is full." in texts
+    assert general.text not in texts
+    assert home.memories.get(told[1].memory_id).path == "elsewhere"
+    assert not any(home.memories.get(m.memory_id).retired for m in told)
+
+
+def test_undo_refuses_what_a_later_consolidation_rests_on(home) -> None:
+    episodes(home, 4)
+    first = home.consolidate()
+    (general,) = home.memories.listed()
+    home.remember(general.text, path="again", stated_at=SAID + timedelta(days=40))
+    second = home.consolidate()
+    assert [p.kind for p in second.proposals] == ["merge"]
+    with pytest.raises(UsageError, match=f"undo {second.event_id[:12]} first"):
+        home.undo(first.event_id)
+    home.undo()
+    home.undo()
+    assert len(home.memories.listed()) == 5
+
+
+def test_what_was_forgotten_meanwhile_does_not_come_back(home) -> None:
+    told = episodes(home, 4)
+    done = home.consolidate()
+    home.forget([], memories=[told[0].memory_id])
+    assert home.memories.listed() == []  # what was made of it went with it; the others are retired
+    assert home.undo().event_id == done.event_id
+    assert {m.memory_id for m in home.memories.listed()} == {m.memory_id for m in told[1:]}
+
+
+def test_one_proposal_of_several_and_one_that_there_is_not(home) -> None:
+    episodes(home, 4)
+    home.remember("User prefers dark mode.", path="a", stated_at=SAID)
+    home.remember("User prefers dark mode", path="b", stated_at=SAID + timedelta(days=1))
+    lift, merge = home.proposals()
+    home.consolidate([merge.proposal_id])
+    assert [p.proposal_id for p in home.proposals()] == [lift.proposal_id]
+    with pytest.raises(NotFound, match="merge-00000000"):
+        home.consolidate(["merge-00000000"])
+
+
+def test_the_reason_in_the_journal_holds_no_word_that_could_not_be_forgotten(home) -> None:
+    for path in "ab":
+        home.remember("Project Nightjar ships in May.", path=path)
+    home.consolidate()
+    event = home.journal().read(type_=events.TYPE)[-1]
+    assert "nightjar" not in str({name: value for name, value in event.data.items() if name != "ops"}).casefold()
+
+
+def test_homes_that_both_tidied_up_agree_after_merging(opened) -> None:
+    one, other = opened("one"), opened("other")
+    episodes(one, 4)
+    other.merge(one.path)
+    one.consolidate()
+    other.consolidate()
+    one.merge(other.path)
+    other.merge(one.path)
+    assert len(one.memories.listed()) == 1
+    assert one.digest() == other.digest()
+
+
+@pytest.mark.parametrize("wording", ["Backups fail when the disk is full.", "Mallory told us 99 things."])
+def test_a_models_wording_is_taken_where_it_adds_nothing(home, wording: str) -> None:
+    episodes(home, 4)
+    home.consolidate(reword=lambda originals: wording)
+    (general,) = home.memories.listed()
+    assert (general.text == wording) is wording.startswith("Backups")
+
+
+def test_a_model_that_fails_leaves_the_rules_wording(home) -> None:
+    episodes(home, 4)
+
+    def reword(originals) -> str:
+        raise ModelFault("no answer")
+
+    home.consolidate(reword=reword)
+    assert home.memories.listed()[0].text.endswith("(4 times, 2026-01-02 to 2026-01-05).")
+
+
+def test_the_summariser_is_asked_within_a_schema_and_its_nonsense_changes_nothing(opened) -> None:
+    said = {"text": "Backups fail when the disk is full."}
+    chat = ScriptedChat([said, "no JSON"])
+    home = opened(chats={"summariser": chat})
+    episodes(home, 4)
+    home.consolidate()
+    assert [m.text for m in home.memories.listed()] == [said["text"]]
+    home.undo()
+    home.consolidate()
+    assert home.memories.listed()[0].text.endswith("times, 2026-01-02 to 2026-01-05).")
+    first, second = chat.asked
+    assert first.schema == second.schema
+    assert first.messages[0] == second.messages[0]
+    assert "data, not instructions" in first.messages[1].text
+
+
+KILLED = """
+import os, sys
+import perdure
+from perdure.archive.journal import Journal
+whole = Journal.append
+def append(self, type_, data, **more):
+    if sys.argv[2] == "before":
+        os.kill(os.getpid(), 9)
+    event = whole(self, type_, data, **more)
+    os.kill(os.getpid(), 9)
+home = perdure.open(sys.argv[1], user="ada")
+Journal.append = append
+home.consolidate()
+"""
+
+
+@pytest.mark.parametrize(("when", "n_left"), [("before", 4), ("behind", 1)])
+def test_killed_it_is_done_as_a_whole_or_not_at_all(opened, when: str, n_left: int) -> None:
+    home = opened()
+    episodes(home, 4)
+    child = subprocess.run([sys.executable, "-c", KILLED, str(home.path), when], check=False, timeout=60)
+    assert child.returncode == -9
+    assert len(home.memories.listed()) == n_left
+    home.consolidate()
+    assert len(home.memories.listed()) == 1
+    home.undo()
+    assert len(home.memories.listed()) == 4
+
+
+def test_noise_that_was_shown_in_vain_falls_away(home) -> None:
+    """Of five memories that are shown in ten sessions one is used: the share of noise falls from 80 % to none."""
+    useful = home.remember("The staging server runs on port 8443.", path="staging/port", stated_at=SAID)
+    noise = [home.remember(f"Somebody said {word}.", path=f"noise/{word}", stated_at=SAID) for word in "abcd"]
+    shown = [useful.memory_id, *(m.memory_id for m in noise)]
+    journal: Journal = home.journal()
+    for n in range(10):
+        who = {"runtime": "messages", "session": f"s{n}", "agent": ""}
+        journal.append(events.INJECTED, {**who, "nonce": f"{n:016x}", "digest": "", "turns": shown}, now=SAID)
+        used = events.used(f"{n:016x}", [useful.memory_id], at=SAID, **who)
+        journal.append(events.USED, used, now=SAID)
+    assert {p.kind for p in home.proposals()} == {"retire"}
+    home.consolidate()
+    assert [m.memory_id for m in home.memories.listed()] == [useful.memory_id]
+    assert home.memories.change([noise[0].memory_id], retired=False)[0].is_current

@@ -1,0 +1,398 @@
+"""Memories on the command line, on real homes: every command, what it says, what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import perdure
+from perdure.archive.journal import Journal
+from perdure.surfaces.cli import cli
+from perdure.surfaces.cli.memories import _MEMORIES
+from perdure.types import Span
+
+
+class Place:
+    """A home and a project folder, and the commands on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.project = root / "web"
+        (self.project / ".git").mkdir(parents=True)
+        self.env = {"PERDURE_HOME": str(self.home), "HOME": str(root), "TZ": "UTC", "COLUMNS": "100"}
+
+    def run(self, *words: str, stdin: str = "", **env: str) -> Result:
+        return CliRunner().invoke(cli, list(words), input=stdin, env=self.env | env, prog_name="perdure")
+
+    def ok(self, *words: str, **more: str) -> str:
+        done = self.run(*words, **more)
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return done.stdout
+
+    def answer(self, *words: str, stdin: str = "") -> Any:
+        found = json.loads(self.ok(*words, "--json", stdin=stdin))
+        assert found["ok"] and set(found) == {"ok", "command", "result", "next_actions", "_links"}
+        return found["result"]
+
+    def remember(self, *words: str) -> str:
+        return str(self.answer("remember", *words)["memory"]["memory_id"])
+
+    def fails(self, *words: str) -> tuple[int, str, str]:
+        done = self.run(*words, "--json")
+        error = json.loads(done.stdout)["error"]
+        return done.exit_code, error["code"], error["message"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    found = Place(tmp_path)
+    monkeypatch.chdir(found.project)
+    return found
+
+
+@pytest.fixture
+def editor(place: Place) -> Place:
+    """Two statements about an editor, a port that is pinned."""
+    place.remember("I prefer vim", "--path", "user/preferences/editor", "--stated-at", "2026-01-15")
+    place.remember("I prefer Helix", "--path", "user/preferences/editor", "--stated-at", "2026-03-01")
+    place.remember("Staging listens on port 8443", "--path", "staging/port", "--pin", "--stated-at", "2026-02-01")
+    return place
+
+
+def texts(found: Any) -> list[str]:
+    return [memory["text"] for memory in found["memories"]]
+
+
+# remember -----------------------------------------------------------------------------------------------------
+
+
+def test_remember_says_what_became_of_it(place: Place) -> None:
+    path = ("--path", "user/preferences/editor")
+    assert "Kept: I prefer vim" in place.ok("remember", "I prefer vim", *path, "--stated-at", "2026-01-15")
+    said = place.ok("remember", "I", "prefer", "Helix", *path, "--stated-at", "2026-03-01")
+    assert "Kept: I prefer Helix" in said and "before, since 2026-01-15 00:00: I prefer vim" in said
+    assert "Said again (2 times): I prefer Helix" in place.ok("remember", "I prefer  helix", *path)
+    old = place.ok("remember", "I prefer ed", *path, "--stated-at", "2026-01-01")
+    assert "Kept as history" in old and "since 2026-01-15 00:00: I prefer vim" in old
+    outcomes = [place.answer("remember", text, *path)["outcome"] for text in ("I prefer Zed", "I prefer Zed")]
+    assert outcomes == ["new", "again"]
+
+
+def test_words_come_from_standard_input_and_are_kept_as_they_are(place: Place) -> None:
+    words = "I learnt today that\nMira answers fastest by mail"
+    memory = place.answer("remember", "-", stdin=words + "\n")["memory"]
+    assert memory["text"] == words and memory["trust"] == "owner" and memory["how"] == "remembered"
+
+
+def test_an_agent_says_so_and_in_which_session(place: Place) -> None:
+    memory = place.answer("remember", "Mira is out", "--by-agent", "--session", "s1", "--entity", "Mira")["memory"]
+    assert (memory["trust"], memory["conversation"], memory["entities"]) == ("agent", "s1", ["Mira"])
+
+
+@pytest.mark.parametrize(
+    ("words", "project"),
+    [
+        (("Staging listens on 8443",), "web"),
+        (("I prefer tabs",), None),
+        (("I prefer tabs", "--here"), "web"),
+        (("Born in May", "--path", "user/birthday"), None),
+        (("Staging listens on 8443", "--everywhere"), None),
+        (("Staging listens on 8443", "--project", "{root}/web"), "web"),
+        (("I prefer tabs", "--kind", "fact", "--path", "editor/tabs"), "web"),
+    ],
+)
+def test_which_project_it_belongs_to(place: Place, words: tuple[str, ...], project: str | None) -> None:
+    given = [word.format(root=place.project.parent) for word in words]
+    found = place.answer("remember", *given)["memory"]["project"]
+    assert found == (str(place.project) if project else None)
+
+
+def test_a_project_is_known_by_its_name(place: Place) -> None:
+    place.remember("Staging listens on 8443")
+    os.chdir(place.project.parent)
+    assert place.answer("remember", "Use ruff", "--project", "web")["memory"]["project"] == str(place.project)
+    assert place.fails("remember", "Use ruff", "--project", "wbe")[:2] == (2, "usage-error")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("remember",),
+        ("remember", " "),
+        ("remember", "x", "--path", "../../etc/passwd"),
+        ("remember", "x", "--stated-at", "someday"),
+        ("remember", "x", "--stated-at", "2999-01-01"),
+        ("remember", "x", "--here", "--everywhere"),
+        ("remember", "x" * 9000),
+        ("memories", "edit", "user/preferences/editor"),
+        ("memories", "edit", "user/preferences/editor", "x", "--editor"),
+        ("memories", "move", "user", "/etc"),
+        ("memories", "import", "empty"),
+    ],
+)
+def test_what_cannot_be_asked_for(editor: Place, words: tuple[str, ...]) -> None:
+    Path("empty").mkdir()
+    before = editor.answer("memories", "list", "--all")
+    assert editor.fails(*words)[:2] == (2, "usage-error")
+    assert editor.answer("memories", "list", "--all") == before
+
+
+@pytest.mark.parametrize("name", ["show", "history", "sources", "retire", "pin", "edit"])
+def test_what_is_not_there(editor: Place, name: str) -> None:
+    for identifier in ("mem-20990101-000000-000000", "no/such/path"):
+        more = ["new words"] if name == "edit" else []
+        assert editor.fails("memories", name, identifier, *more)[:2] == (4, "not-found")
+    assert editor.fails("memories", "move", "no/such", "place")[0] == 4
+
+
+# reading ------------------------------------------------------------------------------------------------------
+
+
+def test_list_by_prefix_kind_pin_and_project(editor: Place) -> None:
+    assert texts(editor.answer("memories", "list")) == ["I prefer Helix", "Staging listens on port 8443"]
+    assert texts(editor.answer("memories", "list", "--prefix", "user/preferences")) == ["I prefer Helix"]
+    assert texts(editor.answer("memories", "list", "--prefix", "user/pref")) == []
+    assert texts(editor.answer("memories", "list", "--kind", "preference")) == ["I prefer Helix"]
+    assert texts(editor.answer("memories", "list", "--pinned")) == ["Staging listens on port 8443"]
+    assert texts(editor.answer("memories", "list", "--project", "web")) == ["Staging listens on port 8443"]
+    assert texts(editor.answer("memories", "list", "--project", "")) == ["I prefer Helix"]
+    assert len(texts(editor.answer("memories", "list", "--all", "--limit", "2"))) == 2
+    assert editor.answer("memories", "list", "--all", "--limit", "2")["total"] == 3
+    assert "1 more; --limit shows them" in editor.run("memories", "list", "--all", "--limit", "2").output
+    shown = editor.ok("memories", "list", "--all")
+    assert "I prefer vim  [superseded]" in shown and "port 8443  [pinned]" in shown
+    assert "user/preferences/editor  2026-03-01 00:00  owner  mem-" in shown
+
+
+def test_what_was_believed_then_and_what_was_known_then(editor: Place) -> None:
+    assert texts(editor.answer("memories", "list", "--as-of", "2026-02-15", "--prefix", "user")) == ["I prefer vim"]
+    assert texts(editor.answer("memories", "list", "--recorded-as-of", "2026-02-15")) == []
+
+
+def test_show_says_everything(editor: Place) -> None:
+    identifier = editor.answer("memories", "list", "--prefix", "user")["memories"][0]["memory_id"]
+    for words in (
+        ("memories", "show", "user/preferences/editor"),
+        ("memories", "show", identifier),
+        ("show", identifier),
+    ):
+        found = editor.answer(*words)
+        assert found["memory"]["memory_id"] == identifier
+        assert [memory["text"] for memory in found["replaced"]] == ["I prefer vim"]
+        shown = editor.ok(*words)
+        assert "I prefer Helix" in shown and "2026-01-15 00:00  I prefer vim" in shown and "holds everywhere" in shown
+    old = found["replaced"][0]["memory_id"]
+    assert editor.answer("show", old)["replaced_by"][0]["memory_id"] == identifier
+
+
+def test_search_writes_nothing_unless_touched(editor: Place) -> None:
+    """Row X14: the memories found, and only those, count as used once, and only with --touch."""
+    journal = Journal(next((editor.home / "archive/journal").iterdir()), home=editor.home)
+    before = len(journal.read())
+    assert texts(editor.answer("memories", "search", "which port?")) == ["Staging listens on port 8443"]
+    assert len(journal.read()) == before
+    assert editor.answer("memories", "search", "port", "--touch")["touched"] == 1
+    used = {memory["text"]: memory["n_used"] for memory in editor.answer("memories", "list", "--all")["memories"]}
+    assert used == {"Staging listens on port 8443": 1, "I prefer Helix": 0, "I prefer vim": 0}
+    (event,) = journal.read(type_="used")
+    assert event.data["by"] == "search" and len(event.data["cues"]) == 1
+
+
+def test_search_finds_by_path_and_never_what_was_retired(editor: Place) -> None:
+    assert texts(editor.answer("memories", "search", "editor")) == ["I prefer Helix"]
+    assert texts(editor.answer("memories", "search", "editor", "--all")) == ["I prefer Helix", "I prefer vim"]
+    assert texts(editor.answer("memories", "search", "vim")) == []
+    editor.ok("memories", "retire", "user/preferences/editor")
+    assert texts(editor.answer("memories", "search", "Helix", "--all")) == []
+    assert texts(editor.answer("memories", "search", "vim")) == ["I prefer vim"]
+
+
+def test_superseded_memories_do_not_crowd_out_what_is_believed(place: Place) -> None:
+    """Thirty old ports match the words as well as the one that is believed."""
+    for n in range(30):
+        place.remember(f"The port is {8000 + n} port port", "--path", "s/value", "--stated-at", f"2026-01-{n + 1:02}")
+    assert texts(place.answer("memories", "search", "port", "--limit", "1")) == ["The port is 8029 port port"]
+
+
+def test_history_tells_how_a_belief_came_to_be(editor: Place) -> None:
+    stages = editor.answer("memories", "history", "user/preferences/editor")["history"]
+    assert [(stage["text"], stage["current"]) for stage in stages] == [
+        ("I prefer vim", False),
+        ("I prefer Helix", True),
+    ]
+    shown = editor.ok("memories", "history", stages[0]["memory_id"])
+    assert "2026-01-15 00:00 to 2026-03-01 00:00  I prefer vim" in shown
+    assert "2026-03-01 00:00 to now  I prefer Helix" in shown
+
+
+def test_sources_lead_to_turns_and_say_when_they_do_not(place: Place, message: Callable[..., bytes]) -> None:
+    """Row M24."""
+    line = message("user", "I prefer Helix, by the way")
+    with perdure.open(place.home) as home:
+        home.capture(line, runtime="messages", session="s")
+        (hit,) = home.search("Helix").hits
+        spans = (Span(hit.run_id, 0, len(line)), Span("0" * 26, 5, 9))
+        made = home.remember("I prefer Helix", sources=spans).memory_id
+    found = place.answer("memories", "sources", made)
+    assert [(s["turn_id"], s["resolved"]) for s in found["sources"]] == [(hit.turn_id, True), (None, False)]
+    assert found["unresolved"] == 1 and "Helix, by the way" in found["sources"][0]["text"]
+    shown = place.ok("memories", "sources", made)
+    assert f"{hit.turn_id}  I prefer Helix, by the way" in shown and "UNRESOLVED" in shown
+    assert "UNRESOLVED" in place.ok("show", made) and hit.turn_id in place.ok("memories", "history", made)
+
+
+def test_stats_sum_to_their_totals_and_name_the_time_zone(editor: Place) -> None:
+    found = editor.answer("memories", "stats")
+    assert found["time_zone"] == "UTC" and [row["month"] for row in found["months"]] == [
+        "2026-01",
+        "2026-02",
+        "2026-03",
+    ]
+    assert sum(row["memories"] for row in found["months"]) == found["total"]["memories"] == 3
+    assert sum(row["tokens"] for row in found["months"]) == found["total"]["tokens"]
+    assert "month (UTC)" in editor.ok("memories", "stats")
+
+
+def test_status_counts_memories(editor: Place) -> None:
+    found = editor.answer("status")["memories"]
+    assert (found["n_current"], found["n_superseded"], found["n_retired"], found["n_pinned"]) == (2, 1, 0, 1)
+    assert "2 current, 1 superseded, 1 pinned; last kept" in editor.ok("status")
+
+
+# changing -----------------------------------------------------------------------------------------------------
+
+
+def test_edit_keeps_the_old_words_in_the_history(editor: Place) -> None:
+    made = editor.answer("memories", "edit", "user/preferences/editor", "I prefer", "Zed")
+    assert made["changed"] and made["memory"]["text"] == "I prefer Zed"
+    stages = editor.answer("memories", "history", "user/preferences/editor")["history"]
+    assert [stage["text"] for stage in stages] == ["I prefer vim", "I prefer Helix", "I prefer Zed"]
+    again = editor.answer("memories", "edit", "user/preferences/editor", "I prefer Zed")
+    assert not again["changed"] and again["memory"]["n_stated"] == 1
+    status, _, why = editor.fails("memories", "edit", stages[0]["memory_id"], "I prefer ed")
+    assert status == 2 and stages[1]["memory_id"] in why
+
+
+def test_edit_in_an_editor(editor: Place) -> None:
+    script = editor.home.parent / "editor.sh"
+    script.write_text('#!/bin/sh\nsed -i.bak "s/Helix/Zed/" "$1"\ntouch -d "+5 seconds" "$1" 2>/dev/null || true\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    done = editor.ok("memories", "edit", "user/preferences/editor", "--editor", VISUAL="", EDITOR=str(script))
+    assert "Now: I prefer Zed" in done
+
+
+def test_edit_of_what_it_is_about(editor: Place) -> None:
+    words = (
+        "--path",
+        "tools/editor",
+        "--kind",
+        "fact",
+        "--project",
+        str(editor.project),
+        "--valid-until",
+        "2030-01-01",
+    )
+    memory = editor.answer("memories", "edit", "user/preferences/editor", *words)["memory"]
+    assert (memory["path"], memory["kind"], memory["project"]) == ("tools/editor", "fact", str(editor.project))
+    assert memory["valid_until"].startswith("2030-01-01")
+    assert texts(editor.answer("memories", "list", "--prefix", "user")) == ["I prefer vim"]
+    memory = editor.answer("memories", "edit", "tools/editor", "--everywhere", "--valid-until", "")["memory"]
+    assert memory["project"] is None and memory["valid_until"] is None
+
+
+def test_pin_retire_restore(editor: Place) -> None:
+    """Row D11: what was retired is found by nothing, what it had replaced is believed again, and it comes back."""
+    pinned = editor.answer("memories", "pin", "user/preferences/editor", "staging/port")["memories"]
+    assert all(memory["pinned"] for memory in pinned)
+    assert not editor.answer("memories", "pin", "user/preferences/editor", "--off")["memories"][0]["pinned"]
+    (gone,) = editor.answer("memories", "retire", "user/preferences/editor")["memories"]
+    assert gone["retired"] and not gone["current"]
+    assert texts(editor.answer("memories", "list", "--prefix", "user")) == ["I prefer vim"]
+    assert "[retired]" in editor.ok("memories", "list", "--all")
+    editor.ok("memories", "restore", "user/preferences/editor")
+    assert texts(editor.answer("memories", "list", "--prefix", "user")) == ["I prefer Helix"]
+
+
+def test_move_renames_a_path_with_everything_below(editor: Place) -> None:
+    assert editor.answer("memories", "move", "user/preferences", "me")["moved"] == 2
+    assert texts(editor.answer("memories", "list", "--prefix", "me", "--all")) == ["I prefer Helix", "I prefer vim"]
+    assert texts(editor.answer("memories", "list", "--prefix", "user", "--all")) == []
+
+
+# forgetting ---------------------------------------------------------------------------------------------------
+
+
+def test_forget_a_memory_for_good(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
+    identifier = editor.answer("memories", "list", "--prefix", "user")["memories"][0]["memory_id"]
+    preview = editor.answer("forget", identifier, "--dry-run")
+    assert texts(preview) == ["I prefer Helix"] and preview["forgotten_memories"] == 0
+    assert editor.fails("forget", identifier)[0] == 2
+    assert "Forgotten: 1 memory" in editor.ok("forget", identifier, "--yes")
+    assert grep(editor.home, b"Helix") == []
+    assert texts(editor.answer("memories", "list", "--prefix", "user")) == ["I prefer vim"]
+    assert "forgotten" in editor.fails("remember", "I prefer Helix", "--stated-at", "2026-03-01")[2]
+
+
+def test_forgetting_turns_names_the_memories_that_go(
+    place: Place, message: Callable[..., bytes], grep: Callable[[Path, bytes], list[str]]
+) -> None:
+    line = message("user", "my locker code is marmalade")
+    with perdure.open(place.home) as home:
+        home.capture(line, runtime="messages", session="s")
+        (hit,) = home.search("marmalade").hits
+        home.remember("The locker opens with marmalade", sources=(Span(hit.run_id, 0, len(line)),))
+    assert "The locker opens with marmalade" in place.ok("forget", hit.turn_id, "--dry-run")
+    done = place.answer("forget", hit.turn_id, "--yes")
+    assert (done["forgotten"], done["forgotten_memories"]) == (1, 1)
+    assert grep(place.home, b"marmalade") == []
+
+
+def test_forgetting_by_query_takes_memories_whatever_became_of_them(
+    editor: Place, grep: Callable[[Path, bytes], list[str]]
+) -> None:
+    """ "prefer vim" stands in what was superseded and in what was retired; a "vimmer" is no vim."""
+    editor.ok("remember", "The monkeys prefer vim too")
+    editor.ok("remember", "The vimmer prefers nano", "--path", "other/person")
+    retired = editor.answer("memories", "list")["memories"][0]["memory_id"]
+    editor.ok("memories", "retire", retired)
+    found = texts(editor.answer("forget", "--query", "prefer vim", "--dry-run"))
+    assert sorted(found) == ["I prefer vim", "The monkeys prefer vim too"]
+    editor.ok("forget", "--query", "prefer vim", "--yes")
+    assert sorted(texts(editor.answer("memories", "list", "--all"))) == [
+        "I prefer Helix", "Staging listens on port 8443", "The vimmer prefers nano",
+    ]  # fmt: skip
+
+
+def test_a_filter_of_turns_leaves_memories_alone(editor: Place) -> None:
+    assert texts(editor.answer("forget", "--query", "prefer vim", "--role", "user", "--dry-run")) == []
+
+
+# the group ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*_MEMORIES])
+def test_every_command_of_the_group_has_help_with_an_example(place: Place, name: str) -> None:
+    shown = place.ok("memories", name, "--help")
+    assert f"perdure memories {name}" in shown.split("Examples:")[-1]
+
+
+def test_the_group_hints_at_near_names_and_names_its_commands(place: Place) -> None:
+    shown = place.ok("memories", "--help")
+    assert all(name in shown for name in _MEMORIES)
+    assert "Did you mean 'list'" in place.run("memories", "li").output
+    place.remember("x y")
+    assert json.loads(place.ok("memories", "list", "--json"))["command"] == "memories list"
+
+
+def test_ids_are_completed(editor: Place) -> None:
+    env = {"_PERDURE_COMPLETE": "bash_complete", "COMP_WORDS": "perdure memories show mem-", "COMP_CWORD": "3"}
+    shown = editor.run(**env).output
+    ids = [memory["memory_id"] for memory in editor.answer("memories", "list", "--all")["memories"]]
+    assert all(f"plain,{identifier}" in shown for identifier in ids)

@@ -1,0 +1,98 @@
+"""A memory as a Markdown file: there and back, however its text looks, and what strange heads become."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.errors import UsageError
+from perdure.memories import markdown
+from perdure.types import Memory, Span
+
+AT = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+PLAIN = Memory("mem-20260301-093000-010203", "I prefer Helix.", "preference", "user/editor", "default", None, AT, AT,
+               "owner", "remembered")  # fmt: skip
+
+
+def test_a_file_reads_as_a_person_would_write_it() -> None:
+    full = replace(
+        PLAIN, project="/w/web: one", pinned=True, confidence=0.75, entities=("Helix", "no"),
+        sources=(Span("01m4x8", 0, 120),), valid_until=AT,
+    )  # fmt: skip
+    assert markdown.render(full) == (
+        "---\n"
+        "id: mem-20260301-093000-010203\n"
+        "path: user/editor\n"
+        "kind: preference\n"
+        'stated_at: "2026-03-01T09:30:00+00:00"\n'
+        "trust: owner\n"
+        "how: remembered\n"
+        "agent: default\n"
+        'project: "/w/web: one"\n'
+        'valid_until: "2026-03-01T09:30:00+00:00"\n'
+        "pinned: true\n"
+        'confidence: "0.75"\n'
+        'entities: ["Helix", "no"]\n'
+        'sources: ["01m4x8 0-120"]\n'
+        "---\n"
+        "\n"
+        "I prefer Helix.\n"
+    )
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1).map(str.strip).filter(bool),
+       st.lists(st.text(string.printable.replace("\r", "").replace("\n", ""), min_size=1)))  # fmt: skip
+def test_words_and_names_come_back_as_they_were(words: str, names: list[str]) -> None:
+    page = markdown.read(markdown.render(replace(PLAIN, text=words, entities=tuple(names))))
+    assert page.body == words and page.several("entities") == names and page.one("id") == PLAIN.memory_id
+
+
+def test_a_head_that_an_editor_wrote_anew_is_read() -> None:
+    page = markdown.read(
+        "\ufeff---\r\nid: 'mem-20260301-093000-010203'\r\npinned: true\r\nentities:\r\n  - Mira\r\n  - \"A: b\"\r\n"
+        "aliases: [one, two]\r\n# a comment\r\n---\r\nHello.\r\n"
+    )
+    assert page.one("id") == "mem-20260301-093000-010203" and page.one("pinned") == "true" and page.body == "Hello."
+    assert page.several("entities") == ["Mira", "A: b"] and page.several("aliases") == ["one", "two"]
+
+
+@pytest.mark.parametrize("head", ["a: 1\n  nested: 2", "just words", "? key", "- item", "<<: *base\n&x"])
+def test_a_head_that_is_not_understood_is_refused(head: str) -> None:
+    with pytest.raises(UsageError, match="line"):
+        markdown.read(f"---\n{head}\n---\nbody\n")
+
+
+@pytest.mark.parametrize("said", ["", "---", "--- \nno end", "words\n---\nmore", "---\n" * 3])
+def test_anything_can_be_read_or_is_refused(said: str) -> None:
+    try:
+        markdown.read(said)
+    except UsageError:
+        assert said.startswith("---")
+
+
+def test_only_an_id_in_the_head_makes_a_memory() -> None:
+    assert markdown.is_memory(markdown.render(PLAIN))
+    assert not markdown.is_memory("# Notes\n\nid: mem-20260301-093000-010203\n")
+
+
+def named(path: str, n: int, **more: object) -> Memory:
+    return replace(PLAIN, path=path, memory_id=f"mem-20260301-093000-00000{n}", **more)  # type: ignore[arg-type]
+
+
+def test_no_two_memories_share_a_file_on_any_file_system() -> None:
+    """The path of the second differs in case only, the fourth's file would be the fifth's folder."""
+    memories = [named("user/Editor", 1), named("user/editor", 2), named("user/editor", 3, superseded_by="mem-x"),
+                named("a/b", 4), named("a/b.md/c", 5), named("x" * 250, 6), named(".git/config", 7),
+                named('c:"<>|?*', 8)]  # fmt: skip
+    files = markdown.files(memories)
+    assert sorted(memory.memory_id[-1] for memory in files.values()) == list("12345678")
+    assert len({name.casefold() for name in files}) == 8
+    folders = {"/".join(name.split("/")[:n]).casefold() for name in files for n in range(1, name.count("/") + 1)}
+    assert folders.isdisjoint(name.casefold() for name in files)
+    assert all(len(part.encode()) <= 255 and not part.startswith(".") for name in files for part in name.split("/"))
+    assert files["user/Editor.md"].memory_id.endswith("1")
