@@ -10,7 +10,6 @@ The small model (`make model`) is there to exercise the path; its memories are n
 from __future__ import annotations
 
 import argparse
-import copy
 import signal
 import subprocess
 import sys
@@ -63,13 +62,7 @@ class Heard:
     def reply(self, messages: Any, **how: Any) -> Any:
         began_s = time.perf_counter()
         if self._most:
-            how["schema"] = copy.deepcopy(how["schema"])
-            operations_ = how["schema"]["properties"]["operations"]
-            operations_["maxItems"] = min(self._most, operations_["maxItems"])
-            fields = operations_["items"]["properties"]
-            for name, most in (("path", 60), ("text", 240), ("reason", 40)):
-                fields[name] = {"type": "string", "maxLength": most}
-            fields["entities"] = {"type": "array", "items": {"type": "string", "maxLength": 40}, "maxItems": 3}
+            how["schema"] = local_model.narrowed(how["schema"], operations=self._most)
         try:
             found = self._chat.reply(messages, **how)
         except ModelFault as error:
