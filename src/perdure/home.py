@@ -668,7 +668,7 @@ class Home:
         self,
         wish: Wish | None = None,
         *,
-        stop: Callable[[], bool] = lambda: False,
+        stop: Callable[[], bool] | None = None,
         progress: Progress | None = None,
     ) -> Mined | None:
         """Make memories of what people and agents said and no pass has mined yet; None where no model is set for it.
@@ -690,7 +690,7 @@ class Home:
             self.path, self.archive, self.memories, chat, self._related, self.refusal,
             timedelta(minutes=mining.idle_min), mining.question_tokens, _now,
         )  # fmt: skip
-        done = miner.mine(wanted, stop=stop, progress=progress)
+        done = miner.mine(wanted, stop=stop or (lambda: False), progress=progress)
         done.money = self.roles().cost("miner", done.usage)
         if done.n_new:
             with contextlib.suppress(IndexFault, PerdureError):

@@ -31,8 +31,8 @@ def file() -> Path:
 
 
 def narrowed(schema: dict[str, Any], *, operations: int) -> dict[str, Any]:
-    """The form of a miner's answer with fewer operations and short texts: what keeps it keeps the whole form. A model of
-    135 million parameters does not know when to stop, and writes as much as it may.
+    """The form of a miner's answer with fewer operations and short texts: what keeps it keeps the whole form. A model
+    of 135 million parameters does not know when to stop, and writes as much as it may.
     """
     found = copy.deepcopy(schema)
     listed = found["properties"]["operations"]
