@@ -36,6 +36,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["million", "--runs", n_runs],
         ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],
         ["recall", "--quick"],
+        ["mining", *(["--scripted"] if few else [])],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]
 

@@ -133,6 +133,16 @@ class JobsConfig:
     health: str = "*/10 * * * *"
     verify: str = "45 3 * * 0"
     watchdog: str = "* * * * *"
+    mine: str = "*/30 * * * *"
+
+
+@dataclass(frozen=True)
+class MiningConfig:
+    """How memories are made of conversations, where a model is set for it (`models.roles.miner`)."""
+
+    idle_min: int = 30  # a session in which nothing was said for so long is over, and may be mined
+    question_tokens: int = 12_000  # the most that one question has
+    job_batches: int = 30  # of ten messages, that the job of the resident home mines in one run
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,7 @@ class Config:
     models: ModelsConfig = field(default_factory=ModelsConfig)
     live: LiveConfig = field(default_factory=LiveConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
+    mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
 
 

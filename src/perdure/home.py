@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
+    from perdure.mind.mine import Mined, Wish
     from perdure.mind.stated import Stated
     from perdure.mind.use import Judged
     from perdure.models.chat import Chat
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
 
+_RELATED = 24  # memories that the miner's choice of the related ones begins with
 _INGEST_S = 0.5  # so long does a capture or a search embed what is new, where there are vectors already
 MODES = ("hybrid", "keyword", "semantic")
 
@@ -665,6 +667,54 @@ class Home:
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return kept.memory
+
+    def mine(
+        self,
+        wish: Wish | None = None,
+        *,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Mined | None:
+        """Make memories of what people and agents said and no pass has mined yet; None where no model is set for it.
+
+        Ten messages are one question to the model of the role `miner`. What ends a pass early is said in the answer,
+        and everything until then stays. progress gets (batches done, all).
+        """
+        from perdure.mind.mine import JOB, Miner, Wish
+
+        wanted = wish or Wish()
+        chat = None if wanted.dry else self.chat("miner", job=JOB)
+        if chat is None and not wanted.dry:
+            return None
+        if self.writable:
+            self.drain()
+            self.catch_up()
+        mining = self.config.mining
+        miner = Miner(
+            self.path, self.archive, self.memories, chat, self._related, self.refusal,
+            timedelta(minutes=mining.idle_min), mining.question_tokens, _now,
+        )  # fmt: skip
+        done = miner.mine(wanted, stop=stop or (lambda: False), progress=progress)
+        done.money = self.roles().cost("miner", done.usage)
+        if done.n_new:
+            with contextlib.suppress(IndexFault, PerdureError):
+                self._embed_new(self.index())
+        return done
+
+    def _related(self, words: str) -> list[Memory]:
+        """The memories nearest to some words, best first."""
+        return [memory for memory, _ in self.search_memories(words, limit=_RELATED)]
+
+    def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
+        """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
+
+        cwd: those of its project and those of none; of all projects without it.
+        """
+        from perdure.mind import insights
+
+        here = (project_of(cwd), None)
+        every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
+        return insights.at_hand(every, max_tokens=max_tokens)
 
     def proposals(self) -> list[Proposal]:
         """What could be tidied up among the memories. Changes nothing."""

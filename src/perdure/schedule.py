@@ -99,6 +99,23 @@ def watchdog(home: Home, stop: Stop) -> Done:  # noqa: ARG001
     return Done("; ".join(problems) or "nothing is wrong", {"problems": len(problems)}, did=changed)
 
 
+def mine(home: Home, stop: Stop) -> Done:
+    """Make memories of what was said in sessions that are over."""
+    from perdure.mind.mine import Wish
+
+    done = home.mine(Wish(most=home.config.mining.job_batches), stop=stop)
+    if done is None:
+        return Done("no model is set for it (models.roles.miner)", did=False)
+    if done.fault is not None and not done.n_batches:
+        raise done.fault
+    counts = {
+        "batches": done.n_batches, "calls": done.n_calls, "new": done.n_new, "again": done.n_again,
+        "refused": len(done.refused), "tokens": done.usage.n_tokens, "left": done.n_left,
+    }  # fmt: skip
+    why = f"{done.n_new} memories from {done.n_messages} messages"
+    return Done(f"{why}; {done.stopped}" if done.stopped else why, counts, did=bool(done.n_calls or done.n_batches))
+
+
 def use(home: Home, stop: Stop) -> Done:
     """Note which of the cues that were put beside prompts their answers rest on."""
     found = home.judge_use(limit_s=USE_S, stop=stop)
@@ -123,6 +140,7 @@ JOBS: tuple[Job, ...] = (
     Job("pack", "compress conversations that have been idle for long", "once", pack),
     Job("health", "prove the data path by a real write, search and forget", "skip", health),
     Job("verify", "read the whole archive and check it", "once", verify),
+    Job("mine", "make memories of what was said in sessions that are over", "once", mine),
     Job("watchdog", "notice when something stands still, and say so once", "skip", watchdog),
 )
 

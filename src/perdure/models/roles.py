@@ -86,6 +86,10 @@ class Roles:
         has_key = bool(environment(config.key_env)) if config.key_env else None
         return State(role, config.provider, config.model, config.key_env, has_key, self._price(config), missing)
 
+    def cost(self, role: str, usage: Usage) -> float | None:
+        """What a usage of a role's model costs; None where its price is not known."""
+        return money(usage, self._price(getattr(self._config.roles, role)))
+
     def _price(self, config: RoleConfig) -> PriceConfig | None:
         """What the model costs, where that is known: one on this machine costs nothing."""
         return PriceConfig() if config.provider == "gguf" else self._config.prices.get(config.model)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
+from typing import Any
 
 from perdure.errors import WeightsMissing
 
@@ -26,3 +28,18 @@ def file() -> Path:
     if said:
         raise WeightsMissing(f"PERDURE_E2E_MODEL = {said}")
     raise Missing("no small language model here: `make model` (98 MB)")
+
+
+def narrowed(schema: dict[str, Any], *, operations: int) -> dict[str, Any]:
+    """The form of a miner's answer with fewer operations and short texts: what keeps it keeps the whole form. A model
+    of 135 million parameters does not know when to stop, and writes as much as it may.
+    """
+    found = copy.deepcopy(schema)
+    listed = found["properties"]["operations"]
+    listed["maxItems"] = min(operations, listed["maxItems"])
+    fields = listed["items"]["properties"]
+    fields |= {
+        name: {"type": "string", "maxLength": most} for name, most in (("path", 60), ("text", 240), ("reason", 40))
+    }
+    fields["entities"] = {"type": "array", "items": {"type": "string", "maxLength": 40}, "maxItems": 3}
+    return found

@@ -34,6 +34,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("care", "Prove the archive: every hash, every line, every pack."),
     "rebuild": ("care", "Make the index anew beside the old one, and swap."),
     "embed": ("meaning", "Give what was captured its vectors, so that search finds meaning too."),
+    "mine": ("mining", "Make memories of what was said, by a model that you set."),
     "models": ("models", "Which model does which work, what it cost; try one."),
     "eval": ("measure", "Measure recall on questions whose answers are known."),
     "pack": ("care", "Compress conversations that have been idle for long."),

@@ -341,6 +341,20 @@ def _answers(home: Home) -> Iterator[Check]:
         yield Check("recall", "ok", said)
 
 
+def _mining(home: Home) -> Iterator[Check]:
+    """What mining cannot get past; nothing where no model is set for it."""
+    from perdure.mind.mine import MAX_TRIES
+    from perdure.mind.tries import Tries
+
+    if not home.config.models.roles.miner.provider:
+        return
+    n_stuck = Tries(home.path).stuck(MAX_TRIES)
+    said = f"{n_stuck} times ten messages failed {MAX_TRIES} times" if n_stuck else "nothing failed for good"
+    yield Check(
+        "mining", "notice" if n_stuck else "ok", said, "`perdure mine --again` tries once more" if n_stuck else ""
+    )
+
+
 def _freshness(home: Home) -> Iterator[Check]:
     rows = home.archive.ledger.db.execute("SELECT max(captured_s) FROM run").fetchall()
     newest = rows[0][0]
@@ -415,6 +429,7 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _resident,
     _answers,
     _freshness,
+    _mining,
     _clients,
     _set_ups,
     _hooks,
