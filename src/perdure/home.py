@@ -582,7 +582,9 @@ class Home:
         return runs.forest(self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit)
 
     def resolve(self, prefix: str) -> tuple[str, str]:
-        """("turn" | "run" | "conversation", full id) for the beginning of an id."""
+        """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
+        if prefix.startswith("mem-"):
+            return "memory", self.memories.get(prefix).memory_id
         return runs.resolve(self.index(), self.principal, prefix)
 
     def transcript(self, run_id: str) -> Transcript:

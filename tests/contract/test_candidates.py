@@ -37,6 +37,8 @@ def _lines():
 
 @pytest.fixture
 def indexed(tmp_path):
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text("[memories]\nstated = false\n")
     with perdure.open(tmp_path / "home", user="ada", embedder=FakeEmbedder()) as home:
         home.capture(b"".join(_lines()), runtime="messages", session="s")
         home.embed()

@@ -12,6 +12,8 @@ from perdure.surfaces.cli import cli
 def run(tmp_path, message, monkeypatch):
     monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text("[memories]\nstated = false\n")
     source = tmp_path / "talk.jsonl"
     source.write_bytes(
         message("user", "The server listens on port 8417, as Ismet wanted.") + message("assistant", "Noted.", 1)

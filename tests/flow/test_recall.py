@@ -34,6 +34,12 @@ def lines(talk, start=START):
 
 
 @pytest.fixture
+def opened(opened_quiet):
+    """Turns alone; test_memories.py has memories beside them."""
+    return opened_quiet
+
+
+@pytest.fixture
 def home(opened):
     made = opened(embedder=FakeEmbedder())
     made.capture(lines(TALK), runtime="messages", session="tides", cwd="/work/tidepool")

@@ -69,7 +69,9 @@ def place(tmp_path: Path) -> Path:
     """A home that searches by words only, with one session in it."""
     path = tmp_path / "home"
     path.mkdir(mode=0o700)
-    (path / "config.toml").write_text('user = "ada"\nmachine = "laptop"\n[models.embedder]\nkind = "off"\n')
+    (path / "config.toml").write_text(
+        'user = "ada"\nmachine = "laptop"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n'
+    )
     with perdure.open(path) as home:
         home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
         home.capture(NOISE, runtime="messages", session="noise")
@@ -342,9 +344,13 @@ def test_the_command_answers_itself_when_the_resident_home_might_say_something_e
         assert instead.recall(place, ASKED, **how) is None
         assert instead.recall(place, ASKED, **{**how, "mode": "keyword"})
         resident.asker._is_warm.set()
-        (place / "config.toml").write_text('user = "eve"\n[models.embedder]\nkind = "off"\n')
+        (place / "config.toml").write_text(
+            'user = "eve"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n'
+        )
         assert instead.recall(place, ASKED, **how) is None
-        (place / "config.toml").write_text('user = "ada"\n[models.embedder]\nkind = "off"\n')
+        (place / "config.toml").write_text(
+            'user = "ada"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n'
+        )
         assert instead.recall(place, ASKED, **how)
         (place / "outbox").mkdir(exist_ok=True)
         (place / "outbox" / "1.delta").write_bytes(b"")
@@ -378,7 +384,9 @@ def _never(*_: Any, **__: Any) -> None:
 
 
 def test_a_job_that_is_due_runs_and_the_socket_is_the_owners_alone(place: Path) -> None:
-    (place / "config.toml").write_text('user = "ada"\n[models.embedder]\nkind = "off"\n[jobs]\nhealth = "* * * * *"\n')
+    (place / "config.toml").write_text(
+        'user = "ada"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n[jobs]\nhealth = "* * * * *"\n'
+    )
     folder = place / "run" / "jobs"
     folder.mkdir(parents=True)
     long_ago = {"job": "pack", "started_at": "2026-01-01T00:00:00+00:00", "trigger": "clock", "result": "running"}
