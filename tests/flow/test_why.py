@@ -40,7 +40,7 @@ def test_why_says_what_was_recalled_for_what_and_at_what_cost(tmp_path: Path) ->
         (cue,) = why["cues"]
         assert cue["text"] == "The staging server listens on port 8642." and cue["legs"]["keyword"] > 0
         assert told(place, "--session", "other", status=4)
-        ((_, turn),) = home.memories.sources(cue["turn"])  # what was stated is recalled as a memory, and goes with its turn
+        ((_, turn),) = home.memories.sources(cue["turn"])  # what was stated is a memory, and goes with its turn
         assert turn
         home.forget(home.doomed([turn]))
     (cue,) = told(place)["result"]["cues"]
