@@ -135,11 +135,9 @@ class _Setup:
 
 
 def keep_stated(home: Home) -> bool:
-    """Let a home keep what was stated in its turns; returns whether it can."""
-    kept = getattr(home, "keep_stated", None)
-    if kept:
-        kept()
-    return kept is not None
+    """Let a home keep what was stated in its turns."""
+    home.keep_stated()
+    return True
 
 
 def ended(home: Home) -> list[Memory]:
@@ -163,14 +161,22 @@ def _some(found: Sequence[World], n_worlds: int | None) -> Sequence[World]:
 
 def _measure(world: World, place: Path, setup: _Setup) -> tuple[list[Asked], list[Asked], Broken]:
     """The answers before and after memories are kept, and what they ended that holds."""
-    with open_home(place / "home", user=world.name.replace("_", "-"), embedder=setup.embedder) as home:
+    with _opened(world, place, setup, stated=False) as home:
         _capture(home, world)
         _bring_up(home, setup)
         before = _ask_all(home, world, setup)
+    with _opened(world, place, setup, stated=setup.keep is keep_stated) as home:
         if not setup.keep(home):
             return before, [], Broken(world.language, 0, 0, 0, 0)
         _bring_up(home, setup)
         return before, _ask_all(home, world, setup), broken(world, setup.superseded(home))
+
+
+def _opened(world: World, place: Path, setup: _Setup, *, stated: bool) -> Home:
+    """The home of a world, keeping what is stated in it or not."""
+    (place / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (place / "home" / "config.toml").write_text(f"[memories]\nstated = {str(stated).lower()}\n")
+    return open_home(place / "home", user=world.name.replace("_", "-"), embedder=setup.embedder)
 
 
 def _capture(home: Home, world: World) -> None:
