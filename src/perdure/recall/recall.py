@@ -189,10 +189,11 @@ def _chosen(
     scores = {name: ranking.scores[name] / best for name in fresh}
     alike = _alike(candidates, fresh)
     chosen = diversify(scores, alike, relevance=tuning.relevance, k=k, same=tuning.same)
-    if plan.intent != "latest":
+    likeness = {"latest": tuning.newer_first, "fact": tuning.newer_fact_first}.get(plan.intent)
+    if likeness is None or plan.windows:
         return chosen
     times = {name: ranking.facts[name].stated_at for name in chosen}
-    return newer_first(chosen, alike, times, from_likeness=tuning.newer_first)
+    return newer_first(chosen, alike, times, from_likeness=likeness)
 
 
 def _is_later(name: str, other: str, times: Times) -> bool:

@@ -23,6 +23,7 @@ class Tuning:
     relevance: float = 0.8  # λ of maximal marginal relevance
     same: float = 0.97  # likeness from which a candidate only repeats a chosen one
     newer_first: float = 0.6  # likeness from which a later cue goes before an earlier one, if the latest is asked for
+    newer_fact_first: float = 0.5  # the same, where a fact is asked for
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
