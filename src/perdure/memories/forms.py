@@ -32,9 +32,9 @@ _DONE = (
     r"launched|registered|migrated|standardi[sz]ed on|defined|reserved|booked|bought|signed up|hired|onboarded|"
     r"set (?=\S*[A-Z_`])|put (?=.{1,60}\b(?:in|on|under|into)\b))"
 )
-_MADE = r"(?:created|added|built|made|opened|put|stored)\b.{1,80}\b(?:called|named|under the name)\s\S"
+_MADE = r"(?:created|added|built|made|opened|put|stored)\b(?! an? (?:new )?file).{1,80}\b(?:called|named)\s\S"
 _VERB = (
-    r"(?:uses?|supports?|requires?|depends? on|runs? on|runs? as|runs? under|lives? in|lives? at|lives? under|"
+    r"(?:uses?|supports?|requires?|depends? on|runs? on|runs? as|runs? under|lives? (?:in|at|under|on|next to|beside)|"
     r"belongs? to|talks? to|connects? to|speaks?|stores?|inherits? from|relies on|rely on|comes? from|consists? of|"
     r"(?:is|are) (?:part of|based on|built (?:with|on|in)|written in|hosted (?:on|at|by|in)|maintained by|generated "
     r"(?:by|from)|deployed (?:to|on|by|with|from|via)|stored (?:in|on|under|at)|owned by|kept (?:in|on|under)|"
@@ -47,7 +47,8 @@ _NO_SUBJECT = (
     r"whether|and|but|or|so|not|no|nothing|everything|something|someone|anyone|please|can|does|do|did|is|are|was|were|"
     r"will|would|could|should|also|then|now|still|just|like|lets?|let['’]s|because|since|as|for|in|on|at|by|to|of|with|"
     r"(?:(?:the|our|my|your) (?:\w+ )?(?:errors?|bugs?|tests?|problems?|issues?|fix|diff|change|patch|function|"
-    r"answer|output|result|command|line|code|build|step|task|button|page)))\b)"
+    r"answer|output|result|logs?|screenshots?|image|video|trace|pr|pull request|ticket|link|command|line|code|build|"
+    r"step|task|button|page)))\b)"
 )
 _SUBJECT = (
     rf"{_NO_SUBJECT}(?:(?:the|our|my|all|all our|all the|both)\s+(?:[\w./'’-]{{1,40}}\s+){{1,5}}?|[\w./-]{{2,40}}\s+)"
@@ -75,7 +76,8 @@ _DUE = (
 )
 _NUMBER = r"[$€£]?\d[\d.,]*\s?(?:%|percent|[mµn]?s\b|[a-zA-Z]{1,12}\b)?"
 _FELL = (
-    r"(?:reduc|improv|cut|lower|decreas|increas|rais|dropp?|speeds? up|sped up|shr[aiu]nk|went down|went up|f[ae]ll|"
+    r"(?:reduc|improv|cut|lower|decreas|increas|rais|dropp?|speeds? up|sped up|shr[aiu]nk|went (?=from\b)|went down|"
+    r"went up|f[ae]ll|"
     r"rose|"
     r"grew|sav|brought|shorten|halv|doubl)(?:ed|e|es|s|en|ing|down)?\b"
 )
@@ -88,13 +90,20 @@ def _forms(table: Iterable[tuple[MemoryKind, str]]) -> tuple[tuple[MemoryKind, r
 _RULES = tuple(  # how all of a kind is to be: what goes wrong or is hoped does not matter in them
     late(rf"(?i){expression}")
     for expression in (
-        rf"^{_MANY}(?:needs?|must|should|ha(?:s|ve) to|gets?|requires?|(?:is|are) (?:always|never|required|named|"
+        rf"^{_MANY}(?:needs?(?! to be )|must|should(?! (?:do|be (?:like|the))\b)|ha(?:s|ve) to|gets?|requires?|(?:is|"
+        rf"are) (?:always|never|required|named|"
         rf"kept))\b",
-        r"^[\w /'’-]{2,60}? (?:must|should|may|can|has to|have to|needs? to) (?:always|never|only ever)\b",
-        r"^[\w /'’-]{2,60}? (?:must|should|may) not (?!be (?:the|like|that|so|too)\b)\w+ (?!this\b|that\b).{3,}",
+        rf"^{_NO_SUBJECT}[\w /'’-]{{2,60}}? (?:must|should|may|can|has to|have to|needs? to) (?:always|never|"
+        rf"only ever)\b",
+        rf"^{_NO_SUBJECT}[\w /'’-]{{2,60}}? (?:must|should|may) not (?!be (?:the|like|that|so|too)\b)\w+ (?!this\b|"
+        rf"that\b).{{3,}}",
+        r"^(?!the |these |those |this |that |my |our |tests? )(?:[\w-]{1,30} ){0,2}[\w-]{2,30}s (?:must (?:have|be|"
+        r"not|include|start|end|use|"
+        r"follow|pass|go|live)|should be \w+(?:ed|en|wn), not|needs? (?:two|three|four|\d+|at least|no|approval|"
+        r"an? approv\w+))\b.{2,}",
         r"\b(?:is|are) (?:not|never|strictly) (?:allowed|permitted|acceptable)\b|\b(?:is|are) (?:forbidden|mandatory|"
         r"off[- ]limits|banned|prohibited)\b",
-        r"^(?:if|when|whenever|where|only (?:if|when|where)|unless) (?:there(?:['’]?s| is| are) (?:any|an?|no) |an? |"
+        r"^(?:if|when|whenever|where|only (?:if|when|where)|unless) (?:there(?:['’]?s| is| are) (?:any|an?|no) |an? (?!user|click)|"
         r"any |"
         r"every |each |all |no |the [\w-]+ (?:is|are) ).{3,160}?(?:,|then| we| you) .{0,60}?(?:\b(?:always|never)\b|"
         r"\b(?:should|must)(?: not)? (?!work|look|pass|fail)\w+|\bno [\w-]+(?: [\w-]+)? (?:is|are) (?:needed|allowed|"
@@ -118,15 +127,42 @@ _WISHES = tuple(  # rules for who is spoken to
         r"(?:for|when|in) (?!this\b|that\b|these\b|here\b)",
         rf"^no (?:more )?(?!{_NO_ONE}\b)[\w-]{{3,30}}(?: [\w-]{{2,30}}){{0,3}} (?:in|inside|on|outside|without|from|"
         rf"anywhere)"
-        r"\b(?! (?:this|that|here)\b).{2,60}$",
-        rf"^no (?:more )?(?!{_NO_ONE}\b)[\w-]{{3,30}}(?: [\w-]{{2,30}}){{0,2}}s(?:,? please)?[.!]{{1,3}}$",
+        r"\b(?! (?:this|that|here|the|my|our|it|there)\b).{2,60}$",
+        rf"^no (?:more )?(?!{_NO_ONE}\b)(?:[\w-]{{3,30}} ){{1,3}}?[\w-]{{2,30}}s(?<!the \w)(?:,? please)?[.!]{{1,3}}$|"
+        rf"^no (?:more )?(?!{_NO_ONE}\b)[\w-]{{3,30}}s(?:,? please[.!]?|!{{1,3}})$",
+        r"^(?:please |pls )?(?:prefer \S.{1,80} (?:over|to|instead of|rather than)|avoid (?:using |adding |"
+        r"writing )?[\w-]+(?:s|ing)"
+        r"\b)(?! (?:this|that|these|here)\b).{2,}",
+        r"^(?:please |pls )?(?:do not|don['’]?t|never|stop) (?:add|us|writ|commit|push|includ|putt?|ask|generat|"
+        r"creat)(?:ing|e)? "
+        r"(?:(?:any|more|so many|extra|new) )?(?:[\w-]{2,30} ){0,2}?(?!this|these|tests)[\w-]{3,30}s\b(?! (?:yet|now|"
+        r"this|these)\b)",
+        r"^(?:please |pls )?(?:do not|don['’]?t) \w+ .{0,60}\b(?:unless i|without (?:asking|my)|for me$|on your own|"
+        r"by yourself)\b",
+        r"^(?:please |pls )?(?:always )?(?:ask|check with me|confirm)(?: me)?(?: first)? before \w+ing\b",
+        r"^(?:please |pls )?keep (?:your |all |the )?(?:answers?|replies|responses|comments|commits|commit messages|"
+        r"functions|"
+        r"messages|explanations|summaries|prs) .*\b(?:short|brief|concise|under|below|within|small|minimal|terse|"
+        r"to \w+)\b",
+        r"^(?:please |pls )?stick (?:to|with) (?!this\b|that\b|it\b|your\b|option\b|the (?:plan|first|second|current|"
+        r"last)\b)\S.{3,}",
+        r"^(?:please |pls )?use \S.{2,60} (?:everywhere|throughout|by default|for (?:all|every|each|any|new)|"
+        r"in (?:all|every|new))\b",
+        r"^i want (?:all|every|each) (?!of\b|these|those|the)\S.{5,}",
+        r"^(?:bitte )?keine? (?:\S+ ){1,3}?(?:im|in|bei|mehr)\b.{2,}|^(?:bitte )?(?:verwende|nutze|benutze|schreib|"
+        r"schreibe) "
+        r"(?:\S+ ){0,3}?keine?\b.{3,}|^(?:s['’]il te pla[iî]t,? )?pas d(?:e |['’])\S+ dans .{2,}|^n['’](?:utilise|"
+        r"ajoute) (?:pas|jamais) "
+        r".{3,}|^(?:por favor,? )?no (?:uses|añadas|escribas|pongas) .{3,}|^non usare .{3,}|^não use .{3,}",
+        r"^(?:请)?(?:不要|别)(?:使用|用|加|写|添加|提交)(?!这)[^，。]{2,}",
     )
 )
 _PLAIN = _forms(
     (
         ("preference", rf"^(?:i|we) (?:really |still |usually |generally |personally |much |definitely ){{0,2}}prefer\b"
          rf"{_NOT_THESE}(?! to not\b| not to\b)\s\S.{{3,}}"),
-        ("fact", rf"^(?:my|our) (?:[\w-]+ ){{0,2}}?{_ROLE},? (?-i:[A-Z][a-z]+)\b.{{6,}}"),
+        ("fact", rf"^(?:my|our) (?:[\w-]+ ){{0,2}}?{_ROLE},? (?-i:[A-Z][a-z]+)\b(?! (?:says|said|thinks|wants|asks|"
+         rf"asked)\b).{{6,}}"),
         ("fact", rf"^(?:i|we)(?:['’]ve got| have got| have|['’]ve| got) (?:an?|my|our|the|two|three|four|"
          rf"\d+) .{{3,120}}?"
          rf"(?:\b(?:on|by|at|until|for|of|from) (?:\S+ ){{0,3}}?{_DATE}|\b(?:budget|limit|salary|"
@@ -142,18 +178,18 @@ _PLAIN = _forms(
          rf"dealing|wondering|looking)\w+ing .{{2,160}}?(?:\bsince (?:\S+ ){{0,2}}?(?:{_DATE}|\d{{4}})|\bfor (?:over |"
          r"about |almost |the (?:last|past) )?(?:\d+|a few|two|three|four|five|several|many) (?:days|weeks|months|"
          r"years))"),
-        ("decision", rf"^let['’]?s (?:schedule|hold|set|plan|meet|move|push|release|ship|launch|start|do) .{{0,100}}?"
+        ("decision", rf"^let['’]?s (?:schedule|hold|set|plan|meet|move|push|release|ship|launch|start) .{{0,100}}?"
          rf"(?:{_DATE}|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b)"),
-        ("event", rf"^{_DID}(?:{_DONE}{_NOT_THESE}\s*\S.{{3,}}|{_MADE})"),
+        ("event", rf"^{_DID}(?:{_DONE}{_NOT_THESE}(?!\s*the \w+(?: to \w+)?[.!]?$)\s*\S.{{3,}}|{_MADE})"),
         ("decision", rf"^{_DID}(?:decided|settled|chosen|picked|opted|standardi[sz]ed|agreed)\b(?: (?:on|for|to))?"
          rf"{_NOT_THESE}\s\S.{{3,}}"),
-        ("decision", r"^let['’]?s (?:just |all )?(?:rename|call|name)\b.{1,60}?(?:\bto\b|\bit\b|\bas\b|\bnew\b|"
+        ("decision", r"^let['’]?s (?:just |all )?(?:rename|call|name)\b(?! it (?:an?|quits|off)\b).{1,60}?(?:\bto\b|"
+         r"\bit\b|\bas\b|\bnew\b|"
          r"\bthe\b)\s"
          r"(?:\S+ ){0,3}\S*[a-z]{3,}"),
-        ("decision", r"^i (?:want|need|expect) (?:the|all|our|my|every|each) (?:[\w-]+ ){1,5}?(?:to )?(?:live|be|"
-         r"stay|go|"
-         r"use|follow|sit|run|stand)\b.{3,160}\b(?:not|never|always|instead of|rather than|only|because)\b"),
-        ("fact", rf"(?:^|, (?:which|that|where) ){_DID}never (?:actually |really |ever |even )?"
+        ("decision", r"^i (?:want|need|expect) (?:the|all|our|my|every|each) (?:[\w-]+ ){1,5}?(?:to )?(?:live|"
+         r"use|follow|run)\b.{3,160}\b(?:not|never|always|instead of|rather than|only|because)\b"),
+        ("fact", r"(?:^|, (?:which|that|where) )(?:i|we)(?:['’]?ve| have) never (?:actually |really |ever |even )?"
          r"(?!seen|mind|get|got\b|heard|works?\b|kn[eo]w)"
          r"\w+\b.{4,}"),
         ("fact", rf"^{_ME}(?:['’]?m|['’]?re| am| are) (?:(?:very|really|quite|more|fairly|pretty|completely|totally|"
@@ -164,6 +200,32 @@ _PLAIN = _forms(
         ("fact", rf"^{_BE}working on (?:an?|my|our|sprint|version|the [\w-]+ (?:project|app|service|team|rewrite|"
          r"migration))\b.{3,}\b(?:for|with|to|in|which|that|called|by|of|project)\b"),
         ("fact", rf"^{_SUBJECT}{_SAY}{_VERB}(?!\s+(?:it|this|that|them|too|the (?:wrong|same|old))\b)\s\S.{{2,}}"),
+        ("fact", r"^we (?:don['’]?t|do not|always|never|only|usually|mostly|normally|generally|no longer) (?!know|"
+         r"have|see|need to|"
+         r"want|get|seem|think|understand|remember|care|mind|said|saw|had|did)\w+\b.{3,}|^i (?:always|usually|"
+         r"normally|typically|"
+         r"mostly|generally) (?!said|saw|got|had|did|mean|see|want|need|get|feel|think)\w+\b.{3,}"),
+        ("fact", rf"^(?:we|our team) (?:follow|pin|deploy|ship|release|sign|squash|rebase|track|publish|tag|version|"
+         rf"mirror|rotate|"
+         rf"review|document|lint|host)\b{_NOT_THESE}\s\S.{{2,}}"),
+        ("fact", r"^(?:we|our|the|all)\b.{2,80}\b(?:every|each|once an?|twice an?) (?:\d+ |second |other )?(?:hours?|"
+         r"days?|weeks?|"
+         r"months?|years?|morning|evening|night|sprint|release|quarter|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b"),
+        ("fact", r"^(?:i|we)(?:['’]?m|['’]?re| am| are) (?:an?|the)(?! (?:bit|little|tad|lot|few|fan|same|one|huge|"
+         r"big)\b) .{0,60}"
+         r"\b(?:of|at|for|from|based|team|company|startup|developer|engineer|maintainer|student|beginner)\b"),
+        ("fact", r"^my (?:[\w-]{2,20} ){0,2}(?:name|handle|username|login|email|account|address|number|id|title|role|"
+         r"team|company|"
+         r"laptop|machine|shell|goal|budget|background|field) is (?!not\b|in\b|on\b|broken|to\b|that\b|this\b|"
+         r"it\b)\S.{1,}"),
+        ("fact", r"^(?:wir|ich) \w+ .{0,40}\bjede[nrms]? \w+|^(?:nous|on|je) \S+ .{0,40}?\btou(?:s|tes) les \w+|"
+         r"^\w+mos .{0,40}?"
+         r"\b(?:todos los|cada) \w+"),
+        ("fact", r"^(?:der|die|das|unsere?) (?:\S+ ){1,3}?(?:läuft nur|unterstützt|benötigt|verwendet|nutzt)\s.{3,}|"
+         r"^(?:le|la|l['’]"
+         r"|notre|les|nos) ?(?:\S+ ){1,3}?(?:utilise|supporte|dépend de|tourne sur|nécessite)\s.{3,}|^(?:el|la|"
+         r"nuestr[oa]|los) "
+         r"(?:\S+ ){1,3}?(?:usa|soporta|depende de|corre en|requiere)\s.{3,}"),
         ("fact", rf"^{_NO_SUBJECT}[\w.'’ -]{{2,60}}? {_SAY}(?:is|are|lives?|sits?|goes?|stays?|belongs?|can be found) "
          rf"{_SAY}(?:at|in|under|inside|on) {_PLACE}"),
         ("fact", rf"^{_NO_SUBJECT}.{{3,120}}?{_DUE}.{{0,60}}{_DATE}"),
@@ -232,7 +294,7 @@ _FAULT = late(
     r"look|match|appear|show|load|start)\w*|not working|can['’]?t|cannot|couldn['’]?t|unable|instead of the|wtf|shit|"
     r"fuck\w*|"
     r"too (?:much|many|long|big|small|slow|high|low)|missing|no longer works?|keeps? \w+ing|sometimes|"
-    r"behoben|fehler|corrigé|arreglado|erreur)\b"
+    r"behoben|schlägt|fehlgeschlagen|échoue|falla|fehler|corrigé|arreglado|erreur)\b"
 )
 _HOPE = late(
     r"(?i)\b(?:maybe|perhaps|might|kinda|kind of|curious|wondering|considering|thinking (?:of|about)|i (?:think|"
@@ -243,7 +305,7 @@ _HOPE = late(
 )
 _HERE = late(
     r"(?i)\b(?:for now|for this (?:task|test|one|step|run|pr|fix)|this time|in this (?:file|function|test|case|step|pr|"
-    r"task)|just this once|for a (?:second|moment|bit)|right now|real quick|the following)\b"
+    r"task)|just this once|for a (?:second|moment|bit)|right now|real quick|the following)\b|\bhere[.!]?$"
 )
 _NAME = late(r"[A-Z0-9`~]|\w[_./]\w|\w-\w+\d")
 

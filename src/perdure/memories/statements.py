@@ -312,7 +312,7 @@ _TASK = late(
 )
 _HERE = late(
     r"(?i)\b(?:this (?:file|function|test|class|line|bug|error|pr|commit|time|one|case|method|branch|component|page)|"
-    r"for now|the following|above|below|just this once|dieser|diese[sm]? (?:datei|funktion|test)|ce fichier|"
+    r"for now|right now|the following|above|below|just this once|dieser|diese[sm]? (?:datei|funktion|test)|ce fichier|"
     r"este archivo)\b"
 )
 _PASSING = frozenset(
@@ -374,7 +374,7 @@ def _kind(said: str) -> MemoryKind | None:
 
 MIN_DECISION_CHARS = 24  # a shorter one says no more than that there was one
 _POINTING = late(
-    r"(?i)\b(?:with|on|for) (?:this|that|it|these|those|your|(?:the )?"
+    r"(?i)\b(?:with|on|for|use|take|try) (?:this|that|it|these|those|your|(?:the )?"
     r"(?:first|second|third|last|other|option|idea|plan))\b"
 )
 

@@ -68,6 +68,56 @@ event | He terminado el módulo de pagos.
 fact | Nunca he trabajado con Kubernetes.
 procedure | 所有接口都必须有测试。
 procedure | 禁止在代码里使用拼音。
+fact | the prod db is read-only for us, everything goes through the replica
+fact | Our CI only runs on ARM runners
+fact | we don't support Windows
+preference | never touch the vendor folder
+preference | pls keep answers under 5 lines
+fact | our API keys rotate every 30 days
+fact | we deploy every Thursday at 4pm
+fact | the frontend is in apps/web and the backend in apps/api
+fact | we're a team of four
+fact | I'm the only maintainer of this repo
+fact | staging lives on fly.io
+fact | we ship on the first Monday of each month
+fact | I always work in a worktree
+fact | the code owner for billing is Priya
+preference | use British spelling everywhere
+preference | stick to the standard library
+preference | don't add comments to the code unless I ask
+preference | dont use any emojis
+preference | stop adding docstrings to tests
+preference | commit after each step from now on
+decision | let's stick with REST, GraphQL is overkill
+decision | we decided against microservices
+fact | after the refactor p95 went from 800ms to 210ms
+fact | the release is planned for 2026-01-15
+fact | my github handle is qwen-fan
+fact | tests live next to the source files
+fact | our main branch is called trunk
+fact | my timezone is CET
+preference | I use zsh with fish-like plugins
+fact | the customer is a Dutch hospital
+preference | prefer composition over inheritance
+preference | avoid abbreviations in variable names
+fact | each service owns its own schema
+procedure | public functions must have docstrings
+procedure | errors should be returned, not thrown
+fact | we follow semver
+fact | feature flags are managed in LaunchDarkly
+fact | the monorepo uses Bazel
+preference | I've switched to Linux last month
+procedure | PRs need two approvals
+preference | please don't commit for me
+preference | ask before deleting anything
+preference | I want all new code in TypeScript
+fact | we no longer use Jenkins
+fact | Der Build läuft nur unter Linux
+fact | Wir deployen jeden Dienstag
+preference | Bitte keine Kommentare im Code
+fact | Nous déployons tous les jeudis
+preference | No uses emojis en los commits
+preference | 不要使用表情符号
 """
 PASSING = """
 I've tried raising the memory limit
@@ -122,6 +172,69 @@ J'ai corrigé le bug
 He arreglado el error
 the linter supports it
 i removed them all good
+the spinner is still visible
+the login page shows a blank screen
+I deleted the branch
+I pushed it
+done, all merged
+we use it in three places
+looks good, commit and push
+now add the same for the footer
+can we drop the cache
+the function returns None
+it runs on my machine
+I just ran the tests and two are red
+let me know when it's done
+the deploy took 12 minutes
+all tests pass now
+I see three warnings
+the modal needs to be wider
+the button needs an icon
+every row shows the same value
+each run gives a different result
+all images need to be resized to 200px
+any test should do
+no tests ran
+no more output after that
+no files in the folder
+No results in the table.
+no styles on the page!
+we have 3 failing tests in src/api/
+I'm on it
+I'm on branch fix/login
+the output is in /tmp/out.log
+the log is at /var/log/app.log and says disk full
+the screenshot is at ~/Desktop/x.png
+I've set the flag to true
+I've deployed it to staging
+I've installed the package
+I have a question about the parser
+I have two files open
+let's use the first approach
+let's start with the parser
+let's call it a day
+let's do the same on Friday
+let's move on to step 3
+we'll use that later
+I'll use the debugger
+the new field should never be null here
+this should never happen
+it must not be null
+The request should not be cached in this case
+he's never seen it
+I never said that
+if any test fails, fix it
+if there are conflicts, resolve them
+when a user clicks the button, the dialog should close
+I want the button to be blue, not green
+I want the header to stay at the top, not scroll
+reduce the padding from 12 to 8
+it went from 3 errors to 12
+my change is in src/foo.ts
+I added a file called notes.md
+my friend Bob says hi
+I've been debugging this for two hours
+I've been at it for three days
 """
 
 
