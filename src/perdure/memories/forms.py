@@ -103,8 +103,8 @@ _RULES = tuple(  # how all of a kind is to be: what goes wrong or is hoped does 
         r"an? approv\w+))\b.{2,}",
         r"\b(?:is|are) (?:not|never|strictly) (?:allowed|permitted|acceptable)\b|\b(?:is|are) (?:forbidden|mandatory|"
         r"off[- ]limits|banned|prohibited)\b",
-        r"^(?:if|when|whenever|where|only (?:if|when|where)|unless) (?:there(?:['’]?s| is| are) (?:any|an?|no) |an? (?!user|click)|"
-        r"any |"
+        r"^(?:if|when|whenever|where|only (?:if|when|where)|unless) (?:there(?:['’]?s| is| are) (?:any|an?|no) |"
+        r"an? (?!user)|any |"
         r"every |each |all |no |the [\w-]+ (?:is|are) ).{3,160}?(?:,|then| we| you) .{0,60}?(?:\b(?:always|never)\b|"
         r"\b(?:should|must)(?: not)? (?!work|look|pass|fail)\w+|\bno [\w-]+(?: [\w-]+)? (?:is|are) (?:needed|allowed|"
         r"necessary)"
@@ -311,13 +311,11 @@ _NAME = late(r"[A-Z0-9`~]|\w[_./]\w|\w-\w+\d")
 
 
 def kind_by_form(said: str) -> MemoryKind | None:
-    """Return what kind of lasting statement a sentence is by its form alone, None where it has no such form.
+    """Return what kind of lasting statement a sentence is by its form alone, but for rules; None where it has none.
 
-    >>> kind_by_form("every endpoint needs an integration test"), kind_by_form("The endpoint needs a test")
-    ('procedure', None)
+    >>> kind_by_form("we'll go with Postgres 16 for the search"), kind_by_form("we'll see")
+    ('decision', None)
     """
-    if rule := rule_kind(said):
-        return rule
     if _FAULT.search(said) or _HOPE.search(said) or _HERE.search(said):
         return None
     named = next((kind for kind, form in _NAMED if (m := form.match(said)) and _is_named(m)), None)

@@ -144,11 +144,13 @@ def _found_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, Memor
     if kind:
         yield at, to, kind
     elif _ASKED.match(text, start, end) or not (_OPEN.match(text, start, end) or _EVERY_TIME.match(text, start, end)):
-        yield from _found_in_parts(text, start, end)
+        yield from _found_in_parts(text, start, end, judged=(at, to))
 
 
-def _found_in_parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, MemoryKind]]:
-    """Yield what the parts of a sentence state that are the person's own words."""
+def _found_in_parts(
+    text: str, start: int, end: int, *, judged: tuple[int, int]
+) -> Iterator[tuple[int, int, MemoryKind]]:
+    """Yield what the parts of a sentence state that are the person's own words; what was judged needs it no more."""
     quoted = quotations(text[start:end])
     is_tried = False
     for at, to in _parts(text, start, end):
@@ -156,7 +158,9 @@ def _found_in_parts(text: str, start: int, end: int) -> Iterator[tuple[int, int,
         is_tried = bool(_TRIED.search(said))
         if any(start + a < to and at < start + b for a, b in quoted) or next(sentences(said), None) != (0, len(said)):
             continue
-        kind = _kind_of(said) or (kind_by_form(said) if len(said) <= MAX_CHARS and not _OPEN.match(said) else None)
+        kind = (_kind_of(said) if (at, to) != judged else None) or (
+            kind_by_form(said) if len(said) <= MAX_CHARS and not _OPEN.match(said) else None
+        )
         if kind and not (was_tried and kind == "event"):
             yield at, to, kind
 
