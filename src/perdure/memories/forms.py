@@ -48,7 +48,7 @@ _NO_SUBJECT = (
     r"will|would|could|should|also|then|now|still|just|like|lets?|let['’]s|because|since|as|for|in|on|at|by|to|of|with|"
     r"(?:(?:the|our|my|your) (?:\w+ )?(?:errors?|bugs?|tests?|problems?|issues?|fix|diff|change|patch|function|"
     r"answer|output|result|logs?|screenshots?|image|video|trace|pr|pull request|ticket|link|command|line|code|build|"
-    r"step|task|button|page)))\b)"
+    r"step|task|button|page|files?|implementation|solution|approach|version|method|class)))\b)"
 )
 _SUBJECT = (
     rf"{_NO_SUBJECT}(?:(?:the|our|my|all|all our|all the|both)\s+(?:[\w./'’-]{{1,40}}\s+){{1,5}}?|[\w./-]{{2,40}}\s+)"
@@ -130,6 +130,12 @@ _WISHES = tuple(  # rules for who is spoken to
         r"\b(?! (?:this|that|here|the|my|our|it|there)\b).{2,60}$",
         rf"^no (?:more )?(?!{_NO_ONE}\b)(?:[\w-]{{3,30}} ){{1,3}}?[\w-]{{2,30}}s(?<!the \w)(?:,? please)?[.!]{{1,3}}$|"
         rf"^no (?:more )?(?!{_NO_ONE}\b)[\w-]{{3,30}}s(?:,? please[.!]?|!{{1,3}})$",
+        rf"^no (?:more )?(?!{_NO_ONE}\b)(?:[\w-]{{3,30}} ){{0,3}}?[\w-]{{3,30}}s,? please[.!]?$",
+        r"^when in doubt\b.{4,}|^if (?:in doubt|unsure|you(?:['’]?re| are) (?:ever )?(?:unsure|not sure|"
+        r"in doubt))\b.{4,}",
+        r"^(?:for|in|on|with) (?:all|every|each|any) (?:future|new|later) .{3,60}, (?!can|could|how|what|do we|"
+        r"should we)\S.{3,}",
+        r"^i['’]d rather (?!not\b|you\b|we\b|it\b|this\b|that\b|wait\b|see\b)\S.{5,}",
         r"^(?:please |pls )?(?:prefer \S.{1,80} (?:over|to|instead of|rather than)|avoid (?:using |adding |"
         r"writing )?[\w-]+(?:s|ing)"
         r"\b)(?! (?:this|that|these|here)\b).{2,}",
@@ -146,7 +152,8 @@ _WISHES = tuple(  # rules for who is spoken to
         r"to \w+)\b",
         r"^(?:please |pls )?stick (?:to|with) (?!this\b|that\b|it\b|your\b|option\b|the (?:plan|first|second|current|"
         r"last)\b)\S.{3,}",
-        r"^(?:please |pls )?use \S.{2,60} (?:everywhere|throughout|by default|for (?:all|every|each|any|new)|"
+        r"^(?:please |pls )?use \S.{2,60} (?:everywhere|throughout|by default|for (?:all|every|each|any|"
+        r"new)(?! of (?:these|those|them|it)\b)|"
         r"in (?:all|every|new))\b",
         r"^i want (?:all|every|each) (?!of\b|these|those|the)\S.{5,}",
         r"^(?:bitte )?keine? (?:\S+ ){1,3}?(?:im|in|bei|mehr)\b.{2,}|^(?:bitte )?(?:verwende|nutze|benutze|schreib|"
@@ -180,7 +187,8 @@ _PLAIN = _forms(
          r"years))"),
         ("decision", rf"^let['’]?s (?:schedule|hold|set|plan|meet|move|push|release|ship|launch|start) .{{0,100}}?"
          rf"(?:{_DATE}|\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b)"),
-        ("event", rf"^{_DID}(?:{_DONE}{_NOT_THESE}(?!\s*the \w+(?: to \w+)?[.!]?$)\s*\S.{{3,}}|{_MADE})"),
+        ("event", rf"^{_DID}(?:{_DONE}{_NOT_THESE}(?!\s*the \w+(?: to \w+)?[.!]?$)\s*\S.{{3,}}|(?!\w+ (?:it|this|"
+         rf"that|them)\b){_MADE})"),
         ("decision", rf"^{_DID}(?:decided|settled|chosen|picked|opted|standardi[sz]ed|agreed)\b(?: (?:on|for|to))?"
          rf"{_NOT_THESE}\s\S.{{3,}}"),
         ("decision", r"^let['’]?s (?:just |all )?(?:rename|call|name)\b(?! it (?:an?|quits|off)\b).{1,60}?(?:\bto\b|"
@@ -190,14 +198,15 @@ _PLAIN = _forms(
         ("decision", r"^i (?:want|need|expect) (?:the|all|our|my|every|each) (?:[\w-]+ ){1,5}?(?:to )?(?:live|"
          r"use|follow|run)\b.{3,160}\b(?:not|never|always|instead of|rather than|only|because)\b"),
         ("fact", r"(?:^|, (?:which|that|where) )(?:i|we)(?:['’]?ve| have) never (?:actually |really |ever |even )?"
-         r"(?!seen|mind|get|got\b|heard|works?\b|kn[eo]w)"
+         r"(?!seen|understood|mind|get|got\b|heard|works?\b|kn[eo]w)"
          r"\w+\b.{4,}"),
         ("fact", rf"^{_ME}(?:['’]?m|['’]?re| am| are) (?:(?:very|really|quite|more|fairly|pretty|completely|totally|"
          r"not|not very) ){0,2}(?:new to|familiar with|experienced (?:in|with)|comfortable with|fluent in|"
          rf"responsible for|in charge of|a beginner (?:in|with|at)){_NOT_THESE}\s\S{{3,}}"),
         ("fact", r"^(?:i|we)(?:['’]?ve| have)? (?:got )?(?:\w+ ){1,3}years? of experience\b|^(?:i|we)(?:['’]?ve| have) "
          r"(?:been |worked ).{3,80}\b(?:for|since) .{0,20}(?:years?|months?|\d{4})\b"),
-        ("fact", rf"^{_BE}working on (?:an?|my|our|sprint|version|the [\w-]+ (?:project|app|service|team|rewrite|"
+        ("fact", rf"^{_BE}working on (?!an? (?:\w+ )?(?:fix|bug|issue|patch|pr|ticket)\b)(?:an?|my|our|sprint|"
+         rf"version|the [\w-]+ (?:project|app|service|team|rewrite|"
          r"migration))\b.{3,}\b(?:for|with|to|in|which|that|called|by|of|project)\b"),
         ("fact", rf"^{_SUBJECT}{_SAY}{_VERB}(?!\s+(?:it|this|that|them|too|the (?:wrong|same|old))\b)\s\S.{{2,}}"),
         ("fact", r"^we (?:don['’]?t|do not|always|never|only|usually|mostly|normally|generally|no longer) (?!know|"
@@ -214,6 +223,10 @@ _PLAIN = _forms(
         ("fact", r"^(?:i|we)(?:['’]?m|['’]?re| am| are) (?:an?|the)(?! (?:bit|little|tad|lot|few|fan|same|one|huge|"
          r"big)\b) .{0,60}"
          r"\b(?:of|at|for|from|based|team|company|startup|developer|engineer|maintainer|student|beginner)\b"),
+        ("fact", rf"^(?:the|our) (?:new )?(?:[\w-]+ )?{_ROLE} is (?-i:[A-Z][a-z]+)"),
+        ("fact", rf"^(?:we|our|the|{_NO_SUBJECT}[\w-]+)\b.{{2,60}}?\b(?:runs?|happens?|rotates?|syncs?|deploys?|"
+         rf"is run|are run) "
+         r"(?:nightly|daily|weekly|monthly|hourly)\b"),
         ("fact", r"^my (?:[\w-]{2,20} ){0,2}(?:name|handle|username|login|email|account|address|number|id|title|role|"
          r"team|company|"
          r"laptop|machine|shell|goal|budget|background|field) is (?!not\b|in\b|on\b|broken|to\b|that\b|this\b|"
@@ -254,6 +267,8 @@ _PLAIN = _forms(
 )  # fmt: skip
 _NAMED = _forms(  # these also have to name something, or a number
     (
+        ("fact", rf"^{_NO_SUBJECT}our (?:[\w-]{{1,30}} ){{1,3}}?(?:is|are) (?!in\b|not\b|on\b|"
+         rf"at\b)(?P<what>\S.{{2,}})"),
         ("fact", rf"^{_BE}(?:using|on (?=\S+ v?\d)|hosting|targeting|writing|running|deploying to|building (?:with|"
          rf"on)){_NOT_THESE}"
          r"(?P<what>\s\S.{2,})"),
@@ -282,6 +297,8 @@ _FOUND = late(
     rf"by (?:around |"
     rf"about |over |nearly |almost )?{_NUMBER})|.{{0,60}}?\bto (?:around |about |only |under |just )?[$€£]?\d[\d.,]*\s?"
     r"(?:%|[mµn]?s\b|[kmg]i?b\b|seconds?|minutes?|hours?))"
+    rf"|(?i:\bnow (?:takes?|uses?|needs?) (?:only )?{_NUMBER}.{{0,30}}?(?:instead of|down from|"
+    rf"rather than)\b.{{0,10}}\d)"
 )
 _AIM = late(
     r"(?i)\b(?:want|trying|try|need|like|plan|planning|hope|help|goal|aim\w*|going|how|have|ways?|order|is|are|us|me|"
@@ -293,7 +310,7 @@ _FAULT = late(
     r"wrong\w*|incorrect\w*|problems?|trouble|bugs?|stuck|weird\w*|(?:doesn|don|didn|isn|wasn|won)['’]?t (?:work|seem|"
     r"look|match|appear|show|load|start)\w*|not working|can['’]?t|cannot|couldn['’]?t|unable|instead of the|wtf|shit|"
     r"fuck\w*|"
-    r"too (?:much|many|long|big|small|slow|high|low)|missing|no longer works?|keeps? \w+ing|sometimes|"
+    r"too (?:much|many|long|big|small|slow|high|low)|missing|down(?! to)|no longer works?|keeps? \w+ing|sometimes|"
     r"behoben|schlägt|fehlgeschlagen|échoue|falla|fehler|corrigé|arreglado|erreur)\b"
 )
 _HOPE = late(
@@ -301,10 +318,11 @@ _HOPE = late(
     r"guess|suppose|assume|believe|wonder|hope)|probably|possibly|not sure|"
     r"unsure|"
     r"seems?|looks like|could|would(?! like)|should|what if|supposed to|for example|apparently|if (?:i|we|you|it|the)|"
-    r"whether|hopefully|i wish|ideally|vielleicht|peut-être|quizás?|tal vez|forse|talvez)\b"
+    r"whether|says?|said|hopefully|i wish|ideally|vielleicht|peut-être|quizás?|tal vez|forse|talvez)\b"
 )
 _HERE = late(
-    r"(?i)\b(?:for now|for this (?:task|test|one|step|run|pr|fix)|this time|in this (?:file|function|test|case|step|pr|"
+    r"(?i)\b(?:for now|for this (?:task|test|one|step|run|pr|fix)|this time|(?:in|to|from|with|on) this (?:file|"
+    r"function|test|case|step|pr|commit|module|branch|class|component|page|"
     r"task)|just this once|for a (?:second|moment|bit)|right now|real quick|the following)\b|\bhere[.!]?$"
 )
 _NAME = late(r"[A-Z0-9`~]|\w[_./]\w|\w-\w+\d")

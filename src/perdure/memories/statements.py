@@ -350,7 +350,7 @@ _STILL = late(
     r"(?i)\b(?:but|yet|however|and)\b.{0,60}?\b(?:still (?!use|prefer|live|work (?:at|for))\w+|(?:doesn|don|didn|isn|"
     r"won)['’]?t$|"
     r"(?:doesn|don|didn|isn|won)['’]?t (?:work|start|load|show|connect|respond|appear|match)|fails|crashes|breaks)\b"
-    r"|\b(?:using|use|with) (?:your|the wrong|these)\b"
+    r"|^your\b|\b(?:using|use|with) (?:your|the wrong|these)\b"
 )
 
 

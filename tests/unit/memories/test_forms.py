@@ -118,6 +118,24 @@ preference | Bitte keine Kommentare im Code
 fact | Nous déployons tous les jeudis
 preference | No uses emojis en los commits
 preference | 不要使用表情符号
+fact | we're migrating off Heroku by the end of Q2, the new home is Render
+fact | our design system is called Lumen and lives in packages/ui
+fact | the cron job runs nightly at 03:00 UTC
+fact | our SLA is 99.9%
+fact | the budget for this is 20k
+event | i already set up the dns for api.foo.dev, can you add the route?
+fact | my boss is Ingrid and she reviews all the contracts
+decision | lets keep the old endpoint under /v1 until June
+preference | I'd rather have fewer dependencies
+preference | no magic numbers please
+preference | when in doubt ask me
+preference | from now on write the tests first
+fact | my daughter goes to school in Ghent
+fact | we switched from Slack to Mattermost
+fact | the new CTO is Wei Zhang
+fact | Turns out the limit is 500 requests per minute
+fact | bumping the pool to 20 cut the timeouts by 90%
+fact | indexing now takes 3 seconds instead of 40
 """
 PASSING = """
 I've tried raising the memory limit
@@ -235,6 +253,59 @@ I added a file called notes.md
 my friend Bob says hi
 I've been debugging this for two hours
 I've been at it for three days
+run it again with the verbose flag
+the tests in src/api fail with a timeout
+use the existing helper for all of these
+I renamed the variable
+now it works
+the diff is huge
+can you put it in src/lib/dates.ts
+it should go in utils.py
+add a note that the server runs on port 8080
+rename the class to UserStore
+make all buttons rounded
+we have to update the lockfile
+we need to fix the header every time it breaks
+I always get this warning
+the file uses tabs
+the button uses the wrong color
+your solution uses too many queries
+the screen goes black every few seconds
+the app crashes every time I open it
+I have a merge conflict on main
+we've got a 404 from api/users
+I set it up
+we released it
+i've put it in the folder called old
+stop using emojis in this file
+don't add files to this commit
+don't use any colors for now
+avoid changes in this module
+keep it short
+keep going
+use it everywhere
+I'm working on a fix for the header
+we're working on the login page with Sam
+I'm using it for the demo
+let's use it
+let's keep it as is
+we'll use 3 for now
+the docs say it supports JSON
+each item has a delete button
+all rows have the same id
+any idea how to do that
+every test fails with the same error
+no matches for that query!
+no logs at all!
+no more questions!
+my goal is to understand the parser
+I'm a bit lost
+we're a few commits behind
+I tested it with 3 files
+the query took 40ms
+it took from 3 to 5 seconds
+I've never understood why it does that
+you said you would never do that
 """
 
 
