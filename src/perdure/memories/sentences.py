@@ -69,15 +69,42 @@ def _kept(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_foreign(sentence: str) -> bool:
-    """Return whether a sentence is mostly code, or repeats at length what somebody else said."""
-    if any(len(q.split()) > 3 or (len(q) > 8 and not q.isascii()) for q in _QUOTE.findall(sentence)):
-        return True
-    n_ticked = sum(map(len, _TICKED.findall(sentence)))
-    return 2 * n_ticked > len(sentence) or 8 * len(_CODE_SIGN.findall(sentence)) > len(sentence)
+    """Return whether a sentence is mostly code."""
+    ticked = _TICKED.findall(sentence)
+    plain = _TICKED.sub("", sentence)
+    is_ticked = 2 * sum(map(len, ticked)) > len(sentence) and len(plain.split()) < MIN_PLAIN
+    return is_ticked or 8 * len(_CODE_SIGN.findall(plain)) > len(sentence)
+
+
+MIN_PLAIN = 4  # words between ticks from which a sentence is no code, however much of it is
+
+
+def quotations(sentence: str) -> list[tuple[int, int]]:
+    """Return the spans of what a sentence repeats at length, as somebody else's words.
+
+    >>> quotations('He wrote "we are moving to Kafka now" to us'), quotations('a folder called "templates"')
+    ([(9, 37)], [])
+    """
+    found = (m for m in _QUOTE.finditer(sentence))
+    return [m.span() for m in found if len(m[0].split()) > 3 or (len(m[0]) > 8 and not m[0].isascii())]
 
 
 def _typed_lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield the span of every line that is neither fenced, quoted, indented as code nor a machine's."""
+    for start, end in unfenced(text):
+        head = text[start : min(end, start + 300)]
+        if not _is_machine(head):
+            bullet = _BULLET.match(head)
+            yield start + (bullet.end() if bullet else 0), end
+
+
+def unfenced(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the span of every line that does not stand between fences of code.
+
+    >>> text = "a\\n```\\nb\\n```\\nc"
+    >>> [text[s:e] for s, e in unfenced(text)]
+    ['a', 'c']
+    """
     at, fence = 0, ""
     while at < len(text):
         end = text.find("\n", at)
@@ -88,9 +115,8 @@ def _typed_lines(text: str) -> Iterator[tuple[int, int]]:
             fence = "" if mark and mark[1].startswith(fence) and head.strip() == mark[1] else fence
         elif mark:
             fence = mark[1]
-        elif not _is_machine(head):
-            bullet = _BULLET.match(head)
-            yield at + (bullet.end() if bullet else 0), end
+        else:
+            yield at, end
         at = end + 1
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
 
 from perdure.memories import chinese, words
 from perdure.memories.claims import claim
+from perdure.memories.forms import kind_by_form, rule_kind
 from perdure.memories.grammar import languages_of
-from perdure.memories.sentences import MAX_CHARS, MIN_CHARS, MIN_WIDE, sentences
+from perdure.memories.sentences import MAX_CHARS, MIN_CHARS, MIN_WIDE, quotations, sentences, unfenced
 from perdure.memories.values import Claim
 from perdure.patterns import late
+from perdure.types import MemoryKind
 
-Kind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
 MAX_STATEMENTS = 50  # of one message: what holds more is a document, not something typed
 
 
@@ -25,7 +26,7 @@ MAX_STATEMENTS = 50  # of one message: what holds more is a document, not someth
 class Statement:
     """One plain statement, as it was typed."""
 
-    kind: Kind
+    kind: MemoryKind
     text: str  # the words between start and end
     start: int  # characters of the message
     end: int
@@ -42,16 +43,14 @@ def stated(text: str) -> list[Statement]:
     if _is_document(text):
         return found
     for start, end in sentences(text):
-        for at, to in _statements(text, start, end):
-            kind = _kind(text[at:to])
-            if kind:
-                found.append(Statement(kind, text[at:to], at, to, _language(text[at:to])))
+        for at, to, kind in _found_in(text, start, end):
+            found.append(Statement(kind, text[at:to], at, to, _language(text[at:to])))
         if len(found) >= MAX_STATEMENTS:
             break
     return found
 
 
-_MARKUP = late(r"(?m)^\s{0,3}(?:#{1,6} \S|(?:[-*] |\d+\. )?\*\*[^*\n]{1,80}\*\*|</?[a-z_-]{2,30}>\s*$|={4,}$|-{4,}$)")
+_MARKUP = late(r"\s{0,3}(?:#{1,6} \S|(?:[-*] |\d+\. )?\*\*[^*\n]{1,80}\*\*|</?[a-z_-]{2,30}>\s*$|={4,}$|-{4,}$)")
 MAX_MARKUP = 2  # headings and bold labels of a message that was typed; one with more was written as a document
 MAX_TYPED_CHARS = 20_000  # an hour's typing; a longer message was pasted
 
@@ -60,8 +59,7 @@ def _is_document(text: str) -> bool:
     """Return whether a message was not typed as one: very long, or laid out with headings and bold labels."""
     if len(text) > MAX_TYPED_CHARS:
         return True
-    marks = _MARKUP.finditer(text)
-    return sum(1 for _, _ in zip(range(MAX_MARKUP + 1), marks, strict=False)) > MAX_MARKUP
+    return sum(bool(_MARKUP.match(text[start : min(end, start + 300)])) for start, end in unfenced(text)) > MAX_MARKUP
 
 
 def _language(text: str) -> str:
@@ -73,7 +71,8 @@ def _language(text: str) -> str:
 # ------------------------------------------------------------------------------------------- what is looked at
 
 _LEAD = late(
-    r"(?i)(?:(?:btw|by the way|also|and|but|so|ok(?:ay)?|oh|well|hey|hi|hello|yes|yeah|yep|no|nope|sure|thanks|"
+    r"(?i)(?:(?:btw|by the way|also|and|but|so|ok(?:ay)?|oh|well|hey|hi|hello|yes|yeah|yep|nope|sure|thanks|"
+    r"no(?=[,:!–—-]|\s+(?:i|we|it|that|the|my|our|you|this|they|always|never|use)\b)|"
     r"thank you|cool|great|"
     r"perfect|nice|actually|fyi|just so you know|for your information|heads up|quick note(?: before we start)?|"
     r"note(?: that)?|"
@@ -91,7 +90,8 @@ _ASK = (  # what begins a question or a request behind a statement
     r"(?:(?:and|so|but|now|then|also|und|et|y|e|kannst|mais|pero|aber)\s+)?(?:also\s+)?(?:please\b|can (?:you|we|"
     r"i)\b|could (?:you|we|i)\b|would (?:you|it|that)\b|will you\b|"
     r"do (?:you|i|we)\b|does (?:it|that|this)\b|did (?:you|i|we)\b|is (?:it|that|there|this)\b|are (?:there|you|"
-    r"these)\b|should (?:i|we|it)\b|what\b|how\b|which\b|when (?:do|should|can|is|will)\b|where\b|"
+    r"these)\b|should (?:i|we|it)\b|what\b|how\b|which (?:one|of|way|\w+ (?:should|do|would|can))\b|when (?:do|"
+    r"should|can|is|will)\b|where\b|"
     r"why\b|who\b|any (?:advice|tips|ideas|suggestions|recommendations)\b|let'?s see\b|help me\b|i(?:'m|"
     r" am) (?:looking for|wondering|trying|hoping|not sure|unsure|curious|worried|struggling|thinking|kinda|kind of|"
     r"having trouble|asking)\b|"
@@ -102,6 +102,32 @@ _ASK = (  # what begins a question or a request behind a statement
     r"¿|puedes\b|podrías\b|cómo\b|qué\b|por qué\b|puoi\b|potresti\b|você pode\b|pode\b|podes\b)"
 )
 _REQUEST = late(rf"(?i)(?:,|\s[–—-]|:|;)\s*{_ASK}")
+_BOUND = late(
+    rf"(?i)(?:,|\s[–—-]|:|;)\s*(?={_ASK})|(?:,\s*)?\s(?:and|but|so|und|aber|et|mais|y|pero|e|ma|mas)\s+(?=(?:i|we)['’]?"
+    r"(?:m|ve|re|ll|d)?\s(?!(?:have )?(?:come|came) up with)|(?:ich|wir|je|on|nous|yo|io|eu)\s|j['’])|,\s+(?:(?:and|"
+    r"but|so|und|aber|et|mais|y|pero|e|ma|mas)\s+)?(?=(?:i|we)"
+    r"['’]?(?:m|ve|re|ll|d)?\s(?!(?:have )?(?:come|came) up with)|(?:ich|wir|je|on|nous|yo|io|eu)\s|j['’]|(?:my|our|"
+    r"the)\s(?:[\w-]{1,30}\s){1,4}?(?:is|are|was|has|"
+    r"uses|runs|lives|ends|starts|should|must|will|needs)\b)"
+)
+_QUESTION = late(
+    r"(?i)(?:please\b|can (?:you|we|i)\b|could (?:you|we|i)\b|would (?:you|it|that)\b|will you\b|do (?:you|i|we)\b|"
+    r"does\b|did (?:you|i|we)\b|is\b|are\b|should (?:i|we|it)\b|what\b|how\b|which\b|when\b|where\b|why\b|who\b|"
+    r"whether\b|if\b|help me\b|any (?:advice|tips|ideas|suggestions|recommendations)\b|kannst du\b|können (?:wir|"
+    r"sie)\b|könntest du\b|wie\b|was\b|soll(?:en|te|ten)?\b|wenn\b|ob\b|est-ce que\b|tu peux\b|peux-tu\b|comment\b|"
+    r"pourquoi\b|si\b|¿|puedes\b|podrías\b|puoi\b|potresti\b|você pode\b|pode\b|podes\b)"
+)
+_LEARNED = late(
+    r"(?i)(?:i|we)(?:['’]ve| have)? (?:just |also )?(?:noticed|learned|learnt|found out|heard|read|was told|"
+    r"were told|realised|"
+    r"realized|remembered) that\s+|(?:it )?turns out(?: that)?\s+"
+)
+_ASKED = late(r"(?i)(?:can|could|would|will) (?:you|we|i)\b|kannst du\b|tu peux\b|peux-tu\b|puedes\b")
+_EVERY_TIME = late(
+    r"(?i)(?:every|each|the next) time\b|whenever\b|once\b|as soon as\b|jedes mal\b|à chaque fois\b|"
+    r"cada vez\b"
+)
+_TRIED = late(r"(?i)\b(?:tried|checked|verified|made sure|double[- ]checked)\b")  # what was done was an attempt
 _REQUEST_ZH = late(r"[，,](?:请|帮我|你能|能不能|可以|怎么|为什么|然后|麻烦)")
 _TAG = late(
     r"(?i)(?:,\s*(?:just so you know|btw|by the way|fyi|thanks|thank you|please|ok(?:ay)?|you know|right|cheers|"
@@ -110,24 +136,81 @@ _TAG = late(
 )
 
 
-def _statements(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the span of what may be a statement in a sentence: without what leads in, and without the request "
-    "behind it."""
+def _found_in(text: str, start: int, end: int) -> Iterator[tuple[int, int, MemoryKind]]:
+    """Yield what a sentence states: as a whole up to the request behind it, else in each of its parts."""
+    start = _without_lead(text, start, end)
+    at, to = _up_to_request(text, start, end)
+    kind = None if quotations(text[at:to]) else _kind_of(text[at:to])
+    if kind:
+        yield at, to, kind
+    elif _ASKED.match(text, start, end) or not (_OPEN.match(text, start, end) or _EVERY_TIME.match(text, start, end)):
+        yield from _found_in_parts(text, start, end, judged=(at, to))
+
+
+def _found_in_parts(
+    text: str, start: int, end: int, *, judged: tuple[int, int]
+) -> Iterator[tuple[int, int, MemoryKind]]:
+    """Yield what the parts of a sentence state that are the person's own words; what was judged needs it no more."""
+    quoted = quotations(text[start:end])
+    is_tried = False
+    for at, to in _parts(text, start, end):
+        said, was_tried = text[at:to], is_tried
+        is_tried = bool(_TRIED.search(said))
+        if any(start + a < to and at < start + b for a, b in quoted) or next(sentences(said), None) != (0, len(said)):
+            continue
+        kind = (_kind_of(said) if (at, to) != judged else None) or (
+            kind_by_form(said) if len(said) <= MAX_CHARS and not _OPEN.match(said) else None
+        )
+        if kind and not (was_tried and kind == "event"):
+            yield at, to, kind
+
+
+def _without_lead(text: str, start: int, end: int) -> int:
+    """Return where a sentence begins behind what leads into it."""
     while lead := (_LEAD.match(text, start, end) or _LEAD_ZH.match(text, start, end)):
         start = lead.end()
+    return start
+
+
+def _up_to_request(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span of a sentence without the request behind it; an empty one when all of it is a question."""
     if _STEPS.match(text[start:end]):
-        yield start, end
-        return
+        return start, end
     cut = min((m.start() for p in (_REQUEST, _REQUEST_ZH) if (m := p.search(text, start + 1, end))), default=end)
     if cut == end and text[end - 1] in "?？":
-        return
-    if tag := _TAG.search(text, start, cut):
-        cut = tag.start()
-    while cut > start and text[cut - 1] in " ,;:–—-":
-        cut -= 1
-    least = MIN_WIDE if chinese.is_chinese(text[start:cut]) else MIN_CHARS
-    if least <= cut - start <= MAX_CHARS:
-        yield start, cut
+        return start, start
+    return start, _trimmed(text, start, cut)
+
+
+def _trimmed(text: str, start: int, end: int) -> int:
+    """Return where a statement ends before what only closes it: a tag, a comma."""
+    if tag := _TAG.search(text, start, end):
+        end = tag.start()
+    while end > start and text[end - 1] in " ,;:–—-":
+        end -= 1
+    return end
+
+
+def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a sentence that each have a subject of their own; not what asks, nor what is joined to it."""
+    bounds = [m.span() for m in _BOUND.finditer(text, start + 1, end)]
+    is_asking = False
+    for (before, at), (to, _) in pairwise([(start, start), *bounds, (end, end)]):
+        at = _without_lead(text, at, to)
+        if learned := _LEARNED.match(text, at, to):
+            at = learned.end()
+        is_joined = any(c.isalpha() for c in text[before:at])
+        is_asking = bool(_QUESTION.match(text, at, to)) or (is_asking and is_joined)
+        if (is_asking or to == end) and text[end - 1] in "?？":
+            return
+        if not is_asking:
+            yield at, _trimmed(text, at, to)
+
+
+def _kind_of(said: str) -> MemoryKind | None:
+    """Return what kind of statement this is, None when it is none or too short or long for one."""
+    least = MIN_WIDE if chinese.is_chinese(said) else MIN_CHARS
+    return _kind(said) if least <= len(said) <= MAX_CHARS else None
 
 
 # ----------------------------------------------------------------------------------------------- what it is
@@ -171,7 +254,8 @@ _STANDING = late(
     r"^(?:antworte|schreib|sprich|verwende|benutze|nutze) (?:mir )?(?:bitte )?(?:immer|nie|niemals|stets)\b|"
     r"\b(?:à partir de maintenant|désormais|dorénavant|à l'avenir)\b|^(?:toujours|ne jamais|n'\w+ jamais)\b|"
     r"^\w+(?:-moi)? toujours\b|"
-    r"\b(?:a partir de ahora|de ahora en adelante|desde ahora|en adelante)\b|^(?:siempre|nunca|jamás)\b|^(?:usa|"
+    r"\b(?:a partir de ahora|de ahora en adelante|desde ahora|en adelante)\b|^(?:siempre|nunca|jamás)\b(?! (?:he|"
+    r"hemos|ha)\b)|^(?:usa|"
     r"responde|respóndeme|escribe|utiliza) siempre\b|"
     r"\b(?:d'ora in poi|da ora in poi)\b|^(?:sempre|mai|non \w+ mai)\b|^(?:usa|rispondi|scrivi) sempre\b|"
     r"\b(?:a partir de agora|daqui em diante)\b|^(?:use|responda|escreva) sempre\b|"
@@ -232,7 +316,7 @@ _TASK = late(
 )
 _HERE = late(
     r"(?i)\b(?:this (?:file|function|test|class|line|bug|error|pr|commit|time|one|case|method|branch|component|page)|"
-    r"for now|the following|above|below|just this once|dieser|diese[sm]? (?:datei|funktion|test)|ce fichier|"
+    r"for now|right now|the following|above|below|just this once|dieser|diese[sm]? (?:datei|funktion|test)|ce fichier|"
     r"este archivo)\b"
 )
 _PASSING = frozenset(
@@ -262,10 +346,20 @@ _NO_LIKING = frozenset(
 _LABEL = late(r"[\w./-]+\s?: |\*\*|[A-Z]{3,} ")
 
 
-def _kind(said: str) -> Kind | None:
+_STILL = late(
+    r"(?i)\b(?:but|yet|however|and)\b.{0,60}?\b(?:still (?!use|prefer|live|work (?:at|for))\w+|(?:doesn|don|didn|isn|"
+    r"won)['’]?t$|"
+    r"(?:doesn|don|didn|isn|won)['’]?t (?:work|start|load|show|connect|respond|appear|match)|fails|crashes|breaks)\b"
+    r"|^your\b|\b(?:using|use|with) (?:your|the wrong|these)\b"
+)
+
+
+def _kind(said: str) -> MemoryKind | None:
     """Return what kind of statement this is, None when it is none."""
-    if _LABEL.match(said) and not _DECIDED.match(said):
+    if (_LABEL.match(said) and not _DECIDED.match(said)) or _STILL.search(said):
         return None
+    if said[-1:] not in "?？" and (rule := rule_kind(said)):
+        return rule
     if said[-1:] in "?？" or _OPEN.match(said) or _HEDGED_ZH.search(said):
         return None
     if _HEDGED.search(said) and not _STANDING.match(said):
@@ -284,18 +378,22 @@ def _kind(said: str) -> Kind | None:
 
 MIN_DECISION_CHARS = 24  # a shorter one says no more than that there was one
 _POINTING = late(
-    r"(?i)\b(?:with|on|for) (?:this|that|it|these|those|your|(?:the )?"
+    r"(?i)\b(?:with|on|for|use|take|try) (?:this|that|it|these|those|your|(?:the )?"
     r"(?:first|second|third|last|other|option|idea|plan))\b"
 )
 
 
-def _by_claim(said: str) -> Kind | None:
+def _by_claim(said: str) -> MemoryKind | None:
     """Return the kind of a statement that only what it claims makes one."""
     read = claim(said)
     is_solid = read is not None and _is_solid(read, said) and not (_HERE.search(said) and not read.changed)
     if _DECIDED.search(said) and not _POINTING.search(said) and (is_solid or len(said) >= MIN_DECISION_CHARS):
         return "decision"
+    if _POINTING.search(said) and (read is None or read.attribute == "uses"):
+        return None
     if read is not None and is_solid:
+        if kind_by_form(said) == "decision":
+            return "decision"
         return "preference" if _PREFERRED.search(said) or _is_liking(read) else "fact"
     if _HAPPENED.search(said) and _DATED.search(said):
         return "event"
