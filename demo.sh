@@ -77,10 +77,10 @@ count() { printf 'Files under the home that hold the word %s: %s\n' "$words" "$(
 count
 run perdure forget --query "$words" --yes
 count
-run perdure search "$words"
+run perdure search "$words" --mode keyword
 find .demo/transcripts -type f -exec touch {} +
 run perdure import .demo/transcripts
-run perdure search "$words"
+run perdure search "$words" --mode keyword
 
 say "10. Prove the rest"
 run perdure verify

@@ -337,7 +337,7 @@ def _same_value(a: str, b: str) -> bool:
 
 
 def says_same(a: str, b: str) -> bool:
-    """Return whether one text restates the other: the same claim and value, or nearly the same words.
+    """Return whether `a` only restates `b`: the same claim and value with no detail more, or nearly the same words.
 
     >>> says_same("My editor is Helix", "I use Helix"), says_same("Port is 80", "Port is 81")
     (True, False)
@@ -345,8 +345,12 @@ def says_same(a: str, b: str) -> bool:
     one, two = claim(a), claim(b)
     if one and two:
         same = words.canonical(one.value.split()) == words.canonical(two.value.split())
-        return same and one.path == two.path and one.negated == two.negated
+        adds = len(_bag(a) - _bag(b)) > _FEW and len(a.split()) > len(b.split()) + _FEW
+        return same and one.path == two.path and one.negated == two.negated and not adds
     return not (one or two) and _bag(a) == _bag(b)
+
+
+_FEW = 2  # words that a restatement may have more: "port 8080, which nginx serves to the public" says more
 
 
 def _bag(text: str) -> frozenset[str]:

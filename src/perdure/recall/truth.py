@@ -94,7 +94,8 @@ def _believe(found: Truth, name: str, belief: Belief, score: float, now: datetim
         own = found.scores[name] * weight(memory, now, tuning) + (0.0 if belief.is_old else tuning.memory)
         found.scores[name] = max(own, found.lent.get(name, 0.0))
     if current is not None:
-        lent = score * weight(current, now, tuning) + tuning.memory
+        bonus = tuning.memory if memory.memory_id == name else 0.0
+        lent = score * weight(current, now, tuning) + bonus
         found.beliefs.setdefault(current.memory_id, belief._replace(memory=current))
         found.lent[current.memory_id] = max(lent, found.lent.get(current.memory_id, 0.0))
         found.scores[current.memory_id] = max(lent, found.scores.get(current.memory_id, 0.0))
