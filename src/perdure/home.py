@@ -358,10 +358,12 @@ class Home:
         self._embed_new(self.index())
 
     def _follow(self) -> None:
-        """Catch up after a capture; whatever is wrong with the index does not concern the capture."""
+        """Catch up after a capture; whatever is wrong with the index does not concern the capture. What is stated is
+        kept by whoever looks next: the rules take a tenth of a second to load, and a capture does not wait for them.
+        """
         try:
             if self.writable and (indexes.current(self.path) or self.archive.ledger.last_change() <= 1):
-                self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+                catchup.catch_up(self.index(create=True), self.archive, limit_s=_SEARCH_CATCH_UP_S)
                 self._embed_new(self.index())
         except (IndexFault, PerdureError):
             return

@@ -23,7 +23,8 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import perdure
 from perdure.types import Origin
-import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats
+import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats, perdure.mind.stated
+perdure.mind.stated.stated("We keep it in SQLite.")  # every worker forks from here, with the rules at hand
 
 root, n_rounds, n_workers, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 

@@ -192,12 +192,13 @@ def _chosen(
     likeness = {"latest": tuning.newer_first, "fact": tuning.newer_fact_first}.get(plan.intent)
     if likeness is None or plan.windows:
         return chosen
-    times = {name: ranking.facts[name].stated_at for name in chosen}
+    facts = ranking.facts  # where a fact is asked for, what a person said may correct what a person said before
+    times = {n: facts[n].stated_at for n in chosen if plan.intent == "latest" or facts[n].role == "user"}
     return newer_first(chosen, alike, times, from_likeness=likeness)
 
 
 def _is_later(name: str, other: str, times: Times) -> bool:
-    one, two = times[name], times[other]
+    one, two = times.get(name), times.get(other)
     return one is not None and two is not None and one > two
 
 
