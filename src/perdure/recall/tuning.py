@@ -24,6 +24,8 @@ class Tuning:
     same: float = 0.97  # likeness from which a candidate only repeats a chosen one
     newer_first: float = 0.6  # likeness from which a later cue goes before an earlier one, if the latest is asked for
     newer_fact_first: float = 0.5  # the same, where a fact is asked for
+    corrected: int = 3  # best cues for which a later one that may correct them is looked for
+    correction: float = 0.65  # likeness from which it may
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
