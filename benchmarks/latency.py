@@ -127,7 +127,7 @@ def remember(index: store.Connection, made: corpus.Corpus, n: int, root: Path) -
             hybrid = f"{stated:%Y-%m-%dT%H:%M:%S}.000Z#{at % 10_000:04d}"
             file.write(encode(hybrid, "wbench", at + 1, events.TYPE, data) + b"\n")
     with timed() as clock:
-        follow(index, root)
+        follow(index, [root / ADA.user])
     return {"memories": n, "followed s": round(clock.wall_s, 1)}
 
 

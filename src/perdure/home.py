@@ -147,6 +147,7 @@ class Home:
         self._index: indexes.Connection | None = None
         self._embedder = embedder
         self._vectors: Vectors | None = None
+        self._known_tombstones: dict[str, tuple[tuple[int, ...], Tombstones]] = {}
         self._chats = chats
         self._roles: Roles | None = None
         if writable:
@@ -347,7 +348,7 @@ class Home:
         is new. note gets each run.
         """
         index = self.index(create=True)
-        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note)
+        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=self.user)
         if self.archive.ledger.last_change() > int(self.archive.ledger.meta(f"stated:{self.user}") or 0):
             with contextlib.suppress(Busy):  # what another process is at, it finishes
                 self.keep_stated(limit_s=limit_s)
@@ -385,6 +386,7 @@ class Home:
         from perdure.index.digest import digest
 
         self.catch_up()
+        catchup.follow_journals(self.index(), self.archive)
         return digest(self.index())
 
     # vectors ----------------------------------------------------------------------------------------------
@@ -642,11 +644,11 @@ class Home:
     def _with_memories(self) -> indexes.Connection:
         """The index, with everything that the journals say of memories."""
         index = self.index(create=True)
-        catchup.follow_journals(index, self.archive)
+        catchup.follow_journals(index, self.archive, self.user)
         return index
 
     def _follow_journals(self) -> None:
-        catchup.follow_journals(self.index(create=True), self.archive)
+        catchup.follow_journals(self.index(create=True), self.archive, self.user)
 
     def remember(
         self,
@@ -832,8 +834,12 @@ class Home:
         return Journal(self.path / "archive" / "journal" / (user or self.user), home=self.path)
 
     def _tombstones(self) -> dict[str, Tombstones]:
-        found = {user: forgetting.load(self.journal(user)) for user in self._users_with_journal()}
-        return {user: tombstones for user, tombstones in found.items() if tombstones}
+        for user in self._users_with_journal():
+            journal = self.journal(user)
+            size = journal.size()
+            if self._known_tombstones.get(user, ((), None))[0] != size:  # a journal may be long, and seldom forgets
+                self._known_tombstones[user] = (size, forgetting.load(journal))
+        return {user: found for user, (_, found) in self._known_tombstones.items() if found}
 
     def _users_with_journal(self) -> list[str]:
         return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]

@@ -22,6 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("start") / "home"
     with perdure.open(path) as home:
         home.capture(b'{"role": "user", "content": "We chose port 8417."}\n', runtime="messages", session="s")
+        home.catch_up()  # what is stated is kept: the rules are loaded once for what is new
         assert home.refusal(Origin("messages", "s", "s")) is None
     return str(path)
 

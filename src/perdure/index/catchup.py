@@ -60,6 +60,7 @@ def catch_up(
     limit_s: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     note: Note | None = None,
+    user: str | None = None,
 ) -> CaughtUp:
     """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch, note each
     run as it is projected.
@@ -73,18 +74,18 @@ def catch_up(
             done.n_behind = behind(index, archive)
             break
     with contextlib.suppress(Busy):  # another process is at it
-        done.n_memories = follow_journals(index, archive)
+        done.n_memories = follow_journals(index, archive, user)
     return done
 
 
-def follow_journals(index: Connection, archive: Archive) -> int:
-    """Bring the memories up to the journals; returns how many rows were written. Raises Busy."""
-    root = archive.root / "journal"
-    if not journals.is_behind(index, root):
+def follow_journals(index: Connection, archive: Archive, user: str | None = None) -> int:
+    """Bring memories (of one user, or of all) up to the journals; returns how many rows were written. Raises Busy."""
+    folders = journals.behind(index, archive.root / "journal", user)
+    if not folders:
         return 0
     from perdure.index.follow import follow
 
-    return follow(index, root)
+    return follow(index, folders)
 
 
 def _turn(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:

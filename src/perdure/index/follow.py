@@ -30,9 +30,9 @@ from perdure.types import Memory
 _NEEDLES = tuple(f'"type":"{name}"'.encode() for name in rows.TYPES)
 
 
-def follow(index: Connection, root: Path) -> int:
-    """Bring the memories of all users up to their journals; returns how many rows were written."""
-    return sum(_follow_one(index, folder) for folder in sorted(root.glob("*")) if folder.is_dir())
+def follow(index: Connection, folders: Iterable[Path]) -> int:
+    """Bring the memories up to these journals; returns how many rows were written."""
+    return sum(_follow_one(index, folder) for folder in folders)
 
 
 def _follow_one(index: Connection, folder: Path) -> int:

@@ -18,10 +18,10 @@ class Read(NamedTuple):
     n_bytes: int
 
 
-def is_behind(index: Connection, root: Path) -> bool:
-    """Whether a journal has changed since it was followed. root: archive/journal."""
-    folders = [folder for folder in root.glob("*") if folder.is_dir()]
-    return any(places(folder) != read_until(index, folder.name) for folder in folders)
+def behind(index: Connection, root: Path, user: str | None) -> list[Path]:
+    """The journals (of one user, or of all) that have changed since they were followed. root: archive/journal."""
+    folders = sorted(root.glob("*")) if user is None else [root / user]
+    return [folder for folder in folders if folder.is_dir() and places(folder) != read_until(index, folder.name)]
 
 
 def places(folder: Path) -> dict[str, Read]:

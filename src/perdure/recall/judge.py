@@ -21,7 +21,7 @@ from perdure.recall.candidates import Sighting
 COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.4, 0.1, 0.3, 0.2
 WORD, MOST_WORDS = 0.015, 10  # what each asked word takes away: a long message is near to something by chance
 KEYWORD = 0.035  # without vectors, or with those of a model that was never calibrated
-THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.36, "potion-base-8m-int8": 0.36}  # by the model's name
+THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.33, "potion-base-8m-int8": 0.36}  # by the model's name
 UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
 LEAST = 0.1  # what a word counts that stands everywhere: in a memory of one turn every word does
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something

@@ -26,15 +26,15 @@ def test_evidence_by_hand():
 
 
 def test_relevance_of_two_legs_by_hand():
-    """0.3 + 0.4 · 0.5 - 0.015 · 4 = 0.44, above 0.36; with an unknown name 0.44 - 0.3 = 0.14, below. Of twenty asked
-    words ten count: 0.5 - 0.15 = 0.35, below.
+    """0.3 + 0.4 · 0.5 - 0.015 · 4 = 0.44, above 0.33; with an unknown name 0.44 - 0.3 = 0.14, below. Of twenty asked
+    words ten count: 0.46 - 0.15 = 0.31, below.
     """
     spoken = judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4), MINILM)
     assert spoken.relevance == pytest.approx(0.44)
     assert not spoken.silent
     assert judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4, unknown_names=1.0), MINILM).silent
-    long = judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=20), MINILM)
-    assert long.relevance == pytest.approx(0.35)
+    long = judge(_evidence(cosine=0.26, covered=0.5, n_held=1, n_asked=20), MINILM)
+    assert long.relevance == pytest.approx(0.31)
     assert long.silent
 
 
