@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut what a hook says at 10,000
 REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` stores it."
+HELPER_SHARE = 0.4  # of the time that is left, that a helper model may take to plan
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
 _EMPTIED = ("compact", "clear")
 
@@ -181,6 +182,7 @@ class _Call:
         recalled = self.home.recall(
             self.event.prompt, now=self.now, cwd=self.event.cwd or None,
             session=Live(self.event.session, held.since_at), already=already, mode=self.mode,
+            helper_s=self.slot.left_s * HELPER_SHARE,
         )  # fmt: skip
         self.facts |= {"degraded": list(recalled.degraded), "timings_ms": _rounded(recalled.timings_ms)}
         return recalled

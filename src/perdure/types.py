@@ -300,6 +300,12 @@ class Plan:
     events: tuple[str, ...] = ()  # "since the release": what has to be dated before it is a window
     intent: Intent = "fact"
     speakers: tuple[str, ...] = ()  # whose words are asked for: "user", "assistant"
+    by_model: bool = False  # a helper model chose the queries
+
+    @property
+    def asked(self) -> str:
+        """What is asked, in the words that are looked for: the message, or what a model made of it."""
+        return ", ".join(self.queries) if self.by_model else self.message
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def asked(plan: Plan) -> tuple[str, ...]:
     """
     if not plan.queries:
         return ("",) if plan.windows else ()
-    return plan.queries if len(plan.queries) > 1 else (plan.message,)
+    return plan.queries if len(plan.queries) > 1 else (plan.asked,)
 
 
 def to_embed(plan: Plan) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def to_embed(plan: Plan) -> tuple[str, ...]:
     """
     if not plan.queries:
         return ()
-    return (plan.message if len(plan.message) <= LONG_CHARS else ", ".join(plan.queries),)
+    return (plan.asked if len(plan.asked) <= LONG_CHARS else ", ".join(plan.queries),)
 
 
 def _keyword(

@@ -123,7 +123,7 @@ def compose(
     chosen = _chosen(candidates, plan, ranking, {*already, *left_out}, tuning)
     named = {turn: name for turn, name in named.items() if turn not in left_out}
     cues = [_noted(cue, truth) for cue in _cues(candidates, plan, ranking, chosen, named)]
-    packed, without_room = pack(cues, judging.asked_words(plan.message), max_tokens=tuning.max_tokens)
+    packed, without_room = pack(cues, judging.asked_words(plan.asked), max_tokens=tuning.max_tokens)
     return Recalled(
         packed,
         plan,
@@ -157,7 +157,7 @@ def _judged(candidates: Candidates, plan: Plan, ranking: Ranking, names: Mapping
         return Verdict(1.0, 0.0)  # a time and nothing else: whatever was then is what was asked for
     best = [detail.text for detail in candidates.details(ranked(ranking.scores)[:N_JUDGED]).values()]
     found = judging.evidence(
-        candidates.rarities(judging.asked_words(plan.message)),
+        candidates.rarities(judging.asked_words(plan.asked)),
         names,
         texts=best,
         cosine=max(ranking.cosine.values(), default=None),

@@ -1,0 +1,64 @@
+"""A helper model plans a recall within its time, by schema; whatever it does wrong, the rules' plan answers (R14)."""
+
+import json
+
+import pytest
+
+import perdure
+from perdure.errors import ModelLate, ModelRefused
+from perdure.mind.planning import SCHEMA, SYSTEM
+from perdure.testing import ScriptedChat
+
+LINES = (
+    "The gantry crane weighs twelve tonnes.",
+    "Lunch is at noon on weekdays.",
+    "Buoys drift to the east in winter.",
+)
+
+
+def opened(tmp_path, *answers):
+    chat = ScriptedChat(answers)
+    home = perdure.open(tmp_path / "home", user="ada", chats={"helper": chat})
+    body = b"".join(json.dumps({"role": "user", "content": line}).encode() + b"\n" for line in LINES)
+    home.capture(body, runtime="messages", session="s")
+    return home, chat
+
+
+def plan(*queries, names=(), intent="fact"):
+    return {"queries": list(queries), "names": list(names), "intent": intent}
+
+
+def test_the_helper_says_what_to_look_for(tmp_path):
+    home, chat = opened(tmp_path, plan("gantry crane weight", names=["Kran", "Atlantis"]))
+    with home:
+        found = home.recall("Wie schwer ist der Kran?")
+    assert found.cues and found.cues[0].text == LINES[0] and found.degraded == ()
+    assert found.plan.queries == ("gantry crane weight",)
+    assert "Atlantis" not in found.plan.names  # it stands nowhere in the message
+    (question,) = chat.asked
+    assert question.schema == SCHEMA and question.messages[0].text == SYSTEM
+
+
+@pytest.mark.parametrize(
+    "answer", ["no json", {"queries": "x"}, {**plan("a b"), "intent": "sell"}, ModelLate("late"), ModelRefused("no")]
+)
+def test_whatever_the_helper_does_wrong_the_rules_answer(tmp_path, answer):
+    home, _ = opened(tmp_path, answer)
+    with home:
+        found = home.recall("What does the gantry crane weigh?")
+    assert found.degraded == ("helper",) and found.cues[0].text == LINES[0]
+
+
+def test_no_query_leaves_the_plan_of_the_rules(tmp_path):
+    home, _ = opened(tmp_path, plan(" ", "\u0007"))
+    with home:
+        found = home.recall("What does the gantry crane weigh?")
+    assert found.plan.queries and found.cues[0].text == LINES[0]
+
+
+def test_without_time_nobody_is_asked(tmp_path):
+    home, chat = opened(tmp_path, plan("lunch"))
+    with home:
+        assert home.recall("What does the gantry crane weigh?", helper_s=0).cues
+        assert home.recall("ok, go on").cues == ()
+    assert chat.asked == []
