@@ -664,7 +664,8 @@ class Home:
     def _with_memories(self) -> indexes.Connection:
         """The index, with everything that the journals say of memories."""
         index = self.index(create=True)
-        catchup.follow_journals(index, self.archive, self.user)
+        if self.writable:
+            catchup.follow_journals(index, self.archive, self.user)
         return index
 
     def _follow_journals(self) -> None:

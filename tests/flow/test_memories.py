@@ -261,3 +261,21 @@ def test_two_users_of_one_home_believe_each_for_themselves(tmp_path):
             ben.memories.get(mine.memory_id)
         ben.remember("The safe opens with 1234.", path="safe/code")
         assert [m.text for m in ada.memories.listed()] == ["The safe opens with a song about herons."]
+
+
+def test_a_line_that_is_being_written_is_read_when_it_is_whole(opened):
+    """A reader that comes while a line is half on disk must not lose the rest of it."""
+    home = opened()
+    home.remember("The crane weighs 12 tonnes.", path="crane/weight")
+    (path,) = home.journal().files()
+    before = path.read_bytes()
+    home.remember("The crane weighs 14 tonnes.", path="crane/weight")
+    whole = path.read_bytes()
+    home.rebuild()
+    with path.open("r+b") as file:  # as it stood in the middle of that write
+        file.truncate(len(before) + 40)
+    assert [m.text for m in home.memories.listed()] == ["The crane weighs 12 tonnes."]
+    with path.open("r+b") as file:
+        file.seek(len(before) + 40)
+        file.write(whole[len(before) + 40 :])
+    assert [m.text for m in home.memories.listed()] == ["The crane weighs 14 tonnes."]

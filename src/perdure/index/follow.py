@@ -7,7 +7,7 @@ replayed and only what differs is written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,36 +40,42 @@ def _follow_one(index: Connection, folder: Path) -> int:
         return 0
     with index.writing():
         known, now = journals.read_until(index, folder.name), journals.places(folder)
-        fresh = None if journals.was_rewritten(known, now) else _noted(_tails(folder, known, now))
-        last = index.meta(f"journal-last:{folder.name}") or ""
-        if fresh is None or (fresh and fresh[0].order <= last):
-            fresh = _noted(_tails(folder, {}, now))
+        since = {} if journals.was_rewritten(known, now) else known
+        found, read = _tails(folder, since, now)
+        fresh, last = _noted(found), index.meta(f"journal-last:{folder.name}") or ""
+        if since != known or (fresh and fresh[0].order <= last):
+            found, read = _tails(folder, {}, now)
+            fresh = _noted(found)
             written = _replay_all(index, folder.name, fresh)
         else:
             written = _apply(index, folder.name, fresh)
         newest = max([last, *(event.order for event in fresh)])
         index.set_meta(
-            **{f"journal:{folder.name}": msgspec.json.encode(now).decode(), f"journal-last:{folder.name}": newest}
+            **{f"journal:{folder.name}": msgspec.json.encode(read).decode(), f"journal-last:{folder.name}": newest}
         )
         index.settle_counts()
     return written
 
 
-def _tails(folder: Path, known: Mapping[str, Read], now: Mapping[str, Read]) -> Iterator[Event]:
-    """The events about memories behind what is known, each once."""
-    seen = set()
+def _tails(folder: Path, known: Mapping[str, Read], now: Mapping[str, Read]) -> tuple[list[Event], dict[str, Read]]:
+    """(the events about memories behind what is known, each once; how far each file was read: to its last whole line).
+
+    A line that is being written at this moment is left for the next time.
+    """
+    events_: dict[str, Event] = {}
+    read: dict[str, Read] = {}
     for name in sorted(now):
         start = known[name].n_bytes if name in known else 0
-        if now[name].n_bytes == start:
-            continue
         with (folder / name).open("rb") as file:
             file.seek(start)
             raw = file.read(now[name].n_bytes - start)
-        for line in raw.split(b"\n"):
+        whole = raw[: raw.rfind(b"\n") + 1]
+        read[name] = Read(now[name].inode, start + len(whole))
+        for line in whole.split(b"\n"):
             event = decode(line) if any(needle in line for needle in _NEEDLES) else None
-            if isinstance(event, Event) and event.key not in seen:
-                seen.add(event.key)
-                yield event
+            if isinstance(event, Event):
+                events_.setdefault(event.key, event)
+    return list(events_.values()), read
 
 
 def _noted(found: Iterable[Event]) -> list[Noted]:
