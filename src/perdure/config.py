@@ -83,7 +83,7 @@ class RolesConfig:
 
     resident: RoleConfig = field(default_factory=RoleConfig)  # talks
     miner: RoleConfig = field(default_factory=RoleConfig)  # makes memories of what was said
-    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans a recall, judges a use
+    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans what a recall looks for
     summariser: RoleConfig = field(default_factory=RoleConfig)
 
 

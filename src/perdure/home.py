@@ -99,6 +99,7 @@ if TYPE_CHECKING:
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+HELPER = "helper"  # the role, and what a recall that had to do without its model says
 HELPER_S = 1.0  # so long may a helper model plan a recall, unless told otherwise
 
 _RELATED = 24  # memories that the miner's choice of the related ones begins with
@@ -539,30 +540,30 @@ class Home:
 
         now: what "yesterday" is counted from. cwd: recall only from its project and from what has none. session: one
         that is going on, whose own turns need not be said again. already: turns it has been told before. mode:
-        "keyword" to do without vectors. explain: fill `passed_over`. as_of: answer by what had been stated until then,
+        "keyword" to do without any model. explain: fill `passed_over`. as_of: answer by what had been stated until then,
         as if nothing was said since. helper_s: so long may the helper model plan, where one is set. What could not be
         done is named in `degraded`.
         """
         if mode not in (None, "keyword", "hybrid"):
             raise UsageError(f"mode {mode!r} (known: hybrid, keyword)")
         wanted = planning.plan(message, now=now or datetime.now().astimezone())
-        wanted, failed = self._helped(wanted, helper_s)
+        wanted, failed = self._helped(wanted, 0.0 if mode == "keyword" else helper_s)
         try:
             found = self._recalled(wanted, cwd, all_projects, session, already, mode, explain, as_of)
         except (IndexFault, Busy) as error:
             return Recalled((), wanted, silent=f"recall failed: {error}", degraded=("index",))
-        return replace(found, degraded=(*found.degraded, "helper")) if failed else found
+        return replace(found, degraded=(*found.degraded, HELPER)) if failed else found
 
     def _helped(self, wanted: Plan, helper_s: float) -> tuple[Plan, bool]:
         """(the plan, by the helper model where there is one and there is time for it; whether it failed)."""
-        if not self.config.models.roles.helper.provider and "helper" not in (self._chats or {}):
+        if not self.config.models.roles.helper.provider and HELPER not in (self._chats or {}):
             return wanted, False
         if not wanted.queries or helper_s <= 0:
             return wanted, False
         from perdure.mind.planning import helped
 
         try:
-            chat = self.chat("helper", job="recall")
+            chat = self.chat(HELPER, job="recall")
         except ConfigFault:
             return wanted, True
         return helped(wanted, chat, timeout_s=helper_s) if chat else (wanted, False)

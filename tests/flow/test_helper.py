@@ -61,4 +61,5 @@ def test_without_time_nobody_is_asked(tmp_path):
     with home:
         assert home.recall("What does the gantry crane weigh?", helper_s=0).cues
         assert home.recall("ok, go on").cues == ()
+        assert home.recall("What does the gantry crane weigh?", mode="keyword").cues
     assert chat.asked == []

@@ -15,7 +15,6 @@ from perdure.models.chat import Chat, Message
 from perdure.recall.plan import MAX_NAMES, MAX_QUERIES, MAX_WORDS
 from perdure.types import Plan
 
-FAILED = "helper"  # in what a recall says that it had to do without
 _INTENTS = ("fact", "latest", "history", "overview")
 _MAX_CHARS = 100  # of a query or a name
 SYSTEM = (
