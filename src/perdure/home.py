@@ -540,7 +540,7 @@ class Home:
 
         now: what "yesterday" is counted from. cwd: recall only from its project and from what has none. session: one
         that is going on, whose own turns need not be said again. already: turns it has been told before. mode:
-        "keyword" to do without any model. explain: fill `passed_over`. as_of: answer by what had been stated until then,
+        "keyword" to use no model. explain: fill `passed_over`. as_of: answer by what had been stated until then,
         as if nothing was said since. helper_s: so long may the helper model plan, where one is set. What could not be
         done is named in `degraded`.
         """
