@@ -20,6 +20,7 @@ import apsw
 
 from perdure.capture.files import make_folder
 from perdure.errors import Busy, DiskFull, ReadOnlyHome
+from perdure.transactions import transaction
 from perdure.types import Run, Source
 
 _SCHEMA = 3
@@ -127,16 +128,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction that is the writer from its start: one that became it later could fail at once."""
-        with self._faults():
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self.db.execute("COMMIT")
-            except BaseException:
-                if self.db.in_transaction:  # a full disk ends it by itself
-                    self.db.execute("ROLLBACK")
-                raise
+        """One transaction; what SQLite refuses becomes an error that says what to do."""
+        with self._faults(), transaction(self.db):
+            yield
 
     def _prepare(self) -> None:
         self.db.pragma("journal_mode", "wal")

@@ -20,6 +20,7 @@ import apsw
 
 from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
+from perdure.transactions import transaction
 
 SCHEMA = 15  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
@@ -176,18 +177,16 @@ class Connection:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """One transaction that owns the writer's place from its start (a later upgrade could fail at once)."""
-        with self._faults():
-            self.db.execute("BEGIN IMMEDIATE")
-            try:
+        """One transaction; what was noted for it is dropped when it fails."""
+        is_done = False
+        try:
+            with self._faults(), transaction(self.db):
                 yield self.db
-                self.db.execute("COMMIT")
-            except BaseException:
+            is_done = True
+        finally:
+            if not is_done:
                 self._counts.clear()
                 self._numbers.clear()  # some of them may be of names that are taken back now
-                if self.db.in_transaction:  # a full disk ends it by itself
-                    self.db.execute("ROLLBACK")
-                raise
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

@@ -36,21 +36,22 @@ class Stated:
 
     n_turns: int = 0  # that a person typed
     n_new: int = 0
-    n_again: int = 0  # said before, and reinforced
+    n_again: int = 0  # known already: said before, or looked at twice
 
 
 def keep(memories: Memories, archive: Archive, *, limit_s: float | None = None) -> Stated:
     """Keep the statements of every capture since the last call, for so long."""
     done = Stated()
     ends_s = None if limit_s is None else time.monotonic() + limit_s
-    mark = f"stated:{memories.user}"
-    while helds := archive.ledger.changes(int(archive.ledger.meta(mark) or 0), limit=_PART):
+    mark, is_over = f"stated:{memories.user}", False
+    while not is_over and (helds := archive.ledger.changes(int(archive.ledger.meta(mark) or 0), limit=_PART)):
         for held in helds:
             if held.user == memories.user:
                 _keep_run(memories, archive, held, done)
-            archive.ledger.set_meta(mark, str(held.change))
-            if ends_s is not None and time.monotonic() > ends_s:
-                return done
+            is_over = ends_s is not None and time.monotonic() > ends_s
+            if is_over:
+                break
+        archive.ledger.set_meta(mark, str(held.change))
     return done
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from perdure.errors import Busy, ReadOnlyHome, TextRefused
 from perdure.models.embedder import Embedder, Kind, ModelTag
 from perdure.models.vectors import Quantised, Vectors, quantise, restore, text_hash
+from perdure.transactions import transaction
 
 SCHEMA = 1  # a file with another number is thrown away: it is a cache
 BUSY_MS = 10_000
@@ -134,17 +135,12 @@ class Cache:
 
 @contextlib.contextmanager
 def _writing(db: apsw.Connection, path: Path) -> Iterator[None]:
-    """One transaction that owns the writer's place from its start (a later upgrade could fail at once)."""
+    """One transaction. Raises Busy."""
     try:
-        db.execute("BEGIN IMMEDIATE")
+        with transaction(db):
+            yield
     except apsw.BusyError as error:
         raise Busy(str(path)) from error
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 def _make_tables(db: apsw.Connection) -> None:

@@ -19,6 +19,7 @@ from perdure.config import CapsConfig
 from perdure.errors import BudgetSpent, MeterFault
 from perdure.models.chat import Usage
 from perdure.models.meter.caps import Spent, broken, periods
+from perdure.transactions import transaction
 
 BUSY_MS = 10_000
 KEPT_DAYS = 400  # a year to look back on
@@ -53,7 +54,7 @@ class Meter:
     def begin(self, asked: Asked, most: Usage, money: float | None, caps: CapsConfig) -> int:
         """Write down a call at the most that it may take; returns its number. Raises BudgetSpent, MeterFault."""
         now = self._now()
-        with self._opened() as db, _writing(db):
+        with self._opened() as db, transaction(db):
             why = broken(caps, _spent(db, asked.job, now), most, money, now)
             if why:
                 raise BudgetSpent(why)
@@ -65,7 +66,7 @@ class Meter:
     def end(self, call: int, usage: Usage, money: float | None, *, took_ms: float, outcome: str) -> None:
         """Write down what a call came to. Raises MeterFault: then it counts as when it began."""
         fields = "n_input = ?, n_output = ?, n_cache_read = ?, n_cache_write = ?, money = ?, took_ms = ?, outcome = ?"
-        with self._opened() as db, _writing(db):
+        with self._opened() as db, transaction(db):
             row = (*vars(usage).values(), money, round(took_ms, 1), outcome, call)
             db.execute(f"UPDATE call SET {fields} WHERE id = ?", row)
 
@@ -118,18 +119,6 @@ class Meter:
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError, OSError) as error:
             raise MeterFault(f"{self._path} ({error})") from error
         return db
-
-
-@contextlib.contextmanager
-def _writing(db: apsw.Connection) -> Iterator[None]:
-    """One transaction that owns the writer's place from its start."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 def _spent(db: apsw.Connection, job: str, now: datetime) -> dict[str, Spent]:
