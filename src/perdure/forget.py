@@ -14,7 +14,7 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.archive import tombstones as tombs
 from perdure.archive.archive import Archive
-from perdure.archive.journal import Event, Journal
+from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
 from perdure.archive.metadata import FORGOTTEN, source_lines
 from perdure.archive.store import Held
 from perdure.errors import DamagedRun, NotFound
@@ -112,9 +112,33 @@ def _described(item: Doomed, key: bytes) -> dict[str, object]:
     }  # fmt: skip
 
 
+class Watch:
+    """The tombstones of one user, read once and then as the journal grows: it may be long, and seldom forgets."""
+
+    def __init__(self, journal: Journal) -> None:
+        """Nothing is read yet."""
+        self._root = journal.root
+        self._read: dict[str, Read] = {}
+        self._events: dict[str, Event] = {}
+        self._found = tombs.Tombstones()
+
+    def tombstones(self) -> tombs.Tombstones:
+        """All there are now."""
+        now = places(self._root)
+        if now == self._read:
+            return self._found
+        if was_rewritten(self._read, now):
+            self._read, self._events = {}, {}
+        fresh, self._read = tails(self._root, self._read, now, (tombs.KEY_TYPE, tombs.TYPE))
+        self._events |= {event.key: event for event in fresh}
+        if fresh or not self._events:
+            self._found = tombs.collect(sorted(self._events.values(), key=lambda event: event.order))
+        return self._found
+
+
 def load(journal: Journal) -> tombs.Tombstones:
     """All tombstones of a user."""
-    return tombs.collect([*journal.read(type_=tombs.KEY_TYPE), *journal.read(type_=tombs.TYPE)])
+    return Watch(journal).tombstones()
 
 
 def unapplied(archive: Archive, journal: Journal) -> list[str]:

@@ -150,7 +150,7 @@ class Home:
         self._index: indexes.Connection | None = None
         self._embedder = embedder
         self._vectors: Vectors | None = None
-        self._known_tombstones: dict[str, tuple[tuple[int, ...], Tombstones]] = {}
+        self._watches: dict[str, forgetting.Watch] = {}  # by user
         self._chats = chats
         self._roles: Roles | None = None
         if writable:
@@ -354,7 +354,7 @@ class Home:
         done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=self.user)
         if self.archive.ledger.last_change() > int(self.archive.ledger.meta(f"stated:{self.user}") or 0):
             with contextlib.suppress(Busy):  # what another process is at, it finishes
-                self.keep_stated(limit_s=limit_s)
+                done.n_memories += self.keep_stated(limit_s=limit_s).n_new
         return done
 
     def embed_new(self) -> None:
@@ -857,11 +857,9 @@ class Home:
 
     def _tombstones(self) -> dict[str, Tombstones]:
         for user in self._users_with_journal():
-            journal = self.journal(user)
-            size = journal.size()
-            if self._known_tombstones.get(user, ((), None))[0] != size:  # a journal may be long, and seldom forgets
-                self._known_tombstones[user] = (size, forgetting.load(journal))
-        return {user: found for user, (_, found) in self._known_tombstones.items() if found}
+            self._watches.setdefault(user, forgetting.Watch(self.journal(user)))
+        found = {user: watch.tombstones() for user, watch in self._watches.items()}
+        return {user: tombstones for user, tombstones in found.items() if tombstones}
 
     def _users_with_journal(self) -> list[str]:
         return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]

@@ -12,11 +12,11 @@ import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -190,10 +190,6 @@ class Journal:
         for _, paths in itertools.groupby(self.files(), key=lambda path: path.parent):
             yield from _damage(list(paths))
 
-    def size(self) -> tuple[int, ...]:
-        """A value that changes whenever the journal does: the sizes of its files."""
-        return tuple(path.stat().st_size for path in self.files())
-
     def rewrite(self, type_: str, changed: Callable[[Event], dict[str, Any] | None]) -> int:
         """Put other data into events of a type; returns how many. changed: the new data, or None to leave it.
 
@@ -236,6 +232,56 @@ def _rewritten(line: bytes, type_: str, changed: Callable[[Event], dict[str, Any
     if not isinstance(event, Event) or data is None or data == event.data:
         return line
     return encode(event.at, event.writer, event.seq, event.type, data, was=event.key)
+
+
+class Read(NamedTuple):
+    """How far a file of a journal was read."""
+
+    inode: int
+    n_bytes: int
+
+
+def places(folder: Path) -> dict[str, Read]:
+    """The files of one user's journal, each with what tells it from another and its length."""
+    found = {}
+    for path in sorted(folder.glob("*/*.jsonl")):
+        place = path.stat()
+        found[f"{path.parent.name}/{path.name}"] = Read(place.st_ino, place.st_size)
+    return found
+
+
+def was_rewritten(known: Mapping[str, Read], now: Mapping[str, Read]) -> bool:
+    """Whether a file is no longer the one that was read, or longer."""
+    return any(
+        name not in now or now[name].inode != read.inode or now[name].n_bytes < read.n_bytes
+        for name, read in known.items()
+    )
+
+
+def tails(
+    folder: Path, known: Mapping[str, Read], now: Mapping[str, Read], types: Sequence[str]
+) -> tuple[list[Event], dict[str, Read]]:
+    """(the events of these types behind what is known, in order; how far each file was read: to its last whole line).
+
+    A line that is being written at this moment is left for the next time.
+    """
+    needles = [f'"type":"{type_}"'.encode() for type_ in types]
+    found: dict[str, Event] = {}
+    read: dict[str, Read] = {}
+    for name in sorted(now):
+        start = known[name].n_bytes if name in known else 0
+        whole = b""
+        if now[name].n_bytes > start:
+            with (folder / name).open("rb") as file:
+                file.seek(start)
+                raw = file.read(now[name].n_bytes - start)
+            whole = raw[: raw.rfind(b"\n") + 1]
+        read[name] = Read(now[name].inode, start + len(whole))
+        for line in whole.split(b"\n"):
+            event = decode(line) if any(needle in line for needle in needles) else None
+            if isinstance(event, Event) and event.type in types:
+                found[event.key] = _later(event, found.get(event.key))
+    return sorted(found.values(), key=lambda event: event.order), read
 
 
 def set_aside_torn_tail(path: Path) -> Path | None:

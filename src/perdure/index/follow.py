@@ -7,16 +7,15 @@ replayed and only what differs is written.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event, decode
-from perdure.index import journals
+from perdure.archive.journal import places, tails, was_rewritten
 from perdure.index import memories as rows
-from perdure.index.journals import Read
+from perdure.index.journals import read_until
 from perdure.index.project import ChunkRow
 from perdure.index.store import Connection
 from perdure.index.values import ms
@@ -27,8 +26,6 @@ from perdure.memories.paths import folded
 from perdure.memories.replay import Chain, Noted, State
 from perdure.types import Memory
 
-_NEEDLES = tuple(f'"type":"{name}"'.encode() for name in rows.TYPES)
-
 
 def follow(index: Connection, folders: Iterable[Path]) -> int:
     """Bring the memories up to these journals; returns how many rows were written."""
@@ -36,16 +33,14 @@ def follow(index: Connection, folders: Iterable[Path]) -> int:
 
 
 def _follow_one(index: Connection, folder: Path) -> int:
-    if journals.places(folder) == journals.read_until(index, folder.name):
-        return 0
     with index.writing():
-        known, now = journals.read_until(index, folder.name), journals.places(folder)
-        since = {} if journals.was_rewritten(known, now) else known
-        found, read = _tails(folder, since, now)
-        fresh, last = _noted(found), index.meta(f"journal-last:{folder.name}") or ""
+        known, now = read_until(index, folder.name), places(folder)
+        since = {} if was_rewritten(known, now) else known
+        found, read = tails(folder, since, now, rows.TYPES)
+        fresh, last = list(map(rows.noted, found)), index.meta(f"journal-last:{folder.name}") or ""
         if since != known or (fresh and fresh[0].order <= last):
-            found, read = _tails(folder, {}, now)
-            fresh = _noted(found)
+            found, read = tails(folder, {}, now, rows.TYPES)
+            fresh = list(map(rows.noted, found))
             written = _replay_all(index, folder.name, fresh)
         else:
             written = _apply(index, folder.name, fresh)
@@ -55,31 +50,6 @@ def _follow_one(index: Connection, folder: Path) -> int:
         )
         index.settle_counts()
     return written
-
-
-def _tails(folder: Path, known: Mapping[str, Read], now: Mapping[str, Read]) -> tuple[list[Event], dict[str, Read]]:
-    """(the events about memories behind what is known, each once; how far each file was read: to its last whole line).
-
-    A line that is being written at this moment is left for the next time.
-    """
-    events_: dict[str, Event] = {}
-    read: dict[str, Read] = {}
-    for name in sorted(now):
-        start = known[name].n_bytes if name in known else 0
-        with (folder / name).open("rb") as file:
-            file.seek(start)
-            raw = file.read(now[name].n_bytes - start)
-        whole = raw[: raw.rfind(b"\n") + 1]
-        read[name] = Read(now[name].inode, start + len(whole))
-        for line in whole.split(b"\n"):
-            event = decode(line) if any(needle in line for needle in _NEEDLES) else None
-            if isinstance(event, Event):
-                events_.setdefault(event.key, event)
-    return list(events_.values()), read
-
-
-def _noted(found: Iterable[Event]) -> list[Noted]:
-    return [rows.noted(event) for event in sorted(found, key=lambda event: event.order)]
 
 
 # writing ------------------------------------------------------------------------------------------------------
