@@ -236,11 +236,11 @@ def test_instructions_become_memories_of_their_repository(home: Home, tmp_path: 
 def test_again_changes_nothing_and_a_change_supersedes(home: Home, tmp_path: Path) -> None:
     file = write(repository(tmp_path) / "CLAUDE.md", FIRST)
     home.import_memories([file])
-    before = home.journal().size()
+    before = [path.stat().st_size for path in home.journal().files()]
     assert counts(home.import_memories([file])) == (0, 0, 2)
     write(file, FIRST, day=1)  # touched
     assert counts(home.import_memories([file])) == (0, 0, 2)
-    assert home.journal().size() == before
+    assert [path.stat().st_size for path in home.journal().files()] == before
     done = home.import_memories([write(file, SECOND, day=2)])
     assert texts(done.new) == ["Never force-push"] and texts(done.changed) == ["Run all the tests before you push"]
     assert texts(done.removed) == ["I prefer ruff"]

@@ -118,11 +118,12 @@ def compose(
         return Recalled((), plan, assessed.verdict.silent)
     named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
     truth = assessed.truth
-    told = {turn for turn, memory in truth.repeats.items() if memory in ranking.scores}
+    said = set(ranking.scores) - truth.distrusted
+    told = {name for name, memory in truth.repeats.items() if memory in said}
     left_out = told | truth.distrusted
     chosen = _chosen(candidates, plan, ranking, {*already, *left_out}, tuning)
     named = {turn: name for turn, name in named.items() if turn not in left_out}
-    cues = [_noted(cue, truth) for cue in _cues(candidates, plan, ranking, chosen, named)]
+    cues = [_noted(cue, truth, plan.asked_at) for cue in _cues(candidates, plan, ranking, chosen, named)]
     packed, without_room = pack(cues, judging.asked_words(plan.asked), max_tokens=tuning.max_tokens)
     return Recalled(
         packed,
@@ -133,10 +134,10 @@ def compose(
     )
 
 
-def _noted(cue: Cue, truth: Truth) -> Cue:
+def _noted(cue: Cue, truth: Truth, now: datetime) -> Cue:
     """A cue with what a reader must know beside its words."""
     belief = truth.beliefs.get(cue.turn_id) or truth.olds.get(cue.turn_id)
-    return replace(cue, note=note(belief), is_history=belief.is_old) if belief else cue
+    return replace(cue, note=note(belief, now), is_history=belief.is_over(now)) if belief else cue
 
 
 def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:

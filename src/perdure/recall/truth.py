@@ -32,8 +32,12 @@ class Belief(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """Whether something took its place, or its own time is over."""
+        """Whether something took its place."""
         return self.memory.superseded_by is not None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it is no longer so: something took its place, or its own time is over."""
+        return self.is_old or (self.memory.ended_at is not None and self.memory.ended_at <= now)
 
 
 Beliefs = Mapping[str, Sequence[Belief]]  # id of a candidate -> the memory that it is, or those made of a turn
@@ -66,14 +70,14 @@ def truthful(
         says_all = bool(own) and _says_all(own, texts.get(name, ""))
         for belief in asked_for if says_all or not own else ():
             _believe(found, name, belief, scores[name], plan.asked_at, tuning)
-        if own and all(belief.is_old for belief in own):
+        if own and all(belief.is_over(plan.asked_at) for belief in own):
             found.olds[name] = own[0]
         if says_all:
             found.repeats[name] = own[0].memory.memory_id
     if past:
         _trace(found, plan)
     else:
-        _put_behind(found, tuning)
+        _put_behind(found, plan.asked_at, tuning)
     if tuning.by_trust:
         _distrust(found, tuning)
     return found
@@ -82,7 +86,8 @@ def truthful(
 def _distrust(found: Truth, tuning: Tuning) -> None:
     """Leave out what comes from the web where a person, an agent or a turn has something to say as well."""
     doubtful = [name for name, belief in found.beliefs.items() if belief.memory.trust == "web" and name in found.scores]
-    best = max((score for name, score in found.scores.items() if name not in set(doubtful)), default=0.0)
+    spoken = set(found.scores) - set(doubtful) - set(found.repeats)  # these are left out themselves
+    best = max((found.scores[name] for name in spoken), default=0.0)
     found.distrusted.update(name for name in doubtful if best >= tuning.enough_trust * found.scores[name])
 
 
@@ -91,7 +96,7 @@ def _believe(found: Truth, name: str, belief: Belief, score: float, now: datetim
     memory, current = belief.memory, belief.current
     if memory.memory_id == name:
         found.beliefs[name] = belief
-        own = found.scores[name] * weight(memory, now, tuning) + (0.0 if belief.is_old else tuning.memory)
+        own = found.scores[name] * weight(memory, now, tuning) + (0.0 if belief.is_over(now) else tuning.memory)
         found.scores[name] = max(own, found.lent.get(name, 0.0))
     if current is not None:
         bonus = tuning.memory if memory.memory_id == name else 0.0
@@ -113,16 +118,17 @@ def _says_all(made: Sequence[Belief], words: str) -> bool:
     return n_said >= _WHOLE * len(words) and any(belief.memory.text[:40] in words for belief in made)
 
 
-def _put_behind(found: Truth, tuning: Tuning) -> None:
+def _put_behind(found: Truth, now: datetime, tuning: Tuning) -> None:
     """What is no longer so falls behind what is."""
     for name in list(found.scores):
         old = found.beliefs.get(name) or found.olds.get(name)
-        if old is None or not old.is_old:
+        if old is None or not old.is_over(now):
             continue
-        now = found.scores.get(old.current.memory_id, 0.0) if old.current else found.scores[name]
-        if name in found.beliefs and old.current is not None:
-            found.repeats[name] = old.current.memory_id  # whose note says it
-        found.scores[name] = min(found.scores[name] * tuning.superseded, now * _BEHIND)
+        current = old.current if old.is_old else None
+        ahead = found.scores.get(current.memory_id, 0.0) if current else found.scores[name]
+        if name in found.beliefs and current is not None:
+            found.repeats[name] = current.memory_id  # whose note says it
+        found.scores[name] = min(found.scores[name] * tuning.superseded, ahead * _BEHIND)
 
 
 def _trace(found: Truth, plan: Plan) -> None:
@@ -154,13 +160,15 @@ def _held_in(memory: Memory, window: Window) -> bool:
     return memory.stated_at < window.until_at and (memory.ended_at is None or memory.ended_at > window.since_at)
 
 
-def note(belief: Belief) -> str:
+def note(belief: Belief, now: datetime) -> str:
     """What a reader must know beside the words: what it replaced, or since when it is no longer so."""
     memory = belief.memory
     if memory.superseded_by is not None:
         ended = f" since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
-        now = f": now “{belief.current.text}”" if belief.current and belief.current is not memory else ""
-        return f"no longer so{ended}{now}"
+        instead = f": now “{belief.current.text}”" if belief.current and belief.current is not memory else ""
+        return f"no longer so{ended}{instead}"
+    if memory.ended_at is not None and memory.ended_at <= now:
+        return f"no longer so since {memory.ended_at:%Y-%m-%d}"
     if memory.ended_at is not None:
         return f"valid until {memory.ended_at:%Y-%m-%d}"
     before = [m for m in belief.chain if m.superseded_by == memory.memory_id and not m.retired]

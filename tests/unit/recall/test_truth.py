@@ -51,13 +51,14 @@ def test_a_turn_lends_nothing_to_a_memory_that_was_not_asked_for():
 def test_where_the_past_is_asked_for_everything_is_told():
     found = asked({"mem-2": 1.0}, {"mem-2": [PORT["mem-2"]]}, intent="history")
     assert found.scores["mem-1"] > 0.5
-    assert note(found.beliefs["mem-1"]).startswith("no longer so since 2026-01-31: now")
+    assert note(found.beliefs["mem-1"], NOW).startswith("no longer so since 2026-01-31: now")
 
 
 def test_a_note_says_what_came_before():
-    assert note(PORT["mem-2"]) == "since 2026-01-31; before: “the port is 8080”"
-    ended = memory("mem-3", "on holiday", path="ada/status", valid_until=NOW)
-    assert note(beliefs(ended)["mem-3"]) == "valid until 2026-03-02"
+    assert note(PORT["mem-2"], NOW) == "since 2026-01-31; before: “the port is 8080”"
+    ended = memory("mem-3", "on holiday", path="ada/status", valid_until=NOW + timedelta(days=1))
+    assert note(beliefs(ended)["mem-3"], NOW) == "valid until 2026-03-03"
+    assert note(beliefs(ended)["mem-3"], NOW + timedelta(days=2)) == "no longer so since 2026-03-03"
 
 
 def test_a_turn_is_left_out_where_its_memory_says_all_of_it():
@@ -87,3 +88,18 @@ def test_the_web_is_not_told_where_something_trusted_answers():
 def test_what_the_session_holds_is_not_brought_back():
     held = Belief(PORT["mem-1"].memory, PORT["mem-1"].chain, None)
     assert "mem-2" not in asked({"mem-1": 1.0}, {"mem-1": [held]}).scores
+
+
+def test_the_web_does_not_silence_what_it_contradicts():
+    """A tool's fact that a web page took the place of is neither told by the page nor left out for it."""
+    tool = memory("mem-8", "the gateway is on 8443", 0, trust="tool")
+    web = memory("mem-9", "the gateway is on 6666", 30, trust="web")
+    known = beliefs(tool, web)
+    found = asked({"mem-8": 1.0, "mem-9": 0.9}, {name: [belief] for name, belief in known.items()})
+    assert not ({"mem-8", "mem-9"} <= set(found.repeats) | found.distrusted)
+
+
+def test_what_is_over_by_its_own_word_falls_behind():
+    over = beliefs(memory("mem-3", "the proxy runs on 3128", path="proxy/port", valid_until=T0 + timedelta(days=9)))
+    found = asked({"mem-3": 1.0, "t1": 0.8}, {"mem-3": [over["mem-3"]]})
+    assert found.scores["mem-3"] < found.scores["t1"]
