@@ -181,32 +181,43 @@ def _overlaps(span: Span, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 def apply_to_memories(archive: Archive, journal: Journal) -> list[str]:
-    """Take the forgotten memories out of the journal's events; returns the runs that what is left of them came from.
+    """Take the forgotten memories out of the journal's events; returns the runs that they were stated in as well, where
+    what is left can be looked at again.
 
-    A memory goes with any of the turns behind it, and with any memory that it was made from.
+    A memory goes with any of the turns behind it, with any memory that it was made from, and with its own words where
+    these were forgotten after they were stated.
     """
-    gone = set(load(journal).memories)
-    forgotten = _Forgotten(archive)
-    left: set[str] = set()
+    found = load(journal)
+    if not found:
+        return []
+    every = [op for event in journal.read(type_=events.TYPE) for op in event.data["ops"]]
+    gone = _gone(every, found, _Forgotten(archive))
 
     def without(event: Event) -> dict[str, Any] | None:
-        kept = []
-        for op in event.data["ops"]:
-            spans = events.sources(op)
-            bad = [span for span in spans if forgotten.overlaps(span)]
-            if op["id"] in gone or bad or gone & set(op.get("made_from", ())):
-                left.update(span.run_id for span in spans)
-                if op["op"] == "create":
-                    gone.add(op["id"])
-                continue
-            kept.append(op)
+        kept = [op for op in event.data["ops"] if op["id"] not in gone]
         if len(kept) == len(event.data["ops"]):
             return None
         return {**{name: value for name, value in event.data.items() if name != "batch"}, "ops": kept}
 
-    while journal.rewrite(events.TYPE, without):  # what was made from it may stand in an earlier file
-        pass
-    return sorted(left)
+    journal.rewrite(events.TYPE, without)
+    return sorted({span.run_id for op in every if op["id"] in gone for span in events.sources(op)})
+
+
+def _gone(every: Sequence[dict[str, Any]], found: tombs.Tombstones, forgotten: _Forgotten) -> set[str]:
+    """The ids of the memories that are forgotten, by all operations of a journal in their order."""
+    gone = set(found.memories)
+    for op in every:
+        if any(map(forgotten.overlaps, events.sources(op))) or (op["op"] == "create" and _was_said(op, found)):
+            gone.add(op["id"])
+    made_from = [(op["id"], set(op["made_from"])) for op in every if op.get("made_from")]
+    while more := {name for name, parents in made_from if parents & gone} - gone:
+        gone |= more
+    return gone
+
+
+def _was_said(op: dict[str, Any], found: tombs.Tombstones) -> bool:
+    stated_at = events.stated_at(op)
+    return stated_at is not None and found.was_memory(op["text"], stated_at)
 
 
 class _Forgotten:

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+_UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 HELPER = "helper"  # the role, and what a recall that had to do without its model says
 HELPER_S = 1.0  # so long may a helper model plan a recall, unless told otherwise
 
@@ -169,7 +170,7 @@ class Home:
         """This home once more, for another thread: the models are shared, and this one is closed last."""
         other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
-        other._roles = self.roles()
+        other._chats, other._roles = self._chats, self.roles()
         return other
 
     def close(self) -> None:
@@ -350,12 +351,20 @@ class Home:
         """Bring the index up to date with the archive, making it if there is none, and keep what people state in what
         is new. note gets each run.
         """
-        index = self.index(create=True)
+        started_s, index = time.monotonic(), self.index(create=True)
         done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=self.user)
-        if self.archive.ledger.last_change() > int(self.archive.ledger.meta(f"stated:{self.user}") or 0):
+        if self._may_have_stated():
+            left_s = None if limit_s is None else max(0.0, limit_s - (time.monotonic() - started_s))
             with contextlib.suppress(Busy):  # what another process is at, it finishes
-                done.n_memories += self.keep_stated(limit_s=limit_s).n_new
+                done.n_memories += self.keep_stated(limit_s=left_s).n_new
         return done
+
+    def _may_have_stated(self) -> bool:
+        """Whether something was captured at which the rules of statements have not looked; asked before they load."""
+        if not (self.writable and self.config.memories.stated):
+            return False
+        looked_at = int(self.archive.ledger.meta(f"stated:{self.user}") or 0)
+        return self.archive.ledger.last_change() > looked_at
 
     def embed_new(self) -> None:
         """Where there are vectors, embed what just came in, for a moment; whatever fails is left to the next time."""
@@ -927,7 +936,8 @@ class Home:
         if not doomed and not memories:
             return []
         self.drain()
-        forgetting.record(self.journal(), doomed, self.doomed_memories(doomed, memories), now=now or _now())
+        named = self.doomed_memories(memories=memories) if memories else []
+        forgetting.record(self.journal(), doomed, named, now=now or _now())
         return self._finish_forgetting()
 
     def doomed_memories(self, doomed: Sequence[Doomed] = (), memories: Sequence[str] = ()) -> list[Memory]:
@@ -935,6 +945,8 @@ class Home:
         try:
             every = sorted(self.memories.listed(every=True), key=lambda memory: memory.order)
         except IndexFault:  # what was made of the turns goes all the same, by its sources
+            if memories:
+                raise
             return []
         named = [self.memories.get(identifier).memory_id for identifier in memories]
         return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
@@ -950,6 +962,8 @@ class Home:
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
         self._discard_vectors()
+        (self.path / "run" / "mining.json").unlink(missing_ok=True)
+        self._watches.pop(self.user, None)
         self.catch_up()
         return n_runs
 
@@ -957,15 +971,28 @@ class Home:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
         changed: list[str] = []
         done: list[str] = []
+        left: list[str] = []
+        is_merge = bool(self.archive.ledger.meta(_UNSETTLED))
         for user in self._users_with_journal():
             todo = forgetting.unapplied(self.archive, self.journal(user))
             if todo:
                 changed += forgetting.apply(self.archive, self.journal(user), user, todo)
-                forgetting.apply_to_memories(self.archive, self.journal(user))
+            if todo or is_merge:
+                stated_in = forgetting.apply_to_memories(self.archive, self.journal(user))
+                left += stated_in if user == self.user else ()
                 done += todo
-        if done and self._clean_index():
+        if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
+        self._look_again(left)
         return changed
+
+    def _look_again(self, runs: Sequence[str]) -> None:
+        """Keep what is still stated in runs of which some memory was forgotten."""
+        if runs and self.config.memories.stated:
+            from perdure.mind import stated
+
+            with contextlib.suppress(IndexFault):  # the next capture makes an index
+                stated.look_again(self.memories, self.archive, runs)
 
     def _clean_index(self) -> bool:
         """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead.
@@ -980,8 +1007,9 @@ class Home:
                 used = indexes.current(self.path)
                 indexes.remove(path for path in indexes.files(self.path) if path != used)
                 if used:
-                    if self.catch_up().n_behind:
+                    if catchup.catch_up(self.index(), self.archive).n_behind:
                         return False
+                    catchup.follow_journals(self.index(), self.archive)
                     self.index().checkpoint()
                     self._clean_vectors()
         except Busy:
@@ -1050,6 +1078,7 @@ class Home:
         except FileNotFoundError as error:
             raise HomeMissing(str(other)) from error
         self.drain()
+        self.archive.ledger.set_meta(_UNSETTLED, "yes")  # until what was forgotten on either side is gone on both
         n_events = 0
         for folder in sorted((root / "journal").glob("*")):
             n_events += self.journal(check_user(folder.name)).take(folder)
@@ -1065,6 +1094,8 @@ class Home:
             if progress:
                 progress(n_seen, n_runs)
         self._drop_stale_index()
+        self._finish_forgetting()
+        self.archive.ledger.drop_meta(_UNSETTLED)
         self._note_merge()
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 

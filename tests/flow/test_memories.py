@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.errors import NotFound, UsageError
+from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.types import Filters, Live, Span
 
 T0 = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -279,3 +279,97 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(opened):
         file.seek(len(before) + 40)
         file.write(whole[len(before) + 40 :])
     assert [m.text for m in home.memories.listed()] == ["The crane weighs 14 tonnes."]
+
+
+def test_a_merge_brings_back_nothing_of_a_forgotten_turn(opened):
+    """B made a memory of a turn that A forgot, and A never saw that memory."""
+    a, b = opened("a"), opened("b")
+    span = say(a, "The safe opens with a song about herons.", 0)
+    b.merge(a.path)
+    b.remember("The safe's song is about herons.", path="safe/code", sources=(span,), stated_at=day(0))
+    (turn,) = [hit.turn_id for hit in a.search("herons").hits]
+    a.forget(a.doomed([turn]))
+    a.merge(b.path)
+    assert a.memories.listed(every=True) == [] and holds(a, "herons") == ""
+    b.merge(a.path)
+    assert b.memories.listed(every=True) == [] and holds(b, "herons") == "" and a.digest() == b.digest()
+
+
+def test_a_merge_brings_back_no_words_that_were_forgotten(opened):
+    a, b = opened("a"), opened("b")
+    words = "The safe opens with a song about herons."
+    mine = a.remember(words, path="safe/code", stated_at=day(0))
+    b.remember(words, path="safe/code", stated_at=day(1))
+    a.forget([], memories=[mine.memory_id])
+    a.merge(b.path)
+    b.merge(a.path)
+    for home in (a, b):
+        assert home.memories.listed(every=True) == [] and holds(home, "herons") == ""
+
+
+def test_a_named_memory_is_not_left_behind_by_a_damaged_index(opened):
+    home = opened()
+    made = home.remember("The safe opens with a song about herons.", path="safe/code")
+    home.close()
+    (home.path / "index.db").resolve().write_bytes(b"no database" * 900)
+    with pytest.raises(IndexFault):
+        opened().forget([], memories=[made.memory_id])
+
+
+def test_one_users_forgetting_is_finished_by_whoever_opens_next(tmp_path):
+    import perdure
+    from perdure import forget as forgetting
+
+    with perdure.open(tmp_path / "h", user="ada") as ada:
+        made = ada.remember("The safe opens with a song about herons.", path="safe/code")
+        assert ada.memories.listed()
+        forgetting.record(ada.journal(), [], [made], now=day(400))  # killed here
+    with perdure.open(tmp_path / "h", user="ben") as ben:
+        assert holds(ben, "herons") == ""
+
+
+def test_what_was_said_twice_stays_when_one_of_its_turns_is_forgotten(tmp_path):
+    import perdure
+
+    with perdure.open(tmp_path / "h", user="ada") as home:
+        words = "I prefer tabs over spaces in every project."
+        for n in (0, 5):
+            home.capture(line(words, day(n)), runtime="messages", session=f"s{n}")
+        home.catch_up()
+        (both,) = home.memories.listed()
+        assert both.n_stated == 2
+        turns = [turn for _, turn in home.memories.sources(both.memory_id)]
+        for turn in turns:
+            assert turn
+        home.forget(home.doomed([str(turns[0])]))
+        (left,) = home.memories.listed()
+        assert left.text == both.text and left.n_stated == 1
+        assert [turn for _, turn in home.memories.sources(left.memory_id)] == turns[1:]
+
+
+def test_after_an_erasure_statements_are_kept_again(tmp_path):
+    import perdure
+
+    with perdure.open(tmp_path / "h", user="ada") as home:
+        for n in range(3):
+            home.capture(
+                line("I prefer tabs over spaces in every project.", day(n)), runtime="messages", session=f"s{n}"
+            )
+        home.catch_up()
+        assert home.memories.listed()
+        home.erase()
+        assert home.memories.listed(every=True) == []
+        home.capture(line("I prefer short names for local variables.", day(9)), runtime="messages", session="new")
+        home.catch_up()
+        assert [m.text for m in home.memories.listed()] == ["I prefer short names for local variables."]
+
+
+def test_a_time_that_lies_ahead_is_that_of_the_capture(tmp_path):
+    import perdure
+
+    with perdure.open(tmp_path / "h", user="ada") as home:
+        home.capture(line("I prefer tabs over spaces in every project.", day(9000)), runtime="messages", session="s")
+        home.catch_up()
+        (made,) = home.memories.listed()
+        (run,) = [node.run for node in home.forest()]
+        assert abs((made.stated_at - run.captured_at).total_seconds()) < 0.01

@@ -242,6 +242,7 @@ class Ledger:
     def erase(self, user: str) -> None:
         """Drop every row of a user, and what import saw (its notes name no user)."""
         with self._writing():
+            self._keep_numbers()
             self.db.execute("DELETE FROM run WHERE source IN (SELECT id FROM source WHERE user = ?)", (user,))
             self.db.execute("DELETE FROM source WHERE user = ?", (user,))
             self.db.execute("DELETE FROM seen")

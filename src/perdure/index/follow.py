@@ -61,7 +61,8 @@ def _apply(index: Connection, user: str, fresh: Sequence[Noted]) -> int:
         return 0
     ids, chains = replay.named(fresh)
     before = _touched(index, user, ids, chains, fresh)
-    state = State({memory.memory_id: memory for memory in before}, rows.mined(index, user), _judged(index, user, fresh))
+    mined = rows.mined(index, user) if any(event.data.get("batch") for event in fresh) else {}
+    state = State({memory.memory_id: memory for memory in before}, mined, _judged(index, user, fresh))
     for event in fresh:
         replay.apply(state, event)
     replay.settle(state)
@@ -117,7 +118,7 @@ def _write(index: Connection, user: str, before: Iterable[Memory], state: State)
             _put(index, number, memory, old.get(name))
             n += 1
     stretches = [(number, source, *stretch) for source, known in state.mined.items() for stretch in known]
-    index.db.executemany("INSERT OR REPLACE INTO mined VALUES (?, ?, ?, ?)", stretches)
+    index.db.executemany("INSERT OR IGNORE INTO mined VALUES (?, ?, ?, ?)", stretches)
     index.db.executemany("INSERT OR IGNORE INTO judged VALUES (?, ?)", [(number, nonce) for nonce in state.judged])
     return n
 

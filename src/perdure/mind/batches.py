@@ -36,17 +36,16 @@ class Message:
 def stretches(offsets: Sequence[int], mined: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Places of what is left, in batches of at most SIZE that no mined stretch cuts. offsets: of all messages, sorted.
 
-    >>> stretches([0, 10, 20, 30], [(10, 20)])
-    [[0], [2, 3]]
+    >>> stretches([0, 10, 20, 30], [(10, 20)]), stretches([0, 20], [(10, 15)])
+    ([[0], [2, 3]], [[0], [1]])
     """
     known = sorted(mined)
     found: list[list[int]] = [[]]
     for n, offset in enumerate(offsets):
         if any(low <= offset < high for low, high in known):
-            if found[-1]:
-                found.append([])
             continue
-        if len(found[-1]) == SIZE:
+        begun = found[-1]
+        if len(begun) == SIZE or (begun and any(offsets[begun[-1]] < low < offset for low, _ in known)):
             found.append([])
         found[-1].append(n)
     return [batch for batch in found if batch]

@@ -52,7 +52,7 @@ def apply(memories: Memories, ids: Sequence[str] | None = None, *, reword: Rewor
     reword: a model that words what is made of several; where it fails or adds something, the rule's wording stays.
     Raises NotFound for a proposal that there is not.
     """
-    chosen = _chosen(proposals(memories), ids, _applied_ids(memories))
+    chosen = _chosen(proposals(memories), ids, memories)
     if not chosen:
         return Applied("")
     worded = [_worded(proposal, reword) for proposal in chosen]
@@ -74,21 +74,20 @@ def undo(memories: Memories, event_id: str = "") -> Undone:
         raise UsageError(f"a later consolidation rests on {event.key[:12]}: undo {later.key[:12]} first")
     before = replay.replayed(rows.noted(known) for known in every if known.order < event.order).memories
     set_back, left = _set_back(event, before, memories)
-    if set_back:
-        memories.note(set_back, by=BY, why="undone", undoes=event.key)
+    memories.note(set_back, by=BY, why="undone", undoes=event.key)
     return Undone(event.key, tuple(dict.fromkeys(op["id"] for op in set_back)), tuple(left))
 
 
 # choosing -------------------------------------------------------------------------------------------------------
 
 
-def _chosen(found: Sequence[Proposal], ids: Sequence[str] | None, done: set[str]) -> list[Proposal]:
+def _chosen(found: Sequence[Proposal], ids: Sequence[str] | None, memories: Memories) -> list[Proposal]:
     if ids is None:
         return list(found)
     chosen: dict[str, Proposal] = {}
     for wanted in ids:
         fitting = [proposal for proposal in found if proposal.proposal_id == wanted]
-        if not fitting and wanted not in done:
+        if not fitting and wanted not in _applied_ids(memories):
             raise NotFound(f"proposal {wanted!r} (`perdure consolidate` lists those that there are)")
         chosen.update((proposal.proposal_id, proposal) for proposal in fitting)
     return list(chosen.values())
@@ -158,7 +157,8 @@ def _set_back(event: Event, before: dict[str, Memory], memories: Memories) -> tu
         if op["op"] == "create":
             ops += [events.change(known.memory_id, retired=True)] if not known.retired else []
         else:
-            fields, is_changed = _old_fields(op, before[op["id"]], known)
+            old = before.get(op["id"])  # one that was made anew since is left as it is
+            fields, is_changed = _old_fields(op, old, known) if old is not None else ({}, True)
             ops += [events.change(known.memory_id, **fields)] if fields else []
             left += [known.memory_id] if is_changed else []
     return ops, left

@@ -175,7 +175,10 @@ def _about(known: Memory, draft: Draft, op: str) -> Draft:
     if not draft.text or claims.says_same(draft.text, known.text):
         return replace(placed, text=known.text, kind=known.kind)
     trust = lowest([known.trust, draft.trust])
-    return replace(placed, kind=known.kind, trust=trust, made_from=(known.memory_id,))
+    return replace(
+        placed, kind=known.kind, trust=trust, made_from=(known.memory_id,), pinned=known.pinned,
+        valid_from=draft.valid_from or known.valid_from, valid_until=draft.valid_until or known.valid_until,
+    )  # fmt: skip
 
 
 def _said_before(draft: Draft, shown: Shown, pending: Sequence[Draft]) -> Draft:

@@ -8,24 +8,26 @@ costs another look.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from perdure.archive.archive import Archive
 from perdure.archive.store import Held
 from perdure.capture.openings import is_command
-from perdure.errors import DamagedRun
+from perdure.errors import DamagedRun, NotFound
 from perdure.formats.of_run import parse_run, without_injected
 from perdure.identity import memory_id
 from perdure.memories import claims
 from perdure.memories.paths import is_everywhere
 from perdure.memories.statements import Statement, stated
+from perdure.mind.batches import span_of
 from perdure.mind.memories import Draft, Memories
 from perdure.text import normalised
-from perdure.types import Run, Span, Turn
+from perdure.types import Run, Turn
 
 _PART = 200  # runs looked at between two notes of how far this has come
 
@@ -39,11 +41,16 @@ class Stated:
     n_again: int = 0  # known already: said before, or looked at twice
 
 
+def mark_of(user: str) -> str:
+    """The ledger's name for how far the rules have looked at an owner's captures."""
+    return f"stated:{user}"
+
+
 def keep(memories: Memories, archive: Archive, *, limit_s: float | None = None) -> Stated:
     """Keep the statements of every capture since the last call, for so long."""
     done = Stated()
     ends_s = None if limit_s is None else time.monotonic() + limit_s
-    mark, is_over = f"stated:{memories.user}", False
+    mark, is_over = mark_of(memories.user), False
     while not is_over and (helds := archive.ledger.changes(int(archive.ledger.meta(mark) or 0), limit=_PART)):
         for held in helds:
             if held.user == memories.user:
@@ -52,6 +59,15 @@ def keep(memories: Memories, archive: Archive, *, limit_s: float | None = None) 
             if is_over:
                 break
         archive.ledger.set_meta(mark, str(held.change))
+    return done
+
+
+def look_again(memories: Memories, archive: Archive, runs: Iterable[str]) -> Stated:
+    """Keep what is stated in these runs: what stood for it was forgotten together with something else."""
+    done = Stated()
+    for run_id in runs:
+        with contextlib.suppress(NotFound):
+            _keep_run(memories, archive, archive.held(run_id), done)
     return done
 
 
@@ -80,13 +96,13 @@ def _statements(turn: Turn) -> Iterator[Statement]:
 
 
 def _draft(user: str, run: Run, turn: Turn, found: Statement) -> Draft:
-    stated_at = turn.stated_at or run.ended_at or run.captured_at
+    stated_at = min(turn.stated_at or run.ended_at or run.captured_at, run.captured_at)
     path = claims.path_for(found.text, found.kind)
     name = f"{user}\0{stated_at.isoformat()}\0{normalised(found.text)}"
     project = None if is_everywhere(path, found.kind) else run.project
     return Draft(
         text=found.text, kind=found.kind, project=project, stated_at=stated_at, how="stated",
-        sources=(Span(run.run_id, turn.lines[0][0], turn.lines[-1][1]),), runtime=run.source.runtime,
+        sources=(span_of(run.run_id, turn),), runtime=run.source.runtime,
         conversation=run.conversation, agent=run.agent,
         memory_id=memory_id(stated_at, hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()),
     )  # fmt: skip
