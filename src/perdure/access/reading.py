@@ -152,26 +152,24 @@ class _Lexicon(dict[str, str]):
 
         self.stems: dict[str, str] = {}
         self.openings: dict[str, list[tuple[list[str], str]]] = {}  # first word -> (the others, letter), longest first
-        unspaced: set[str] = set()
         for letter, listed in WORDS.items():
             for entry in plain(listed).replace("-", "_").split():
-                self._add(entry, letter, unspaced)
+                self._add(entry, letter)
         for phrases in self.openings.values():
             phrases.sort(key=lambda phrase: -len(phrase[0]))
         self.heads = {stem[:2] for stem in self.stems}
         self.listed = dict(self)  # without what is remembered as saying nothing
+        unspaced = [word for word in (*self.listed, *self.stems) if word >= "\u0e00" and _HAS_UNSPACED.match(word)]
         self.unspaced = late("|".join(sorted(map(re.escape, unspaced), key=lambda word: (-len(word), word))))
 
-    def _add(self, entry: str, letter: str, unspaced: set[str]) -> None:
-        first, *rest = entry.rstrip("*").split("_")
-        if rest:
+    def _add(self, entry: str, letter: str) -> None:
+        if "_" in entry:
+            first, *rest = entry.rstrip("*").split("_")
             self.openings.setdefault(first, []).append((rest, letter))
-        elif entry.endswith("*"):
-            self.stems.setdefault(first, letter)
+        elif entry[-1] == "*":
+            self.stems.setdefault(entry[:-1], letter)
         else:
-            self.setdefault(first, letter)
-        if not rest and _HAS_UNSPACED.match(first):
-            unspaced.add(first)
+            self.setdefault(entry, letter)
 
     def __missing__(self, word: str) -> str:
         letter = self._of(word)
