@@ -195,3 +195,79 @@ def test_every_version_of_the_handshake(filled, version):
         server.wait(timeout=20)
     assert answers[1]["result"]["protocolVersion"] == version
     assert {tool["name"] for tool in answers[2]["result"]["tools"]} == TOOLS
+
+
+# over HTTP ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(filled):
+    """A resident home's MCP over HTTP: (its address, the credential)."""
+    from perdure.surfaces.mcp import http
+
+    secret = http.new_credential(filled)
+    serving = http.Served(lambda: perdure.open(filled, user="ada"), filled, "127.0.0.1:0")
+    yield serving.start(), secret
+    serving.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_over_http_with_the_credential(served, mode):
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    url, secret = served
+
+    async def conversation():
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}) as line,
+            Client(streamable_http_client(url, http_client=line), mode=mode) as client,
+        ):
+            stored = await client.call_tool("remember", {"text": "I prefer Helix over vim"})
+            found = await client.call_tool("recall", {"message": "Which port does the staging server use?"})
+            return stored.content[0].text, found.content[0].text
+
+    stored, found = anyio.run(conversation)
+    assert "Kept as mem-" in stored and "8443" in found
+
+
+@pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic x", "SECRET"])
+def test_nobody_is_let_in_without_it(served, sent):
+    import httpx2
+
+    url, secret = served
+    headers = {"Authorization": sent.replace("SECRET", secret)} if sent else {}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    answer = httpx2.post(url, json=hello, headers=headers)
+    assert answer.status_code == 401 and "perdure" in answer.headers["www-authenticate"]
+
+
+def test_another_site_in_a_browser_is_refused(served):
+    import httpx2
+
+    url, secret = served
+    headers = {"Authorization": f"Bearer {secret}", "Host": "evil.example"}
+    assert httpx2.post(url, json={}, headers=headers).status_code in (403, 421)
+
+
+def test_only_the_hash_is_kept(served, filled):
+    _, secret = served
+    path = filled / "credentials.json"
+    assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("setting", ["0.0.0.0:8765", "8765", "127.0.0.1:", "example.org:80", "127.0.0.1:99999"])
+def test_an_address_that_is_not_of_this_machine_is_refused(filled, setting):
+    from perdure.errors import ConfigFault
+    from perdure.surfaces.mcp import http
+
+    with pytest.raises(ConfigFault):
+        http.address(setting)
+
+
+def test_without_a_credential_nothing_listens(filled):
+    from perdure.errors import ConfigFault
+    from perdure.surfaces.mcp import http
+
+    with pytest.raises(ConfigFault):
+        http.Served(lambda: perdure.open(filled), filled, "127.0.0.1:0")
