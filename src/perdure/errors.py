@@ -3,6 +3,8 @@
 PerdureError
 ├── UsageError                 the call was wrong; exit status 2
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
+│   ├── MemoryMissing
+│   └── ProposalMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -72,6 +74,14 @@ class NotFound(PerdureError):
     exit_code = 4
 
 
+class MemoryMissing(NotFound):
+    """`perdure memories list` shows the ids and paths of memories; with --all, also of what was replaced or retired."""
+
+
+class ProposalMissing(NotFound):
+    """There is no such proposal now. `perdure consolidate` lists those that there are."""
+
+
 class HomeFault(PerdureError):
     """This home cannot be used as it is. Run `perdure doctor`."""
 
@@ -79,7 +89,7 @@ class HomeFault(PerdureError):
 
 
 class HomeMissing(HomeFault):
-    """There is no home here yet. Run `perdure import` to make one, or set PERDURE_HOME."""
+    """There is no home here yet. `perdure import` or `perdure remember` makes one; PERDURE_HOME says where."""
 
 
 class HomeNotPrivate(HomeFault):
