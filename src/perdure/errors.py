@@ -24,6 +24,7 @@ PerdureError
 │   ├── RuntimeMissing
 │   ├── WeightsMissing
 │   ├── WeightsDamaged
+│   ├── ModelFileMissing
 │   ├── ModelUnreachable
 │   │   ├── ModelBusy
 │   │   └── ModelLate
@@ -162,6 +163,10 @@ class WeightsMissing(ModelFault):
 
 class WeightsDamaged(ModelFault):
     """These weights are not those that this version was made for. Install Perdure again (or `make weights`)."""
+
+
+class ModelFileMissing(ModelFault):
+    """There is no model file there. Correct `model` in the settings of its role: the path of a GGUF file you have."""
 
 
 class ModelUnreachable(ModelFault):
