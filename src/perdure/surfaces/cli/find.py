@@ -16,7 +16,6 @@ from perdure.config import user_home
 from perdure.errors import NotFound, UsageError
 from perdure.home import Home, Transcript
 from perdure.identity import turn_id
-from perdure.surfaces.cli import believed
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, ago, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
 from perdure.types import Filters, Found, Hit, Node, Part, RunView, Source, Turn
@@ -213,6 +212,8 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
+            from perdure.surfaces.cli import believed  # what a search does without
+
             believed.show(shell, home, identifier)
             return
         home.catch_up()
