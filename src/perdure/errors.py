@@ -2,6 +2,7 @@
 
 PerdureError
 ├── UsageError                 the call was wrong; exit status 2
+│   └── EditRefused
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
 │   └── ProposalMissing
@@ -67,6 +68,10 @@ class UsageError(PerdureError):
     """That cannot be asked for. See `perdure --help`."""
 
     exit_code = 2
+
+
+class EditRefused(UsageError):
+    """This may not be written into the floor. Nothing was changed."""
 
 
 class NotFound(PerdureError):
