@@ -16,7 +16,7 @@ from perdure.archive import injected
 from perdure.archive.journal import writer_id
 from perdure.errors import BadAnswer, BudgetSpent, EditRefused, ModelBusy
 from perdure.floor import recent
-from perdure.testing import Question, ScriptedChat
+from perdure.testing import Question, ScriptedChat, local_model
 from perdure.text import tokens
 
 SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z" * 3
@@ -494,3 +494,39 @@ def test_its_calls_are_written_down_as_its_own(scripted, message):
     say(home, message, ("user", "first"))
     home.update_recent()
     assert [job for job, *_ in home.roles().meter.by_job()] == ["recent"]
+
+
+class Narrow:
+    """The small model, which needs a narrower form to come to an end."""
+
+    def __init__(self, chat):
+        self._chat, self.name = chat, chat.name
+
+    def reply(self, messages, *, schema, **how):
+        text = {"type": "string", "minLength": 20, "maxLength": 400}
+        return self._chat.reply(messages, schema=schema | {"properties": {"text": text}}, **how)
+
+
+def test_the_real_small_model_writes_a_page(tmp_path, message):
+    try:
+        model = local_model.file()
+    except local_model.Missing as missing:
+        pytest.skip(str(missing))
+    pytest.importorskip("xllamacpp")
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    (place / "config.toml").write_text(
+        f'[models.roles.summariser]\nprovider = "gguf"\nmodel = "{model}"\nmax_output_tokens = 400\ntimeout_s = 250\n'
+        "[floor]\nquestion_tokens = 1500\n[memories]\nstated = false\n"
+    )
+    with perdure.open(place, user="ada") as first:
+        chat = first.chat("summariser", job="recent")
+    assert chat is not None
+    with perdure.open(place, user="ada", chats={"summariser": Narrow(chat)}) as home:
+        say(home, message, ("user", "The staging server moved to port 9090."), ("assistant", "Noted: port 9090."))
+        done = home.update_recent()
+        print(done, home.floor.read("recent"), sep="\n")  # what came out: the form is ours to prove, the words are not
+        assert done.n_calls == 1 and (done.outcome == "updated" or done.fault is not None), done
+        if done.outcome == "updated":
+            assert done.n_tokens > 5 and home.floor.history("recent")[-1].by == "model"
+            assert home.update_recent().n_calls == 0

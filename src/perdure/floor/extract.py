@@ -63,6 +63,7 @@ def within_words(text: str, most_words: int) -> str:
 
 
 def _cut(text: str, fits: Callable[[str], bool]) -> str:
+    text = text.strip()
     if fits(text):
         return text
     for joint in ("\n\n", "\n", " ", ""):
