@@ -55,8 +55,12 @@ class Diary:
     now: Callable[[], datetime]
 
     def write(self, day: date | None = None, *, stop: Stop = lambda: False) -> Paged:
-        """Write the page of a day; of the last day that is over and on which something was said unless named."""
+        """Write the page of a day; of the last day that is over and on which something was said unless named.
+
+        Raises ReadOnlyHome.
+        """
         last = day or diary_day(self.now()) - timedelta(days=1)
+        self.floor.check_writable()
         lock = self.home / ".diary.lock"
         try:
             with locked(lock, wait_s=0):

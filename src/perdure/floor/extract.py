@@ -38,14 +38,13 @@ def recent(said: Iterable[Said], old: str, *, zone: tzinfo | None, most_tokens: 
 
 
 def letter(said: Sequence[Said], *, zone: tzinfo | None) -> str:
-    """A page of the diary: what was worked on, what was stated, what is open."""
+    """A page of the diary: what was stated, what is open, what was worked on."""
     talks = by_talk(said)
     parts = [f"Sessions of the day: {len(talks)}, with {sum(one.author == 'person' for one in said)} messages typed."]
-    latest = sorted(talks.items(), key=lambda item: item[1][0].at)[-_MOST_SESSIONS:]
-    parts += [_session(talk, found, "", zone) for talk, found in latest]
     parts += _list("Stated:", dict.fromkeys(one for found in talks.values() for one in _statements(found)))
     parts += _list("Open:", dict.fromkeys(one for found in talks.values() for one in _open(found)))
-    return "\n\n".join(parts)
+    latest = sorted(talks.items(), key=lambda item: item[1][0].at)[-_MOST_SESSIONS:]
+    return "\n\n".join([*parts, *(_session(talk, found, "", zone) for talk, found in latest)])
 
 
 def within(text: str, most_tokens: int) -> str:

@@ -179,7 +179,7 @@ def _made(
 def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
     """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
 
-    >>> _within(["one", "two", "three"], 3, keep="last")
+    >>> _within(["one", "two", "three"], 2, keep="last")
     (['two', 'three'], 1)
     """
     found: list[str] = []

@@ -31,6 +31,7 @@ from perdure.types import Memory, Span
 JOB = "recent"
 MOST_SOURCES = 1000  # stretches of turns behind a text; with more it is made anew
 MAX_TRIES = 3  # with the same talk; then it waits until something else is said
+RULES_CHARS = 200_000  # of what was said, that the rules pick from: it costs no tokens, only time
 LEAST_KEPT = 0.3  # an update that has less than this share of what it replaces has lost it
 _LITTLE_TOKENS = 300  # a page with no more than this may become anything
 
@@ -82,10 +83,11 @@ class Recent:
     now: Callable[[], datetime]
 
     def update(self, *, rebuild: bool = False, stop: Stop = lambda: False) -> Updated:
-        """Bring recent.md up to what was said, or make it anew."""
+        """Bring recent.md up to what was said, or make it anew. Raises ReadOnlyHome."""
         upto = self.ear.archive.ledger.last_change()  # before the index follows: it will know all up to here
         if not rebuild and upto <= self._looked():
             return Updated("nothing new", n_tokens=tokens(self.text))
+        self.floor.check_writable()
         lock = self.home / ".recent.lock"
         try:
             with locked(lock, wait_s=0):
@@ -193,12 +195,19 @@ class _Pass:
 
     def _by_rules(self, news: Heard, *, is_anew: bool) -> _Draft | None:
         most = self._recent.limits.page
-        if is_anew:
-            news = self._recent.ear.since(-1, self._upto, stop=self._stop)
+        if is_anew or news.n_left:  # there is room for more than a question has
+            after = -1 if is_anew else self._recent.place
+            news = self._recent.ear.since(after, self._upto, most_chars=RULES_CHARS, stop=self._stop)
         old = "" if is_anew else self._old
         sources = shaped.spans(news.said, () if is_anew else self._sources())
-        made = extract.recent(news.said, old, zone=self._zone, most_tokens=most)
+        made = self._unsuspected(extract.recent(news.said, old, zone=self._zone, most_tokens=most))
         return _Draft(made, "rules", len(news.said), sources, is_anew) if made else None
+
+    def _unsuspected(self, made: str) -> str:
+        """A page without the paragraphs of ours in which lines that were fine alone read like an injection together."""
+        known = set(self._old.split("\n\n"))
+        kept = (one for one in made.split("\n\n") if one in known or not self._recent.floor.suspicious(one))
+        return "\n\n".join(kept)
 
     def _anew(self, chat: Chat) -> _Draft | None:
         """From all memories and what was said last, in one call."""

@@ -14,13 +14,15 @@ from typing import Literal
 from perdure.access.redact import mask
 from perdure.capture.openings import is_command
 from perdure.patterns import late
-from perdure.text import clip, one_line
+from perdure.text import ELLIPSIS, clip, one_line
 from perdure.types import Span, Turn
 
 MOST_CHARS = 30_000  # of one question, what was said alone (row F09)
 AGENT_CHARS = 200  # of one answer of an agent (row F09)
 TYPED_CHARS = 20_000  # a longer message was pasted, as in memories.statements
 _PASTED_HEAD = 400  # characters of a pasted message that say what it is
+_MARK_CHARS = 18
+_UNMARKED = str.maketrans("", "", "*()\n")  # what would end a mark or a heading early
 _FENCED = late(r"^ {0,3}(```+|~~~+)[^\n]*\n(.*?)(?:^ {0,3}\1[ \t]*$|\Z)", 0x10 | 0x08)  # DOTALL | MULTILINE
 
 
@@ -34,13 +36,18 @@ class Talk:
 
     @property
     def mark(self) -> str:
-        """The beginning of its id, by which a person finds it."""
-        return self.conversation[:8]
+        """Its id; of a long one its beginning, by which a person finds it, and its end, for one that begins alike.
+
+        >>> Talk("codex", "019b2c3d-7e1f-7a00-8000-0123456789ab").mark
+        '019b2c3d-7e1f…89ab'
+        """
+        name = self.conversation.translate(_UNMARKED)
+        return name if len(name) <= _MARK_CHARS else f"{name[:13]}{ELLIPSIS}{name[-4:]}"
 
     @property
     def place(self) -> str:
         """The project's last name; "" where it has none."""
-        return PurePath(self.project).name if self.project else ""
+        return PurePath(self.project).name.translate(_UNMARKED) if self.project else ""
 
 
 @dataclass(frozen=True, slots=True)

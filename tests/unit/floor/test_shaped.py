@@ -14,7 +14,7 @@ from perdure.text import tokens
 from perdure.types import Part, Span, Turn
 
 START = datetime(2026, 1, 15, 9, tzinfo=UTC)
-TALKS = [Talk("pi", "aaaaaaaa-1", "/w/alder"), Talk("codex", "bbbbbbbb-2")]
+TALKS = [Talk("pi", "aaaaaaaa", "/w/alder"), Talk("codex", "bbbbbbbb")]
 
 
 def turn(*parts, author="person", **more):
@@ -32,7 +32,7 @@ MANY = st.lists(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["shaped", "extract", "layers", "events", "pages"])
+@pytest.mark.parametrize("name", ["shaped", "extract", "events", "pages"])
 def test_examples(name):
     assert doctest.testmod(import_module(f"perdure.floor.{name}")).failed == 0
 
@@ -105,3 +105,18 @@ def test_a_cut_keeps_a_beginning(text, most):
     found = extract.within(text, most)
     assert tokens(found) <= most and text.strip().startswith(found)
     assert found or not text.strip()
+
+
+def test_sessions_that_begin_alike_stay_apart():
+    one, other = (Talk("codex", f"019b2c3d-7e1f-7a00-8000-00000000000{n}") for n in (1, 2))
+    found = [Said(START, "person", f"question {n}", talk, Span(f"r{n}", 0, 1)) for n, talk in enumerate((one, other))]
+    made = extract.recent(found, "", zone=UTC, most_tokens=1000)
+    assert "question 0" in made and "question 1" in made
+    assert made.count("**2026") == 2 == extract.recent(found, made, zone=UTC, most_tokens=1000).count("**2026")
+
+
+def test_a_name_that_would_end_a_heading_is_put_without():
+    odd = Talk("pi", "a)b*c", "/w/**x** (1)")
+    made = extract.recent([Said(START, "person", "hi", odd, Span("r", 0, 1))], "", zone=UTC, most_tokens=1000)
+    assert made.startswith("**2026-01-15 09:00, x 1** (pi abc)\n")
+    assert extract.recent([Said(START, "person", "hi", odd, Span("r", 0, 1))], made, zone=UTC, most_tokens=99) == made
