@@ -413,11 +413,13 @@ def test_without_a_model_each_session_is_a_paragraph(opened_quiet, message):
     assert at.by == "rules"
     assert "(messages bbbbbbbb)" in second and 'Asked first: "Which port does staging use?"' in second
     assert "alder" in first and 'Asked first: "Why does the build fail?"' in first
-    assert "Stated last: We decided to use SQLite for the index." in first and "Last answer: Done." in first
+    assert "Stated last: We decided to use SQLite for the index." in first and first.endswith(
+        "Last answer: Done. It is green now."
+    )
     say(home, message, ("assistant", "Port 9090. As always."), session="bbbbbbbb", offset=end, minute=61)
     home.update_recent()
     again = home.floor.read("recent").strip().split("\n\n")
-    assert len(again) == 2 and again[1] == first and again[0].endswith("Last answer: Port 9090.")
+    assert len(again) == 2 and again[1] == first and again[0].endswith("Last answer: Port 9090. As always.")
     assert 'Asked first: "Which port does staging use?"' in again[0]
 
 

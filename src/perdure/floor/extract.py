@@ -16,10 +16,11 @@ from perdure.patterns import late
 from perdure.text import one_line, tokens
 
 _LINE_CHARS = 240
+_LITTLE_CHARS = 20  # a sentence that says no more than "Done."
 _HEAD = late(r"\*\*(\d{4}-\d\d-\d\d \d\d:\d\d)(?:, [^*\n]*)?\*\* \(([^)\n]*)\)")
 _OPEN = late(
-    r"(?i)\b(?:to-?do|tomorrow|later|next (?:time|step|week)|still (?:need|have|open|missing)|not (?:yet|done)|"
-    r"remind me|morgen|später|noch nicht|offen)\b|明天|待办|还没"
+    r"(?i)\b(?:to-?do|tomorrow|later|next (?:time|step|week)|still (?:needs?|have to|open|missing)|not (?:yet|done)|"
+    r"remind me to|morgen|später|noch nicht|offen)\b|明天|待办|还没"
 )
 _ASKED, _LAST, _STATED, _ANSWER = "Asked first: ", "Asked last: ", "Stated last: ", "Last answer: "
 _MOST_SESSIONS = 12  # of a day, that a letter tells one by one
@@ -109,7 +110,7 @@ def _open(said: Sequence[Said]) -> list[str]:
         for one in said
         if one.author == "person"
         for low, high in sentences(one.text)
-        if _OPEN.search(one.text[low:high])
+        if _OPEN.search(one.text[low:high]) and not one.text[low:high].endswith(("?", "？"))
     ]
     return [*found, *([f"not answered: {_quoted(said[-1].text)}"] if said[-1].author == "person" else [])]
 
@@ -120,8 +121,9 @@ def _list(title: str, rows: Iterable[str]) -> list[str]:
 
 
 def _sentence(answer: str) -> str:
-    """The first sentence of an answer."""
-    return next((answer[low:high] for low, high in sentences(answer)), answer)
+    """The first sentence of an answer, with the next where that says little ("Done.")."""
+    ends = [high for _, high in sentences(answer)]
+    return answer[: next((end for end in ends if end >= _LITTLE_CHARS), len(answer))]
 
 
 def _named(talk: Talk) -> str:
