@@ -99,6 +99,15 @@ def test_a_letter_has_at_most_1000_words(scripted, message):
     assert "at most 1000 words" in body(chat.asked[0])
 
 
+def test_a_model_reads_no_more_than_30000_characters_of_a_day_and_the_newest(scripted, message):
+    home, chat = scripted({"text": "a long day"})
+    data = b"".join(message("user", f"message {n} " + "word " * 300, n) for n in range(40))
+    home.capture(data, runtime="messages", session="s")
+    done = home.write_diary(DAY)
+    assert 15 < done.n_turns < 20 and len(body(chat.asked[0])) < 31_500
+    assert "message 39 " in body(chat.asked[0]) and "message 0 " not in body(chat.asked[0])
+
+
 def test_the_job_writes_of_the_last_day_on_which_anything_was_said(scripted, message):
     home, chat = scripted({"text": "of two days ago"})
     assert not schedule.diary(home, lambda: False).did and not chat.asked

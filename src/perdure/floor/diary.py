@@ -6,7 +6,7 @@ search never see them. An answer that is empty, cut off or suspicious writes not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
@@ -18,9 +18,10 @@ from perdure.errors import BudgetSpent, Busy, EditRefused, ModelFault, PerdureEr
 from perdure.floor import extract, questions, shaped
 from perdure.floor.events import OWNERS
 from perdure.floor.floor import Floor
-from perdure.floor.heard import Ear, Heard, Stop
+from perdure.floor.heard import Ear, Stop
 from perdure.floor.layers import DAY_TURNS_AT_H, diary_day
 from perdure.floor.pages import DIARY
+from perdure.floor.shaped import Said
 from perdure.models.chat import Chat
 from perdure.text import tokens
 
@@ -78,37 +79,36 @@ class Diary:
         for day in days:
             if self._is_theirs(day):
                 return self._left(day)
-            heard = self.ear.between(*_bounds(day), stop=stop)
+            heard = self.ear.between(*_bounds(day), most_chars=shaped.RULES_CHARS, stop=stop)
             if stop():
                 return self._kept(day, "told to stop")
             if heard.said:
-                return self._written(day, heard)
+                return self._written(day, heard.said)
         return Paged("nothing new", days[0], why="nothing was said")
 
-    def _written(self, day: date, heard: Heard) -> Paged:
-        name, n_calls = _name(day), 0
+    def _written(self, day: date, said: Sequence[Said]) -> Paged:
+        n_calls = 0
         try:
             chat = self.chat()
             if chat is None:
-                by, said = "rules", extract.letter(heard.said, zone=self.now().tzinfo)
+                by, letter = "rules", extract.letter(said, zone=self.now().tzinfo)
             else:
-                by, n_calls = "model", 1
-                said = self._letter(chat, day, heard)
+                by, n_calls, said = "model", 1, shaped.newest(said)
+                letter = self._letter(chat, day, said)
             if self._is_theirs(day):  # somebody wrote it meanwhile
                 return replace(self._left(day), n_calls=n_calls)
-            said = extract.within_words(said, MOST_WORDS)
-            self.floor.write(name, said, by=by, why=f"{len(heard.said)} messages", sources=shaped.spans(heard.said))
+            letter, why = extract.within_words(letter, MOST_WORDS), f"{len(said)} messages"
+            self.floor.write(_name(day), letter, by=by, why=why, sources=shaped.spans(said))
         except (ModelFault, EditRefused) as error:
             n_calls -= isinstance(error, BudgetSpent)  # then nothing was asked
             kept = self._kept(day, str(error))
-            return replace(kept, n_turns=len(heard.said), n_calls=n_calls, fault=error)
-        n_tokens = tokens(self.floor.read(name))
-        return Paged("written", day, len(heard.said), n_calls, n_tokens, f"{len(heard.said)} messages, by {by}")
+            return replace(kept, n_turns=len(said), n_calls=n_calls, fault=error)
+        n_tokens = tokens(self.floor.read(_name(day)))
+        return Paged("written", day, len(said), n_calls, n_tokens, f"{why}, by {by}")
 
-    def _letter(self, chat: Chat, day: date, heard: Heard) -> str:
-        question = questions.Question(questions.DIARY, partial(questions.writing, day), heard.said)
-        now = self.now()
-        return questions.answered(chat, question, self.limits, now=now, most_words=MOST_WORDS)
+    def _letter(self, chat: Chat, day: date, said: Sequence[Said]) -> str:
+        question = questions.Question(questions.DIARY, partial(questions.writing, day), said)
+        return questions.answered(chat, question, self.limits, now=self.now(), most_words=MOST_WORDS)
 
     def _is_theirs(self, day: date) -> bool:
         """Whether somebody wrote the page, or the day's own letter is there."""

@@ -31,7 +31,6 @@ from perdure.types import Memory, Span
 JOB = "recent"
 MOST_SOURCES = 1000  # stretches of turns behind a text; with more it is made anew
 MAX_TRIES = 3  # with the same talk; then it waits until something else is said
-RULES_CHARS = 200_000  # of what was said, that the rules pick from: it costs no tokens, only time
 LEAST_KEPT = 0.3  # an update that has less than this share of what it replaces has lost it
 _LITTLE_TOKENS = 300  # a page with no more than this may become anything
 
@@ -197,7 +196,7 @@ class _Pass:
         most = self._recent.limits.page
         if is_anew or news.n_left:  # there is room for more than a question has
             after = -1 if is_anew else self._recent.place
-            news = self._recent.ear.since(after, self._upto, most_chars=RULES_CHARS, stop=self._stop)
+            news = self._recent.ear.since(after, self._upto, most_chars=shaped.RULES_CHARS, stop=self._stop)
         old = "" if is_anew else self._old
         sources = shaped.spans(news.said, () if is_anew else self._sources())
         made = self._unsuspected(extract.recent(news.said, old, zone=self._zone, most_tokens=most))

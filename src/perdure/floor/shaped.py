@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from pathlib import PurePath
 from typing import Literal
 
 from perdure.access.redact import mask
@@ -18,6 +17,7 @@ from perdure.text import ELLIPSIS, clip, one_line
 from perdure.types import Span, Turn
 
 MOST_CHARS = 30_000  # of one question, what was said alone (row F09)
+RULES_CHARS = 200_000  # of what was said, that rules pick from: it costs no tokens, only time
 AGENT_CHARS = 200  # of one answer of an agent (row F09)
 TYPED_CHARS = 20_000  # a longer message was pasted, as in memories.statements
 _PASTED_HEAD = 400  # characters of a pasted message that say what it is
@@ -46,8 +46,8 @@ class Talk:
 
     @property
     def place(self) -> str:
-        """The project's last name; "" where it has none."""
-        return PurePath(self.project).name.translate(_UNMARKED) if self.project else ""
+        """The project's last name, on whatever system; "" where it has none."""
+        return (self.project or "").replace("\\", "/").rstrip("/").rpartition("/")[2].translate(_UNMARKED)
 
 
 @dataclass(frozen=True, slots=True)

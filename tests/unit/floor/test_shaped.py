@@ -120,3 +120,9 @@ def test_a_name_that_would_end_a_heading_is_put_without():
     made = extract.recent([Said(START, "person", "hi", odd, Span("r", 0, 1))], "", zone=UTC, most_tokens=1000)
     assert made.startswith("**2026-01-15 09:00, x 1** (pi abc)\n")
     assert extract.recent([Said(START, "person", "hi", odd, Span("r", 0, 1))], made, zone=UTC, most_tokens=99) == made
+
+
+def test_a_project_is_named_by_its_last_name_on_whatever_system():
+    for path in ("/w/alder/", "D:\\work\\alder", "alder"):
+        assert Talk("pi", "c", path).place == "alder"
+    assert Talk("pi", "c").place == ""
