@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from perdure.index.store import Connection
 from perdure.index.values import instant
+from perdure.types import Memory
 
 TAG = "memory-mining"  # of sessions that are a miner's own work
 
@@ -36,6 +37,10 @@ class Lode(NamedTuple):
     parent_session: str | None
     is_subagent: bool
     n_left: int  # messages
+
+    def may_know(self, memory: Memory) -> bool:
+        """Whether a memory is believed and concerns whoever spoke here."""
+        return memory.is_current and memory.agent == self.agent and memory.project in (None, self.project)
 
 
 class Place(NamedTuple):
