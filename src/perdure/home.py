@@ -271,6 +271,9 @@ class Home:
         their own. What was acknowledged is kept in any case.
         """
         origin = msgspec.convert(item.head["origin"], Origin)
+        if item.head["from_offset"] is None:
+            self._take_lines(item, origin)
+            return
         delta = Delta(
             origin=origin, user=item.head["user"], machine=item.head["machine"], agent=self.config.agent,
             data=item.data, from_offset=item.head["from_offset"], project=project_of(origin.cwd),
@@ -286,6 +289,14 @@ class Home:
                 return
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
         self._stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
+
+    def _take_lines(self, item: outbox.Waiting, origin: Origin) -> None:
+        """Archive lines that an adapter emitted, where the archive lacks them."""
+        rules = replace(self._rules(tags=tuple(item.head["tags"])), user=item.head["user"])
+        lines = item.data.removesuffix(b"\n").split(b"\n")
+        intake.capture_lines(
+            self.archive, rules, origin, lines, path=item.head["path"], tombstones=self._tombstones(), now=_now()
+        )
 
     def _stored(self, delta: Delta) -> bool:
         tombstones = self._tombstones()

@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from perdure.capture import gemini
+
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 NAME_CHARS = 400  # longer session ids and folders are cut
 _SAFE = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
@@ -133,4 +135,13 @@ def _named(path: str) -> str:
     return stem.partition("_")[2] or stem
 
 
-_READ = {"claude-code": _claude_code, "codex": _codex, "pi": _pi}
+def _gemini(lines: list[Fields], path: Path, session: str, cwd: str | None) -> Fields:
+    header: Fields = next((line for line in lines if "sessionId" in line), {})
+    named, spawner = ident(header.get("sessionId")) or session, ident(path.parent.name)
+    cwd = gemini.folder(path) or cwd
+    if header.get("kind") != "subagent" or not spawner:
+        return _origin("gemini-cli", named, cwd)
+    return _origin("gemini-cli", named, cwd, conversation=spawner, parent_session=spawner)
+
+
+_READ = {"claude-code": _claude_code, "codex": _codex, "pi": _pi, "gemini-cli": _gemini}

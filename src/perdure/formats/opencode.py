@@ -21,7 +21,14 @@ from perdure.formats.heads import completed, loaded, nameless
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
 from perdure.formats.stamps import ident, instant, total, words
-from perdure.formats.store import SQLITE_MAGIC, opencode_messages, opencode_parts, opencode_sessions, opened
+from perdure.formats.store import (
+    SQLITE_MAGIC,
+    opencode_messages,
+    opencode_parts,
+    opencode_sessions,
+    opencode_tree,
+    opened,
+)
 from perdure.types import Json, Line, Origin, Parsed, Part
 
 _HEADER_KEYS = ("id", "parentID", "directory")  # what never changes in a session
@@ -58,17 +65,28 @@ def _origin(info: Json, head: bytes) -> Origin:
 
 def emit(data: bytes | Path, path: str) -> list[tuple[Origin, list[bytes]]]:  # noqa: ARG001 - every format is asked alike
     """Split a database, or one export, into sessions of lines, each session's oldest message first."""
-    if isinstance(data, Path):
-        with data.open("rb") as file:
-            is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-        if not is_database:
-            data = data.read_bytes()
-    else:
-        is_database = data.startswith(SQLITE_MAGIC)
-    if is_database or isinstance(data, Path):
+    if _is_database(data):
         return list(_from_database(data))
-    whole = parsed_object(data)
+    whole = parsed_object(data.read_bytes() if isinstance(data, Path) else data)
     return [_session(raw_object(whole.get("info")), raw_list(whole.get("messages")))]
+
+
+def emit_session(path: Path, session: str) -> list[tuple[Origin, list[bytes]]]:
+    """Return what `emit` says of one session in a database, and of those that were spawned below it.
+
+    An export holds one session: it is returned where it is the one.
+    """
+    if _is_database(path):
+        return list(_from_database(path, session))
+    return [found for found in emit(path, str(path)) if found[0].session == session]
+
+
+def _is_database(data: bytes | Path) -> bool:
+    """Say whether these are the bytes, or this is the path, of an SQLite database."""
+    if isinstance(data, bytes):
+        return data.startswith(SQLITE_MAGIC)
+    with data.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
 def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[Origin, list[bytes]]:
@@ -86,10 +104,10 @@ def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[
     return origin, lines
 
 
-def _from_database(data: bytes | Path) -> Iterator[tuple[Origin, list[bytes]]]:
-    """Yield each session of a database."""
+def _from_database(data: bytes | Path, session: str | None = None) -> Iterator[tuple[Origin, list[bytes]]]:
+    """Yield each session of a database, or one with those below it."""
     with opened(data) as connection:
-        for row in opencode_sessions(connection):
+        for row in opencode_sessions(connection) if session is None else opencode_tree(connection, session):
             parts: dict[Any, list[RawObject]] = {}
             for message_id, part_id, body in opencode_parts(connection, row["id"]):
                 ids = {"id": part_id, "messageID": message_id, "sessionID": row["id"]}

@@ -52,6 +52,15 @@ def opencode_sessions(connection: apsw.Connection) -> list[dict[str, Any]]:
     return [dict(zip(_names(cursor), row, strict=True)) for row in cursor]
 
 
+def opencode_tree(connection: apsw.Connection, session: str) -> list[dict[str, Any]]:
+    """Return one session and those that were spawned below it, oldest first."""
+    below = """WITH RECURSIVE tree(id) AS (SELECT id FROM session WHERE id = ?
+        UNION SELECT session.id FROM session JOIN tree ON parent_id = tree.id)
+        SELECT * FROM session WHERE id IN (SELECT id FROM tree) ORDER BY time_created, id"""
+    cursor = connection.execute(below, (session,))
+    return [dict(zip(_names(cursor), row, strict=True)) for row in cursor]
+
+
 def _names(cursor: apsw.Cursor) -> list[str]:
     """Return the names of the columns of a running query."""
     return [column[0] for column in cursor.get_description()]

@@ -10,7 +10,13 @@ from perdure import config as settings
 from perdure.clients import setup
 from perdure.surfaces.cli.common import Shell, command
 
-_NAMES = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
+_NAMES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "pi": "pi",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "OpenCode",
+}
 _CLIENT = click.Choice(setup.CLIENTS)
 _DRY = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
@@ -21,7 +27,9 @@ _DRY = click.option("--dry-run", is_flag=True, help="Show what would change, and
   perdure install claude-code --dry-run     see what would change
   perdure install claude-code
   perdure install codex                     then trust its hooks once: /hooks in Codex
-  perdure install pi""",
+  perdure install pi
+  perdure install gemini-cli
+  perdure install opencode""",
 )
 @click.argument("client", type=_CLIENT)
 @_DRY
