@@ -245,6 +245,10 @@ class Home:
         fields = msgspec.to_builtins(origin)
         return post.post_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
 
+    def post_lines(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> int:
+        """Post the lines of a session that were not posted yet, as its adapter made them; returns how many."""
+        return post.post_lines(self._capture_rules(), msgspec.to_builtins(origin), lines, path=path)
+
     def drain(self, *, limit_s: float | None = None) -> int:
         """Move what waits in the outbox into the archive, for so long; returns how many deltas are settled."""
         if not any((self.path / "outbox").glob("*.delta")):
