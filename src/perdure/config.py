@@ -19,7 +19,8 @@ from perdure.errors import ConfigFault, UsageError
 from perdure.identity import check_user
 
 __all__ = [
-    "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "HooksConfig", "ModelsConfig",
+    "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
+    "HooksConfig", "McpConfig", "ModelsConfig",
     "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
@@ -164,6 +165,28 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
+class McpConfig:
+    """How clients reach this home over the Model Context Protocol."""
+
+    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8765"; nowhere unless set
+
+
+@dataclass(frozen=True)
+class FloorConfig:
+    """The most tokens that each layer of the floor has, and where this machine stands."""
+
+    system_tokens: int = 8000
+    profile_tokens: int = 4000
+    core_tokens: int = 4000
+    notes_tokens: int = 4000
+    insights_tokens: int = 600
+    cards_tokens: int = 20_000
+    recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
+    diary_tokens: int = 4000  # of each of its two pages
+    place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that can be set, with its default."""
 
@@ -178,6 +201,8 @@ class Config:
     jobs: JobsConfig = field(default_factory=JobsConfig)
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
+    floor: FloorConfig = field(default_factory=FloorConfig)
+    mcp: McpConfig = field(default_factory=McpConfig)
 
 
 def load(home: Path) -> Config:

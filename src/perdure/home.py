@@ -81,6 +81,9 @@ from perdure.types import (
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
+    from perdure.context import Context
+    from perdure.floor.floor import Floor
+    from perdure.floor.layers import Layers
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -154,6 +157,7 @@ class Home:
         self._watches: dict[str, forgetting.Watch] = {}  # by user
         self._chats = chats
         self._roles: Roles | None = None
+        self._floor: Floor | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -774,17 +778,17 @@ class Home:
 
         return consolidate.proposals(self.memories)
 
-    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+    def consolidate(self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None) -> Applied:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
-        one, else rules.
+        kind: only those of this kind (chain, lift, merge, split, retire). reword: what words that which is made of
+        several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.mind import consolidate, wording
 
         chat = self.chat("summariser", job="consolidate") if reword is None else None
         reword = wording.by(chat) if chat is not None else reword
-        done = consolidate.apply(self.memories, ids, reword=reword)
+        done = consolidate.apply(self.memories, ids, kind=kind, reword=reword)
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return done
@@ -872,6 +876,85 @@ class Home:
         if not (self.writable and self.config.memories.stated):
             return stated.Stated()
         return stated.keep(self.memories, self.archive, limit_s=limit_s)
+
+    # the floor and the context ----------------------------------------------------------------------------
+
+    @property
+    def floor(self) -> Floor:
+        """The floor of this home's agent, of the principal."""
+        if self._floor is None:
+            from perdure.floor import pages
+            from perdure.floor.floor import Floor
+            from perdure.floor.state import Watch
+
+            place = pages.folder_of(self.config.agent, self.user, self.config.user)
+            watch = Watch(self.journal(), self.path / "run" / f"floor-{self.user}.json")
+            self._floor = Floor(
+                self.config.agent, self.path / place, self.journal(), watch, writable=self.writable, now=_now
+            )
+        return self._floor
+
+    def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
+        """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
+
+        cwd: of its project; what belongs to another stays away. platform: where the session runs, for the variables of
+        the system prompt. What looks like an injection is left out, and said in `alerts`.
+        """
+        from perdure.floor import layers
+
+        now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
+        material = layers.Material(
+            pages={name: floor.read(name) for name in floor.names()},
+            cards=[card for card in floor.cards() if card.project in (None, project)],
+            insights=self._insight_texts(cwd),
+            variables={
+                "platform": platform, "agent": self.config.agent, "user": self.user, "machine": self.config.machine,
+                "project": Path(project).name if project else "",
+            },
+            today=layers.diary_day(now),
+        )  # fmt: skip
+        return layers.assembled(material, self.config.floor, floor.suspicious)
+
+    def _insight_texts(self, cwd: str | None) -> list[str]:
+        """The insights at hand; none where there is no usable index: the floor does not depend on it."""
+        try:
+            found = self.insights(cwd=cwd, max_tokens=self.config.floor.insights_tokens)
+        except (IndexFault, Busy):
+            return []
+        return [memory.text for memory in found]
+
+    def context(
+        self,
+        message: str,
+        *,
+        window: Sequence[Mapping[str, Any]] = (),
+        floor: Layers | None = None,
+        cwd: str | None = None,
+        platform: str = "api",
+        session: Live | None = None,
+        already: Collection[str] = (),
+        now: datetime | None = None,
+        mode: str | None = None,
+    ) -> Context:
+        """What any model is to read for a message: C₀, the session so far, the message, and what was recalled for it.
+
+        window: the session's messages before this one, as the provider's format has them. floor: that of an earlier
+        context of the same session, which stays as it was when that began. session, already: as in `recall`. The answer
+        gives the messages of either wire format. Writes nothing.
+        """
+        from perdure.access import fence
+        from perdure.archive.journal import writer_id
+        from perdure.context import Context
+        from perdure.floor import layers
+
+        now = now or datetime.now().astimezone()
+        found = self.recall(message, now=now, cwd=cwd, session=session, already=already, mode=mode)
+        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        return Context(
+            floor=floor or self.layers(cwd=cwd, platform=platform, now=now), message=message, recalled=found,
+            here=layers.here(now, facts), window=tuple(window),
+            nonce=fence.derived_nonce(writer_id(self.path), message, now.isoformat()),
+        )  # fmt: skip
 
     # forgetting -------------------------------------------------------------------------------------------
 

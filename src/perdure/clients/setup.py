@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.capture import files, places
-from perdure.clients import hooks
+from perdure.clients import hooks, servers
 from perdure.errors import Busy, ClientFault
 
 CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
@@ -101,8 +101,24 @@ def uninstall(client: str, path: Path) -> Change:
     return Change(path, before, hooks.rendered(without, like=text).encode() if without or kept is not None else None)
 
 
+def install_server(client: str, path: Path, what: servers.Server) -> Change:
+    """The change that puts our MCP server into a client's settings. Raises ClientFault."""
+    before = _content(path)
+    after = servers.installed(client, _text(before, path), what, str(path))
+    return Change(path, before, before if after == _text(before, path) else after.encode())
+
+
+def uninstall_server(client: str, path: Path) -> Change:
+    """The change that takes our MCP server out again. Raises ClientFault."""
+    before = _content(path)
+    text = _text(before, path)
+    left = servers.removed(client, text, str(path)) if before is not None else text
+    return Change(path, before, before if left == text else left.encode())
+
+
 def apply(change: Change, *, keep: bool) -> None:
-    """Write a change. keep: put what was there beside it, unless that was done before; otherwise drop what was kept.
+    """Write a change. keep: put what was there beside it, unless that was done before; otherwise drop what was kept,
+    unless hooks of ours are left in the file.
 
     Raises Busy when the file has changed meanwhile, ReadOnlyHome or DiskFull when it cannot be written.
     """
@@ -115,7 +131,7 @@ def apply(change: Change, *, keep: bool) -> None:
         if keep and change.before is not None and not _is_ours(change.before) and change.path.suffix == ".json":
             _write(kept, change.before, change.path)
         _write(change.path, change.after, change.path)
-    if not keep:
+    if not keep and (change.after is None or not _is_ours(change.after)):
         kept.unlink(missing_ok=True)
 
 

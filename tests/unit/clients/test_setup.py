@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.capture import places
-from perdure.clients import hooks, setup
+from perdure.clients import hooks, servers, setup
 from perdure.errors import Busy, ClientFault
 
 PROGRAM = hooks.Program("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
@@ -76,6 +76,17 @@ def test_taken_out_again_it_is_what_it_was_byte_for_byte(client: str, tmp_path: 
     taken(path, client)
     assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
     assert not taken(path, client).is_one
+
+
+def test_with_our_tools_in_the_same_file_it_is_what_it_was_too(tmp_path: Path) -> None:
+    """Gemini CLI has hooks and servers in one file; servers go first."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    put(path, "gemini-cli")
+    setup.apply(setup.install_server("gemini-cli", path, servers.server("/p", "/h")), keep=True)
+    setup.apply(setup.uninstall_server("gemini-cli", path), keep=False)
+    taken(path, "gemini-cli")
+    assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
 
 
 def test_what_was_changed_meanwhile_stays_changed(client: str, tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""The journal's events about the floor: their shapes, written and read in one place. Pure.
+
+One event type holds all: what a page says now (its full new text), a card, an edit that waits for approval and what
+became of it, and a text that its owner allows although the scanner suspects it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from perdure.types import Span
+
+TYPE = "floor"
+
+# Who writes: the owner by a command, the owner's hand in the file itself, the agent by a tool, rules or a model by
+# themselves.
+OWNERS = ("owner", "hand")
+WRITERS = (*OWNERS, "agent", "rules", "model")
+
+
+def sha(text: str) -> str:
+    """The name of a text: 32 hex digits of its sha256.
+
+    >>> sha("a")
+    'ca978112ca1bbdcafac231b39a23dc4d'
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def written(
+    agent: str, name: str, text: str, *, by: str, was: str, why: str = "", piece: str = "",
+    sources: Sequence[Span] = (), cursor: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A page got a new text; "" says that its owner removed it.
+
+    was: name of the text that the writer had read. piece: the line that was added, where it is only that. sources: the
+    turns behind the piece, or behind the whole text. cursor: how far a job had read when it wrote this.
+    """
+    found: dict[str, Any] = {"op": "write", "agent": agent, "name": name, "text": text, "by": by, "was": was}
+    more = {"why": why, "piece": piece, "sources": [list(span) for span in sources], "cursor": cursor}
+    return found | {key: value for key, value in more.items() if value}
+
+
+def card(
+    agent: str, identifier: str, text: str, *, by: str, project: str | None = None, sources: Sequence[Span] = ()
+) -> dict[str, Any]:
+    """A card got a new text; "" takes it away."""
+    found: dict[str, Any] = {"op": "card", "agent": agent, "id": identifier, "text": text, "by": by}
+    more = {"project": project, "sources": [list(span) for span in sources]}
+    return found | {key: value for key, value in more.items() if value}
+
+
+def proposed(agent: str, identifier: str, name: str, text: str, *, by: str, was: str, why: str) -> dict[str, Any]:
+    """Somebody wants a page to say something else, and asks its owner."""
+    return {
+        "op": "propose", "agent": agent, "id": identifier, "name": name, "text": text, "by": by, "was": was, "why": why,
+    }  # fmt: skip
+
+
+def decided(agent: str, identifier: str, *, approved: bool) -> dict[str, Any]:
+    """What the owner said to a proposal."""
+    return {"op": "decide", "agent": agent, "id": identifier, "approved": approved}
+
+
+def allowed(agent: str, digest: str, *, where: str) -> dict[str, Any]:
+    """The owner lets a suspected text through. digest: its name by the scanner."""
+    return {"op": "allow", "agent": agent, "digest": digest, "where": where}

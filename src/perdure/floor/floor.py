@@ -1,0 +1,320 @@
+"""One agent's floor: its pages, cards, proposals and permissions, read and changed.
+
+Every change is an event in the journal before it is in a file, and files are working copies: an edit that a person made
+in one becomes an event when it is next looked at; one that a crash or a merge left behind gets what the journal says.
+Of two edits the later counts, and the other stays in the history. No page ever becomes empty by accident.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from perdure import text as words
+from perdure.access import scan
+from perdure.archive.journal import Journal
+from perdure.capture.files import locked, make_folder
+from perdure.errors import EditRefused, NotFound
+from perdure.floor import events, pages, state, working
+from perdure.floor.events import OWNERS
+from perdure.floor.pages import Edit
+from perdure.floor.state import Card, Known, Page, Proposal, Version
+from perdure.types import Span
+
+MAX_CARD_CHARS = 4000  # a card is a few sentences: the corpus it comes from has 191 tokens on average (row F01)
+
+
+@dataclass
+class Floor:
+    """The floor of one agent. folder: where its working copies lie."""
+
+    agent: str
+    folder: Path
+    journal: Journal
+    watch: state.Watch
+    writable: bool
+    now: Callable[[], datetime]
+    alerts: list[str] = field(default_factory=list)  # what a person must know of the working copies
+
+    # reading ----------------------------------------------------------------------------------------------
+
+    def known(self) -> Known:
+        """What the journal says of this agent."""
+        return self.watch.state().agents.get(self.agent) or Known()
+
+    def names(self) -> list[str]:
+        """The pages that there are, in the journal or on disk."""
+        known = self.known().pages
+        found = {name for name, page in known.items() if page.text}
+        for place in ("*.md", "*.yaml", f"{pages.DIARY}/*.md", "skills/*/SKILL.md"):
+            found.update(str(path.relative_to(self.folder)) for path in self.folder.glob(place))
+        return sorted(filter(pages.is_page, found))
+
+    def read(self, name: str) -> str:
+        """What a page says now, "" for one that there is not. A hand edit is noted first, if the home is writable."""
+        name = pages.checked(name)
+        if self.writable and self.folder.is_dir():
+            with self._held():
+                return self._settled(name)
+        page = self.known().pages.get(name)
+        copy = working.read(self.folder / name)
+        said = copy.text if copy is not None else None
+        return said if said is not None else page.text if page else ""
+
+    def history(self, name: str) -> list[Version]:
+        """Every state of a page, oldest first. Raises NotFound."""
+        name = pages.checked(name)
+        self.read(name)
+        page = self.known().pages.get(name)
+        if page is None:
+            raise NotFound(f"page {name} of the floor (nobody has written it yet)")
+        return page.versions
+
+    def said(self, name: str, event: str) -> str:
+        """What a page said after an event, named by the beginning of its key. Raises NotFound."""
+        name = pages.checked(name)
+        found = {version.event for version in self.history(name) if version.event.startswith(event)}
+        if len(found) != 1:
+            raise NotFound(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
+        (key,) = found
+        return next(str(e.data["text"]) for e in self.journal.read(type_=events.TYPE) if e.key == key)
+
+    # writing ----------------------------------------------------------------------------------------------
+
+    def write(
+        self, name: str, said: str, *, by: str = "owner", base: str | None = None, why: str = "", piece: str = "",
+        sources: Sequence[Span] = (), cursor: Any = None,
+    ) -> Version:  # fmt: skip
+        """Give a page a new text, durably. The old one stays in its history.
+
+        base: the text that the writer had read, where that is not what stands there now: then the version says that it
+        replaced an edit which its writer had not seen. Raises EditRefused; then nothing is changed.
+        """
+        name = pages.checked(name)
+        with self._held():
+            old = self._settled(name)
+            said = said.rstrip() + "\n"
+            self._check(Edit(name, said, by, old))
+            if said == old and cursor is None:
+                return self.known().pages[name].now
+            was = events.sha(base) if base else self._sha(name)
+            data = events.written(
+                self.agent, name, said, by=by, was=was, why=why, piece=piece, sources=sources, cursor=cursor
+            )
+            return self._written(name, data)
+
+    def remove(self, name: str, *, by: str = "owner") -> None:
+        """Take a page away; its history stays. Raises NotFound, EditRefused."""
+        name = pages.checked(name)
+        if by not in OWNERS:
+            raise EditRefused(f"{name}: only its owner takes a page away")
+        with self._held():
+            if not self._settled(name):
+                raise NotFound(f"page {name} of the floor")
+            self._written(name, events.written(self.agent, name, "", by=by, was=self._sha(name)))
+
+    def revert(self, name: str, event: str, *, by: str = "owner") -> Version:
+        """Let a page say again what it said after an event."""
+        said = self.said(name, event)
+        if not said:
+            raise EditRefused(f"{name}: it had been taken away then (`perdure floor remove` does so)")
+        return self.write(name, said, by=by, why=f"as it was after {event}")
+
+    def _check(self, edit: Edit) -> None:
+        pages.check(edit)
+        if edit.by not in OWNERS:
+            self.refuse_suspect(edit.text, edit.name)
+
+    def refuse_suspect(self, said: str, where: str) -> None:
+        """Raise EditRefused for a text that looks like an injection and that the owner has not allowed."""
+        for finding in self.suspicious(said):
+            raise EditRefused(f"{where}: it reads like an instruction to a model ({finding.rule}: {finding.excerpt!r})")
+
+    def suspicious(self, said: str) -> tuple[scan.Finding, ...]:
+        """What the scanner finds in a text, unless its owner allows that text."""
+        found = scan.scan(said)
+        return () if found and scan.digest(said) in self.known().allowed else found
+
+    def allow(self, said: str, *, where: str) -> None:
+        """Let a text through although the scanner suspects it: this very text, and no other."""
+        self._note(events.allowed(self.agent, scan.digest(said), where=where))
+
+    # cards ------------------------------------------------------------------------------------------------
+
+    def cards(self) -> list[Card]:
+        """Every card, oldest first."""
+        return list(self.known().cards.values())
+
+    def card(self, identifier: str) -> Card:
+        """The card of this id, or of the one id that begins so. Raises NotFound."""
+        found = [card for name, card in self.known().cards.items() if name.startswith(identifier)]
+        if len(found) != 1 or not identifier:
+            raise NotFound(f"card {words.printable(identifier)!r} (`perdure floor cards` lists them)")
+        return found[0]
+
+    def add_card(
+        self, said: str, *, by: str = "owner", project: str | None = None, sources: Sequence[Span] = ()
+    ) -> Card:
+        """Add a card; one that says the same already is returned instead. Raises EditRefused."""
+        said = self._card_text(said, by)
+        for known in self.cards():
+            if words.normalised(known.text) == words.normalised(said) and known.project == project:
+                return known
+        identifier = f"card-{secrets.token_hex(4)}"
+        self._note(events.card(self.agent, identifier, said, by=by, project=project, sources=sources))
+        return self.card(identifier)
+
+    def change_card(self, identifier: str, said: str, *, by: str = "owner") -> Card:
+        """Give a card other words. Raises NotFound, EditRefused."""
+        known = self.card(identifier)
+        self._note(events.card(self.agent, known.id, self._card_text(said, by), by=by))
+        return self.card(known.id)
+
+    def remove_card(self, identifier: str, *, by: str = "owner") -> Card:
+        """Take a card away; the journal keeps it. Raises NotFound."""
+        known = self.card(identifier)
+        self._note(events.card(self.agent, known.id, "", by=by))
+        return known
+
+    def _card_text(self, said: str, by: str) -> str:
+        said = words.printable(said).strip()
+        pages.check(Edit("card", said, by))
+        if len(said) > MAX_CARD_CHARS:
+            raise EditRefused(f"card: it has {len(said)} characters, and {MAX_CARD_CHARS} are the most")
+        if by not in OWNERS:
+            self.refuse_suspect(said, "card")
+        return said
+
+    # proposals --------------------------------------------------------------------------------------------
+
+    def propose(self, name: str, said: str, *, by: str = "agent", why: str = "") -> Proposal:
+        """Ask the owner for an edit of any page. Nothing changes until they approve. Raises EditRefused."""
+        name = pages.checked(name)
+        said, old = said.rstrip() + "\n", self.read(name)
+        pages.check(Edit(name, said, by, old, is_proposal=True))
+        if said == old:
+            raise EditRefused(f"{name}: it says that already")
+        identifier = f"edit-{secrets.token_hex(4)}"
+        self._note(
+            events.proposed(self.agent, identifier, name, said, by=by, was=events.sha(old) if old else "", why=why)
+        )
+        return self.proposal(identifier)
+
+    def proposals(self, *, every: bool = False) -> list[Proposal]:
+        """The edits that wait for the owner; with `every` those that were decided as well."""
+        return [one for one in self.known().proposals.values() if every or not one.outcome]
+
+    def proposal(self, identifier: str) -> Proposal:
+        """The proposal of this id, or of the one id that begins so. Raises NotFound."""
+        found = [one for name, one in self.known().proposals.items() if name.startswith(identifier)]
+        if len(found) != 1 or not identifier:
+            raise NotFound(f"proposal {words.printable(identifier)!r} (`perdure floor proposals` lists them)")
+        return found[0]
+
+    def approve(self, identifier: str) -> Version:
+        """Make a proposed edit. It is in force from the next session on. Raises NotFound, EditRefused."""
+        wanted = self._open(identifier)
+        now = self.read(wanted.name)
+        if (events.sha(now) if now else "") != wanted.was:
+            raise EditRefused(f"{wanted.name}: it was changed after {wanted.id} was proposed; reject that one")
+        if self.suspicious(wanted.text):
+            self.allow(wanted.text, where=wanted.name)  # the owner has read it
+        made = self.write(wanted.name, wanted.text, why=f"{wanted.id}: {wanted.why}" if wanted.why else wanted.id)
+        self._note(events.decided(self.agent, wanted.id, approved=True))
+        return made
+
+    def reject(self, identifier: str) -> Proposal:
+        """Turn a proposed edit down. Raises NotFound, EditRefused."""
+        wanted = self._open(identifier)
+        self._note(events.decided(self.agent, wanted.id, approved=False))
+        return self.proposal(wanted.id)
+
+    def _open(self, identifier: str) -> Proposal:
+        wanted = self.proposal(identifier)
+        if wanted.outcome:
+            raise EditRefused(f"{wanted.id}: it was {wanted.outcome} already")
+        return wanted
+
+    # the working copies -----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """The lock under which this agent's pages change."""
+        make_folder(self.folder)
+        with locked(self.folder / ".lock"):
+            yield
+
+    def _settled(self, name: str) -> str:
+        """What a page says, once its working copy and the journal agree. The caller holds the lock."""
+        path = self.folder / name
+        for aside in working.displaced(path):
+            self._take_displaced(name, aside)
+        page, copy = self.known().pages.get(name), working.read(path)
+        if copy is None:
+            return self._restored(name, page)
+        said = copy.text
+        if said is None:
+            return self._unreadable(name, page, copy)
+        if page is not None and events.sha(said) == page.now.sha:
+            return said
+        if page is not None and self._is_left_behind(page, said, copy):
+            return self._restored(name, page)
+        was = self._sha(name)
+        self._note(events.written(self.agent, name, said, by="hand", was=was))
+        return said
+
+    def _is_left_behind(self, page: Page, said: str, copy: working.Copy) -> bool:
+        """Whether a file holds an earlier state: we were killed before we wrote it, or a merge brought a later."""
+        return copy.is_before(page.now.at) and events.sha(said) in {version.sha for version in page.versions}
+
+    def _restored(self, name: str, page: Page | None) -> str:
+        """Put what the journal says into the working copy."""
+        path, said = self.folder / name, page.text if page else ""
+        if said:
+            working.put(path, said)
+        elif page is not None:
+            working.remove(path)
+        return said
+
+    def _unreadable(self, name: str, page: Page | None, copy: working.Copy) -> str:
+        """A file that is empty, or no text: an editor may be at it; after that the page is put back."""
+        if not copy.is_fresh:
+            if copy.raw.strip():
+                aside = working.set_aside(copy)
+                self.alerts.append(f"{name} was no text; it is kept as {aside.name}")
+            else:
+                self.alerts.append(f"{name} was empty; `perdure floor remove {name}` takes a page away")
+            return self._restored(name, page)
+        return page.text if page else ""
+
+    def _take_displaced(self, name: str, aside: working.Copy) -> None:
+        """Keep in the history what somebody wrote into a file at the moment in which we replaced it."""
+        said, page = aside.text, self.known().pages.get(name)
+        shas = {version.sha for version in page.versions} if page else set()
+        if said is not None and events.sha(said) not in shas:
+            now = page.text if page else ""
+            self._note(events.written(self.agent, name, said, by="hand", was=self._sha(name), why="written meanwhile"))
+            if now:  # what replaced it came later, and counts
+                self._note(events.written(self.agent, name, now, by="rules", was="", why="the later edit counts"))
+        if not aside.is_fresh:
+            aside.path.unlink(missing_ok=True)
+
+    def _written(self, name: str, data: dict[str, Any]) -> Version:
+        self._note(data)
+        page = self.known().pages[name]
+        self._restored(name, page)
+        for aside in working.displaced(self.folder / name):
+            self._take_displaced(name, aside)
+        return page.now
+
+    def _sha(self, name: str) -> str:
+        page = self.known().pages.get(name)
+        return page.now.sha if page else ""
+
+    def _note(self, data: dict[str, Any]) -> None:
+        self.journal.append(events.TYPE, data, now=self.now())

@@ -1,0 +1,137 @@
+"""What a page of the floor is: its name, who may write it, and what it may hold. Pure.
+
+Nothing that is refused here reaches a file or the journal. A hand edit is not asked: it is taken as it is, unless it is
+no text at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from perdure.access import redact
+from perdure.errors import EditRefused, NotFound
+from perdure.floor.events import OWNERS
+from perdure.identity import component
+from perdure.patterns import late
+from perdure.text import printable
+
+SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
+    "system.md", "profile.md", "notes.md", "core.md", "recent.md", "agent.yaml",
+)  # fmt: skip
+DIARY = "diary"
+MAX_BYTES = 262_144  # of a page: it stands in a context, of which this is a quarter of a million tokens
+MIN_SYSTEM_CHARS = 100  # a proposed system prompt that says less would leave the agent without its rules (row J27)
+MAX_GROWTH = 3  # times the size of what it replaces, that a proposed page may have (row J27)
+_KNOWN = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
+_DIARY = late(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
+_SKILL = late(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")
+_NEEDED = ("name", "tools", "max_turns")  # in an agent's settings (row J28)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A new text for a page, before anything is done about it."""
+
+    name: str
+    text: str
+    by: str
+    old: str = ""  # what the page says now
+    is_proposal: bool = False
+
+
+def checked(name: str) -> str:
+    """The name of a page, also where it is written without its ending. Raises NotFound.
+
+    >>> checked("notes"), checked("diary/2026-11-21")
+    ('notes.md', 'diary/2026-11-21.md')
+    """
+    for candidate in (name, f"{name}.md", "agent.yaml" if name == "agent" else name):
+        if is_page(candidate):
+            return candidate
+    raise NotFound(f"page {printable(name)!r} of the floor (there are {', '.join(_KNOWN)} and diary/YYYY-MM-DD.md)")
+
+
+def is_page(name: str) -> bool:
+    """Whether a file of this name is a page of the floor."""
+    return name in _KNOWN or bool(_DIARY.match(name) or _SKILL.match(name))
+
+
+def is_protected(name: str) -> bool:
+    """Whether an agent may only propose what this page is to say."""
+    return name in (SYSTEM, SETTINGS) or name.startswith("skills/")
+
+
+def folder_of(agent: str, user: str, owner: str) -> PurePosixPath:
+    """Where the pages of an agent lie below a home. owner: whose home it is; others have a place of their own."""
+    place = component(agent)
+    return PurePosixPath("agents", place if user == owner else f"{place}~{component(user)}")
+
+
+def check(edit: Edit) -> None:
+    """Raise EditRefused, saying why, for an edit that may not be made."""
+    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit.text), _form(edit))):
+        raise EditRefused(f"{edit.name}: {why}")
+
+
+def _may_not(edit: Edit) -> str:
+    if edit.by in OWNERS:
+        return ""
+    if edit.name == PROFILE:
+        return "it is the owner's, and only the owner writes it"
+    if is_protected(edit.name) and not edit.is_proposal:
+        return "it changes only by a proposal that its owner approves (`perdure floor propose`)"
+    return ""
+
+
+def _unfit(text: str) -> str:
+    """Why this is no text that a page can have."""
+    if not text.strip():
+        return "the new text is empty (`perdure floor remove` takes a page away)"
+    try:
+        n_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        return "the new text is not UTF-8"
+    if "\0" in text:
+        return "the new text is no text: it holds NUL bytes"
+    return f"the new text has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
+
+
+def _secret(text: str) -> str:
+    kinds = sorted({secret.kind for secret in redact.find(text)})
+    return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""
+
+
+def _form(edit: Edit) -> str:
+    if edit.name == SETTINGS:
+        return _settings(edit.text)
+    if not edit.is_proposal:
+        return ""
+    if edit.name == SYSTEM and len(edit.text.strip()) < MIN_SYSTEM_CHARS:
+        return f"a system prompt has at least {MIN_SYSTEM_CHARS} characters"
+    if edit.old and len(edit.text) > MAX_GROWTH * max(len(edit.old), MIN_SYSTEM_CHARS):
+        return f"it is more than {MAX_GROWTH} times as long as what it would replace"
+    return ""
+
+
+def _settings(text: str) -> str:
+    """What is wrong with the settings of an agent."""
+    import yaml  # 20 ms, for those who edit one
+
+    try:
+        found: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        return f"it is no YAML: {' '.join(str(error).split())}"
+    if not isinstance(found, dict):
+        return "it is no mapping of settings"
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        return f"it lacks {', '.join(missing)}"
+    if not isinstance(found["name"], str) or not found["name"].strip():
+        return "`name` must be a word"
+    if not isinstance(found["tools"], list) or not all(isinstance(tool, str) for tool in found["tools"]):
+        return "`tools` must be a list of names"
+    if type(found["max_turns"]) is not int or found["max_turns"] < 1:
+        return "`max_turns` must be a whole number from 1"
+    return ""

@@ -1,0 +1,183 @@
+"""What the floor's events say: the pages of every agent with their history, its cards, proposals and permissions.
+
+Pure but for `Watch`, which reads a journal once and then as it grows, and keeps what it knows in a file that may be
+lost at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
+from perdure.capture.files import make_folder, replace
+from perdure.errors import PerdureError
+from perdure.floor import events
+
+_FORMAT = 1  # of the kept file
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One state of a page."""
+
+    event: str  # the key of the event that made it
+    at: str  # hybrid time
+    by: str
+    sha: str  # name of its text; "" where the page was removed
+    was: str = ""  # name of the text that the writer had read
+    why: str = ""
+    unseen: bool = False  # the writer had not read what this replaced: another edit came between
+
+
+class Page(msgspec.Struct):
+    """A page and how it came to be."""
+
+    text: str
+    versions: list[Version]  # oldest first, never empty
+    cursor: Any = None  # of the last version that has one
+
+    @property
+    def now(self) -> Version:
+        """The state that counts."""
+        return self.versions[-1]
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A short text that the agent is to have before it, first in, first out."""
+
+    id: str
+    text: str
+    at: str  # hybrid time when it was made
+    by: str
+    project: str | None = None
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """An edit that waits for its owner, or waited."""
+
+    id: str
+    name: str
+    text: str
+    at: str
+    by: str
+    was: str
+    why: str = ""
+    outcome: str = ""  # "", approved, rejected
+
+
+class Known(msgspec.Struct):
+    """What is known of one agent's floor."""
+
+    pages: dict[str, Page] = {}
+    cards: dict[str, Card] = {}  # in the order in which they were made
+    proposals: dict[str, Proposal] = {}
+    allowed: dict[str, str] = {}  # digest -> where
+
+
+class State(msgspec.Struct):
+    """What is known, and how far the journal was read."""
+
+    format: int = _FORMAT
+    read: dict[str, Read] = {}
+    last: tuple[str, str, int] = ("", "", 0)  # order of the last event applied
+    agents: dict[str, Known] = {}
+
+
+def apply(state: State, event: Event) -> None:
+    """Take one event into the state; events come in their order."""
+    data = event.data
+    known = state.agents.setdefault(data["agent"], Known())
+    if data["op"] == "write":
+        _write(known, event)
+    elif data["op"] == "card":
+        _card(known, event)
+    elif data["op"] == "propose":
+        fields = {name: data[name] for name in ("id", "name", "text", "by", "was", "why")}
+        known.proposals[data["id"]] = Proposal(at=event.at, **fields)
+    elif data["op"] == "decide" and data["id"] in known.proposals:
+        outcome = "approved" if data["approved"] else "rejected"
+        known.proposals[data["id"]] = msgspec.structs.replace(known.proposals[data["id"]], outcome=outcome)
+    elif data["op"] == "allow":
+        known.allowed[data["digest"]] = data["where"]
+    state.last = event.order
+
+
+def _write(known: Known, event: Event) -> None:
+    data = event.data
+    page = known.pages.get(data["name"])
+    replaced = page.now.sha if page else ""
+    made = Version(
+        event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
+        was=data["was"], why=data.get("why", ""), unseen=data["was"] != replaced,
+    )  # fmt: skip
+    cursor = data.get("cursor", page.cursor if page else None)
+    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor)
+
+
+def _card(known: Known, event: Event) -> None:
+    data = event.data
+    old = known.cards.get(data["id"])
+    if not data["text"]:
+        known.cards.pop(data["id"], None)
+        return
+    project = data.get("project", old.project if old else None)
+    known.cards[data["id"]] = Card(data["id"], data["text"], old.at if old else event.at, data["by"], project)
+
+
+def replayed(found: Iterable[Event]) -> State:
+    """The state that events make, in their order."""
+    state = State()
+    for event in found:
+        apply(state, event)
+    return state
+
+
+class Watch:
+    """The state of one user's floor, brought up to its journal whenever it is asked for.
+
+    kept: a file that spares the next process the reading; it is a cache and nothing more.
+    """
+
+    def __init__(self, journal: Journal, kept: Path) -> None:
+        """Nothing is read yet."""
+        self._journal = journal
+        self._kept = kept
+        self._state: State | None = None
+
+    def state(self) -> State:
+        """What the journal says now."""
+        state = self._state or self._loaded()
+        now = places(self._journal.root)
+        if now != state.read:
+            state = self._grown(state, now)
+            self._keep(state)
+        self._state = state
+        return state
+
+    def _grown(self, state: State, now: dict[str, Read]) -> State:
+        known = {} if was_rewritten(state.read, now) else state.read
+        fresh, read = tails(self._journal.root, known, now, (events.TYPE,))
+        if known and fresh and fresh[0].order < state.last:  # a merge brought what was said before
+            known = {}
+            fresh, read = tails(self._journal.root, known, now, (events.TYPE,))
+        grown = state if known else State()
+        for event in fresh:
+            apply(grown, event)
+        grown.read = read
+        return grown
+
+    def _loaded(self) -> State:
+        try:
+            state = msgspec.json.decode(self._kept.read_bytes(), type=State)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return State()
+        return state if state.format == _FORMAT else State()
+
+    def _keep(self, state: State) -> None:
+        with contextlib.suppress(PerdureError, OSError):  # a home that cannot be written reads it again next time
+            make_folder(self._kept.parent)
+            replace(self._kept, msgspec.json.encode(state), sync=False)
