@@ -41,15 +41,17 @@ class OpenCode:
         self.db.execute(SCHEMA)
         self.said: dict[str, dict[str, str]] = {}  # session -> message -> its words now
 
-    def session(self, name: str, parent: str | None = None) -> None:
-        self.db.execute("INSERT INTO session VALUES (?, 'p', ?, '/w', 'New', ?, 0)", (name, parent, len(self.said)))
+    def session(self, name: str, parent: str | None = None, *, at_ms: int = 1_768_467_600_000) -> None:
+        row = (name, parent, at_ms + len(self.said))
+        self.db.execute("INSERT INTO session VALUES (?, 'p', ?, '/w', 'New', ?, 0)", row)
         self.said[name] = {}
 
-    def say(self, session: str, message: str, words: str) -> None:
+    def say(self, session: str, message: str, words: str, *, created_ms: int = 0) -> None:
         """Put a message in, or change it in its place."""
         n, role = int(message[3:]), "user" if int(message[3:]) % 2 else "assistant"
-        data = json.dumps({"role": role, "time": {"created": 1_768_467_600_000 + n * 1000}, "n": len(words)})
-        self.db.execute("INSERT OR REPLACE INTO message VALUES (?, ?, ?, 0, ?)", (message, session, n, data))
+        created_ms = created_ms or 1_768_467_600_000 + n * 1000
+        data = json.dumps({"role": role, "time": {"created": created_ms}, "n": len(words)})
+        self.db.execute("INSERT OR REPLACE INTO message VALUES (?, ?, ?, 0, ?)", (message, session, created_ms, data))
         text = json.dumps({"type": "text", "text": words})
         part = (f"prt_{message}", message, session, text)
         self.db.execute("INSERT OR REPLACE INTO part VALUES (?, ?, ?, 0, 0, ?)", part)
@@ -144,6 +146,29 @@ def test_sub_agents_come_with_their_session_and_several_sessions_with_the_end(ho
         opened.catch_up()
         top, below = opened.conversation("ses_1")
         assert (below.session, below.parent_run_id) == ("ses_1a", top.run_id)
+
+
+def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> None:
+    """Copies have new ids and the time of the first; of what was said at the same moment elsewhere nothing is lost."""
+    opencode.session("ses_1")
+    opencode.say("ses_1", "msg1", "on which quay does the ferry moor?")
+    opencode.say("ses_1", "msg2", "at quay four")
+    opencode.session("ses_0", at_ms=1_768_467_700_000)
+    for message, first, words in (("msg11", 1, "on which quay does the ferry moor?"), ("msg12", 2, "at quay four")):
+        opencode.say("ses_0", message, words, created_ms=1_768_467_600_000 + first * 1000)
+    opencode.say("ses_0", "msg131", "and the ferry to Tallinn?")
+    opencode.session("ses_2", at_ms=1_768_467_650_000)
+    opencode.say("ses_2", "msg21", "another question on the ferry", created_ms=1_768_467_601_000)
+    for session in ("ses_1", "ses_0", "ses_2", "ses_1"):
+        called(home, idle(session))
+    with perdure.open(home) as opened:
+        opened.drain()
+        opened.catch_up()
+        hits = opened.search("ferry", mode="keyword").hits
+        assert sorted(hit.text for hit in hits) == [
+            "and the ferry to Tallinn?", "another question on the ferry", "on which quay does the ferry moor?",
+        ]  # fmt: skip
+        assert len(opened.search("quay four", mode="keyword").hits) == 2  # the question and the answer, each once
 
 
 def test_an_import_and_live_captures_agree(home: Path, opencode: OpenCode) -> None:

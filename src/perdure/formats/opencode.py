@@ -3,7 +3,7 @@
 Neither is append-only, so `emit` makes lines: a header per session, then `{"info", "parts"}` per message as the
 export writes it. A message that changed is a new line with the same native id. Sub-agents are sessions with a
 parent; each of their lines says so, because what stands there in the user's place is a machine's. A fork copies
-messages under new ids without naming its origin.
+messages under new ids without naming its origin: a line from a database says of what message it is a copy.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from perdure.formats.stamps import ident, instant, total, words
 from perdure.formats.store import (
     SQLITE_MAGIC,
     opencode_messages,
+    opencode_originals,
     opencode_parts,
     opencode_sessions,
     opencode_tree,
@@ -40,6 +41,7 @@ class _Row(msgspec.Struct, gc=False):
     info: Any = None
     parts: Any = None
     spawned: Any = False
+    copy_of: Any = None
     session: Any = None
     title: Any = None
 
@@ -112,8 +114,12 @@ def _from_database(data: bytes | Path, session: str | None = None) -> Iterator[t
             for message_id, part_id, body in opencode_parts(connection, row["id"]):
                 ids = {"id": part_id, "messageID": message_id, "sessionID": row["id"]}
                 parts.setdefault(message_id, []).append(_spliced(ids, body))
+            originals = opencode_originals(connection, row["id"])
             messages = [
-                encoded({"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])})
+                encoded(
+                    {"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])}
+                    | ({"copy_of": originals[key]} if key in originals else {})
+                )
                 for key, body in opencode_messages(connection, row["id"])
             ]
             info = {"id": row["id"], "parentID": row.get("parent_id"), "directory": row.get("directory")}
@@ -141,7 +147,7 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
         key = ident(row.info.get("id"))
         draft = by_id.get(key)
         if draft is None:
-            draft = Draft("user", "machine", [], native_id=key or None)
+            draft = Draft("user", "machine", [], native_id=ident(row.copy_of) or key or None)
             gathered.drafts.append(draft)
             if key:
                 by_id[key] = draft

@@ -1,7 +1,7 @@
 """Real clients, headless, in a home folder of their own, against a scripted model. For end-to-end tests and the demo.
 
 `PERDURE_E2E_CLIENTS` says where they are: a folder with their npm packages, or `install` to put pinned versions of them
-into `.cache/clients` (about 1 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
+into `.cache/clients` (about 2 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
 touched: each client gets an environment made here.
 """
 
@@ -62,7 +62,7 @@ def folder() -> Path:
     """Where the clients are. Raises Missing."""
     said = os.environ.get("PERDURE_E2E_CLIENTS", "")
     if not said:
-        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (1 GB)")
+        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (2 GB)")
     return Path(__file__).parents[3] / ".cache" / "clients" if said == "install" else Path(said)
 
 
