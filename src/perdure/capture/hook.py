@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perdure.capture import cursor, events, failures, gemini, later, origin, places, post, rules, wire
+from perdure.capture import cursor, events, failures, origin, post, rules, wire
 from perdure.capture.wire import Event
 from perdure.environ import environment, home_path, user_home
 from perdure.errors import HomeMissing, PerdureError, UsageError
@@ -132,16 +132,23 @@ def _recall(call: _Hook, home: Path) -> None:
     event = call.event
     assert event is not None
     text, call.notices = _answered(call, home, event)
-    if event.client in events.LATER and event.kind == "prompt":
-        text = "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
-    elif event.client in events.LATER:
+    call.text = _with_later(home, event, text) if event.client in events.LATER else text
+
+
+def _with_later(home: Path, event: Event, text: str) -> str:
+    """What is to be said now: with a message also what was kept for it; at a start nothing, as that is kept."""
+    from perdure.capture import later  # this and others like it: a client that needs none of it pays nothing for it
+
+    if event.kind != "prompt":
         later.put(home, event.client, event.session, text)
-        text = ""
-    call.text = text
+        return ""
+    return "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
 
 
 def _compacted(call: _Hook, home: Path) -> None:
     """Where the transcript has gained a compaction, say so, and keep what comes back for the next message."""
+    from perdure.capture import gemini
+
     event = call.event
     assert event is not None
     path = Path(event.transcript or "/")
@@ -152,8 +159,8 @@ def _compacted(call: _Hook, home: Path) -> None:
         file.seek(max(0, at - _TAIL_BYTES))
         before, gained = file.read(min(at, _TAIL_BYTES)), file.read(_MOST_GAINED)
     if gemini.compacted(gained, before=before):
-        text, _ = _answered(call, home, event._replace(kind="after-compact", prompt=""))
-        later.put(home, event.client, event.session, text)
+        emptied = event._replace(kind="after-compact", prompt="")
+        _with_later(home, emptied, _answered(call, home, emptied)[0])
 
 
 def _answered(call: _Hook, home: Path, event: Event) -> tuple[str, str]:
@@ -205,6 +212,8 @@ def _capture_session(call: _Hook, event: Event, found: rules.Rules) -> None:
     """Post the lines that a client's database gained of a session and those below it; no message waits for it."""
     if event.kind in ("prompt", "start"):
         return
+    from perdure.capture import places
+
     call.limit_ms = max(call.limit_ms, _DATABASE_MS)
     _arm(call)
     formats, paths = _beyond("perdure.formats"), [Path(event.transcript)] if event.transcript else []

@@ -13,8 +13,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from perdure.capture import gemini
-
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 NAME_CHARS = 400  # longer session ids and folders are cut
 _SAFE = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # what nearly all ids are made of
@@ -136,6 +134,8 @@ def _named(path: str) -> str:
 
 
 def _gemini(lines: list[Fields], path: Path, session: str, cwd: str | None) -> Fields:
+    from perdure.capture import gemini
+
     header: Fields = next((line for line in lines if "sessionId" in line), {})
     named, spawner = ident(header.get("sessionId")) or session, ident(path.parent.name)
     cwd = gemini.folder(path) or cwd

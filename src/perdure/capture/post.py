@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 
-from perdure.capture import cursor, emitted, outbox, privacy
+from perdure.capture import cursor, outbox, privacy
 from perdure.capture.origin import Fields, clean, escaped, plain
 from perdure.capture.rules import Rules
 from perdure.capture.whole import complete
@@ -90,6 +90,8 @@ def post_lines(rules: Rules, origin: Fields, lines: Sequence[bytes], *, path: st
 
     They are what an adapter makes of a source that is rewritten in place. Raises UsageError when capture is refused.
     """
+    from perdure.capture import emitted
+
     check(rules, clean(origin))
     cursors, source = rules.home / "outbox" / "cursors", f"{origin['runtime']}\0{origin['session']}"
     rest = emitted.fresh(cursors, source, lines)
