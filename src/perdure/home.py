@@ -900,6 +900,13 @@ class Home:
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
+    def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
+        """The line that says what time it is and where one is."""
+        from perdure.floor import layers
+
+        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        return layers.here(now or datetime.now().astimezone(), facts, lead=lead)
+
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
         try:
@@ -930,14 +937,12 @@ class Home:
         from perdure.access import fence
         from perdure.archive.journal import writer_id
         from perdure.context import Context
-        from perdure.floor import layers
 
         now = now or datetime.now().astimezone()
         found = self.recall(message, now=now, cwd=cwd, session=session, already=already, mode=mode)
-        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
         return Context(
             floor=floor or self.layers(cwd=cwd, platform=platform, now=now), message=message, recalled=found,
-            here=layers.here(now, facts), window=tuple(window),
+            here=self.here(cwd=cwd, now=now), window=tuple(window),
             nonce=fence.derived_nonce(writer_id(self.path), message, now.isoformat()),
         )  # fmt: skip
 

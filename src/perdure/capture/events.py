@@ -14,6 +14,7 @@ from perdure.capture.openings import is_command, is_human
 from perdure.capture.wire import Event, Kind
 
 CLIENTS = ("claude-code", "codex", "pi")
+_TAKES_ALL = ("pi", "opencode")  # what runs in them is ours, and its text goes into the session as it is
 MAX_TEXT_CHARS = 9_500  # Claude Code and Codex move what has more than 10,000 to a file, and show the beginning
 _KINDS: dict[str, Kind] = {
     "UserPromptSubmit": "prompt",
@@ -70,6 +71,11 @@ def is_asked(event: Event, asked_for: tuple[str, ...]) -> bool:
         whose = "agent" if event.agent else "person" if event.is_human else "machine"
         return whose in asked_for and not is_command(event.prompt) and bool(event.prompt.strip())
     return event.kind == "start" or (event.kind == "after-compact" and event.client == "pi")
+
+
+def is_cut(client: str) -> bool:
+    """Whether the client shows its model only the beginning of a long text; what nobody measured is taken to."""
+    return client not in _TAKES_ALL
 
 
 def transcripts(event: Event, said: dict[str, Any]) -> list[Path]:

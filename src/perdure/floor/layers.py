@@ -15,13 +15,14 @@ from typing import Literal
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.access.scan import Finding
+from perdure.access.scan import Finding, digest
 from perdure.config import FloorConfig
 from perdure.floor import pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
 REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
+DIGEST_CHARS = 8  # of a suspected text's name that are shown: so much of it names it
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
@@ -52,6 +53,8 @@ class Layer:
     n_tokens: int = 0
     n_left: int = 0  # rows for which there was no room: they stay where they are
     alerts: tuple[str, ...] = ()  # what was left out because it looks like an injection, and what cannot be filled in
+    rows: tuple[str, ...] = ()  # the text in the pieces that a cut keeps whole, in their order
+    joint: str = "\n\n"  # between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Layers:
     @property
     def text(self) -> str:
         """All of it, each layer under its name."""
-        return "\n\n".join(f"# {layer.name}\n\n{layer.text}" for layer in self.layers if layer.text)
+        return "\n\n".join(headed(layer.name, layer.text) for layer in self.layers if layer.text)
 
     @property
     def n_tokens(self) -> int:
@@ -86,6 +89,11 @@ _ROLES = {
     "recent": "what has been going on",
     "diary": "letters from the days before",
 }
+
+
+def headed(name: str, said: str) -> str:
+    """A layer's text under its name."""
+    return f"# {name}\n\n{said}"
 
 
 def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
@@ -156,7 +164,10 @@ class _Maker:
         return _ABOUT.sub("", mask(self.material.pages.get(name, ""))).strip()
 
     def _alerts(self, said: str, where: str) -> tuple[str, ...]:
-        return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
+        name = digest(said)[:DIGEST_CHARS]
+        return tuple(
+            f"{where} was left out ({name}): {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1]
+        )
 
     def _layer(self, name: str, source: str, rows: list[str], *, keep: Kept, more: tuple[str, ...] = ()) -> Layer:
         said = "\n".join(rows)
@@ -173,7 +184,9 @@ def _made(
 ) -> Layer:  # fmt: skip
     said = joint.join(rows)
     n_rows = min(1, len(rows)) if is_one else len(rows)
-    return Layer(name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts)
+    return Layer(
+        name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts, tuple(rows), joint
+    )
 
 
 def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
@@ -217,8 +230,8 @@ def diary_day(now: datetime) -> date:
     return (now - timedelta(hours=DAY_TURNS_AT_H)).date()
 
 
-def here(now: datetime, facts: Mapping[str, str]) -> str:
-    """The line that says what time it is and where one is.
+def here(now: datetime, facts: Mapping[str, str], *, lead: str = "Now") -> str:
+    """The line that says what time it is and where one is. lead: what the time is that of.
 
     >>> from datetime import timezone
     >>> here(datetime(2026, 11, 22, 9, 5, tzinfo=timezone.utc), {"machine": "toad", "project": ""})
@@ -226,4 +239,4 @@ def here(now: datetime, facts: Mapping[str, str]) -> str:
     """
     shift = now.strftime("%z")
     at = f"{now:%A}, {now:%Y-%m-%d %H:%M} UTC{shift[:3]}:{shift[3:5]}"
-    return " ".join([f"Now: {at}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)])
+    return " ".join([f"{lead}: {at}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)])
