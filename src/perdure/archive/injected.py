@@ -21,6 +21,7 @@ TYPE = "injected"
 FLOOR = "floor"  # kind of an injection: what is at hand in every session, and not what a message recalled
 USED = "used"  # what of an injection the answer rested on
 ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
+TOOL = "mcp"  # the runtime of what a model asked for by a tool: its session is not known
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
 
 
@@ -61,10 +62,13 @@ def is_floor(event: Event) -> bool:
 
 
 def blocks(journal: Journal, run: Run) -> dict[str, str]:
-    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it."""
+    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it, or was
+    given to somebody who did not say in which session they asked.
+    """
     source = run.source
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name, TYPE)]
+    events += _events(journal, TOOL, "", TYPE)
     return {event.data["nonce"]: event.data["digest"] for event in events if event.data["nonce"]}
 
 
