@@ -597,7 +597,7 @@ class Home:
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
-                already=already, explain=explain,
+                already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
@@ -672,7 +672,7 @@ class Home:
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
-            forgotten=lambda: self._tombstones().get(self.user), now=_now,
+            forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
 
     def _with_memories(self) -> indexes.Connection:

@@ -208,7 +208,7 @@ class _Call:
             raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
         given = self._given(recalled, reminder, room)
         self.outcome = self.outcome if given else "silent"
-        return given, []
+        return given, _held_back(self.home.path, recalled)
 
     def _reminder(self) -> str:
         """What is said at one in so many of a person's messages, the first among them; "" at the others."""
@@ -315,6 +315,18 @@ def _who(event: Event) -> dict[str, str]:
 def _reason(cue: Cue) -> dict[str, Any]:
     """Why a turn was chosen, in numbers: words of a message would be a text outside the archive's runs."""
     return {"turn": cue.turn_id, "score": round(cue.score, 4), "legs": _rounded(cue.legs), "n_tokens": cue.n_tokens}
+
+
+def _held_back(home: Path, recalled: Recalled) -> list[str]:
+    """What a person must know of cues that were left out, the first time that their words were met."""
+    if not recalled.held_back:
+        return []
+    from perdure.access import told
+
+    names = {held.digest: name for name, held in recalled.held_back.items()}
+    fresh = told.untold(home, names)
+    rules = {held.digest: held.rule for held in recalled.held_back.values()}
+    return told.lines([f"{names[one]} was left out ({one[: told.DIGEST_CHARS]}): {rules[one]}" for one in fresh])
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 
+DIGEST_CHARS = 8  # of a text's name that are shown: so much of it names it
 _MOST = 2000  # names that are kept, the newest
 
 

@@ -16,13 +16,13 @@ from typing import Literal
 from perdure import text as words
 from perdure.access.redact import mask
 from perdure.access.scan import Finding, digest
+from perdure.access.told import DIGEST_CHARS
 from perdure.config import FloorConfig
 from perdure.floor import pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
 REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
-DIGEST_CHARS = 8  # of a suspected text's name that are shown: so much of it names it
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
