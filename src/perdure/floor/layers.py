@@ -49,9 +49,14 @@ class Layer:
     source: str  # the page, or "journal"
     text: str  # "" where there is nothing
     n_rows: int = 0  # pages, cards, notes in it
-    n_tokens: int = 0
+    n_tokens: int = 0  # of all that it adds to a context, its name included
     n_left: int = 0  # rows for which there was no room: they stay where they are
     alerts: tuple[str, ...] = ()  # what was left out because it looks like an injection, and what cannot be filled in
+
+    @property
+    def said(self) -> str:
+        """It under its name, as it stands in a context; "" where there is nothing."""
+        return headed(self.name, self.text) if self.text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,12 @@ class Layers:
     @property
     def text(self) -> str:
         """All of it, each layer under its name."""
-        return "\n\n".join(f"# {layer.name}\n\n{layer.text}" for layer in self.layers if layer.text)
+        return "\n\n".join(layer.said for layer in self.layers if layer.text)
 
     @property
     def n_tokens(self) -> int:
-        """What it costs in every context."""
-        return words.tokens(self.text)
+        """What it costs in every context: the sum of its layers."""
+        return sum(layer.n_tokens for layer in self.layers)
 
     @property
     def alerts(self) -> tuple[str, ...]:
@@ -86,6 +91,11 @@ _ROLES = {
     "recent": "what has been going on",
     "diary": "letters from the days before",
 }
+
+
+def headed(name: str, said: str) -> str:
+    """A layer's text under its name."""
+    return f"# {name}\n\n{said}"
 
 
 def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
@@ -106,19 +116,22 @@ class _Maker:
     suspicious: Suspicious
 
     def system(self) -> Layer:
-        said, unknown = rendered(self._said(pages.SYSTEM), self.material.variables)
+        written = self._said(pages.SYSTEM)
+        if written and (alerts := self._alerts(written, pages.SYSTEM)):
+            return _made("system", pages.SYSTEM, [], alerts=alerts)
+        said, unknown = rendered(written, self.material.variables)
         alerts = tuple(f"{pages.SYSTEM}: nothing is known for {{{{{name}}}}}" for name in unknown)
-        return self._layer("system", pages.SYSTEM, [said], keep="first", more=alerts)
+        return self._cut("system", pages.SYSTEM, said, self._most("system"), alerts=alerts)
 
     def page(self, name: str, source: str) -> Layer:
-        return self._layer(name, source, [self._said(source)], keep="first")
+        return self._layer(name, source, self._most(name))
 
     def notes(self) -> Layer:
         said = self._said(pages.NOTES)
         if said and (alerts := self._alerts(said, pages.NOTES)):
             return _made("notes", pages.NOTES, [], alerts=alerts)
         lines = [line for line in said.splitlines() if line.strip()]
-        kept, n_left = _within(lines, self._most("notes"), keep="last")
+        kept, n_left = _within(lines, self._most("notes"), keep="last", joint="\n")
         return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left)
 
     def listed(self, name: str, rows: Sequence[str], *, keep: Kept) -> Layer:
@@ -128,9 +141,9 @@ class _Maker:
         for row in rows:
             found = self._alerts(row, name)
             alerts += found
-            fine += [] if found else [mask(row)]
-        kept, n_left = _within(fine, self._most(name), keep=keep)
-        return _made(name, "journal", [f"- {row}" for row in kept], joint="\n", n_left=n_left, alerts=tuple(alerts))
+            fine += [] if found else [f"- {mask(row)}"]
+        kept, n_left = _within(fine, self._most(name), keep=keep, joint="\n")
+        return _made(name, "journal", kept, joint="\n", n_left=n_left, alerts=tuple(alerts))
 
     def cards(self) -> Layer:
         return self.listed("cards", [card.text for card in self.material.cards], keep="last")
@@ -141,30 +154,36 @@ class _Maker:
         n_left = 0
         for day in (self.material.today - timedelta(days=1), self.material.today):
             name = f"{pages.DIARY}/{day.isoformat()}.md"
-            layer = self._layer("diary", name, [self._said(name)], keep="first")
-            found += [f"## {day.isoformat()}\n\n{layer.text}"] if layer.text else []
+            head = f"## {day.isoformat()}\n\n"
+            layer = self._layer("diary", name, self._most("diary") - words.tokens(head))
+            found += [head + layer.text] if layer.text else []
             alerts += layer.alerts
             n_left += layer.n_left
         return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, alerts=tuple(alerts))
 
     def _most(self, name: str) -> int:
-        """The tokens that a layer may have: recent.md may outgrow what it is written for before it is rebuilt."""
+        """The tokens that the text of a layer may have, beside its name.
+
+        recent.md may outgrow what it is written for before it is rebuilt.
+        """
         most: int = getattr(self.budgets, f"{name}_tokens")
-        return math.ceil(most * REBUILT_AT) if name == "recent" else most
+        return (math.ceil(most * REBUILT_AT) if name == "recent" else most) - words.tokens(headed(name, "\n\n"))
 
     def _said(self, name: str) -> str:
-        return _ABOUT.sub("", mask(self.material.pages.get(name, ""))).strip()
+        return injected(self.material.pages.get(name, ""))
 
     def _alerts(self, said: str, where: str) -> tuple[str, ...]:
         return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
 
-    def _layer(self, name: str, source: str, rows: list[str], *, keep: Kept, more: tuple[str, ...] = ()) -> Layer:
-        said = "\n".join(rows)
+    def _layer(self, name: str, source: str, most: int) -> Layer:
+        said = self._said(source)
         if said and (alerts := self._alerts(said, source)):
             return _made(name, source, [], alerts=alerts)
-        paragraphs = said.split("\n\n") if said else []
-        kept, n_left = _within(paragraphs, self._most(name), keep=keep)
-        return _made(name, source, kept, n_left=n_left, alerts=more, is_one=True)
+        return self._cut(name, source, said, most)
+
+    def _cut(self, name: str, source: str, said: str, most: int, *, alerts: tuple[str, ...] = ()) -> Layer:
+        kept, n_left = _within(said.split("\n\n") if said else [], most, keep="first")
+        return _made(name, source, kept, n_left=n_left, alerts=alerts, is_one=True)
 
 
 def _made(
@@ -173,23 +192,33 @@ def _made(
 ) -> Layer:  # fmt: skip
     said = joint.join(rows)
     n_rows = min(1, len(rows)) if is_one else len(rows)
-    return Layer(name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts)
+    n_tokens = words.tokens(headed(name, said) + "\n\n") if said else 0
+    return Layer(name, _ROLES[name], source, said, n_rows, n_tokens, n_left, alerts)
 
 
-def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
+def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
     """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
 
-    >>> _within(["one", "two", "three"], 2, keep="last")
+    >>> _within(["one", "two", "three"], 5, keep="last", joint="\\n")  # 2 and 3 tokens, line ends included
     (['two', 'three'], 1)
     """
     found: list[str] = []
     left = most
     for row in rows if keep == "first" else reversed(rows):
-        left -= words.tokens(row)
+        left -= words.tokens(row + joint)
         if left < 0:
             break
         found.append(row)
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+
+
+def injected(said: str) -> str:
+    """What of a page's text goes into a context: without secrets, and without what it notes about its own lines.
+
+    >>> injected("- tabs <!-- said 2026-11-21 -->\\n")
+    '- tabs'
+    """
+    return _ABOUT.sub("", mask(said)).strip()
 
 
 def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
