@@ -609,6 +609,10 @@ class Home:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
 
+    def said_by_month(self) -> dict[str, int]:
+        """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
+        return runs.said_by_month(self.index(), self.principal)
+
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
         return runs.descendants(self.index(), self.principal, run_id)
