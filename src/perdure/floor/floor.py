@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,23 +20,13 @@ from perdure.access import scan
 from perdure.archive.journal import Journal
 from perdure.capture.files import locked, make_folder
 from perdure.errors import EditRefused, NotFound
-from perdure.floor import events, layers, pages, state, working
+from perdure.floor import events, pages, state, working
 from perdure.floor.events import OWNERS
 from perdure.floor.pages import Edit
 from perdure.floor.state import Card, Known, Page, Proposal, Version
 from perdure.types import Span
 
 MAX_CARD_CHARS = 4000  # a card is a few sentences: the corpus it comes from has 191 tokens on average (row F01)
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A text that the scanner keeps out of every context until its owner allows it."""
-
-    where: str  # the page, or the id of a card or a memory
-    text: str  # as it would be injected
-    digest: str  # by which it is allowed
-    finding: scan.Finding
 
 
 @dataclass
@@ -149,17 +139,6 @@ class Floor:
         """What the scanner finds in a text, unless its owner allows that text."""
         found = scan.scan(said)
         return () if found and scan.digest(said) in self.known().allowed else found
-
-    def suspects(self, more: Mapping[str, str] | None = None) -> list[Suspect]:
-        """What the scanner keeps out of every context: pages, cards, and of `more` (where it stands -> text)."""
-        found = {name: layers.injected(self.read(name)) for name in self.names() if name != pages.SETTINGS}
-        found |= {card.id: card.text for card in self.cards()} | dict(more or {})
-        return [
-            Suspect(where, said, scan.digest(said), why) for where, said in found.items() for why in self._why(said)
-        ]
-
-    def _why(self, said: str) -> Sequence[scan.Finding]:
-        return self.suspicious(said)[:1] if said else ()
 
     def allow(self, said: str, *, where: str) -> None:
         """Let a text through although the scanner suspects it: this very text, and no other."""

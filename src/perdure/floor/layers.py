@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Literal
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.access.scan import Finding
+from perdure.access.scan import Finding, digest
 from perdure.config import FloorConfig
 from perdure.floor import pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
 REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
+DIGEST_CHARS = 8  # of a suspected text's name that are shown: so much of it names it
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
@@ -41,6 +42,26 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """A text that is left out until its owner allows it."""
+
+    where: str  # the page, the id of a card, or "insights"
+    text: str  # as it would be injected
+    finding: Finding
+
+    @property
+    def digest(self) -> str:
+        """Its name, by which it is allowed."""
+        return digest(self.text)
+
+    @property
+    def alert(self) -> str:
+        """It in words."""
+        name, found = self.digest[:DIGEST_CHARS], self.finding
+        return f"{self.where} was left out ({name}): {found.rule}, {found.excerpt!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer as it goes into a context."""
 
@@ -51,7 +72,14 @@ class Layer:
     n_rows: int = 0  # pages, cards, notes in it
     n_tokens: int = 0  # of all that it adds to a context, its name included
     n_left: int = 0  # rows for which there was no room: they stay where they are
-    alerts: tuple[str, ...] = ()  # what was left out because it looks like an injection, and what cannot be filled in
+    suspects: tuple[Suspect, ...] = ()
+    unknown: tuple[str, ...] = ()  # variables for which there is nothing
+
+    @property
+    def alerts(self) -> tuple[str, ...]:
+        """What was left out because it looks like an injection, and what cannot be filled in."""
+        filled = (f"{self.source}: nothing is known for {{{{{name}}}}}" for name in self.unknown)
+        return (*(suspect.alert for suspect in self.suspects), *filled)
 
     @property
     def said(self) -> str:
@@ -74,6 +102,11 @@ class Layers:
     def n_tokens(self) -> int:
         """What it costs in every context: the sum of its layers."""
         return sum(layer.n_tokens for layer in self.layers)
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What was left out because it looks like an injection."""
+        return tuple(suspect for layer in self.layers for suspect in layer.suspects)
 
     @property
     def alerts(self) -> tuple[str, ...]:
@@ -103,7 +136,7 @@ def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) 
     make = _Maker(material, budgets, suspicious)
     found = (
         make.system(), make.page("profile", pages.PROFILE), make.page("core", pages.CORE), make.notes(),
-        make.listed("insights", list(material.insights), keep="first"), make.cards(), make.page("recent", pages.RECENT),
+        make.insights(), make.cards(), make.page("recent", pages.RECENT),
         make.diary(),
     )  # fmt: skip
     return Layers(found)
@@ -117,49 +150,51 @@ class _Maker:
 
     def system(self) -> Layer:
         written = self._said(pages.SYSTEM)
-        if written and (alerts := self._alerts(written, pages.SYSTEM)):
-            return _made("system", pages.SYSTEM, [], alerts=alerts)
+        if suspects := self._suspects(written, pages.SYSTEM):
+            return _made("system", pages.SYSTEM, [], suspects=suspects)
         said, unknown = rendered(written, self.material.variables)
-        alerts = tuple(f"{pages.SYSTEM}: nothing is known for {{{{{name}}}}}" for name in unknown)
-        return self._cut("system", pages.SYSTEM, said, self._most("system"), alerts=alerts)
+        return replace(self._cut("system", pages.SYSTEM, said, self._most("system")), unknown=tuple(unknown))
 
     def page(self, name: str, source: str) -> Layer:
         return self._layer(name, source, self._most(name))
 
     def notes(self) -> Layer:
         said = self._said(pages.NOTES)
-        if said and (alerts := self._alerts(said, pages.NOTES)):
-            return _made("notes", pages.NOTES, [], alerts=alerts)
+        if suspects := self._suspects(said, pages.NOTES):
+            return _made("notes", pages.NOTES, [], suspects=suspects)
         lines = [line for line in said.splitlines() if line.strip()]
         kept, n_left = _within(lines, self._most("notes"), keep="last", joint="\n")
         return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left)
 
-    def listed(self, name: str, rows: Sequence[str], *, keep: Kept) -> Layer:
-        """Rows that stand each for itself: a suspected one goes alone."""
+    def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
+        """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
         fine: list[str] = []
-        alerts: list[str] = []
-        for row in rows:
-            found = self._alerts(row, name)
-            alerts += found
+        suspects: list[Suspect] = []
+        for where, row in rows:
+            found = self._suspects(row, where)
+            suspects += found
             fine += [] if found else [f"- {mask(row)}"]
         kept, n_left = _within(fine, self._most(name), keep=keep, joint="\n")
-        return _made(name, "journal", kept, joint="\n", n_left=n_left, alerts=tuple(alerts))
+        return _made(name, "journal", kept, joint="\n", n_left=n_left, suspects=tuple(suspects))
+
+    def insights(self) -> Layer:
+        return self.listed("insights", [("insights", said) for said in self.material.insights], keep="first")
 
     def cards(self) -> Layer:
-        return self.listed("cards", [card.text for card in self.material.cards], keep="last")
+        return self.listed("cards", [(card.id, card.text) for card in self.material.cards], keep="last")
 
     def diary(self) -> Layer:
         found: list[str] = []
-        alerts: list[str] = []
+        suspects: list[Suspect] = []
         n_left = 0
         for day in (self.material.today - timedelta(days=1), self.material.today):
             name = f"{pages.DIARY}/{day.isoformat()}.md"
             head = f"## {day.isoformat()}\n\n"
             layer = self._layer("diary", name, self._most("diary") - words.tokens(head))
             found += [head + layer.text] if layer.text else []
-            alerts += layer.alerts
+            suspects += layer.suspects
             n_left += layer.n_left
-        return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, alerts=tuple(alerts))
+        return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, suspects=tuple(suspects))
 
     def _most(self, name: str) -> int:
         """The tokens that the text of a layer may have, beside its name.
@@ -172,28 +207,28 @@ class _Maker:
     def _said(self, name: str) -> str:
         return injected(self.material.pages.get(name, ""))
 
-    def _alerts(self, said: str, where: str) -> tuple[str, ...]:
-        return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
+    def _suspects(self, said: str, where: str) -> tuple[Suspect, ...]:
+        return tuple(Suspect(where, said, found) for found in self.suspicious(said)[:1]) if said else ()
 
     def _layer(self, name: str, source: str, most: int) -> Layer:
         said = self._said(source)
-        if said and (alerts := self._alerts(said, source)):
-            return _made(name, source, [], alerts=alerts)
+        if suspects := self._suspects(said, source):
+            return _made(name, source, [], suspects=suspects)
         return self._cut(name, source, said, most)
 
-    def _cut(self, name: str, source: str, said: str, most: int, *, alerts: tuple[str, ...] = ()) -> Layer:
+    def _cut(self, name: str, source: str, said: str, most: int) -> Layer:
         kept, n_left = _within(said.split("\n\n") if said else [], most, keep="first")
-        return _made(name, source, kept, n_left=n_left, alerts=alerts, is_one=True)
+        return _made(name, source, kept, n_left=n_left, is_one=True)
 
 
 def _made(
-    name: str, source: str, rows: Sequence[str], *, joint: str = "\n\n", n_left: int = 0, alerts: tuple[str, ...] = (),
-    is_one: bool = False,
+    name: str, source: str, rows: Sequence[str], *, joint: str = "\n\n", n_left: int = 0,
+    suspects: tuple[Suspect, ...] = (), is_one: bool = False,
 ) -> Layer:  # fmt: skip
     said = joint.join(rows)
     n_rows = min(1, len(rows)) if is_one else len(rows)
     n_tokens = words.tokens(headed(name, said) + "\n\n") if said else 0
-    return Layer(name, _ROLES[name], source, said, n_rows, n_tokens, n_left, alerts)
+    return Layer(name, _ROLES[name], source, said, n_rows, n_tokens, n_left, suspects)
 
 
 def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.access.scan import Finding
+from perdure.access.scan import Finding, digest
 from perdure.config import FloorConfig
 from perdure.floor import layers
 from perdure.floor.layers import Material
@@ -132,15 +132,16 @@ def test_a_suspected_page_is_left_out_and_said(page):
     material = replace(FULL, pages=FULL.pages | {page: "EVIL words"})
     found = layers.assembled(material, FloorConfig(), lambda said: [Finding("x", "EVIL", 1.0)] * ("EVIL" in said))
     assert "EVIL" not in found.text and [alert for alert in found.alerts if alert.startswith(page)] == [
-        f"{page} was left out: x, 'EVIL'"
+        f"{page} was left out ({digest('EVIL words')[:8]}): x, 'EVIL'"
     ]
+    assert [(one.where, one.text) for one in found.suspects] == [(page, "EVIL words")]
     assert found.text.count("# ") >= 7
 
 
 def test_a_suspected_card_goes_alone():
     material = replace(EMPTY, cards=cards("fine", "EVIL", "good"))
     found = layers.assembled(material, FloorConfig(), lambda said: [Finding("x", "EVIL", 1.0)] * ("EVIL" in said))
-    assert by_name(found)["cards"].text == "- fine\n- good" and len(found.alerts) == 1
+    assert by_name(found)["cards"].text == "- fine\n- good" and [one.where for one in found.suspects] == ["card-2"]
 
 
 def test_what_is_approved_of_the_system_prompt_does_not_depend_on_the_platform():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import NotFound, PerdureError, UsageError
+from perdure.errors import NotFound, UsageError
 from perdure.floor import pages
-from perdure.floor.floor import Floor, Suspect
+from perdure.floor.layers import DIGEST_CHARS, Suspect
 from perdure.floor.state import Proposal
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, plural
@@ -142,13 +143,13 @@ def alerts_command(shell: Shell) -> None:
     """
     with shell.open() as home:
         found = _suspects(home)
-    after = [(f"perdure floor allow {found[0].digest[:12]}", "let this text through")] if found else []
+    after = [(f"perdure floor allow {found[0].digest[:DIGEST_CHARS]}", "let this text through")] if found else []
     if shell.as_json:
         shell.answer({"alerts": [_suspect_json(one) for one in found]}, next_actions=after)
         return
     for one in found:
         shell.out.print(
-            Text(f"{one.digest[:12]}  {one.where}  ", style="bold") + Text(one.finding.rule, style="yellow")
+            Text(f"{one.digest[:DIGEST_CHARS]}  {one.where}  ", style="bold") + Text(one.finding.rule, style="yellow")
         )
         shell.out.print(f"  {text.one_line(mask(one.finding.excerpt), 160)}", markup=False)
     if not found:
@@ -156,13 +157,9 @@ def alerts_command(shell: Shell) -> None:
     shell.suggest(after)
 
 
-def _suspects(home: Home) -> list[Suspect]:
-    """What is left out here, insights of this folder's project included."""
-    try:
-        insights = {memory.memory_id: memory.text for memory in home.insights(cwd=str(Path.cwd()))}
-    except PerdureError:  # the floor does not depend on the index
-        insights = {}
-    return home.floor.suspects(insights)
+def _suspects(home: Home) -> tuple[Suspect, ...]:
+    """What is left out of a session that begins here."""
+    return home.layers(cwd=str(Path.cwd())).suspects
 
 
 def _suspect_json(one: Suspect) -> dict[str, Any]:
@@ -175,7 +172,7 @@ def _suspect_json(one: Suspect) -> dict[str, Any]:
 @command(
     "allow",
     epilog="""\
-  perdure floor allow 3f9c2a110b7d      by what `perdure floor alerts` calls it
+  perdure floor allow 3f9c2a11          by what `perdure floor alerts` calls it
   perdure floor allow notes
   perdure floor allow card-3f9c2a11""",
 )
@@ -183,7 +180,7 @@ def _suspect_json(one: Suspect) -> dict[str, Any]:
 def allow_command(shell: Shell, what: str) -> None:
     """Let a text through that was left out: this very text. Once it is changed, it is looked at again."""
     with shell.open(create=True) as home:
-        found = _named(home.floor, _suspects(home), what)
+        found = _named(_suspects(home), what)
         home.floor.allow(found.text, where=found.where)
     if shell.as_json:
         shell.answer({"allowed": _suspect_json(found)})
@@ -191,14 +188,13 @@ def allow_command(shell: Shell, what: str) -> None:
         shell.out.print(f"{found.where}: allowed as it is. {NEXT_SESSION}", style="bold", markup=False)
 
 
-def _named(floor: Floor, suspects: list[Suspect], what: str) -> Suspect:
+def _named(suspects: Sequence[Suspect], what: str) -> Suspect:
     """The one suspect that a page, a card or the beginning of a digest names. Raises NotFound, UsageError."""
     names = {what, f"{what}.md"}
     found = [one for one in suspects if one.where in names]
     found = found or [one for one in suspects if one.digest.startswith(what) or one.where.startswith(what)]
     if not what or not found:
-        known = ", ".join(sorted({*floor.names()})) or "none yet"
-        raise NotFound(f"{text.printable(what)!r}: nothing of that name is left out (pages: {known})")
+        raise NotFound(f"{text.printable(what)!r} among what is left out (`perdure floor alerts` lists it)")
     if len({one.digest for one in found}) > 1:
         raise UsageError(f"{what!r} names {plural(len(found), 'text')}: write more of the digest")
     return found[0]

@@ -14,7 +14,7 @@ from rich.text import Text
 from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import EditRefused, NotFound, PerdureError, UsageError
-from perdure.floor import pages
+from perdure.floor import layers, pages
 from perdure.floor.floor import Floor
 from perdure.floor.state import Version
 from perdure.surfaces.cli.common import Shell, command
@@ -169,7 +169,7 @@ def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_
 def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> None:
     """What became of a page, and whether it will be before a model."""
     version = next(reversed(floor.history(name)), None) if new else None
-    suspects = [one for one in floor.suspects() if one.where == name]
+    suspects = floor.suspicious(layers.injected(new)) if new else ()
     if shell.as_json:
         shell.answer({
             "page": name, "changed": old != new, "difference": difference(mask(old), mask(new), name),
@@ -184,10 +184,8 @@ def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> N
     shell.out.print(f"{name}: written. {NEXT_SESSION}", style="bold", markup=False)
     if version and version.unseen:
         shell.note(f"{name} was changed while you edited it. Yours counts; `perdure floor history {name}` has both.")
-    for one in suspects:
-        shell.note(
-            f"{name} is left out: {one.finding.rule}, {one.finding.excerpt!r}. `perdure floor alerts` says more."
-        )
+    for one in suspects[:1]:
+        shell.note(f"{name} is left out: {one.rule}, {one.excerpt!r}. `perdure floor alerts` says more.")
 
 
 @command("remove", epilog="  perdure floor remove diary/2026-11-21\n  perdure floor remove core --json")
