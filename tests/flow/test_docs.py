@@ -19,8 +19,9 @@ from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
 
 ROOT = Path(__file__).parents[2]
+SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
-PAGES = ("docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "README.md")
+PAGES = ("docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "README.md", SKILL)
 
 
 def commands_of(page: str) -> list[str]:
@@ -48,7 +49,7 @@ def run(line: str, place: Path) -> subprocess.CompletedProcess[str]:
 def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
     lines = commands_of(page)
     assert len(lines) > 5
-    if page == "README.md":
+    if page in ("README.md", SKILL):
         run("perdure import samples", place)
     for line in lines:
         assert line.startswith("perdure "), line
