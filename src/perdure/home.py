@@ -767,17 +767,17 @@ class Home:
 
         return consolidate.proposals(self.memories)
 
-    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+    def consolidate(self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None) -> Applied:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
-        one, else rules.
+        kind: only those of this kind (chain, lift, merge, split, retire). reword: what words that which is made of
+        several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.mind import consolidate, wording
 
         chat = self.chat("summariser", job="consolidate") if reword is None else None
         reword = wording.by(chat) if chat is not None else reword
-        done = consolidate.apply(self.memories, ids, reword=reword)
+        done = consolidate.apply(self.memories, ids, kind=kind, reword=reword)
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return done

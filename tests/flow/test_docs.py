@@ -21,7 +21,9 @@ from perdure.surfaces.cli import _COMMANDS
 ROOT = Path(__file__).parents[2]
 SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
-PAGES = ("docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "README.md", SKILL)
+PAGES = (
+    "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "README.md", SKILL,
+)  # fmt: skip
 
 
 def commands_of(page: str) -> list[str]:

@@ -100,6 +100,8 @@ def _print(shell: Shell, found: Context) -> None:
             shell.note(text.printable(alert))
     if found.recalled.silent:
         shell.out.print(f"(nothing is recalled: {text.printable(found.recalled.silent)})\n", style="dim", markup=False)
+    if found.recalled.degraded:
+        shell.note(f"Recall did without: {', '.join(found.recalled.degraded)}. `perdure doctor` says why.")
     beside = found.n_tokens - n_cacheable
     shell.out.print(_rule(f"in all: {plural(found.n_tokens, 'token')}, {beside:,} of them for this message", "═"))
 
