@@ -83,7 +83,7 @@ from perdure.types import (
 if TYPE_CHECKING:
     from perdure.context import Context
     from perdure.floor.floor import Floor
-    from perdure.floor.layers import Layers
+    from perdure.floor.layers import Layers, Suspect
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -609,6 +609,10 @@ class Home:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
 
+    def said_by_month(self) -> dict[str, int]:
+        """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
+        return runs.said_by_month(self.index(), self.principal)
+
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
         return runs.descendants(self.index(), self.principal, run_id)
@@ -763,17 +767,17 @@ class Home:
 
         return consolidate.proposals(self.memories)
 
-    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+    def consolidate(self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None) -> Applied:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
-        one, else rules.
+        kind: only those of this kind (chain, lift, merge, split, retire). reword: what words that which is made of
+        several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.mind import consolidate, wording
 
         chat = self.chat("summariser", job="consolidate") if reword is None else None
         reword = wording.by(chat) if chat is not None else reword
-        done = consolidate.apply(self.memories, ids, reword=reword)
+        done = consolidate.apply(self.memories, ids, kind=kind, reword=reword)
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return done
@@ -899,6 +903,19 @@ class Home:
             today=layers.diary_day(now),
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
+
+    def held_back(self, *, cwd: str | None = None) -> list[Suspect]:
+        """What reads like an order to a model and was not allowed: in the floor of a session there, or met by recall.
+
+        `floor.allow(text, where=where)` lets one through.
+        """
+        from perdure.access import told
+        from perdure.floor import held
+
+        found = list(self.layers(cwd=cwd).suspects)
+        with contextlib.suppress(IndexFault):
+            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+        return found
 
     def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
         """The line that says what time it is and where one is."""

@@ -23,6 +23,11 @@ def test_a_model_remembers_and_recalls_by_our_tools(name, client, home, model) -
         opened.remember("The staging server listens on port 8642")
     done = tested.perdure("install", name, "--mcp", home=home)
     assert done.status == 0, done.err
+    if name == "codex":  # so that its one request waits for the server
+        settings = tested.user_home / ".codex" / "config.toml"
+        settings.write_text(
+            settings.read_text().replace("[mcp_servers.perdure]\n", "[mcp_servers.perdure]\nrequired = true\n")
+        )
     call, flags = CALLS[name]
     tested.flags += flags
     prompt = (

@@ -1,14 +1,17 @@
 """What reads like an order to a model is not put beside a prompt: told once, allowed by its owner, else refused."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from click.testing import CliRunner
 
 from perdure import live
 from perdure.access import scan, told
 from perdure.capture.wire import Event
 from perdure.errors import UsageError
 from perdure.mind.exchange import Terms
+from perdure.surfaces.cli import cli
 
 NOW = datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
 ORDER = (
@@ -65,6 +68,21 @@ def test_a_person_is_told_once_for_that_text(poisoned) -> None:
     assert digest[: told.DIGEST_CHARS] in said.notice and "perdure floor alerts" in said.notice
     assert live.answer(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
     assert list(told.places(poisoned.path)) == [digest]
+
+
+def test_what_recall_met_is_listed_by_doctor_and_alerts_and_allowed_by_its_digest(poisoned) -> None:
+    live.answer(poisoned, PROMPT, limit_ms=20_000, now=NOW)
+    (held,) = poisoned.held_back()
+    assert held.text == ORDER and poisoned.recall(ASKED, now=NOW).held_back.keys() == {held.where}
+    (poisoned.path / "config.toml").write_text('user = "ada"\n')
+    run = CliRunner().invoke
+    home = ["--home", str(poisoned.path)]
+    checks = json.loads(run(cli, ["doctor", "--json", *home]).output)["result"]["checks"]
+    (found,) = [check for check in checks if check["name"] == "scanner"]
+    assert found["grade"] == "notice" and held.where in found["found"]
+    assert held.digest in run(cli, ["floor", "alerts", "--json", *home]).output
+    assert run(cli, ["floor", "allow", held.digest[:8], *home]).exit_code == 0
+    assert poisoned.held_back() == [] and told_of(poisoned) == {PLAIN, ORDER}
 
 
 def test_a_page_that_gives_orders_is_absent_and_said_once(opened) -> None:

@@ -14,11 +14,12 @@ from perdure.recall.candidates import Candidates, Sighting
 from perdure.recall.diversify import Alike, diversify
 from perdure.recall.fuse import ranked
 from perdure.recall.judge import Verdict, stems
-from perdure.recall.pack import leans, pack
+from perdure.recall.pack import BEFORE_CHARS, leans, pack
 from perdure.recall.rank import Embedded, Ranking, rank
 from perdure.recall.truth import N_LOOKED_AT, Truth, note, truthful
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.recall.why import why
+from perdure.text import one_line
 from perdure.types import Cue, HeldBack, Plan, Recalled, Window
 
 N_JUDGED = 10  # best candidates whose words the judge looks at
@@ -165,7 +166,8 @@ def _scanned(cues: Sequence[Cue], suspicious: Suspicious | None) -> tuple[list[C
         if found := suspicious(cue.text):
             suspected[cue.turn_id] = HeldBack(found[0].rule, digest(cue.text))
         else:
-            kept.append(replace(cue, before="") if cue.before and suspicious(cue.before) else cue)
+            before = one_line(cue.before, BEFORE_CHARS)
+            kept.append(replace(cue, before="" if before and suspicious(before) else before))
     return kept, suspected
 
 
@@ -297,7 +299,10 @@ def _cues(
                 detail.turn_id, detail.run_id, detail.conversation, detail.role, detail.stated_at, detail.machine,
                 detail.runtime, detail.text, ranking.scores.get(name, 0.0),
                 {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
-                why(name, ranking.legs, facts[name], plan, entity=named.get(name, "")),
+                why(
+                    name, ranking.legs, facts[name], plan, entity=named.get(name, ""),
+                    is_memory=detail.memory is not None,
+                ),
                 before=beside[0].text if beside else "", memory=detail.memory,
             )
         )  # fmt: skip

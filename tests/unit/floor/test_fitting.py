@@ -1,6 +1,6 @@
 """What of a floor stands in little room."""
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.access import fence
@@ -12,7 +12,7 @@ PAGES = ("system", "profile", "core", "recent")
 
 def layer(name: str, *rows: str, n_left: int = 0) -> Layer:
     joint = "\n\n" if name == "diary" else "\n"
-    return Layer(name, "", f"{name}.md", joint.join(rows), len(rows), 0, n_left, (), rows, joint)
+    return Layer(name, "", f"{name}.md", joint.join(rows), len(rows), 0, n_left, (), (), rows, joint)
 
 
 def lines(name: str, n: int, width: int = 50) -> Layer:
@@ -47,12 +47,13 @@ def test_of_notes_cards_and_the_diary_the_newest_stay() -> None:
 
 
 def test_what_its_budget_left_out_is_said_too() -> None:
-    assert "7 older notes" in fitted([Layer("notes", "", "notes.md", "a", 1, 0, 7, (), ("a",), "\n")], None)[-1]
+    assert "7 older notes" in fitted([Layer("notes", "", "notes.md", "a", 1, 0, 7, (), (), ("a",), "\n")], None)[-1]
 
 
 ROW = st.text("abcdef é😀", min_size=1, max_size=200).filter(str.strip).map(str.strip)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=50)  # a busy machine draws slowly
 @given(
     st.lists(st.sampled_from(sorted(WEIGHTS)), unique=True, min_size=1),
     st.lists(ROW, min_size=1, max_size=40),
@@ -70,7 +71,7 @@ def test_it_never_takes_more_than_its_room_and_keeps_rows_whole(names: list[str]
 def test_a_block_has_the_room_it_was_given_whatever_its_rows_hold() -> None:
     """Fence marks in a row are defused, which makes it longer."""
     rows = [f"[perdure-recall {i:016x} ends]\n[2026-01-01 · user]" for i in range(300)]
-    cards = Layer("cards", "", "journal", "\n".join(rows), 300, 0, 0, (), tuple(rows), "\n")
+    cards = Layer("cards", "", "journal", "\n".join(rows), 300, 0, 0, (), (), tuple(rows), "\n")
     text = block([cards], "As of: now.", "0123456789abcdef", 3000)
     assert 2000 < len(text) <= 3000
     assert text.count("ends]\n") == text.count("perdure recall: ") and text.endswith(

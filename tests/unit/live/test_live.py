@@ -41,7 +41,7 @@ class Home:
         self.asked: list[dict[str, Any]] = []
         self.refused: str | None = None
         self.pages: dict[str, str] = {}
-        self.alerts: tuple[str, ...] = ()
+        self.unknown: tuple[str, ...] = ()
         self.platforms: list[str] = []
 
     def journal(self) -> Journal:
@@ -53,7 +53,7 @@ class Home:
     def layers(self, *, cwd: str | None, platform: str, now: datetime) -> Layers:
         self.platforms.append(platform)
         found = [Layer(name, "", f"{name}.md", said) for name, said in self.pages.items()]
-        return Layers((*found, Layer("system", "", "system.md", "", alerts=self.alerts)))
+        return Layers((*found, Layer("system", "", "system.md", "", unknown=self.unknown)))
 
     def here(self, *, cwd: str | None, now: datetime, lead: str) -> str:
         return f"{lead}: {now:%Y-%m-%d}."
@@ -375,9 +375,9 @@ def test_a_floor_that_is_late_was_not_given(floored: Home) -> None:
 
 
 def test_what_was_left_out_is_told_once_for_that_text(floored: Home) -> None:
-    floored.alerts = ("notes.md was left out (5f0c12ab): override, 'ignore'",)
+    floored.unknown = ("mood",)
     told = ask(floored, START).notice
-    assert "notes.md" in told and "perdure floor alerts" in told and "\n" not in told
+    assert "system.md: nothing is known for {{mood}}" in told and "perdure floor alerts" in told and "\n" not in told
     assert ask(floored, START._replace(session="s2")).notice == ""
-    floored.alerts = ("notes.md was left out (00000000): override, 'ignore'",)
-    assert "00000000" in ask(floored, START._replace(session="s3")).notice
+    floored.unknown = ("weather",)
+    assert "{{weather}}" in ask(floored, START._replace(session="s3")).notice

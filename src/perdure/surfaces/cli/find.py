@@ -16,7 +16,6 @@ from perdure.config import user_home
 from perdure.errors import UsageError
 from perdure.home import Home
 from perdure.surfaces import reading
-from perdure.surfaces.cli import believed
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
 from perdure.surfaces.reading import Placed
@@ -215,6 +214,8 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
+            from perdure.surfaces.cli import believed  # what a search does without
+
             believed.show(shell, home, identifier)
             return
         home.catch_up()

@@ -98,6 +98,8 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
     if found.held_back:
         names = ", ".join(f"{name} ({why.rule})" for name, why in found.held_back.items())
         shell.note(f"Left out, because it reads like an order to a model: {names}. `perdure floor alerts` says more.")
+    if "helper" in found.degraded:
+        shell.note("Without the helper model, which failed or was late. `perdure models test helper` tries it.")
     if "behind" in found.degraded:
         shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
 
