@@ -64,17 +64,17 @@ WORDS: dict[str, str] = {
     # instructions
     "N": """
         instruction instructions instructons instuctions directive directives direction directions order orders
-        command commands prompt prompts rule rules guideline guidelines guidance programming protocols safeguards
-        preprompt guardrails anweisung anweisungen instruktion instruktionen befehl befehle auftrag auftrage
-        auftragen regel regeln vorgaben richtlinie richtlinien weisungen eingabeaufforderung aufforderungen
-        anordnungen consignes consigne ordres ordre regles regle invite commandes instruccion instrucciones
-        directrices ordenes reglas indicaciones directivas instrucao instrucoes diretrizes ordens regras comandos
-        orientacoes istruzione istruzioni direttive ordini regole comandi indicazioni talimat* yonerge* komut*
-        kural* direktif* instruksi* perintah* arahan* petunjuk* aturan* huong_dan chi_dan chi_thi lenh quy_tac
-        menh_lenh tagubilin panuto instruksyon utos patakaran mga_tagubilin direksyon инструкци* указани* команд*
-        правил* директив* приказ* распоряжени* промпт* التعليمات تعليمات تعليماتك الاوامر اوامر القواعد الارشادات
-        التوجيهات توجيهات قواعد निर्देश* आदेश* नियम* अनुदेश* हिदायत* নির্দেশ* আদেশ* নিয়ম* 指令 指示 命令 提示词
-        规则 規則 说明 提示 ルール プロンプト 要求 지시* 명령* 지침* 규칙* 프롬프트* คำสั่ง คำแนะนำ กฎ ข้อกำหนด
+        command commands prompt prompts rule rules guideline guidelines guidance programming protocols preprompt
+        guardrails anweisung anweisungen instruktion instruktionen befehl befehle auftrag auftrage auftragen regel
+        regeln vorgaben richtlinie richtlinien weisungen eingabeaufforderung aufforderungen anordnungen consignes
+        consigne ordres ordre regles regle invite commandes instruccion instrucciones directrices ordenes reglas
+        indicaciones directivas instrucao instrucoes diretrizes ordens regras comandos orientacoes istruzione
+        istruzioni direttive ordini regole comandi indicazioni talimat* yonerge* komut* kural* direktif* instruksi*
+        perintah* arahan* petunjuk* aturan* huong_dan chi_dan chi_thi lenh quy_tac menh_lenh tagubilin panuto
+        instruksyon utos patakaran mga_tagubilin direksyon инструкци* указани* команд* правил* директив* приказ*
+        распоряжени* промпт* التعليمات تعليمات تعليماتك الاوامر اوامر القواعد الارشادات التوجيهات توجيهات قواعد
+        निर्देश* आदेश* नियम* अनुदेश* हिदायत* নির্দেশ* আদেশ* নিয়ম* 指令 指示 命令 提示词 规则 規則 说明 提示 ルール
+        プロンプト 要求 지시* 명령* 지침* 규칙* 프롬프트* คำสั่ง คำแนะนำ กฎ ข้อกำหนด
     """,
     # what was said: weaker than instructions
     "n": """
@@ -102,13 +102,14 @@ WORDS: dict[str, str] = {
     """,
     # restrictions
     "R": """
-        restriction restrictions restraint restraints limitation limitations limit limits filter filters censorship
-        ethics ethic moral morals morality constraint constraints boundaries moderation safety ethical moralizing
-        inhibitions scruples einschrankung einschrankungen beschrankung beschrankungen grenzen zensur limites filtre
-        filtres censure restriccion restricciones limitaciones filtros censura restricao restricoes limitacoes
-        restrizione restrizioni limitazioni filtri kisitlama* sinirlama* sansur* filtre* batasan* pembatasan*
-        sensor* han_che gioi_han limitasyon paghihigpit ограничени* цензур* фильтр* قيود القيود प्रतिबंध* सीमा*
-        पाबंदी* সীমাবদ্ধতা* বিধিনিষেধ* 限制 约束 審査 制限 制約 检查机制 제한* 제약* 검열* ข้อจำกัด
+        restriction restrictions policies content_policy usage_policy safeguards legality restraint restraints
+        limitation limitations limits filter filters censorship ethics ethic moral morals morality constraint
+        constraints boundaries moderation safety ethical moralizing inhibitions scruples einschrankung
+        einschrankungen beschrankung beschrankungen grenzen zensur limites filtre filtres censure restriccion
+        restricciones limitaciones filtros censura restricao restricoes limitacoes restrizione restrizioni
+        limitazioni filtri kisitlama* sinirlama* sansur* filtre* batasan* pembatasan* sensor* han_che gioi_han
+        limitasyon paghihigpit ограничени* цензур* фильтр* قيود القيود प्रतिबंध* सीमा* पाबंदी* সীমাবদ্ধতা*
+        বিধিনিষেধ* 限制 约束 審査 制限 制約 检查机制 제한* 제약* 검열* ข้อจำกัด
     """,
     # say, show, write, give
     "v": """
@@ -242,23 +243,23 @@ WORDS: dict[str, str] = {
     """,
     # pretend, act
     "p": """
-        pretend act roleplay role-play role-playing impersonate simulate behave acting imagine assume play persona
-        tue_so spiele stell_dir_vor fungieren fungiere verhalte tu_so agis agissez pretends faites_semblant comporte
-        incarne actua finge hazte_pasar comportate actue finja aja atue agisci comportati fai_finta davran* rol_yap*
-        canlandir* bertindak berpura-pura berperan dong_vai gia_vo hay_la magpanggap umakto kumilos притвор*
-        представь* действуй* веди_себя сыграй* تظاهر تصرف تخيل नाटक अभिनय कल्पना অভিনয় কল্পনা ভান 扮演 假装 充当 扮
-        演じて ふりをし なりきっ 연기* 척하* 역할* สวมบทบาท แกล้ง สมมติ
+        play_the_role take_on_the_role take_the_role in_the_role pretend act role-playing impersonate simulate
+        behave acting imagine assume play persona tue_so spiele stell_dir_vor fungieren fungiere verhalte tu_so agis
+        agissez pretends faites_semblant comporte incarne actua finge hazte_pasar comportate actue finja aja atue
+        agisci comportati fai_finta davran* rol_yap* canlandir* bertindak berpura-pura berperan dong_vai gia_vo
+        hay_la magpanggap umakto kumilos притвор* представь* действуй* веди_себя сыграй* تظاهر تصرف تخيل नाटक अभिनय
+        कल्पना অভিনয় কল্পনা ভান 扮演 假装 充当 扮 演じて ふりをし なりきっ 연기* 척하* 역할* สวมบทบาท แกล้ง สมมติ
     """,
     # without limits
     "F": """
-        unfiltered uncensored unrestricted unlimited amoral unmoderated unbounded limitless unrestrained uninhibited
-        unconstrained lawless unfiltred rebellious ungefiltert unzensiert uneingeschrankt sans_restrictions
-        sans_restriction sans_limites sans_filtre sans_censure sin_restricciones sin_limites sin_censura sin_filtros
-        sem_restricoes sem_limites sem_filtros sem_censura senza_restrizioni senza_limiti senza_filtri senza_censura
-        ohne_einschrankungen ohne_einschrankung ohne_filter ohne_zensur ohne_regeln sinirsiz* sansursuz*
-        kisitlamasiz* tanpa_batasan tanpa_batas tanpa_sensor khong_bi_gioi_han khong_gioi_han khong_bi_han_che
-        walang_limitasyon walang_paghihigpit без_ограничений без_цензуры без_фильтров بدون_قيود بلا_قيود 无限制
-        不受限制 没有限制 没有任何限制 不受任何限制 無制限 ไม่มีข้อจำกัด ไร้ข้อจำกัด
+        unfiltered uncensored unrestricted unlimited amoral unmoderated unbounded limitless unhinged unrestrained
+        uninhibited unconstrained lawless unfiltred rebellious ungefiltert unzensiert uneingeschrankt
+        sans_restrictions sans_restriction sans_limites sans_filtre sans_censure sin_restricciones sin_limites
+        sin_censura sin_filtros sem_restricoes sem_limites sem_filtros sem_censura senza_restrizioni senza_limiti
+        senza_filtri senza_censura ohne_einschrankungen ohne_einschrankung ohne_filter ohne_zensur ohne_regeln
+        sinirsiz* sansursuz* kisitlamasiz* tanpa_batasan tanpa_batas tanpa_sensor khong_bi_gioi_han khong_gioi_han
+        khong_bi_han_che walang_limitasyon walang_paghihigpit без_ограничений без_цензуры без_фильтров بدون_قيود
+        بلا_قيود 无限制 不受限制 没有限制 没有任何限制 不受任何限制 無制限 ไม่มีข้อจำกัด ไร้ข้อจำกัด
     """,
     # an AI
     "B": """
@@ -291,8 +292,8 @@ WORDS: dict[str, str] = {
     """,
     # follow, obey
     "o": """
-        follow obey comply abide listen adhere befolge befolgen folge suivre suis obedece sigue siga segui esegui
-        heed according
+        follow obey comply abide bound listen adhere befolge befolgen folge suivre suis obedece sigue siga segui
+        esegui heed according
     """,
     # mode
     "M": """
@@ -336,8 +337,8 @@ WORDS: dict[str, str] = {
     """,
     # no longer valid
     "V": """
-        void revoked cancelled canceled obsolete superseded suspended nullified invalid overridden lifted erased
-        disabled deactivated no_longer_apply no_longer_valid do_not_apply out_of_date compromised
+        null_and_void revoked cancelled canceled obsolete superseded suspended nullified invalid overridden lifted
+        erased disabled deactivated no_longer_apply no_longer_valid do_not_apply out_of_date compromised
     """,
     # said, told
     "G": """
@@ -368,13 +369,33 @@ WORDS: dict[str, str] = {
     """,
     # what rules forbid
     "H": """
-        illegal immoral unethical harmful inappropriate offensive nsfw vulgar profanity swear swearing unlawful
-        malicious hateful violent sexual controversial
+        profanities curse_words swear_words slurs obscene taboo remorse hateful racist illegal immoral unethical
+        harmful inappropriate offensive nsfw vulgar profanity swear swearing unlawful malicious violent sexual
+        controversial
     """,
     # approved
     "t": """
         approved granted authorized authorised consented permission confirmed authorization approval preapproved
         pre-approved
+    """,
+    # roles in a play
+    "6": """
+        character characters personas roleplay role-play roleplaying fictional hypothetical fictitious alter_ego
+        fiktiv fictif ficticio personaje personnage
+    """,
+    # what a person wants of the model
+    "2": """
+        i_want_you_to i_need_you_to i_would_like_you_to i'd_like_you_to ich_mochte_dass_sie ich_mochte_dass_du
+        ich_will_dass_du je_veux_que_tu je_voudrais_que_vous quiero_que quero_que_voce voglio_che_tu хочу_чтобы_ты
+        我想让你 我希望你
+    """,
+    # you are
+    "4": """
+        you're youre you_re u_r
+    """,
+    # begin, end
+    "3": """
+        start begin prefix preface prepend precede end append starts begins beginne commencez empieza inizia
     """,
     # about attacks
     "Q": """

@@ -18,6 +18,7 @@ from perdure.patterns import late
 
 MAX_WORD_CHARS = 24  # of what a stem or letters that were set apart can be
 MAX_MEMO = 20_000  # words that are remembered as saying nothing
+MIN_SET_APART = 7  # letters with something between them that are taken for a word
 MIN_HIDDEN_CHARS = 24  # a shorter run of base64 is a name, a hash or a path
 
 # ----------------------------------------------------------------------------------------------------- plain text
@@ -56,7 +57,7 @@ _BREAKS = frozenset(".!?;।。！？")
 _QUOTES = frozenset("\"“”„«»`「」『』'")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _HAS_UNSPACED = late(f"[{_UNSPACED}]")
-_SET_APART = late(r"\b\w(?:[ .*_-]{1,3}\w\b){6,}")
+_SET_APART = late(rf"\b\w(?:[ .*-]{{1,3}}\w\b){{{MIN_SET_APART - 1},}}")
 _LEET = str.maketrans("013457", "oieast")
 _LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek that look Latin
     "авеёікмноптрсухѕјԁԛԝьαβεηικνορτυχω", "abeeikmhontpcyxsjdqwbabenikvoptuxw"
@@ -85,6 +86,9 @@ def read(text: str) -> Reading:
     """
     said = _cut(text)
     tokens = _TOKENS.findall(said)
+    if sum(map((1).__eq__, map(len, tokens))) >= MIN_SET_APART:
+        said = _SET_APART.sub(lambda match: _closed_up(match[0]), said)
+        tokens = _TOKENS.findall(said)
     lexicon = _lexicon()
     letters = list(map(lexicon.__getitem__, tokens))
     for at in [at for at, word in enumerate(tokens) if word in lexicon.openings]:
@@ -105,10 +109,10 @@ def _join(tokens: list[str], letters: list[str], at: int, phrases: list[tuple[li
 
 
 def _cut(text: str) -> str:
-    """A plain text in which runs without spaces are cut into what they say, and letters that were set apart joined."""
+    """A plain text in which names with underscores and runs without spaces are cut into words."""
     if not text.isascii() and _HAS_UNSPACED.search(text):
         text = _lexicon().unspaced.sub(r" \g<0> ", text)
-    return _SET_APART.sub(lambda match: _closed_up(match[0]), text.replace("_", " "))
+    return text.replace("_", " ")
 
 
 def _closed_up(run: str) -> str:
@@ -148,26 +152,24 @@ class _Lexicon(dict[str, str]):
 
         self.stems: dict[str, str] = {}
         self.openings: dict[str, list[tuple[list[str], str]]] = {}  # first word -> (the others, letter), longest first
-        unspaced: set[str] = set()
         for letter, listed in WORDS.items():
             for entry in plain(listed).replace("-", "_").split():
-                self._add(entry, letter, unspaced)
+                self._add(entry, letter)
         for phrases in self.openings.values():
             phrases.sort(key=lambda phrase: -len(phrase[0]))
         self.heads = {stem[:2] for stem in self.stems}
         self.listed = dict(self)  # without what is remembered as saying nothing
+        unspaced = [word for word in (*self.listed, *self.stems) if word >= "\u0e00" and _HAS_UNSPACED.match(word)]
         self.unspaced = late("|".join(sorted(map(re.escape, unspaced), key=lambda word: (-len(word), word))))
 
-    def _add(self, entry: str, letter: str, unspaced: set[str]) -> None:
-        first, *rest = entry.rstrip("*").split("_")
-        if rest:
+    def _add(self, entry: str, letter: str) -> None:
+        if "_" in entry:
+            first, *rest = entry.rstrip("*").split("_")
             self.openings.setdefault(first, []).append((rest, letter))
-        elif entry.endswith("*"):
-            self.stems.setdefault(first, letter)
+        elif entry[-1] == "*":
+            self.stems.setdefault(entry[:-1], letter)
         else:
-            self.setdefault(first, letter)
-        if not rest and _HAS_UNSPACED.match(first):
-            unspaced.add(first)
+            self.setdefault(entry, letter)
 
     def __missing__(self, word: str) -> str:
         letter = self._of(word)
@@ -209,9 +211,9 @@ class _Lexicon(dict[str, str]):
 
 # ---------------------------------------------------------------------------------------------------- hidden texts
 
-_BASE64 = late(rf"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{{{MIN_HIDDEN_CHARS},}}+")
-_HEX = late(r"(?<![A-Za-z0-9])(?:[0-9a-fA-F]{2}[ :]?){16,}+")
-_BINARY = late(r"(?<![A-Za-z0-9])(?:[01]{8} ?){8,}+")
+_RUN = late(rf"[A-Za-z0-9+/]{{{MIN_HIDDEN_CHARS},}}+")
+_HEX = late(r"(?:[0-9a-fA-F]{2})+")
+_BITS = late(r"(?<![01])(?:[01]{8} ?){8,}+")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _BACKWARDS = ("erongi", "snoitcurtsni", "tpmorp", "dragersid", "laever")
 _ROTATED = (  # by how far -> what "ignore", "instructions" and "disregard" become
@@ -221,12 +223,12 @@ _ROTATED = (  # by how far -> what "ignore", "instructions" and "disregard" beco
 
 
 def hidden(text: str, as_plain: str) -> Iterator[tuple[int, str]]:
-    """The texts that are encoded in a text, each with where it begins; at most as long together as the text."""
-    for pattern, decoded in ((_BASE64, _from_base64), (_HEX, _from_hex), (_BINARY, _from_binary)):
-        for match in pattern.finditer(text):
-            found = decoded(match[0])
-            if " " in found and found.isascii() and found[:64].isprintable():
-                yield match.start(), found
+    """The texts that are encoded in a text, each with where it begins."""
+    for match in _RUN.finditer(text):
+        yield from _readable(match.start(), _decoded(match[0]))
+    for match in _BITS.finditer(text) if "01" in text else ():
+        bits = match[0].replace(" ", "")
+        yield from _readable(match.start(), int(bits, 2).to_bytes(len(bits) // 8, "big"))
     if any(word in as_plain for word in _BACKWARDS):
         yield 0, as_plain[::-1]
     for by, words in _ROTATED:
@@ -234,15 +236,13 @@ def hidden(text: str, as_plain: str) -> Iterator[tuple[int, str]]:
             yield 0, as_plain.translate(str.maketrans(_ALPHABET[by:] + _ALPHABET[:by], _ALPHABET))
 
 
-def _from_base64(run: str) -> str:
-    return binascii.a2b_base64(run[: len(run) // 4 * 4]).decode("latin-1")
+def _decoded(run: str) -> bytes:
+    if _HEX.fullmatch(run):
+        return bytes.fromhex(run)
+    return binascii.a2b_base64(run[: len(run) // 4 * 4])
 
 
-def _from_hex(run: str) -> str:
-    digits = run.replace(" ", "").replace(":", "")
-    return bytes.fromhex(digits).decode("latin-1")
-
-
-def _from_binary(run: str) -> str:
-    digits = run.replace(" ", "")
-    return bytes(int(digits[at : at + 8], 2) for at in range(0, len(digits), 8)).decode("latin-1")
+def _readable(start: int, decoded: bytes) -> Iterator[tuple[int, str]]:
+    """What was decoded, when it is words."""
+    if b" " in decoded and decoded.isascii() and decoded[:64].decode("ascii").isprintable():
+        yield start, decoded.decode("ascii")

@@ -20,18 +20,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from operator import eq
 from typing import NamedTuple
 
 from perdure.access.reading import HIDDEN, TAGS, Reading, hidden, plain, read
 from perdure.patterns import late
 
-THRESHOLD = 0.5  # of suspicion, from which a text is kept out; on the development half: docs/evaluation/scanner.md
+THRESHOLD = 0.45  # of suspicion, from which a text is kept out; on the development half: docs/evaluation/scanner.md
 MIN_ENCODED = 0.35  # of a text that is encoded in another: nobody encodes what may be read
 ENCODED_SCORE = 0.7  # at least, of such a text
 MAX_EXCERPT_CHARS = 120
 STRETCH_WORDS = 250  # what stands further apart than twice this does not add up
 MAX_QUOTED_WORDS = 14  # a longer quotation is no mention any more
 MENTION_WORDS = 20  # from a quotation to the word that says what it is about
+FLOOD_WORDS = 30  # repetitions from which a word is no word any more
 MAX_ENCODED = 64  # texts that are decoded in one
 EDGE_WORDS = 2  # that an excerpt shows behind what was found
 
@@ -75,17 +77,22 @@ _RULES = (
     _Rule("override", 0.4, "IV", r"I=2[Py8]=2[nD](?![fm])|I=3G|R~2V|I:"),
     _Rule("override", 0.4, "I5", r"(?<!0)[I5]=2[yRA]d?=2R"),
     _Rule("new orders", 0.55, "7", r"7N~1o|&~1J?7no"),
-    _Rule("new orders", 0.45, "7", r"y7[Nn]|7N[|:]"),
+    _Rule("new orders", 0.4, "7", r"y7[Nn]|7N[|:]"),
     # another role
     _Rule("persona", 0.8, "Y", r"Y~2[jFLB]"),
     _Rule("persona", 0.6, "YZ", r"Y[^|]?a(?!~2g)|Zu~4p|Zu~2ba|Z~4[urBc]~40~2[RN]"),
-    _Rule("persona", 0.5, "Zp", r"Zub[^|]|p~6[FjBc]~4[0F]|p~4j"),
+    _Rule("persona", 0.5, "ZYp", r"Z~1(?:ub|4)[^|]|Y\"|p~6[FjBc]~4[0F]|p~4j"),
+    _Rule("persona", 0.45, "2", r"2~1p|2~9p(?=\||$)"),
     _Rule("persona", 0.4, "p", r"p~80~3R"),
+    _Rule("persona", 0.3, "Y", r"Y\."),
     _Rule("persona", 0.3, "h", r"u~2h~2[pr]q"),
     _Rule("persona", 0.15, "p", r"p~2[qabu]"),
     _Rule("unrestricted", 0.45, "0F", r"[uBcr]~50~3R|[uBc]~3F|F~1[Bc]"),
     _Rule("lawless", 0.3, "oAH", r"0~4o~3[RN]|0~2A~3R|H~3H"),
     _Rule("harm", 0.15, "FH", r"[FH]"),
+    _Rule("obedience", 0.2, "h", r"uh~1[l0]~3[rvoz]"),
+    _Rule("play", 0.15, "6", r"6"),
+    _Rule("wording", 0.25, "3", r"3~1[yAl]~1r"),
     _Rule("refusal", 0.2, "z", r"0~2z"),
     _Rule("jailbreak", 0.55, "L", r"LM"),
     _Rule("jailbreak", 0.45, "j", r"j"),
@@ -104,7 +111,7 @@ _RULES = (
     _Rule("exfiltration", 0.6, "J", r"[Xm]~2(?:J~2D|DJ)~3[Ta]|J~2D~5X"),
     _Rule("exfiltration", 0.55, "U", r"[Xm]~6[KS]~8U|[Xm]~3[As]~4[DOnKfCv]~7U"),
     _Rule("exfiltration", 0.25, "U", r"[Xm]~6[KSDOnf]~8U"),
-    _Rule("conceal", 0.45, "C", r"0T?[vik]d{0,2}C"),
+    _Rule("conceal", 0.4, "C", r"0T?[vik]d{0,2}C"),
     _Rule("authority", 0.35, "t", r"C[^|0]{0,3}t"),
     _Rule("addressed", 0.35, "i", r"i~1[Td]?[^|:]{0,2}B"),
     _Rule("lasting", 0.35, "l", r"[Al]~1l~1[rn]"),
@@ -115,22 +122,22 @@ _RULES = (
 class _Mark(NamedTuple):
     name: str
     score: float
-    hint: str  # that every match holds
+    hints: tuple[str, ...]  # every match holds one
     pattern: re.Pattern[str]  # over the plain text
 
 
 # What a chat template, a client or a tool would write, and what only an attack does.
 _MARKS = tuple(
-    _Mark(name, score, hint, late(pattern))
-    for name, score, hint, pattern in (
+    _Mark(name, score, tuple(hints.split("\0")), late(pattern))
+    for name, score, hints, pattern in (
         ("delimiter", 0.6, "<|", r"<\|(?:im_start|im_end|system|user|assistant|endoftext|eot_id|start_header_id)\|>"),
         ("delimiter", 0.6, "inst]", r"\[/?inst\]"),
         ("delimiter", 0.6, "sys>>", r"<</?sys>>"),
         ("delimiter", 0.6, "_of_turn>", r"<(?:start|end)_of_turn>"),
         ("delimiter", 0.5, "##", r"#{2,4} {0,2}(?:system|(?:new )?instructions?|human|assistant) {0,2}:"),
         (
-            "delimiter", 0.45, "system",
-            r"[\[<] {0,2}/?system(?: (?:mode|message|prompt|note|override|instructions?))? {0,2}[\]>]",
+            "delimiter", 0.45, "<system\0[system\0</system\0[/system\0< system",
+            r"[\[<] ?/?system(?: (?:mode|message|prompt|note|override|instructions?))? {0,2}[\]>]",
         ),
         (
             "delimiter", 0.5, "end of",
@@ -147,23 +154,24 @@ _MARKS = tuple(
             r"if you(?:'re| are) (?:an? |the )?(?:ai|llm|large|language model|assistant|chatbot|bot|automated)\b",
         ),
         (
-            "addressed", 0.45, "system ",
+            "addressed", 0.45, "system n\0system alert\0system update\0system message\0system override",
             r"\bsystem (?:note|notice|alert|update|message|override)\b.{0,30}:|\bsystem override\b",
         ),
         (
-            "addressed", 0.35, "for ",
+            "addressed", 0.35, "for ai\0for llm\0for coding\0for any\0for the ai\0for the llm",
             r"\bfor (?:the )?(?:ai|llm|coding|any)[ -](?:ai )?(?:coding )?(?:agent|assistant|model)s?\b[^.\n]{0,20}:",
         ),
         (
-            "tool", 0.3, "_",
+            "tool", 0.3, "send_\0post_\0http_\0fetch_\0delete_\0remove_\0exec_\0run_\0write_\0upload_\0forward_",
             r"\b(?:call|use|invoke|run|execute) (?:the )?[`'\"]?"
-            r"(?:send|post|http|fetch|delete|remove|exec|run|write|transfer|upload|create|update|forward)_[a-z_]{2,30}",
+            r"(?:send|post|http|fetch|delete|remove|exec|run|write|upload|forward)_[a-z_]{2,30}",
         ),
-        ("splitting", 0.45, "+", r"\b([a-z]) ?= ?([a-z]) ?\+ ?([a-z]) ?\+ ?([a-z])\b"),
+        ("splitting", 0.45, "+", r"= ?[a-z] ?\+ ?[a-z] ?\+ ?[a-z]\b"),
         ("splitting", 0.5, "combine", r"\bcombine (?:[a-z],? ?){1,6}and [a-z]\b"),
     )
 )  # fmt: skip
 _SMUGGLED = late(f"[{HIDDEN}{TAGS}]{{12,}}|\u202e[^\u202c\n]{{4,}}")  # a flag of a region has six such characters
+_BRACKETS = frozenset("()[]{}<>`")
 _GAPS = late(r"([~=])(\d)")
 
 # ----------------------------------------------------------------------------------------------------- the answers
@@ -209,6 +217,7 @@ def _hits(text: str, *, is_encoded: bool = False) -> tuple[Reading, list[_Hit]]:
     hits = list(_by_letters(reading.letters))
     per_char = len(reading.letters) / max(1, len(text))
     hits += (_placed(mark, match, per_char) for mark, match in _marked(text, as_plain))
+    hits += _floods(as_plain, per_char)
     if not is_encoded:
         hits += _in_encoded(text, as_plain, per_char)
     return reading, hits
@@ -243,11 +252,22 @@ def _is_mention(letters: str, start: int, end: int) -> bool:
 def _marked(text: str, as_plain: str) -> Iterator[tuple[_Mark, re.Match[str]]]:
     """The marks of templates, clients and attacks in a text, and runs of characters that nobody sees."""
     for mark in _MARKS:
-        if mark.hint in as_plain:
+        if any(hint in as_plain for hint in mark.hints):
             yield from ((mark, match) for match in mark.pattern.finditer(as_plain))
     if not text.isascii():
-        unseen = _Mark("hidden", 0.6, "", _SMUGGLED)
+        unseen = _Mark("hidden", 0.6, (), _SMUGGLED)
         yield from ((unseen, match) for match in _SMUGGLED.finditer(text))
+
+
+def _floods(as_plain: str, per_char: float) -> Iterator[_Hit]:
+    """Words that are only said to push out what was said before: the same one to three, over and over."""
+    words = as_plain.split()
+    for period in (1, 2, 3):
+        at = bytes(map(eq, words, words[period:])).find(bytes([True]) * FLOOD_WORDS)
+        if at >= 0 and all(word.isalpha() or word in _BRACKETS for word in words[at : at + period]):
+            place = int(as_plain.find(words[at]) * per_char)
+            yield _Hit("flood", 0.6, place, place, " ".join(words[at : at + FLOOD_WORDS]))
+            return
 
 
 def _placed(mark: _Mark, match: re.Match[str], per_char: float) -> _Hit:
@@ -276,7 +296,8 @@ def _sum(hits: Iterable[_Hit]) -> float:
         for stretch in (part, part + 1):  # each is two parts long, so that what stands close together is in one of them
             scores = stretches[stretch]
             scores[hit.rule] = max(scores.get(hit.rule, 0.0), hit.score)
-    return max((1 - math.prod(1 - score for score in scores.values()) for scores in stretches.values()), default=0.0)
+    sums = (1 - math.prod(1 - score for score in scores.values()) for scores in stretches.values())
+    return round(max(sums, default=0.0), 6)  # 0.45 alone is 0.45
 
 
 def _excerpt(reading: Reading, hit: _Hit) -> str:
