@@ -41,7 +41,7 @@ def test_a_version_whose_writer_had_read_something_else_is_marked():
 def test_a_cursor_lasts_until_the_next():
     found = known(write("a\n", cursor=7), write("b\n", was=sha("a\n")), write("c\n", was=sha("b\n"), cursor=9))
     assert found.pages["notes.md"].cursor == 9
-    assert known(write("a\n", cursor=7), write("b\n")).pages["notes.md"].cursor == 7
+    assert known(write("a\n", cursor=7), write("b\n", was=sha("a\n"))).pages["notes.md"].cursor == 7
 
 
 def test_a_card_keeps_its_place_and_project_when_it_is_changed():
