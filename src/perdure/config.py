@@ -153,6 +153,7 @@ class LiveConfig:
     """What goes into a session while it runs."""
 
     recall: bool = True  # put what matters beside each message that a person sends
+    floor: bool = True  # put what is always at hand (profile, notes, core, cards, …) at the start of each session
     repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
     subagents: bool = False  # recall for what sub-agents are told, too
     machine_turns: bool = False  # recall for what a program sends in a person's place, too

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
     from perdure.floor.heard import Ear
-    from perdure.floor.layers import Layers
+    from perdure.floor.layers import Layers, Suspect
     from perdure.floor.noting import Noted
     from perdure.floor.questions import Limits
     from perdure.floor.recent import Updated
@@ -619,7 +619,7 @@ class Home:
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
-                already=already, explain=explain,
+                already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
@@ -630,6 +630,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def said_by_month(self) -> dict[str, int]:
+        """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
+        return runs.said_by_month(self.index(), self.principal)
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -694,7 +698,7 @@ class Home:
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
-            forgotten=lambda: self._tombstones().get(self.user), now=_now,
+            forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
 
     def _with_memories(self) -> indexes.Connection:
@@ -948,6 +952,26 @@ class Home:
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
+    def held_back(self, *, cwd: str | None = None) -> list[Suspect]:
+        """What reads like an order to a model and was not allowed: in the floor of a session there, or met by recall.
+
+        `floor.allow(text, where=where)` lets one through.
+        """
+        from perdure.access import told
+        from perdure.floor import held
+
+        found = list(self.layers(cwd=cwd).suspects)
+        with contextlib.suppress(IndexFault):
+            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+        return found
+
+    def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
+        """The line that says what time it is and where one is."""
+        from perdure.floor import layers
+
+        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        return layers.here(now or datetime.now().astimezone(), facts, lead=lead)
+
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
         with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
@@ -1031,14 +1055,12 @@ class Home:
         from perdure.access import fence
         from perdure.archive.journal import writer_id
         from perdure.context import Context
-        from perdure.floor import layers
 
         now = now or datetime.now().astimezone()
         found = self.recall(message, now=now, cwd=cwd, session=session, already=already, mode=mode)
-        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
         return Context(
             floor=floor or self.layers(cwd=cwd, platform=platform, now=now), message=message, recalled=found,
-            here=layers.here(now, facts), window=tuple(window),
+            here=self.here(cwd=cwd, now=now), window=tuple(window),
             nonce=fence.derived_nonce(writer_id(self.path), message, now.isoformat()),
         )  # fmt: skip
 
