@@ -135,6 +135,8 @@ class JobsConfig:
     verify: str = "45 3 * * 0"
     watchdog: str = "* * * * *"
     mine: str = "*/30 * * * *"
+    recent: str = "*/10 * * * *"
+    diary: str = "10 6 * * *"
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,7 @@ class FloorConfig:
     cards_tokens: int = 20_000
     recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
     diary_tokens: int = 4000  # of each of its two pages
+    question_tokens: int = 24_000  # the most that one question has, when recent.md or a page of the diary is written
     place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
 
 

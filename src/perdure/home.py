@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -82,8 +82,12 @@ from perdure.types import (
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
     from perdure.context import Context
+    from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
+    from perdure.floor.heard import Ear
     from perdure.floor.layers import Layers
+    from perdure.floor.questions import Limits
+    from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -907,6 +911,51 @@ class Home:
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
+    def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> Updated:
+        """Bring recent.md up to what was said since the last time: by the model of the role `summariser`, one call,
+        or by rules where there is none. With nothing new nobody is asked and nothing is written.
+
+        rebuild: make it anew, from the memories and what was said last. What kept it as it was is said in the answer.
+        """
+        from perdure.floor.recent import JOB, Recent
+
+        self.drain()
+        recent = Recent(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB), self._by_weight,
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.recent_tokens), _local_now,
+        )  # fmt: skip
+        return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
+
+    def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> Paged:
+        """Write the diary's page of a day, a letter to the next session, unless somebody wrote it; of the last day
+        that is over and on which anything was said unless named. The day turns at 06:00.
+        """
+        from perdure.floor.diary import JOB, Diary
+
+        self.drain()
+        diary = Diary(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB),
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.diary_tokens), _local_now,
+        )  # fmt: skip
+        return diary.write(day, stop=stop or (lambda: False))
+
+    def _ear(self) -> Ear:
+        from perdure.floor.heard import Ear
+
+        return Ear(self.user, self.config.agent, self.archive, self.index, self.refusal, self.floor.suspicious)
+
+    def _summary_limits(self, page_tokens: int) -> Limits:
+        """How long a page and its question may be. A page that fills an answer to the brim would be cut off in it."""
+        from perdure.floor.questions import Limits
+
+        most = self.config.models.roles.summariser.max_output_tokens * 3 // 4
+        return Limits(page_tokens, most, self.config.floor.question_tokens)
+
+    def _by_weight(self) -> list[Memory]:
+        """The agent's current memories: pinned ones first, then those last said or used, the most used before."""
+        mine = [memory for memory in self.memories.listed() if memory.agent == self.config.agent]
+        return sorted(mine, key=lambda m: (m.pinned, m.renewed_at or m.stated_at, m.n_used, m.memory_id), reverse=True)
+
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
         try:
@@ -1367,3 +1416,7 @@ def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...])
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _local_now() -> datetime:
+    return datetime.now().astimezone()

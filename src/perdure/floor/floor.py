@@ -19,7 +19,7 @@ from perdure import text as words
 from perdure.access import scan
 from perdure.archive.journal import Journal
 from perdure.capture.files import locked, make_folder
-from perdure.errors import EditRefused, NotFound
+from perdure.errors import EditRefused, NotFound, ReadOnlyHome
 from perdure.floor import events, pages, state, working
 from perdure.floor.events import OWNERS
 from perdure.floor.pages import Edit
@@ -316,5 +316,11 @@ class Floor:
         page = self.known().pages.get(name)
         return page.now.sha if page else ""
 
+    def check_writable(self) -> None:
+        """Raise ReadOnlyHome where nothing may be changed."""
+        if not self.writable:
+            raise ReadOnlyHome(str(self.folder))
+
     def _note(self, data: dict[str, Any]) -> None:
+        self.check_writable()
         self.journal.append(events.TYPE, data, now=self.now())

@@ -17,8 +17,9 @@ from perdure.archive.journal import Event, Journal, Read, places, tails, was_rew
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events
+from perdure.types import Span
 
-_FORMAT = 1  # of the kept file
+_FORMAT = 2  # of the kept file
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class Page(msgspec.Struct):
     text: str
     versions: list[Version]  # oldest first, never empty
     cursor: Any = None  # of the last version that has one
+    sources: list[Span] = []  # of the last version that names any
 
     @property
     def now(self) -> Version:
@@ -117,7 +119,8 @@ def _write(known: Known, event: Event) -> None:
         was=data["was"], why=data.get("why", ""), unseen=data["was"] != replaced,
     )  # fmt: skip
     cursor = data.get("cursor", page.cursor if page else None)
-    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor)
+    sources = [Span(*span) for span in data["sources"]] if "sources" in data else page.sources if page else []
+    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor, sources)
 
 
 def _card(known: Known, event: Event) -> None:
