@@ -337,6 +337,20 @@ def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
     assert place.fails("floor", "diary", "someday")[0] == 2
 
 
+def test_recent_and_the_diary_are_written_from_what_was_said(place: Place, message: Any) -> None:
+    with perdure.open(place.home) as home:
+        home.capture(message("user", "We painted the harbour door green."), runtime="messages", session="s1")
+    made = place.answer("floor", "recent")
+    assert made["page"] == "recent.md" and made["outcome"] in ("updated", "rebuilt") and made["calls"] == 0
+    assert "harbour door" in place.ok("floor", "show", "recent")
+    assert "nothing new" in place.ok("floor", "recent")
+    assert place.answer("floor", "recent", "--rebuild")["outcome"] == "rebuilt"
+    made = place.answer("floor", "diary", "2026-01-15", "--write")
+    assert (made["page"], made["outcome"]) == ("diary/2026-01-15.md", "written")
+    assert "harbour door" in place.ok("floor", "diary", "2026-01-15")
+    assert "nothing new (its page is written)" in place.ok("floor", "diary", "2026-01-15", "--write")
+
+
 # alerts -------------------------------------------------------------------------------------------------------
 
 

@@ -94,6 +94,7 @@ def numbered(found):
     return [event(n, data, writer) for n, (data, writer) in enumerate(found, start=1)]
 
 
+@settings(deadline=None)
 @given(journals, st.randoms(use_true_random=False))
 def test_neither_order_nor_repetition_changes_anything(found, random):
     told = numbered(found)
@@ -102,6 +103,7 @@ def test_neither_order_nor_repetition_changes_anything(found, random):
     assert state.replayed(shuffled) == state.replayed(told)
 
 
+@settings(deadline=None)
 @given(journals)
 def test_to_take_an_event_again_changes_nothing(found):
     told = numbered(found)

@@ -13,10 +13,12 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError
 from perdure.floor import layers, pages
+from perdure.floor.diary import Paged
+from perdure.floor.recent import Updated
 from perdure.floor.state import Card
 from perdure.home import Home
 from perdure.identity import project_of
-from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.common import Shell, command, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named, said
 from perdure.surfaces.cli.page import by_agent_option, tell_alerts, writer
@@ -113,11 +115,20 @@ def cards_command() -> None:
     epilog="""\
   perdure floor diary                    today's page, or the newest
   perdure floor diary yesterday
-  perdure floor diary 2026-11-21 --json""",
+  perdure floor diary --write            that of the last day that is over
+  perdure floor diary 2026-11-21 --write --json""",
 )
 @click.argument("day", required=False, metavar="[DATE]")
-def diary_command(shell: Shell, day: str | None) -> None:
-    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning."""
+@click.option("--write", "is_to_write", is_flag=True, help="Write it, as the job does, unless somebody has.")
+def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
+    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning. With --write it
+    is written from what was said on that day: by the model of the role `summariser`, or by rules where there is none.
+    """
+    if is_to_write:
+        with shell.open() as home:
+            made = home.write_diary(day_named(day) if day else None)
+        _say_made(shell, f"{pages.DIARY}/{made.day}.md", made)
+        return
     with shell.open() as home:
         name = f"{pages.DIARY}/{day_named(day)}.md" if day else _newest(home)
         found = mask(home.floor.read(name))
@@ -128,6 +139,43 @@ def diary_command(shell: Shell, day: str | None) -> None:
         shell.answer({"page": name, "text": found})
     else:
         shell.out.print(text.printable(found), end="", markup=False)
+
+
+@command(
+    "recent",
+    epilog="""\
+  perdure floor recent
+  perdure floor recent --rebuild         from the memories and what was said last
+  perdure floor show recent              read it""",
+)
+@click.option("--rebuild", is_flag=True, help="Make it anew.")
+def recent_command(shell: Shell, rebuild: bool) -> None:
+    """Bring recent.md, what has been going on, up to what was said since the last time: by the model of the role
+    `summariser`, in one call, or by rules where there is none. Where nothing is new nobody is asked. The resident home
+    does it every ten minutes.
+    """
+    with shell.open() as home:
+        made = home.update_recent(rebuild=rebuild)
+    _say_made(shell, pages.RECENT, made)
+
+
+def _say_made(shell: Shell, name: str, made: Updated | Paged) -> None:
+    """What became of a page that is written from what was said. Raises what kept it from being written."""
+    if made.fault is not None:
+        raise made.fault
+    if shell.as_json:
+        shell.answer({
+            "page": name, "outcome": made.outcome, "turns": made.n_turns, "calls": made.n_calls,
+            "tokens": made.n_tokens, "why": made.why or None,
+        })  # fmt: skip
+        return
+    why = f" ({text.one_line(made.why, 200)})" if made.why else ""
+    shell.out.print(f"{name}: {made.outcome}{why}", style="bold", markup=False)
+    if made.n_turns:
+        read = f"{plural(made.n_turns, 'message')} read, {plural(made.n_calls, 'call')} of a model"
+        shell.out.print(f"  {read}, {plural(made.n_tokens, 'token')} now", style="dim", markup=False)
+    if made.n_tokens:
+        shell.suggest([(f"perdure floor show {name}", "read it")])
 
 
 def _newest(home: Home) -> str:
