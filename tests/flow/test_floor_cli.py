@@ -149,7 +149,7 @@ def test_a_page_is_shown_as_it_is(written: Place) -> None:
     found = written.answer("floor", "show", "notes")
     assert found["text"] == "- The key hangs behind the door\n" and found["version"]["by"] == "owner"
     assert Path(found["file"]).read_text() == found["text"]
-    assert written.fails("floor", "show", "core")[:2] == (4, "not-found")
+    assert written.fails("floor", "show", "core")[:2] == (4, "floor-missing")
 
 
 def test_secrets_are_masked_wherever_a_page_is_shown(written: Place) -> None:
@@ -213,7 +213,7 @@ def test_history_diff_and_revert(written: Place) -> None:
     done = written.answer("floor", "revert", "core", shown[0].split()[0])
     assert done["changed"] and written.run("floor", "show", "core").stdout == "The house is Alder.\n"
     assert "as it was after" in written.answer("floor", "history", "core")["versions"][-1]["why"]
-    assert written.fails("floor", "revert", "core", "ffffffff")[:2] == (4, "not-found")
+    assert written.fails("floor", "revert", "core", "ffffffff")[:2] == (4, "floor-missing")
 
 
 def test_a_page_that_was_removed_comes_back(written: Place) -> None:
@@ -304,7 +304,7 @@ def test_cards_are_made_changed_and_removed(place: Place) -> None:
     assert "Ask before you push to main" in place.ok("floor", "cards")
     (gone,) = place.answer("floor", "cards", "remove", card["id"])["removed"]
     assert gone["id"] == card["id"] and not place.answer("floor", "cards", "list")["cards"]
-    assert place.fails("floor", "cards", "remove", card["id"])[:2] == (4, "not-found")
+    assert place.fails("floor", "cards", "remove", card["id"])[:2] == (4, "floor-missing")
 
 
 def test_a_card_of_a_project_stays_there(place: Place) -> None:
@@ -368,7 +368,7 @@ def test_what_is_left_out_is_told_and_can_be_allowed(written: Place) -> None:
     assert ALERT in json.dumps(written.answer("context", "hi")["openai"])
     written.ok("floor", "allow", next(alert["digest"][:10] for alert in alerts if alert["where"] == card))
     assert not written.answer("floor", "alerts")["alerts"] and "left out" not in written.ok("floor")
-    assert written.fails("floor", "allow", "core")[:2] == (4, "not-found")
+    assert written.fails("floor", "allow", "core")[:2] == (4, "floor-missing")
     (written.pages / "core.md").write_text(ALERT + ", please\n")
     assert "core.md was left out" in written.ok("floor"), "another text is looked at again"
 
@@ -448,4 +448,4 @@ def test_names_of_pages_complete(written: Place) -> None:
 @pytest.mark.parametrize("name", ["../notes.md", "/etc/passwd", "diary/../../x.md", "skills/../x/SKILL.md", "nonsense"])
 def test_no_other_file_can_be_named(written: Place, name: str) -> None:
     for words in (("show", name), ("write", name, "x"), ("history", name), ("remove", name), ("propose", name, "x")):
-        assert written.fails("floor", *words)[:2] == (4, "not-found")
+        assert written.fails("floor", *words)[:2] == (4, "floor-missing")

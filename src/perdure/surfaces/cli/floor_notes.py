@@ -11,7 +11,7 @@ import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import NotFound, UsageError
+from perdure.errors import FloorMissing, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.diary import Paged
 from perdure.floor.recent import Updated
@@ -134,7 +134,7 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
         found = mask(home.floor.read(name))
         tell_alerts(shell, home.floor)
     if not found:
-        raise NotFound(f"page {name} of the floor (the diary has none for that day)")
+        raise FloorMissing(f"page {name} of the floor (the diary has none for that day)")
     if shell.as_json:
         shell.answer({"page": name, "text": found})
     else:
