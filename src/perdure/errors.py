@@ -86,7 +86,7 @@ class MemoryMissing(NotFound):
 
 
 class FloorMissing(NotFound):
-    """`perdure floor` shows the pages of the floor, `perdure floor cards` its cards, `perdure floor proposals` edits."""
+    """`perdure floor` shows the pages of the floor, `perdure floor cards` and `perdure floor proposals` the rest."""
 
 
 class ProposalMissing(NotFound):
