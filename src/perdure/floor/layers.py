@@ -17,7 +17,7 @@ from perdure import text as words
 from perdure.access.redact import mask
 from perdure.access.scan import Finding, digest
 from perdure.config import FloorConfig
-from perdure.floor import pages
+from perdure.floor import notes, pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
@@ -39,6 +39,7 @@ class Material:
     insights: Sequence[str]  # surest first
     variables: Mapping[str, str]  # for the system prompt
     today: date  # by the clock of the diary
+    project: str | None = None  # where the session runs: notes of another stay away
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class _Maker:
         return self._layer(name, source, self._most(name))
 
     def notes(self) -> Layer:
-        said = self._said(pages.NOTES)
+        said = injected(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
         if suspects := self._suspects(said, pages.NOTES):
             return _made("notes", pages.NOTES, [], suspects=suspects)
         lines = [line for line in said.splitlines() if line.strip()]

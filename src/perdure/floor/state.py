@@ -32,6 +32,8 @@ class Version(msgspec.Struct, frozen=True):
     was: str = ""  # name of the text that the writer had read
     why: str = ""
     unseen: bool = False  # the writer had not read what this replaced: another edit came between
+    cursor: Any = None  # how far the job had read that wrote this text, or the one that it was made of
+    forgotten: bool = False  # its text rested on what was forgotten, and is gone
 
 
 class Page(msgspec.Struct):
@@ -39,13 +41,17 @@ class Page(msgspec.Struct):
 
     text: str
     versions: list[Version]  # oldest first, never empty
-    cursor: Any = None  # of the last version that has one
     sources: list[Span] = []  # of the last version that names any
 
     @property
     def now(self) -> Version:
-        """The state that counts."""
-        return self.versions[-1]
+        """The state that counts: the last one that was not forgotten; where all were, one without a text."""
+        return next((one for one in reversed(self.versions) if not one.forgotten), self.versions[0])
+
+    @property
+    def cursor(self) -> Any:
+        """How far the job had read on whose work the text rests."""
+        return self.now.cursor
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -99,7 +105,7 @@ def apply(state: State, event: Event) -> None:
         _write(known, event)
     elif data["op"] == "card":
         _card(known, event)
-    elif data["op"] == "propose":
+    elif data["op"] == "propose" and data["text"]:
         fields = {name: data[name] for name in ("id", "name", "text", "by", "was", "why")}
         known.proposals[data["id"]] = Proposal(at=event.at, **fields)
     elif data["op"] == "decide" and data["id"] in known.proposals:
@@ -112,15 +118,19 @@ def apply(state: State, event: Event) -> None:
 
 def _write(known: Known, event: Event) -> None:
     data = event.data
-    page = known.pages.get(data["name"])
-    replaced = page.now.sha if page else ""
+    page = known.pages.get(data["name"]) or Page("", [])
+    replaced = page.now if page.versions else None
+    base = next((one for one in reversed(page.versions) if one.sha == data["was"]), None)
     made = Version(
         event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
-        was=data["was"], why=data.get("why", ""), unseen=data["was"] != replaced,
+        was=data["was"], why=data.get("why", ""), unseen=data["was"] != (replaced.sha if replaced else ""),
+        cursor=data.get("cursor", base.cursor if base else None), forgotten=data.get("forgotten", False),
     )  # fmt: skip
-    cursor = data.get("cursor", page.cursor if page else None)
-    sources = [Span(*span) for span in data["sources"]] if "sources" in data else page.sources if page else []
-    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor, sources)
+    said, sources = data["text"], data.get("sources")
+    if made.forgotten:
+        said, sources = page.text, None
+    spans = [Span(*span) for span in sources] if sources else page.sources
+    known.pages[data["name"]] = Page(said, [*page.versions, made], spans)
 
 
 def _card(known: Known, event: Event) -> None:
@@ -162,6 +172,11 @@ class Watch:
             self._keep(state)
         self._state = state
         return state
+
+    def drop(self) -> None:
+        """Know nothing more, here and in the file: something in the journal was forgotten."""
+        self._state = None
+        self._kept.unlink(missing_ok=True)
 
     def _grown(self, state: State, now: dict[str, Read]) -> State:
         known = {} if was_rewritten(state.read, now) else state.read

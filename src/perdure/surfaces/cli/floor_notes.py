@@ -30,6 +30,12 @@ _CARDS: dict[str, tuple[str, str]] = {
 }
 
 
+_project = click.option(
+    "--project", help="Only for sessions in this project: a folder, or the name of one that is known."
+)
+_here = click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+
+
 @command(
     "note",
     epilog="""\
@@ -37,20 +43,35 @@ _CARDS: dict[str, tuple[str, str]] = {
   perdure floor note "Mira answers fastest by mail" --by-agent""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
+@_project
+@_here
 @by_agent_option
-def note_command(shell: Shell, words: tuple[str, ...], by_agent: bool) -> None:
-    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all."""
+def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
+    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all. One that
+    is there already is not added, and what it corrects makes room for it.
+    """
     line = " ".join(said(words, "what to note").split())
     if not line:
         raise UsageError("a note needs words")
     with shell.open(create=True) as home:
-        old = home.floor.read(pages.NOTES)
-        made = home.floor.write(pages.NOTES, f"{old}- {line}", by=writer(by_agent=by_agent), piece=line)
+        made = home.note(line, by=writer(by_agent=by_agent), cwd=_where(home, project, here=here))
     if shell.as_json:
-        shell.answer({"note": mask(line), "page": pages.NOTES, "event": made.event})
-    else:
-        shell.out.print("Noted: ", style="bold", end="")
-        shell.out.print(text.printable(mask(line)), markup=False)
+        shell.answer({
+            "page": pages.NOTES, "line": mask(made.line), "is_new": made.is_new, "known": mask(made.known) or None,
+            "replaced": [mask(old) for old in made.replaced],
+        })  # fmt: skip
+        return
+    shell.out.print("Noted: " if made.is_new else "It is there already: ", style="bold", end="")
+    shell.out.print(text.printable(layers.injected(made.line if made.is_new else made.known)), markup=False)
+    for old in made.replaced:
+        shell.out.print(f"  before: {text.printable(layers.injected(old))}", style="dim", markup=False)
+
+
+def _where(home: Home, project: str | None, *, here: bool) -> str | None:
+    """The project that the options name; None for none."""
+    if here and project is not None:
+        raise UsageError("say one of --project and --here")
+    return project_of(str(Path.cwd())) if here else project_named(home, project or "")
 
 
 @command(
@@ -61,19 +82,17 @@ def note_command(shell: Shell, words: tuple[str, ...], by_agent: bool) -> None:
   git log -1 --format=%B | perdure floor card -""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
-@click.option("--project", help="Only for sessions in this project: a folder, or the name of one that is known.")
-@click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+@_project
+@_here
 @by_agent_option
 def card_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
     """Add a card: a few sentences that every session begins with. Cards share a budget of tokens, and the oldest leave
     it first; those that have left stay listed, with `perdure floor cards`.
     """
-    if here and project is not None:
-        raise UsageError("say one of --project and --here")
-    words_ = said(words, "what the card says")
+    sentences = said(words, "what the card says")
     with shell.open(create=True) as home:
-        where = project_of(str(Path.cwd())) if here else project_named(home, project or "")
-        made = home.floor.add_card(words_, by=writer(by_agent=by_agent), project=where)
+        where = _where(home, project, here=here)
+        made = home.floor.add_card(sentences, by=writer(by_agent=by_agent), project=where)
     say_card(shell, made, "Card")
 
 
