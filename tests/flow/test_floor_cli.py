@@ -328,6 +328,22 @@ def test_a_note_is_one_line_and_the_last(written: Place) -> None:
     assert written.fails("floor", "note", " ")[:2] == (2, "usage-error")
 
 
+def test_a_note_that_is_there_is_not_added_again(written: Place) -> None:
+    again = written.answer("floor", "note", "the key hangs  behind the door")
+    assert not again["is_new"] and "The key hangs behind the door" in again["known"]
+    assert "It is there already: - The key hangs behind the door" in written.ok(
+        "floor", "note", "The key hangs behind the door"
+    )
+    assert len(written.run("floor", "show", "notes").stdout.splitlines()) == 1
+
+
+def test_a_note_of_a_project_stays_there(place: Place) -> None:
+    place.ok("floor", "note", "The tests of web need the database", "--here")
+    assert "database" in place.ok("context", "hi")
+    assert "database" not in place.ok("context", "hi", "--project", "")
+    assert place.fails("floor", "note", "x", "--here", "--project", "web")[0] == 2
+
+
 def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
     place.ok("floor", "write", "diary/2026-11-20", "Dear next one: the key hangs behind the door.")
     place.ok("floor", "write", "diary/2026-11-21", "Dear next one: the door is painted.")

@@ -38,10 +38,12 @@ def test_a_version_whose_writer_had_read_something_else_is_marked():
     assert page.text == "his\n" and [version.unseen for version in page.versions] == [False, False, True]
 
 
-def test_a_cursor_lasts_until_the_next():
+def test_a_cursor_goes_with_the_text_of_which_the_next_was_made():
     found = known(write("a\n", cursor=7), write("b\n", was=sha("a\n")), write("c\n", was=sha("b\n"), cursor=9))
     assert found.pages["notes.md"].cursor == 9
-    assert known(write("a\n", cursor=7), write("b\n")).pages["notes.md"].cursor == 7
+    edited = write("b\n", was=sha("a\n"))
+    assert known(write("a\n", cursor=7), edited).pages["notes.md"].cursor == 7
+    assert known(write("a\n", cursor=7), write("b\n")).pages["notes.md"].cursor is None
 
 
 def test_a_card_keeps_its_place_and_project_when_it_is_changed():

@@ -47,8 +47,8 @@ _here = click.option("--here", is_flag=True, help="Only for sessions in the proj
 @_here
 @by_agent_option
 def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
-    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all. One that
-    is there already is not added, and what it corrects makes room for it.
+    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all. One
+    that is there already is not added, and what it corrects makes room for it.
     """
     line = " ".join(said(words, "what to note").split())
     if not line:
