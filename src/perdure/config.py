@@ -185,8 +185,8 @@ class FloorConfig:
     cards_tokens: int = 20_000
     recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
     diary_tokens: int = 4000  # of each of its two pages
-    question_tokens: int = 24_000  # the most that one question has, when recent.md or a page of the diary is written
     note_stated: bool = True  # what a person states and is to be known in every session becomes a line of notes.md
+    question_tokens: int = 24_000  # the most that one question has, when recent.md or a page of the diary is written
     place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
 
 

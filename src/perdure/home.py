@@ -256,6 +256,10 @@ class Home:
         fields = msgspec.to_builtins(origin)
         return post.post_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
 
+    def post_lines(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> int:
+        """Post the lines of a session that were not posted yet, as its adapter made them; returns how many."""
+        return post.post_lines(self._capture_rules(), msgspec.to_builtins(origin), lines, path=path)
+
     def drain(self, *, limit_s: float | None = None) -> int:
         """Move what waits in the outbox into the archive, for so long; returns how many deltas are settled."""
         if not any((self.path / "outbox").glob("*.delta")):
@@ -282,6 +286,9 @@ class Home:
         their own. What was acknowledged is kept in any case.
         """
         origin = msgspec.convert(item.head["origin"], Origin)
+        if item.head["from_offset"] is None:
+            self._take_lines(item, origin)
+            return
         delta = Delta(
             origin=origin, user=item.head["user"], machine=item.head["machine"], agent=self.config.agent,
             data=item.data, from_offset=item.head["from_offset"], project=project_of(origin.cwd),
@@ -297,6 +304,14 @@ class Home:
                 return
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
         self._stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
+
+    def _take_lines(self, item: outbox.Waiting, origin: Origin) -> None:
+        """Archive lines that an adapter emitted, where the archive lacks them."""
+        rules = replace(self._rules(tags=tuple(item.head["tags"])), user=item.head["user"])
+        lines = item.data.removesuffix(b"\n").split(b"\n")
+        intake.capture_lines(
+            self.archive, rules, origin, lines, path=item.head["path"], tombstones=self._tombstones(), now=_now()
+        )
 
     def _stored(self, delta: Delta) -> bool:
         tombstones = self._tombstones()

@@ -21,9 +21,11 @@ CHATTER = (
     "Sort the imports, please.", "Which fonts does the poster need?", "Translate the menu into Finnish.",
 )  # fmt: skip
 WITHIN_S = 30.0
+STARTS_S = {"opencode": 60.0}  # so long may it take to make itself at home
+STORIES = [("claude-code", "codex"), ("codex", "pi"), ("pi", "claude-code"), ("gemini-cli", "opencode")]
 
 
-@pytest.mark.parametrize(("first", "second"), [("claude-code", "codex"), ("codex", "pi"), ("pi", "claude-code")])
+@pytest.mark.parametrize(("first", "second"), STORIES)
 def test_held_in_one_client_and_recalled_in_another(
     first: str, second: str, client, home: Path, model, serving
 ) -> None:
@@ -39,7 +41,7 @@ def test_held_in_one_client_and_recalled_in_another(
     serving(home)
     n_before = len(model.requests)
     assert asked.say("On which port does the staging harbour listen?\n@say There.").status == 0
-    assert time.monotonic() - ended_s < WITHIN_S
+    assert time.monotonic() - ended_s < WITHIN_S + STARTS_S.get(second, 0)
     sent = json.dumps(main_requests(model.requests[n_before:])[0])
     assert "48642" in sent and "perdure-recall" in sent and "untrusted data" in sent
     why = told.perdure("why", home=home)

@@ -26,6 +26,25 @@ def body(question: Question) -> str:
     return question.messages[-1].text
 
 
+NOUNS = (
+    "word",
+    "home",
+    "tree",
+    "door",
+    "moon",
+    "book",
+    "fish",
+    "gate",
+    "hill",
+    "lamp",
+)  # with a blank, five characters
+
+
+def talk(n):
+    """So many words; one word over and over would be what it looks like."""
+    return " ".join(NOUNS[i % len(NOUNS)] for i in range(n))
+
+
 def page(text="**2026-01-15** A page."):
     return {"text": text}
 
@@ -90,7 +109,7 @@ def test_no_more_than_30000_characters_are_read_and_the_newest_of_them(scripted,
     home, chat = scripted(page())
     end = 0
     for n in range(8):
-        turns = [("user", f"message {n}-{i} " + "word " * 100) for i in range(10)]
+        turns = [("user", f"message {n}-{i} " + talk(100)) for i in range(10)]
         end = say(home, message, *turns, offset=end, minute=10 * n)
     done = home.update_recent()
     shown = body(chat.asked[0])
@@ -204,7 +223,7 @@ def test_a_page_that_grew_too_long_is_made_anew_once(scripted, message):
 
 
 def test_up_to_a_fifth_more_is_left_as_it_is(scripted, message):
-    long = "word " * 4300
+    long = talk(4300)
     home, chat = scripted(page("start"), page(long))
     assert 4000 < tokens(long) <= 4800
     end = say(home, message, ("user", "first"))

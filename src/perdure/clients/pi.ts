@@ -61,6 +61,17 @@ function ask(event: object): Promise<Said | null> {
   });
 }
 
+/** What the lines of a hook say; nothing where they mean nothing. */
+function read(answer: string): Said {
+  try {
+    const said: Said[] = answer.split("\n").filter(Boolean).map((line: string) => ({ ...NOTHING, ...JSON.parse(line) }));
+    const joined = (name: keyof Said) => said.map((one) => one[name]).filter(Boolean).join("\n\n");
+    return { text: joined("text"), notice: joined("notice") };
+  } catch {
+    return NOTHING;
+  }
+}
+
 /** Run the hook for an event. Resolves with what it says, at the latest after `limit` milliseconds. */
 function hook(name: string, said: object, limit: number): Promise<Said> {
   return new Promise((resolve) => {
@@ -72,13 +83,7 @@ function hook(name: string, said: object, limit: number): Promise<Said> {
       child.on("error", () => end(NOTHING)); // it is not there, or not there any more: pi goes on
       child.stdin.on("error", () => {});
       child.stdout.on("data", (part) => (answer += part));
-      child.on("close", () => {
-        try {
-          end({ ...NOTHING, ...JSON.parse(answer) });
-        } catch {
-          end(NOTHING);
-        }
-      });
+      child.on("close", () => end(read(answer)));
       child.stdin.end(JSON.stringify(said));
       child.unref();
     } catch {
