@@ -952,6 +952,14 @@ class Home:
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
+    def _hear(self) -> None:
+        """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
+        with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
+            if self.writable:
+                self.drain()
+                if self._may_have_stated():
+                    self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+
     def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> Updated:
         """Bring recent.md up to what was said since the last time: by the model of the role `summariser`, one call,
         or by rules where there is none. With nothing new nobody is asked and nothing is written.
@@ -996,14 +1004,6 @@ class Home:
         """The agent's current memories: pinned ones first, then those last said or used, the most used before."""
         mine = [memory for memory in self.memories.listed() if memory.agent == self.config.agent]
         return sorted(mine, key=lambda m: (m.pinned, m.renewed_at or m.stated_at, m.n_used, m.memory_id), reverse=True)
-
-    def _hear(self) -> None:
-        """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
-        with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
-            if self.writable:
-                self.drain()
-                if self._may_have_stated():
-                    self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
 
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
