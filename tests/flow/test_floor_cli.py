@@ -149,7 +149,7 @@ def test_a_page_is_shown_as_it_is(written: Place) -> None:
     found = written.answer("floor", "show", "notes")
     assert found["text"] == "- The key hangs behind the door\n" and found["version"]["by"] == "owner"
     assert Path(found["file"]).read_text() == found["text"]
-    assert written.fails("floor", "show", "core")[:2] == (4, "not-found")
+    assert written.fails("floor", "show", "core")[:2] == (4, "floor-missing")
 
 
 def test_secrets_are_masked_wherever_a_page_is_shown(written: Place) -> None:
@@ -213,7 +213,7 @@ def test_history_diff_and_revert(written: Place) -> None:
     done = written.answer("floor", "revert", "core", shown[0].split()[0])
     assert done["changed"] and written.run("floor", "show", "core").stdout == "The house is Alder.\n"
     assert "as it was after" in written.answer("floor", "history", "core")["versions"][-1]["why"]
-    assert written.fails("floor", "revert", "core", "ffffffff")[:2] == (4, "not-found")
+    assert written.fails("floor", "revert", "core", "ffffffff")[:2] == (4, "floor-missing")
 
 
 def test_a_page_that_was_removed_comes_back(written: Place) -> None:
@@ -304,7 +304,7 @@ def test_cards_are_made_changed_and_removed(place: Place) -> None:
     assert "Ask before you push to main" in place.ok("floor", "cards")
     (gone,) = place.answer("floor", "cards", "remove", card["id"])["removed"]
     assert gone["id"] == card["id"] and not place.answer("floor", "cards", "list")["cards"]
-    assert place.fails("floor", "cards", "remove", card["id"])[:2] == (4, "not-found")
+    assert place.fails("floor", "cards", "remove", card["id"])[:2] == (4, "floor-missing")
 
 
 def test_a_card_of_a_project_stays_there(place: Place) -> None:
@@ -328,6 +328,22 @@ def test_a_note_is_one_line_and_the_last(written: Place) -> None:
     assert written.fails("floor", "note", " ")[:2] == (2, "usage-error")
 
 
+def test_a_note_that_is_there_is_not_added_again(written: Place) -> None:
+    again = written.answer("floor", "note", "the key hangs  behind the door")
+    assert not again["is_new"] and "The key hangs behind the door" in again["known"]
+    assert "It is there already: - The key hangs behind the door" in written.ok(
+        "floor", "note", "The key hangs behind the door"
+    )
+    assert len(written.run("floor", "show", "notes").stdout.splitlines()) == 1
+
+
+def test_a_note_of_a_project_stays_there(place: Place) -> None:
+    place.ok("floor", "note", "The tests of web need the database", "--here")
+    assert "database" in place.ok("context", "hi")
+    assert "database" not in place.ok("context", "hi", "--project", "")
+    assert place.fails("floor", "note", "x", "--here", "--project", "web")[0] == 2
+
+
 def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
     place.ok("floor", "write", "diary/2026-11-20", "Dear next one: the key hangs behind the door.")
     place.ok("floor", "write", "diary/2026-11-21", "Dear next one: the door is painted.")
@@ -335,6 +351,20 @@ def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
     assert "painted" in place.answer("floor", "diary")["text"]
     assert place.fails("floor", "diary", "2026-11-19")[0] == 4
     assert place.fails("floor", "diary", "someday")[0] == 2
+
+
+def test_recent_and_the_diary_are_written_from_what_was_said(place: Place, message: Any) -> None:
+    with perdure.open(place.home) as home:
+        home.capture(message("user", "We painted the harbour door green."), runtime="messages", session="s1")
+    made = place.answer("floor", "recent")
+    assert made["page"] == "recent.md" and made["outcome"] in ("updated", "rebuilt") and made["calls"] == 0
+    assert "harbour door" in place.ok("floor", "show", "recent")
+    assert "nothing new" in place.ok("floor", "recent")
+    assert place.answer("floor", "recent", "--rebuild")["outcome"] == "rebuilt"
+    made = place.answer("floor", "diary", "2026-01-15", "--write")
+    assert (made["page"], made["outcome"]) == ("diary/2026-01-15.md", "written")
+    assert "harbour door" in place.ok("floor", "diary", "2026-01-15")
+    assert "nothing new (its page is written)" in place.ok("floor", "diary", "2026-01-15", "--write")
 
 
 # alerts -------------------------------------------------------------------------------------------------------
@@ -354,7 +384,7 @@ def test_what_is_left_out_is_told_and_can_be_allowed(written: Place) -> None:
     assert ALERT in json.dumps(written.answer("context", "hi")["openai"])
     written.ok("floor", "allow", next(alert["digest"][:10] for alert in alerts if alert["where"] == card))
     assert not written.answer("floor", "alerts")["alerts"] and "left out" not in written.ok("floor")
-    assert written.fails("floor", "allow", "core")[:2] == (4, "not-found")
+    assert written.fails("floor", "allow", "core")[:2] == (4, "floor-missing")
     (written.pages / "core.md").write_text(ALERT + ", please\n")
     assert "core.md was left out" in written.ok("floor"), "another text is looked at again"
 
@@ -434,4 +464,4 @@ def test_names_of_pages_complete(written: Place) -> None:
 @pytest.mark.parametrize("name", ["../notes.md", "/etc/passwd", "diary/../../x.md", "skills/../x/SKILL.md", "nonsense"])
 def test_no_other_file_can_be_named(written: Place, name: str) -> None:
     for words in (("show", name), ("write", name, "x"), ("history", name), ("remove", name), ("propose", name, "x")):
-        assert written.fails("floor", *words)[:2] == (4, "not-found")
+        assert written.fails("floor", *words)[:2] == (4, "floor-missing")

@@ -247,8 +247,6 @@ def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") 
         if left < 0:
             break
         found.append(row)
-    while found and words.tokens(joint.join(found)) > most:
-        found.pop()
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perdure.access import redact
-from perdure.errors import EditRefused, NotFound
+from perdure.errors import EditRefused, FloorMissing
 from perdure.floor.events import OWNERS
 from perdure.identity import component
 from perdure.patterns import late
@@ -42,7 +42,7 @@ class Edit:
 
 
 def checked(name: str) -> str:
-    """The name of a page, also where it is written without its ending. Raises NotFound.
+    """The name of a page, also where it is written without its ending. Raises FloorMissing.
 
     >>> checked("notes"), checked("diary/2026-11-21")
     ('notes.md', 'diary/2026-11-21.md')
@@ -50,7 +50,7 @@ def checked(name: str) -> str:
     for candidate in (name, f"{name}.md", "agent.yaml" if name == "agent" else name):
         if is_page(candidate):
             return candidate
-    raise NotFound(f"page {printable(name)!r} of the floor (there are {', '.join(KNOWN)} and diary/YYYY-MM-DD.md)")
+    raise FloorMissing(f"page {printable(name)!r} of the floor (there are {', '.join(KNOWN)} and diary/YYYY-MM-DD.md)")
 
 
 def is_page(name: str) -> bool:

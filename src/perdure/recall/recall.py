@@ -232,19 +232,18 @@ def _chosen(
         return chosen
     facts = ranking.facts  # where a fact is asked for, what a person said may correct what a person said before
     times = {n: facts[n].stated_at for n in fresh if plan.intent == "latest" or facts[n].role == "user"}
-    chosen += later(chosen[: tuning.corrected], fresh, alike, times, from_likeness=tuning.correction)
+    chosen += later(chosen, fresh, alike, times, n_first=tuning.corrected, from_likeness=tuning.correction)
     return newer_first(chosen, alike, times, from_likeness=likeness)
 
 
 def later(
-    chosen: Sequence[str], names: Sequence[str], alike: Alike, times: Times, *, from_likeness: float
+    chosen: Sequence[str], names: Sequence[str], alike: Alike, times: Times, *, n_first: int, from_likeness: float
 ) -> list[str]:
-    """For each chosen turn the one among the names that is most like it of those said later: it may correct it.
-
-    Diversity leaves such turns out, because they are alike.
+    """For each of the first chosen turns the one that is most like it of those said later, and not chosen yet: it may
+    correct it. Diversity leaves such turns out, because they are alike.
     """
     found: list[str] = []
-    for one in chosen:
+    for one in chosen[:n_first]:
         after = [n for n in names if n not in {*chosen, *found} and _is_later(n, one, times)]
         best = max(after, key=lambda n: alike(one, n), default=None)
         if best is not None and alike(one, best) >= from_likeness:

@@ -1,7 +1,7 @@
 """Which names are pages, who may write them, and what they may hold."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.errors import EditRefused, NotFound
@@ -41,6 +41,7 @@ def test_no_other_name_is_a_page(name):
         pages.checked(name)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_what_is_a_page_stays_below_its_folder(name):
     """Every name that passes has no root, no step up, no empty part and no byte that a path cannot have."""

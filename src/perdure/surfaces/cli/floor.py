@@ -23,7 +23,8 @@ _FLOOR: dict[str, tuple[str, str]] = {
     "note": ("floor_notes", "Add a line to the notes."),
     "card": ("floor_notes", "Add a card: a few sentences for every session, until newer ones need the room."),
     "cards": ("floor_notes", "List the cards, edit one, remove one."),
-    "diary": ("floor_notes", "Read a page of the diary."),
+    "diary": ("floor_notes", "Read a page of the diary, or write that of a day that is over."),
+    "recent": ("floor_notes", "Bring what has been going on up to what was said."),
 }
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from perdure import text
 from perdure.access.redact import mask
 from perdure.access.told import DIGEST_CHARS
-from perdure.errors import NotFound, UsageError
+from perdure.errors import FloorMissing, UsageError
 from perdure.floor import pages
 from perdure.floor.layers import Suspect
 from perdure.floor.state import Proposal
@@ -191,12 +191,12 @@ def allow_command(shell: Shell, what: str) -> None:
 
 
 def _named(suspects: Sequence[Suspect], what: str) -> Suspect:
-    """The one suspect that a page, a card or the beginning of a digest names. Raises NotFound, UsageError."""
+    """The one suspect that a page, a card or the beginning of a digest names. Raises FloorMissing, UsageError."""
     names = {what, f"{what}.md"}
     found = [one for one in suspects if one.where in names]
     found = found or [one for one in suspects if one.digest.startswith(what) or one.where.startswith(what)]
     if not what or not found:
-        raise NotFound(f"{text.printable(what)!r} among what is left out (`perdure floor alerts` lists it)")
+        raise FloorMissing(f"{text.printable(what)!r} among what is left out (`perdure floor alerts` lists it)")
     if len({one.digest for one in found}) > 1:
         raise UsageError(f"{what!r} names {plural(len(found), 'text')}: write more of the digest")
     return found[0]

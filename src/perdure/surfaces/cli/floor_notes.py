@@ -11,12 +11,14 @@ import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import NotFound, UsageError
+from perdure.errors import FloorMissing, UsageError
 from perdure.floor import layers, pages
+from perdure.floor.diary import Paged
+from perdure.floor.recent import Updated
 from perdure.floor.state import Card
 from perdure.home import Home
 from perdure.identity import project_of
-from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.common import Shell, command, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named, said
 from perdure.surfaces.cli.page import by_agent_option, tell_alerts, writer
@@ -28,6 +30,12 @@ _CARDS: dict[str, tuple[str, str]] = {
 }
 
 
+_project = click.option(
+    "--project", help="Only for sessions in this project: a folder, or the name of one that is known."
+)
+_here = click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+
+
 @command(
     "note",
     epilog="""\
@@ -35,20 +43,35 @@ _CARDS: dict[str, tuple[str, str]] = {
   perdure floor note "Mira answers fastest by mail" --by-agent""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
+@_project
+@_here
 @by_agent_option
-def note_command(shell: Shell, words: tuple[str, ...], by_agent: bool) -> None:
-    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all."""
+def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
+    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all. One
+    that is there already is not added, and what it corrects makes room for it.
+    """
     line = " ".join(said(words, "what to note").split())
     if not line:
         raise UsageError("a note needs words")
     with shell.open(create=True) as home:
-        old = home.floor.read(pages.NOTES)
-        made = home.floor.write(pages.NOTES, f"{old}- {line}", by=writer(by_agent=by_agent), piece=line)
+        made = home.note(line, by=writer(by_agent=by_agent), cwd=_where(home, project, here=here))
     if shell.as_json:
-        shell.answer({"note": mask(line), "page": pages.NOTES, "event": made.event})
-    else:
-        shell.out.print("Noted: ", style="bold", end="")
-        shell.out.print(text.printable(mask(line)), markup=False)
+        shell.answer({
+            "page": pages.NOTES, "line": mask(made.line), "is_new": made.is_new, "known": mask(made.known) or None,
+            "replaced": [mask(old) for old in made.replaced],
+        })  # fmt: skip
+        return
+    shell.out.print("Noted: " if made.is_new else "It is there already: ", style="bold", end="")
+    shell.out.print(text.printable(layers.injected(made.line if made.is_new else made.known)), markup=False)
+    for old in made.replaced:
+        shell.out.print(f"  before: {text.printable(layers.injected(old))}", style="dim", markup=False)
+
+
+def _where(home: Home, project: str | None, *, here: bool) -> str | None:
+    """The project that the options name; None for none."""
+    if here and project is not None:
+        raise UsageError("say one of --project and --here")
+    return project_of(str(Path.cwd())) if here else project_named(home, project or "")
 
 
 @command(
@@ -59,19 +82,17 @@ def note_command(shell: Shell, words: tuple[str, ...], by_agent: bool) -> None:
   git log -1 --format=%B | perdure floor card -""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
-@click.option("--project", help="Only for sessions in this project: a folder, or the name of one that is known.")
-@click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+@_project
+@_here
 @by_agent_option
 def card_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
     """Add a card: a few sentences that every session begins with. Cards share a budget of tokens, and the oldest leave
     it first; those that have left stay listed, with `perdure floor cards`.
     """
-    if here and project is not None:
-        raise UsageError("say one of --project and --here")
-    words_ = said(words, "what the card says")
+    sentences = said(words, "what the card says")
     with shell.open(create=True) as home:
-        where = project_of(str(Path.cwd())) if here else project_named(home, project or "")
-        made = home.floor.add_card(words_, by=writer(by_agent=by_agent), project=where)
+        where = _where(home, project, here=here)
+        made = home.floor.add_card(sentences, by=writer(by_agent=by_agent), project=where)
     say_card(shell, made, "Card")
 
 
@@ -113,21 +134,67 @@ def cards_command() -> None:
     epilog="""\
   perdure floor diary                    today's page, or the newest
   perdure floor diary yesterday
-  perdure floor diary 2026-11-21 --json""",
+  perdure floor diary --write            that of the last day that is over
+  perdure floor diary 2026-11-21 --write --json""",
 )
 @click.argument("day", required=False, metavar="[DATE]")
-def diary_command(shell: Shell, day: str | None) -> None:
-    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning."""
+@click.option("--write", "is_to_write", is_flag=True, help="Write it, as the job does, unless somebody has.")
+def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
+    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning. With --write it
+    is written from what was said on that day: by the model of the role `summariser`, or by rules where there is none.
+    """
+    if is_to_write:
+        with shell.open() as home:
+            made = home.write_diary(day_named(day) if day else None)
+        _say_made(shell, f"{pages.DIARY}/{made.day}.md", made)
+        return
     with shell.open() as home:
         name = f"{pages.DIARY}/{day_named(day)}.md" if day else _newest(home)
         found = mask(home.floor.read(name))
         tell_alerts(shell, home.floor)
     if not found:
-        raise NotFound(f"page {name} of the floor (the diary has none for that day)")
+        raise FloorMissing(f"page {name} of the floor (the diary has none for that day)")
     if shell.as_json:
         shell.answer({"page": name, "text": found})
     else:
         shell.out.print(text.printable(found), end="", markup=False)
+
+
+@command(
+    "recent",
+    epilog="""\
+  perdure floor recent
+  perdure floor recent --rebuild         from the memories and what was said last
+  perdure floor show recent              read it""",
+)
+@click.option("--rebuild", is_flag=True, help="Make it anew.")
+def recent_command(shell: Shell, rebuild: bool) -> None:
+    """Bring recent.md, what has been going on, up to what was said since the last time: by the model of the role
+    `summariser`, in one call, or by rules where there is none. Where nothing is new nobody is asked. The resident home
+    does it every ten minutes.
+    """
+    with shell.open() as home:
+        made = home.update_recent(rebuild=rebuild)
+    _say_made(shell, pages.RECENT, made)
+
+
+def _say_made(shell: Shell, name: str, made: Updated | Paged) -> None:
+    """What became of a page that is written from what was said. Raises what kept it from being written."""
+    if made.fault is not None:
+        raise made.fault
+    if shell.as_json:
+        shell.answer({
+            "page": name, "outcome": made.outcome, "turns": made.n_turns, "calls": made.n_calls,
+            "tokens": made.n_tokens, "why": made.why or None,
+        })  # fmt: skip
+        return
+    why = f" ({text.one_line(made.why, 200)})" if made.why else ""
+    shell.out.print(f"{name}: {made.outcome}{why}", style="bold", markup=False)
+    if made.n_turns:
+        read = f"{plural(made.n_turns, 'message')} read, {plural(made.n_calls, 'call')} of a model"
+        shell.out.print(f"  {read}, {plural(made.n_tokens, 'token')} now", style="dim", markup=False)
+    if made.n_tokens:
+        shell.suggest([(f"perdure floor show {name}", "read it")])
 
 
 def _newest(home: Home) -> str:

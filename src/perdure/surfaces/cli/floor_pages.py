@@ -13,7 +13,7 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import EditRefused, NotFound, PerdureError, UsageError
+from perdure.errors import EditRefused, FloorMissing, PerdureError, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.floor import Floor
 from perdure.floor.state import Version
@@ -75,7 +75,7 @@ def _show_page(shell: Shell, floor: Floor, name: str) -> None:
     said = mask(floor.read(name))
     tell_alerts(shell, floor)
     if not said:
-        raise NotFound(f"page {name} of the floor (`perdure floor edit {name}` writes it)")
+        raise FloorMissing(f"page {name} of the floor (`perdure floor edit {name}` writes it)")
     if shell.as_json:
         version = _version_json(floor.history(name)[-1]) if floor.writable else None
         shell.answer({
