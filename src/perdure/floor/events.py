@@ -43,6 +43,17 @@ def written(
     return found | {key: value for key, value in more.items() if value}
 
 
+def approved(agent: str, identifier: str, name: str, text: str, *, was: str, why: str) -> dict[str, Any]:
+    """A page got the text that was proposed, and its owner approved that: one event, so no crash comes between."""
+    return written(agent, name, text, by="owner", was=was, why=why) | {"approves": identifier}
+
+
+def beside(agent: str, name: str, text: str, *, was: str) -> dict[str, Any]:
+    """A text was written by hand into a file at the moment in which it was replaced: it is history at once."""
+    return {"op": "beside", "agent": agent, "name": name, "text": text, "by": "hand", "was": was,
+            "why": "written meanwhile; the later edit counts"}  # fmt: skip
+
+
 def card(
     agent: str, identifier: str, text: str, *, by: str, project: str | None = None, sources: Sequence[Span] = ()
 ) -> dict[str, Any]:

@@ -88,6 +88,20 @@ _ROLES = {
 }
 
 
+def needed(today: date) -> list[str]:
+    """The pages of which layers are made on a day of the diary."""
+    named = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
+    return named + [_diary_page(day) for day in _diary_days(today)]
+
+
+def _diary_days(today: date) -> tuple[date, date]:
+    return today - timedelta(days=1), today
+
+
+def _diary_page(day: date) -> str:
+    return f"{pages.DIARY}/{day.isoformat()}.md"
+
+
 def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
     """The layers of a session. suspicious: what the scanner finds in a text that its owner has not allowed."""
     make = _Maker(material, budgets, suspicious)
@@ -139,8 +153,8 @@ class _Maker:
         found: list[str] = []
         alerts: list[str] = []
         n_left = 0
-        for day in (self.material.today - timedelta(days=1), self.material.today):
-            name = f"{pages.DIARY}/{day.isoformat()}.md"
+        for day in _diary_days(self.material.today):
+            name = _diary_page(day)
             layer = self._layer("diary", name, [self._said(name)], keep="first")
             found += [f"## {day.isoformat()}\n\n{layer.text}"] if layer.text else []
             alerts += layer.alerts

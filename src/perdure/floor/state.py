@@ -18,7 +18,9 @@ from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events
 
-_FORMAT = 1  # of the kept file
+_FORMAT = 2  # of the kept file
+KEPT_VERSIONS = 100  # of a page that are at hand; the journal has all of them
+_KEPT_AFTER_BYTES = 1_000_000  # of a journal in which nothing was of the floor, the kept file says that they were read
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -37,7 +39,7 @@ class Page(msgspec.Struct):
     """A page and how it came to be."""
 
     text: str
-    versions: list[Version]  # oldest first, never empty
+    versions: list[Version]  # oldest first, never empty, at most the last `KEPT_VERSIONS`
     cursor: Any = None  # of the last version that has one
 
     @property
@@ -91,7 +93,7 @@ def apply(state: State, event: Event) -> None:
     """Take one event into the state; events come in their order."""
     data = event.data
     known = state.agents.setdefault(data["agent"], Known())
-    if data["op"] == "write":
+    if data["op"] in ("write", "beside"):
         _write(known, event)
     elif data["op"] == "card":
         _card(known, event)
@@ -109,13 +111,39 @@ def apply(state: State, event: Event) -> None:
 def _write(known: Known, event: Event) -> None:
     data = event.data
     page = known.pages.get(data["name"])
-    replaced = page.now.sha if page else ""
-    made = Version(
-        event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
-        was=data["was"], why=data.get("why", ""), unseen=data["was"] != replaced,
-    )  # fmt: skip
+    made = version(event, page.now if page else None)
+    if page and data["op"] == "beside":
+        versions = [*page.versions[:-1], made, page.now]
+        known.pages[data["name"]] = Page(page.text, versions[-KEPT_VERSIONS:], page.cursor)
+        return
     cursor = data.get("cursor", page.cursor if page else None)
-    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor)
+    versions = [*(page.versions if page else ()), made]
+    known.pages[data["name"]] = Page(data["text"], versions[-KEPT_VERSIONS:], cursor)
+    approved = known.proposals.get(data.get("approves", ""))
+    if approved:
+        known.proposals[approved.id] = msgspec.structs.replace(approved, outcome="approved")
+
+
+def version(event: Event, replaced: Version | None) -> Version:
+    """The state of a page that an event made."""
+    data = event.data
+    unseen = data["op"] == "beside" or data["was"] != (replaced.sha if replaced else "")
+    return Version(
+        event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
+        was=data["was"], why=data.get("why", ""), unseen=unseen,
+    )  # fmt: skip
+
+
+def versions(found: Iterable[Event], agent: str, name: str) -> list[Version]:
+    """Every state of a page, oldest first; of the events in their order."""
+    made: list[Version] = []
+    for event in found:
+        data = event.data
+        if data["op"] in ("write", "beside") and (data["agent"], data["name"]) == (agent, name):
+            made.append(version(event, made[-1] if made else None))
+            if data["op"] == "beside" and len(made) > 1:  # what it did not replace still counts
+                made[-2:] = made[:-3:-1]
+    return made
 
 
 def _card(known: Known, event: Event) -> None:
@@ -147,14 +175,17 @@ class Watch:
         self._journal = journal
         self._kept = kept
         self._state: State | None = None
+        self._is_new = False  # something of the floor was read that is not in the kept file
+        self._n_unkept = 0  # bytes read since that was written
 
     def state(self) -> State:
         """What the journal says now."""
         state = self._state or self._loaded()
         now = places(self._journal.root)
         if now != state.read:
-            state = self._grown(state, now)
-            self._keep(state)
+            before, state = state.read, self._grown(state, now)
+            if self._is_worth_keeping(before, state):
+                self._keep(state)
         self._state = state
         return state
 
@@ -168,7 +199,13 @@ class Watch:
         for event in fresh:
             apply(grown, event)
         grown.read = read
+        self._is_new = self._is_new or bool(fresh) or not known
         return grown
+
+    def _is_worth_keeping(self, before: dict[str, Read], state: State) -> bool:
+        """Whether it would cost the next process much to read again what was just read."""
+        self._n_unkept += sum(read.n_bytes - before.get(name, (0, 0))[1] for name, read in state.read.items())
+        return self._is_new or self._n_unkept > _KEPT_AFTER_BYTES
 
     def _loaded(self) -> State:
         try:
@@ -181,3 +218,4 @@ class Watch:
         with contextlib.suppress(PerdureError, OSError):  # a home that cannot be written reads it again next time
             make_folder(self._kept.parent)
             replace(self._kept, msgspec.json.encode(state), sync=False)
+            self._is_new, self._n_unkept = False, 0
