@@ -24,8 +24,8 @@ from perdure.capture.files import faults, make_folder, sync_folder, write
 from perdure.floor.pages import MAX_BYTES
 
 SETTLED_S = 5.0  # an editor that opened a file has written it by then
-QUIET_S = 0.05  # an editor that writes in pieces has written the next by then
-_LOOKS = 20  # at a file that is being written, before what stood there counts for now
+QUIET_S = 0.25  # an editor that writes in pieces has written the next by then
+_LOOKS = 4  # at a file that is being written, before what the journal says counts for now
 _SWAP = 2  # RENAME_EXCHANGE and RENAME_SWAP alike
 _AT_CWD = -100
 EMPTY = "is empty"
