@@ -8,7 +8,7 @@ place change with every message and are no layer: `here` makes them for the end 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Literal
@@ -137,14 +137,19 @@ class _Maker:
 
     def listed(self, name: str, rows: Sequence[str], *, keep: Kept) -> Layer:
         """Rows that stand each for itself: a suspected one goes alone."""
-        fine: list[str] = []
         alerts: list[str] = []
-        for row in rows:
-            found = self._alerts(row, name)
-            alerts += found
-            fine += [] if found else [mask(row)]
-        kept, n_left = _within(fine, self._most(name), keep=keep)
-        return _made(name, "journal", [f"- {row}" for row in kept], joint="\n", n_left=n_left, alerts=tuple(alerts))
+
+        def fine() -> Iterator[str]:
+            for row in rows if keep == "first" else reversed(rows):
+                found = self._alerts(row, name)
+                alerts.extend(found)
+                if not found:
+                    yield mask(row)
+
+        kept = _fitting(fine(), self._most(name))
+        n_left = len(rows) - len(alerts) - len(kept)
+        ordered = [f"- {row}" for row in (kept if keep == "first" else kept[::-1])]
+        return _made(name, "journal", ordered, joint="\n", n_left=n_left, alerts=tuple(alerts))
 
     def cards(self) -> Layer:
         return self.listed("cards", [card.text for card in self.material.cards], keep="last")
@@ -196,14 +201,19 @@ def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], i
     >>> _within(["one", "two", "three"], 2, keep="last")
     (['two', 'three'], 1)
     """
+    found = _fitting(rows if keep == "first" else reversed(rows), most)
+    return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+
+
+def _fitting(rows: Iterable[str], most: int) -> list[str]:
+    """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
     found: list[str] = []
-    left = most
-    for row in rows if keep == "first" else reversed(rows):
-        left -= words.tokens(row)
-        if left < 0:
+    for row in rows:
+        most -= words.tokens(row)
+        if most < 0:
             break
         found.append(row)
-    return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+    return found
 
 
 def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
