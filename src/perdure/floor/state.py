@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events
@@ -85,6 +85,7 @@ class State(msgspec.Struct):
 
     format: int = _FORMAT
     read: dict[str, Read] = {}
+    ends: dict[str, str] = {}  # of what was read
     last: tuple[str, str, int] = ("", "", 0)  # order of the last event applied
     agents: dict[str, Known] = {}
 
@@ -190,7 +191,9 @@ class Watch:
         return state
 
     def _grown(self, state: State, now: dict[str, Read]) -> State:
-        known = {} if was_rewritten(state.read, now) else state.read
+        known = state.read
+        if was_rewritten(known, now) or ends(self._journal.root, known) != state.ends:
+            known = {}
         fresh, read = tails(self._journal.root, known, now, (events.TYPE,))
         if known and fresh and fresh[0].order < state.last:  # a merge brought what was said before
             known = {}
@@ -198,7 +201,7 @@ class Watch:
         grown = state if known else State()
         for event in fresh:
             apply(grown, event)
-        grown.read = read
+        grown.read, grown.ends = read, ends(self._journal.root, read)
         self._is_new = self._is_new or bool(fresh) or not known
         return grown
 

@@ -25,7 +25,7 @@ from perdure.memories.events import Batch, Op
 from perdure.memories.replay import Chain
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
 
-if TYPE_CHECKING:  # the rules of what a statement claims are loaded by those who keep one: 10 ms, a third of `layers()`
+if TYPE_CHECKING:  # the rules of what a statement claims are loaded by those who keep one, not by every session
     from perdure.memories.values import Claim
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
