@@ -4,6 +4,8 @@ A driver forks them anew for each round and kills every one at a moment of its o
 and, after the call returned, that it was done. After every round the home is opened and held against these notes.
 """
 
+import json
+import os
 import subprocess
 import sys
 
@@ -244,19 +246,14 @@ print(json.dumps(totals))
 '''
 
 
-def struck(place, n_rounds, seed):
-    command = [sys.executable, "-c", DRIVER, str(place), str(n_rounds), str(seed)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=n_rounds * 6, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+ROUNDS = int(os.environ.get("PERDURE_CRASH_ROUNDS", "8"))  # about two seconds each
 
 
-@pytest.mark.timeout(100)
+@pytest.mark.timeout(60 + 10 * ROUNDS)
 def test_kill_9_among_writers_editors_and_readers(tmp_path):
-    assert '"rounds": 8' in struck(tmp_path, 8, 3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_two_hundred_times(tmp_path):
-    print(struck(tmp_path, 200, 7))
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), str(ROUNDS), "7"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    totals = json.loads(ran.stdout)
+    print(totals)
+    assert totals["rounds"] == ROUNDS and totals["wrote"] > 0 and totals["edited"] > 0
