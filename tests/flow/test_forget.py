@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure import forget as forgetting
 from perdure.archive.journal import encode
+from perdure.capture.files import make_folder
 from perdure.errors import NotFound
 
 SECRET = "the marmalade is hidden under the third stair"
@@ -362,11 +363,10 @@ def test_a_long_journal_is_looked_through_once_and_again_when_a_merge_rewrites_i
     other = opened("other")
     other.merge(home.path)
     writer = home.journal().root / "wlong"
-    writer.mkdir(parents=True)
+    make_folder(writer)
     stamp = "2026-01-01T00:00:00.000Z#{:04d}"
     lines = [encode(stamp.format(n), "wlong", n + 1, "injected", {"cues": ["x" * 900]}) for n in range(1300)]
     (writer / "2026-01.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    writer.chmod(0o700)
     (writer / "2026-01.jsonl").chmod(0o600)
     again = opened("home")
     noted = again.archive.ledger.meta("looked-through ada")
