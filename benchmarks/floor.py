@@ -1,9 +1,9 @@
 """What the floor and the context of a turn cost: in a warm process, and in a fresh one as at a session's start.
 
-A home of synthetic messages through the real archive and index, with memories in its journal and a floor of the usual
-size (109 cards and 20,000 tokens of them, two diary pages, notes and recent.md as long as they may be). Its vectors are
-random: their number and length decide the time. Then `home.layers()` alone by the number of cards, and by the length of
-the journal that it does not have to read again.
+A home with an index of synthetic messages, memories in its journal, and a floor of the usual size (109 cards of 191
+tokens on average, two diary pages, notes and recent.md as long as they may be). Its vectors are random: their number
+and length decide the time. Then `home.layers()` alone by the number of cards, by the history of a page, and by the
+length of the journal that it does not have to read again.
 
     python -m benchmarks.floor --chunks 100000 --memories 20000
     python -m benchmarks.floor --chunks 100000 --memories 20000 --keep /var/tmp/bench     # reuses the home
@@ -26,19 +26,19 @@ from typing import Any
 
 import perdure
 from benchmarks import corpus, latency
-from benchmarks import messages as transcripts
 from benchmarks.common import save, scratch, spread, table, timed
-from benchmarks.search import folder
-from benchmarks.start import Random
+from benchmarks.search import build, folder
 from perdure.archive.journal import encode
 from perdure.config import EmbedderConfig
 from perdure.home import Home
+from perdure.index.vector import Shelf
 from perdure.memories import events
 from perdure.models.choose import choose
 from perdure.types import Memory
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 N_CARDS, CARD_WORDS = 109, 110  # the corpus of the feature list: 109 cards, 191 tokens on average
+N_CHARS = 300  # of an average chunk
 ROUNDS = 20
 TIMES = (1, 10, 100, 1000)
 BASE_BYTES = 100_000  # of a journal, times 1 to 1,000
@@ -86,23 +86,22 @@ def filled(home: Home, made: corpus.Corpus, *, n_cards: int = N_CARDS) -> None:
 
 
 def made_home(place: Path, made: corpus.Corpus, n_chunks: int, n_memories: int) -> Path:
-    """A home of so many messages and memories."""
+    """A home of so many memories, with an index of so many chunks beside that no archive stands behind."""
     path = place / f"floor-{n_chunks}-{n_memories}"
     if path.exists():
         return path
-    chosen = choose(EmbedderConfig()).embedder
-    assert chosen is not None
     path.mkdir(mode=0o700)
     (path / "config.toml").write_text("[memories]\nstated = false\n")
-    with perdure.open(path, user="ada", embedder=Random(chosen.tag)) as home:
-        with scratch() as chats:
-            transcripts.write(chats, n_chunks)
-            home.import_files([chats])
+    with perdure.open(path, user="ada") as home:
+        build(path / "index-1.db", made, n_chunks, N_CHARS, (("ada", 1.0),))
+        (path / "index.db").symlink_to("index-1.db")
         with timed() as clock:
             remember(home, made, n_memories)
             assert len(home.memories.listed(every=True)) == n_memories
-        home.embed()
         filled(home, made)
+        chosen = choose(EmbedderConfig()).embedder
+        assert chosen is not None
+        latency.fill(home.index(), Shelf(path), chosen.tag.dimension, chosen.tag.key)
         home.index().db.pragma("wal_checkpoint(TRUNCATE)")
     print(f"  {n_memories} memories in {clock.wall_s:.0f} s")
     return path
