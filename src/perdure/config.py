@@ -20,7 +20,7 @@ from perdure.identity import check_user
 
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
-    "HooksConfig", "ModelsConfig",
+    "HooksConfig", "McpConfig", "ModelsConfig",
     "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
@@ -165,6 +165,13 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
+class McpConfig:
+    """How clients reach this home over the Model Context Protocol."""
+
+    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8765"; nowhere unless set
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The most tokens that each layer of the floor has, and where this machine stands."""
 
@@ -195,6 +202,7 @@ class Config:
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
+    mcp: McpConfig = field(default_factory=McpConfig)
 
 
 def load(home: Path) -> Config:

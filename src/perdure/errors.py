@@ -4,6 +4,8 @@ PerdureError
 ├── UsageError                 the call was wrong; exit status 2
 │   └── EditRefused
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
+│   ├── MemoryMissing
+│   └── ProposalMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -23,6 +25,7 @@ PerdureError
 │   ├── RuntimeMissing
 │   ├── WeightsMissing
 │   ├── WeightsDamaged
+│   ├── ModelFileMissing
 │   ├── ModelUnreachable
 │   │   ├── ModelBusy
 │   │   └── ModelLate
@@ -77,6 +80,14 @@ class NotFound(PerdureError):
     exit_code = 4
 
 
+class MemoryMissing(NotFound):
+    """`perdure memories list` shows the ids and paths of memories; with --all, also of what was replaced or retired."""
+
+
+class ProposalMissing(NotFound):
+    """There is no such proposal now. `perdure consolidate` lists those that there are."""
+
+
 class HomeFault(PerdureError):
     """This home cannot be used as it is. Run `perdure doctor`."""
 
@@ -84,7 +95,7 @@ class HomeFault(PerdureError):
 
 
 class HomeMissing(HomeFault):
-    """There is no home here yet. Run `perdure import` to make one, or set PERDURE_HOME."""
+    """There is no home here yet. `perdure import` or `perdure remember` makes one; PERDURE_HOME says where."""
 
 
 class HomeNotPrivate(HomeFault):
@@ -157,6 +168,10 @@ class WeightsMissing(ModelFault):
 
 class WeightsDamaged(ModelFault):
     """These weights are not those that this version was made for. Install Perdure again (or `make weights`)."""
+
+
+class ModelFileMissing(ModelFault):
+    """There is no model file there. Correct `model` in the settings of its role: the path of a GGUF file you have."""
 
 
 class ModelUnreachable(ModelFault):

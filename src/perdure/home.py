@@ -742,9 +742,9 @@ class Home:
                 self._embed_new(self.index())
         return done
 
-    def _related(self, words: str) -> list[Memory]:
-        """The memories nearest to some words, best first."""
-        return [memory for memory, _ in self.search_memories(words, limit=_RELATED)]
+    def _related(self, words: str, fits: Callable[[Memory], bool]) -> list[Memory]:
+        """The memories nearest to some words, of those that fit, best first."""
+        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits)]
 
     def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
         """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
@@ -763,17 +763,17 @@ class Home:
 
         return consolidate.proposals(self.memories)
 
-    def consolidate(self, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+    def consolidate(self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None) -> Applied:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        reword: what words that which is made of several; the model of the role `summariser` unless given, if there is
-        one, else rules.
+        kind: only those of this kind (chain, lift, merge, split, retire). reword: what words that which is made of
+        several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.mind import consolidate, wording
 
         chat = self.chat("summariser", job="consolidate") if reword is None else None
         reword = wording.by(chat) if chat is not None else reword
-        done = consolidate.apply(self.memories, ids, reword=reword)
+        done = consolidate.apply(self.memories, ids, kind=kind, reword=reword)
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
         return done
@@ -804,10 +804,16 @@ class Home:
 
         every: superseded ones too. touch: note that those found were used; without it nothing is written.
         """
-        from perdure.index import recollect
-
         if limit < 1:
             raise UsageError("the limit must be at least 1")
+        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
+        if touch and found:
+            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        return found
+
+    def _memories_like(self, query: str, *, limit: int, fits: Callable[[Memory], bool]) -> list[tuple[Memory, float]]:
+        from perdure.index import recollect
+
         index = self._with_memories()
         asked, _ = self._asked(index, [query], None)
         vectors = _answered(asked)
@@ -816,10 +822,7 @@ class Home:
             from perdure.index.hybrid import Asked as Seen
 
             seen = Seen(asked.space, vectors)
-        found = recollect.search(index, self.principal, query, seen, limit=limit, every=every)
-        if touch and found:
-            self._note_used([memory.memory_id for memory, _ in found], by="search")
-        return found
+        return recollect.search(index, self.principal, query, seen, limit=limit, fits=fits)
 
     def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
         """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.

@@ -10,6 +10,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +29,8 @@ from perdure.models.roles import Roles
 from perdure.models.schema import violation
 from perdure.models.settings import Settings
 from perdure.testing import ScriptedChat, local_model
-from perdure.testing.model_server import Answer, ModelServer
+from perdure.testing.model_server import Answer, ModelServer, messages
+from perdure.testing.model_server import chat as completions
 
 KEY = "sk-contract-4711"
 SCHEMA: dict[str, Any] = {
@@ -272,11 +275,48 @@ def test_whoever_asks_for_more_time_than_there_is_is_left(kind: str, server: Mod
     assert len(server.requests) == 1
 
 
+def test_a_time_to_wait_may_be_a_date(kind: str, server: ModelServer) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    server.answers = [Answer("in a minute", status=429, headers={"retry-after": later})] * 2
+    with pytest.raises(ModelBusy, match="in a minute"):
+        of_sdk(kind, server.url).reply(ASKED, timeout_s=30)
+    assert len(server.requests) == 1
+
+
 def test_nobody_there(kind: str) -> None:
     with ModelServer() as gone:
         url = gone.url
-    with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1"):
+    with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1") as caught:
         of_sdk(kind, url).reply(ASKED)
+    assert caught.value.usage is None
+
+
+def events_of(kind: str, n: int) -> list[bytes]:
+    """The beginning of an answer of five words."""
+    body = {"messages": [], "model": "m-1"}
+    return (messages if kind == "anthropic" else completions)(body, Answer("Said in 1815, by Ada."))[1][:n]
+
+
+@pytest.mark.parametrize("then", [[], [b'event: error\ndata: {"error": {"type": "overloaded", "message": "no"}}\n\n']])
+@pytest.mark.parametrize("n_events", [0, 1, 3])
+def test_what_an_answer_that_broke_off_cost_is_known(
+    kind: str, server: ModelServer, n_events: int, then: list[bytes]
+) -> None:
+    """Of the question at least what its words hold, where the endpoint had no time to say it; and what was written."""
+    n_events = n_events if kind == "anthropic" else min(n_events, 1)  # its second one is the end
+    server.answers = [Answer(events=[*events_of(kind, n_events), *then] or [b"\n"])]
+    with pytest.raises(ModelUnreachable) as caught:
+        of_sdk(kind, server.url).reply(ASKED)
+    usage = caught.value.usage
+    assert isinstance(usage, Usage) and usage.n_input > 0
+    assert (usage.n_output > 0) is (n_events > 0)
+
+
+def test_a_refusal_cost_nothing(kind: str, server: ModelServer) -> None:
+    server.answers = [Answer("later", status=503)]
+    with pytest.raises(ModelBusy) as caught:
+        of_sdk(kind, server.url).reply(ASKED)
+    assert caught.value.usage is None
 
 
 def test_an_answer_that_breaks_off_or_drips(kind: str, server: ModelServer) -> None:

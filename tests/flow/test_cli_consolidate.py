@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
-from perdure.memories import events
+from perdure.memories import consolidation, events
 from perdure.surfaces.cli import cli
+from perdure.surfaces.cli.common import day
 
 SAID = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -43,7 +44,8 @@ def test_it_shows_applies_and_takes_back(home, run, twins) -> None:
     assert run("consolidate", "--undo", done["event"][:12], "--json")["event"] == done["event"]
     assert len(home.memories.listed()) == 2
     assert "no consolidation is left" in run("consolidate", "--undo", code=2)
-    assert "no proposal" in run("consolidate", "merge-00000000", code=2)
+    for words in (("merge-00000000",), ("--apply", "merge-00000000"), ("--apply", proposal["id"], "--only", "lift")):
+        assert "no such proposal" in run("consolidate", *words, code=4)
 
 
 @pytest.mark.usefixtures("twins")
@@ -51,6 +53,19 @@ def test_only_applies_only_that_kind(home, run) -> None:
     assert "Nothing to do" in run("consolidate", "--apply", "--only", "split")
     assert len(home.memories.listed()) == 2
     run("consolidate", "--apply", "--undo", code=2)
+    run("consolidate", "--apply")
+    run("consolidate", "--undo", "--only", "merge", code=2)
+    assert len(home.memories.listed()) == 1
+
+
+@pytest.mark.usefixtures("twins")
+def test_what_could_be_tidied_up_is_worked_out_once(run, monkeypatch) -> None:
+    """At 20,000 memories that takes most of a minute."""
+    asked: list[int] = []
+    whole = consolidation.proposals
+    monkeypatch.setattr(consolidation, "proposals", lambda *had, **more: asked.append(1) or whole(*had, **more))
+    run("consolidate", "--apply")
+    assert asked == [1]
 
 
 def test_utility_puts_what_was_shown_in_vain_last(home, run) -> None:
@@ -69,4 +84,9 @@ def test_utility_puts_what_was_shown_in_vain_last(home, run) -> None:
     assert found["sums"] == {
         "n_memories": 4, "n_injected": 10, "n_used": 4, "n_used_ever": 1, "n_never_used": 2, "n_never_shown": 1,
     }  # fmt: skip
-    assert "2 were shown and never used" in run("memories", "utility")
+    shown = run("memories", "utility")
+    assert "2 were shown and never used" in shown
+    best = found["memories"][0]
+    figures = f"    4     4   100%   {best['decay']:.2f}  {best['heat']:.2f}  {day(SAID)}  {names['b']}"
+    assert f"{figures}\n  Fact about b.\n" in shown
+    assert max(map(len, shown.splitlines())) < 80

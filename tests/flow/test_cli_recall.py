@@ -40,6 +40,14 @@ def test_without_vectors_it_says_how_to_get_them(run):
     assert "perdure embed" not in run("recall", "--mode", "keyword", "Which port does the server use?").stderr
 
 
+def test_a_helper_that_fails_is_named(run, tmp_path):
+    settings = '[models.roles.helper]\nprovider = "gguf"\nmodel = "/none.gguf"\n[memories]\nstated = false\n'
+    (tmp_path / "home" / "config.toml").write_text(settings)
+    done = run("recall", "Which port does the server use?")
+    assert "perdure models test helper" in done.stderr and "port 8417" in done.stdout
+    assert "perdure models test helper" not in run("recall", "--mode", "keyword", "Which port?").stderr
+
+
 def test_silence_is_said_with_its_reason(run):
     assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing: no candidate")
     assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing relevant")

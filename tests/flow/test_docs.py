@@ -20,7 +20,7 @@ from perdure.surfaces.cli import _COMMANDS
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "src/perdure/samples"
-PAGES = ("docs/guide.md", "docs/memories.md", "docs/clients.md", "README.md")
+PAGES = ("docs/guide.md", "docs/memories.md", "docs/clients.md", "docs/mcp.md", "README.md")
 
 
 def commands_of(page: str) -> list[str]:

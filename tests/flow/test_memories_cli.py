@@ -96,6 +96,12 @@ def test_an_agent_says_so_and_in_which_session(place: Place) -> None:
     assert (memory["trust"], memory["conversation"], memory["entities"]) == ("agent", "s1", ["Mira"])
 
 
+def test_a_name_without_letters_is_none(place: Place) -> None:
+    names = ("--entity", "", "--entity", " Mira ", "--entity", "Mira")
+    assert place.answer("remember", "Mira is out", *names)["memory"]["entities"] == ["Mira"]
+    assert place.answer("remember", "Ada is out", "--entity", "")["memory"]["entities"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "project"),
     [
@@ -135,6 +141,23 @@ def test_a_project_is_known_by_its_name(place: Place) -> None:
         ("memories", "edit", "user/preferences/editor", "x", "--editor"),
         ("memories", "move", "user", "/etc"),
         ("memories", "import", "empty"),
+        ("memories", "edit", "user/preferences/editor", "x" * 9000, "--path", "tools/editor"),
+        ("memories", "edit", "user/preferences/editor", " ", "--kind", "fact"),
+        (
+            "memories",
+            "edit",
+            "user/preferences/editor",
+            "x",
+            "--valid-from",
+            "2026-05-01",
+            "--valid-until",
+            "2026-04-01",
+        ),
+        ("remember", "x", "--valid-from", "2026-05-01", "--valid-until", "2026-05-01"),
+        ("memories", "export", "/proc/nope"),
+        ("models", "list", "bogus"),
+        ("forget", "--everything", "--project", "web", "--yes"),
+        ("forget", "user/preferences/editor", "--role", "user", "--yes"),
     ],
 )
 def test_what_cannot_be_asked_for(editor: Place, words: tuple[str, ...]) -> None:
@@ -148,7 +171,8 @@ def test_what_cannot_be_asked_for(editor: Place, words: tuple[str, ...]) -> None
 def test_what_is_not_there(editor: Place, name: str) -> None:
     for identifier in ("mem-20990101-000000-000000", "no/such/path"):
         more = ["new words"] if name == "edit" else []
-        assert editor.fails("memories", name, identifier, *more)[:2] == (4, "not-found")
+        code, name_, said = editor.fails("memories", name, identifier, *more)
+        assert (code, name_) == (4, "memory-missing") and "perdure memories list" in said
     assert editor.fails("memories", "move", "no/such", "place")[0] == 4
 
 
@@ -280,6 +304,24 @@ def test_edit_keeps_the_old_words_in_the_history(editor: Place) -> None:
     assert status == 2 and stages[1]["memory_id"] in why
 
 
+def test_edit_of_words_and_of_what_it_is_about_at_once(editor: Place) -> None:
+    """The old words go with it to the new path, so that nothing is believed at the old one."""
+    words = ("memories", "edit", "user/preferences/editor", "I prefer Zed", "--path", "tools/editor", "--kind", "fact")
+    memory = editor.answer(*words)["memory"]
+    assert (memory["text"], memory["path"], memory["kind"]) == ("I prefer Zed", "tools/editor", "fact")
+    stages = editor.answer("memories", "history", "tools/editor")["history"]
+    assert [stage["text"] for stage in stages] == ["I prefer Helix", "I prefer Zed"]
+
+
+def test_a_bound_of_validity_is_held_against_the_one_that_stands(editor: Place) -> None:
+    place = "staging/port"
+    editor.ok("memories", "edit", place, "--valid-from", "2026-05-01")
+    assert "never hold" in editor.fails("memories", "edit", place, "--valid-until", "2026-05-01")[2]
+    editor.ok("memories", "edit", place, "--valid-until", "2026-06-01")
+    assert "never hold" in editor.fails("memories", "edit", place, "--valid-from", "2026-07-01")[2]
+    editor.ok("memories", "edit", place, "--valid-from", "2026-07-01", "--valid-until", "2026-08-01")
+
+
 def test_edit_in_an_editor(editor: Place) -> None:
     script = editor.home.parent / "editor.sh"
     script.write_text('#!/bin/sh\nsed -i.bak "s/Helix/Zed/" "$1"\ntouch -d "+5 seconds" "$1" 2>/dev/null || true\n')
@@ -309,8 +351,9 @@ def test_edit_of_what_it_is_about(editor: Place) -> None:
 
 def test_pin_retire_restore(editor: Place) -> None:
     """Row D11: what was retired is found by nothing, what it had replaced is believed again, and it comes back."""
-    pinned = editor.answer("memories", "pin", "user/preferences/editor", "staging/port")["memories"]
-    assert all(memory["pinned"] for memory in pinned)
+    names = ("user/preferences/editor", "staging/port", "staging/port")
+    pinned = editor.answer("memories", "pin", *names)["memories"]
+    assert len(pinned) == 2 and all(memory["pinned"] for memory in pinned)
     assert not editor.answer("memories", "pin", "user/preferences/editor", "--off")["memories"][0]["pinned"]
     (gone,) = editor.answer("memories", "retire", "user/preferences/editor")["memories"]
     assert gone["retired"] and not gone["current"]
@@ -326,6 +369,18 @@ def test_move_renames_a_path_with_everything_below(editor: Place) -> None:
     assert texts(editor.answer("memories", "list", "--prefix", "user", "--all")) == []
 
 
+# as files -----------------------------------------------------------------------------------------------------
+
+
+def test_of_many_files_that_are_refused_ten_are_named_and_the_rest_counted(place: Place) -> None:
+    Path("notes").mkdir()
+    for n in range(13):
+        Path(f"notes/{n:02}.md").write_bytes(b"\xff")
+    said = place.run("memories", "import", "notes").output
+    assert said.count("is not UTF-8") == 10 and "… and 3 more files left alone (--json names them)" in said
+    assert len(place.answer("memories", "import", "notes")["refused"]) == 13
+
+
 # forgetting ---------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +393,31 @@ def test_forget_a_memory_for_good(editor: Place, grep: Callable[[Path, bytes], l
     assert grep(editor.home, b"Helix") == []
     assert texts(editor.answer("memories", "list", "--prefix", "user")) == ["I prefer vim"]
     assert "forgotten" in editor.fails("remember", "I prefer Helix", "--stated-at", "2026-03-01")[2]
+
+
+def test_forget_all_that_was_stated_at_a_path(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
+    preview = editor.answer("forget", "user/preferences/editor", "--dry-run")
+    assert sorted(texts(preview)) == ["I prefer Helix", "I prefer vim"] and preview["forgotten_memories"] == 0
+    assert editor.fails("forget", "user/preferences/editor")[0] == 2
+    assert "Forgotten: 2 memories" in editor.ok("forget", "user/preferences/editor", "--yes")
+    assert grep(editor.home, b"Helix") == [] == grep(editor.home, b"vim")
+    assert texts(editor.answer("memories", "list", "--all")) == ["Staging listens on port 8443"]
+    assert editor.fails("forget", "user/preferences/editor", "--yes")[0] == 4
+
+
+def test_nothing_is_forgotten_on_a_guess(place: Place, message: Callable[..., bytes]) -> None:
+    """A path that lies in two projects, and one that is the beginning of a session's id as well."""
+    for where in ("--here", "--everywhere"):
+        place.remember(f"Port 8443, {where}", "--path", "staging/port", where)
+    ids = [memory["memory_id"] for memory in place.answer("memories", "list")["memories"]]
+    code, _, said = place.fails("forget", "staging/port", "--yes")
+    assert code == 2 and all(identifier in said for identifier in ids)
+    with perdure.open(place.home) as home:
+        home.capture(message("user", "hello"), runtime="messages", session="harbour-1")
+    place.remember("The harbour is closed", "--path", "harbour")
+    code, _, said = place.fails("forget", "harbour", "--yes")
+    assert code == 2 and "another id" in said
+    assert len(place.answer("memories", "list")["memories"]) == 3
 
 
 def test_forgetting_turns_names_the_memories_that_go(

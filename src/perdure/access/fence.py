@@ -84,7 +84,29 @@ def without(text: str, injected: Mapping[str, str]) -> str:
 
     A block with another code, or with other content, stays: a forged fence hides nothing.
     """
-    if NAME not in text:
+    (left,) = without_all([text], injected)
+    return left
+
+
+def without_all(texts: Sequence[str], injected: Mapping[str, str]) -> list[str]:
+    """The same of the pieces of one message, over which a block may be spread: what it quotes is a piece of its own."""
+    whole = "\n".join(texts)
+    if NAME not in whole:
+        return list(texts)
+    found = [m.span() for m in _BLOCK.finditer(whole) if injected.get(m[1]) == digest(m[0])]
+    left, start = [], 0
+    for text in texts:
+        left.append(_cut(text, [(low - start, high - start) for low, high in found]))
+        start += len(text) + 1
+    return left
+
+
+def _cut(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """A text without these stretches, as far as they lie in it."""
+    here = [(max(low, 0), min(high, len(text))) for low, high in spans if low < len(text) and high > 0]
+    if not here:
         return text
-    left = _BLOCK.sub(lambda match: "" if injected.get(match[1]) == digest(match[0]) else match[0], text)
-    return text if left == text else _EMPTY_TAG.sub("", left).strip()
+    ends = [0, *(high for _, high in here)]
+    begins = [*(low for low, _ in here), len(text)]
+    left = "".join(text[end:begin] for end, begin in zip(ends, begins, strict=True))
+    return _EMPTY_TAG.sub("", left).strip()

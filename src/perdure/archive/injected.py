@@ -20,6 +20,7 @@ from perdure.types import Run
 TYPE = "injected"
 USED = "used"  # what of an injection the answer rested on
 ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
+TOOL = "mcp"  # the runtime of what a model asked for by a tool: its session is not known
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
 
 
@@ -52,10 +53,13 @@ def held(journal: Journal, runtime: str, session: str, agent: str = "") -> Held:
 
 
 def blocks(journal: Journal, run: Run) -> dict[str, str]:
-    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it."""
+    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it, or was
+    given to somebody who did not say in which session they asked.
+    """
     source = run.source
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name, TYPE)]
+    events += _events(journal, TOOL, "", TYPE)
     return {event.data["nonce"]: event.data["digest"] for event in events}
 
 

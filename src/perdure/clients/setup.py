@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.capture import files, places
-from perdure.clients import hooks
+from perdure.clients import hooks, servers
 from perdure.errors import Busy, ClientFault
 
 CLIENTS = ("claude-code", "codex", "pi")
@@ -89,6 +89,21 @@ def uninstall(client: str, path: Path) -> Change:
     if kept is not None and _same(kept, without):
         return Change(path, before, kept)
     return Change(path, before, hooks.rendered(without, like=text).encode() if without or kept is not None else None)
+
+
+def install_server(client: str, path: Path, what: servers.Server) -> Change:
+    """The change that puts our MCP server into a client's settings. Raises ClientFault."""
+    before = _content(path)
+    after = servers.installed(client, _text(before, path), what, str(path))
+    return Change(path, before, before if after == _text(before, path) else after.encode())
+
+
+def uninstall_server(client: str, path: Path) -> Change:
+    """The change that takes our MCP server out again. Raises ClientFault."""
+    before = _content(path)
+    text = _text(before, path)
+    left = servers.removed(client, text, str(path)) if before is not None else text
+    return Change(path, before, before if left == text else left.encode())
 
 
 def apply(change: Change, *, keep: bool) -> None:

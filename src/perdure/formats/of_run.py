@@ -32,6 +32,7 @@ def without_injected(parsed: Parsed, injected: Callable[[], Mapping[str, str]]) 
 def _cleaned(turn: Turn, known: Mapping[str, str]) -> Turn:
     if not any(fence.NAME in part.text for part in turn.parts):
         return turn
-    parts = tuple(part._replace(text=fence.without(part.text, known)) for part in turn.parts)
+    left = fence.without_all([part.text for part in turn.parts], known)
+    parts = tuple(part._replace(text=text) for part, text in zip(turn.parts, left, strict=True))
     kept = tuple(new for new, old in zip(parts, turn.parts, strict=True) if new.text or not old.text)
     return turn._replace(parts=kept)

@@ -1,8 +1,9 @@
 """What could be tidied up among an owner's memories: proposals, decided by rules. Pure.
 
 A proposal changes nothing by itself, loses nothing when it is applied (what it retires stays and can be restored),
-and names each memory at most once, so that all can be applied together. Nothing pinned is retired, nothing for its
-age alone, and what the owner said is never mixed with what a tool or the web said. Without words: what a proposal
+and names each memory at most once, so that all can be applied together. Something pinned is retired only for what is
+made of it, which is pinned then; nothing is retired for its age alone, and what the owner said is never mixed with what
+a tool or the web said. Without words: what a proposal
 says of its reasons are numbers, because reasons outlive what is forgotten.
 """
 

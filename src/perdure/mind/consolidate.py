@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perdure.archive.journal import Event
-from perdure.errors import ModelFault, NotFound, UsageError
+from perdure.errors import ModelFault, NotFound, ProposalMissing, UsageError
 from perdure.index import memories as rows
 from perdure.memories import consolidation, events, replay
 from perdure.memories.consolidation import Proposal
@@ -46,13 +46,15 @@ def proposals(memories: Memories) -> list[Proposal]:
     return consolidation.proposals(memories.listed(every=True), now=memories.now())
 
 
-def apply(memories: Memories, ids: Sequence[str] | None = None, *, reword: Reword | None = None) -> Applied:
+def apply(
+    memories: Memories, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None
+) -> Applied:
     """Apply proposals (all when none is named) in one event; those that were applied already are left out.
 
-    reword: a model that words what is made of several; where it fails or adds something, the rule's wording stays.
-    Raises NotFound for a proposal that there is not.
+    kind: only of those of this kind. reword: a model that words what is made of several; where it fails or adds
+    something, the rule's wording stays. Raises ProposalMissing for a proposal that there is not.
     """
-    chosen = _chosen(proposals(memories), ids, memories)
+    chosen = _chosen([one for one in proposals(memories) if kind in ("", one.kind)], ids, memories)
     if not chosen:
         return Applied("")
     worded = [_worded(proposal, reword) for proposal in chosen]
@@ -88,7 +90,7 @@ def _chosen(found: Sequence[Proposal], ids: Sequence[str] | None, memories: Memo
     for wanted in ids:
         fitting = [proposal for proposal in found if proposal.proposal_id == wanted]
         if not fitting and wanted not in _applied_ids(memories):
-            raise NotFound(f"proposal {wanted!r} (`perdure consolidate` lists those that there are)")
+            raise ProposalMissing(wanted)
         chosen.update((proposal.proposal_id, proposal) for proposal in fitting)
     return list(chosen.values())
 

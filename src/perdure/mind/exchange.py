@@ -58,14 +58,14 @@ class Exported:
 
 
 def export(memories: Memories, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
-    """Write what is believed into a folder, a file each; with `every`, also what was superseded or retired."""
+    """Write what is believed into a folder, a file each; with `every`, also what was superseded or retired.
+
+    Raises UsageError for a folder that is a link, or cannot be made or opened.
+    """
     chosen = markdown.files(memories.listed(prefix=prefix, every=every))
     known = {memory.text for memory in memories.listed(every=True)}
     done = Exported()
-    if folder.is_symlink():
-        raise UsageError(f"{folder} is a link; name the folder itself")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    root = _opened(folder)
     try:
         for name, memory in chosen.items():
             try:
@@ -79,6 +79,17 @@ def export(memories: Memories, folder: Path, *, prefix: str = "", every: bool = 
     finally:
         os.close(root)
     return done
+
+
+def _opened(folder: Path) -> int:
+    """The folder to write into, made where it is missing."""
+    try:
+        if folder.is_symlink():
+            raise UsageError(f"{folder} is a link; name the folder itself")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UsageError(f"nothing can be written to {folder}: {error.strerror or error}") from error
 
 
 def _in_words(error: OSError) -> str:

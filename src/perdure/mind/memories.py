@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from perdure import text as words
 from perdure.access.redact import mask
 from perdure.archive.journal import Event, Journal
 from perdure.archive.tombstones import Tombstones
-from perdure.errors import NotFound, UsageError
+from perdure.errors import MemoryMissing, UsageError
 from perdure.identity import memory_id
 from perdure.index import memories as rows
 from perdure.index.store import Connection
@@ -79,12 +79,12 @@ class Memories:
     # reading ----------------------------------------------------------------------------------------------
 
     def get(self, identifier: str) -> Memory:
-        """The memory of this id, or of the one id that begins so. Raises NotFound."""
+        """The memory of this id, or of the one id that begins so. Raises MemoryMissing."""
         found = rows.every(self.index(), self.user, "memory_id >= ? AND memory_id < ?", identifier, identifier + "~")
         exact = [memory for memory in found if memory.memory_id == identifier]
         if len(exact or found) != 1 or not identifier.startswith(_PREFIX):
             more = f" ({len(found)} begin so)" if found else ""
-            raise NotFound(f"no memory {identifier!r}{more}")
+            raise MemoryMissing(f"no memory {identifier!r}{more}")
         return (exact or found)[0]
 
     def listed(
@@ -132,7 +132,7 @@ class Memories:
         path = paths.folded(paths.checked(identifier))
         found = rows.every(self.index(), self.user, "place = ?", path)
         if not found:
-            raise NotFound(f"no memory has the path {identifier!r}")
+            raise MemoryMissing(f"no memory has the path {identifier!r}")
         return sorted(found, key=lambda m: (m.agent, m.project or "", m.stated_at, m.order))
 
     def sources(self, identifier: str) -> list[tuple[Span, str | None]]:
@@ -213,7 +213,7 @@ class Memories:
             memory_id=draft.memory_id or self._new_id(now), text=said, kind=draft.kind, path=path, agent=agent,
             project=draft.project, stated_at=stated_at, recorded_at=now, trust=draft.trust, how=draft.how,
             sources=draft.sources, made_from=draft.made_from,
-            entities=words.entities(said) if draft.entities is None else draft.entities,
+            entities=words.entities(said) if draft.entities is None else _named(draft.entities),
             runtime=draft.runtime, conversation=draft.conversation, valid_from=draft.valid_from,
             valid_until=draft.valid_until, pinned=draft.pinned, confidence=draft.confidence,
         )  # fmt: skip
@@ -262,24 +262,36 @@ class Memories:
         tombstones = self.forgotten()
         return tombstones is not None and tombstones.was_memory(memory.text, memory.stated_at)
 
-    def edit(self, identifier: str, said: str) -> Memory:
-        """Correct the words of a memory: the owner's new ones take its place, the old ones stay in its history."""
+    def edit(self, identifier: str, said: str, **fields: Any) -> Memory:
+        """Correct the words of a memory: the owner's new ones take its place, the old ones stay in its history.
+
+        fields: of it, changed first, as `change` does; where anything cannot be, nothing is.
+        """
         old = self.get(identifier)
-        draft = Draft(
-            said, old.kind, old.path, old.project, how="edited", agent=old.agent, pinned=old.pinned,
-            valid_from=old.valid_from, valid_until=old.valid_until,
-        )  # fmt: skip
-        return self.keep(draft).memory
+        self._made(_edited(replace(old, **fields), said))  # raises what keeping it would, while nothing is changed
+        if fields:
+            (old,) = self.change([old.memory_id], **fields)
+        return self.keep(_edited(old, said)).memory
 
     def change(self, ids: Collection[str], *, by: str = "owner", why: str = "", **fields: Any) -> list[Memory]:
-        """Set fields of memories.events.CHANGEABLE: pinned, retired, path, kind, validity, entities, project."""
+        """Set fields of memories.events.CHANGEABLE: pinned, retired, path, kind, validity, entities, project.
+
+        Returns each memory once. Raises UsageError for what cannot be, and then changes none of them.
+        """
         if "path" in fields:
             fields["path"] = paths.checked(fields["path"])
         if fields.get("kind", "fact") not in MEMORY_KINDS:
             raise UsageError(f"kind {fields['kind']!r} (known: {', '.join(MEMORY_KINDS)})")
-        names = [self.get(identifier).memory_id for identifier in ids]
-        self.note([events.change(name, **fields) for name in names], by=by, why=why)
-        return [self.get(name) for name in names]
+        if "entities" in fields:
+            fields["entities"] = _named(fields["entities"])
+        named = {memory.memory_id: memory for memory in map(self.get, ids)}
+        if fields.keys() & {"valid_from", "valid_until"}:
+            for memory in named.values():
+                _check_validity(
+                    fields.get("valid_from", memory.valid_from), fields.get("valid_until", memory.valid_until)
+                )
+        self.note([events.change(name, **fields) for name in named], by=by, why=why)
+        return [self.get(name) for name in named]
 
     def move(self, old: str, new: str) -> int:
         """Rename a path and everything below it; returns how many memories moved."""
@@ -299,9 +311,35 @@ def _check(draft: Draft, said: str) -> None:
         raise UsageError(f"kind {draft.kind!r} (known: {', '.join(MEMORY_KINDS)})")
     if draft.trust not in TRUSTS:
         raise UsageError(f"trust {draft.trust!r} (known: {', '.join(TRUSTS)})")
-    for at in (draft.stated_at, draft.valid_from, draft.valid_until):
-        if at is not None and at.tzinfo is None:
-            raise UsageError("times need a time zone")
+    _check_zones(draft.stated_at)
+    _check_validity(draft.valid_from, draft.valid_until)
+
+
+def _check_validity(since: datetime | None, until: datetime | None) -> None:
+    """Raise UsageError for what would never hold."""
+    _check_zones(since, until)
+    if since and until and until <= since:
+        raise UsageError(
+            f"it would never hold: it is valid until {until:%Y-%m-%d %H:%M %Z}, and from {since:%Y-%m-%d %H:%M %Z}"
+        )
+
+
+def _check_zones(*times: datetime | None) -> None:
+    if any(at is not None and at.tzinfo is None for at in times):
+        raise UsageError("times need a time zone")
+
+
+def _named(entities: Collection[str]) -> tuple[str, ...]:
+    """The names that are some, each once."""
+    return tuple(dict.fromkeys(name for raw in entities if (name := words.printable(raw).strip())))
+
+
+def _edited(old: Memory, said: str) -> Draft:
+    """A memory in its owner's new words."""
+    return Draft(
+        said, old.kind, old.path, old.project, how="edited", agent=old.agent, pinned=old.pinned,
+        valid_from=old.valid_from, valid_until=old.valid_until,
+    )  # fmt: skip
 
 
 def _like(value: str) -> str:

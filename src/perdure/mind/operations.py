@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
 from perdure.access.redact import mask
@@ -160,7 +160,7 @@ def _draft(op: Mapping[str, Any], shown: Shown, pending: Sequence[Draft]) -> Dra
         stated_at=max(times, default=None), trust=_trust(op, shown), how="mined",
         sources=tuple(message.span for message in cited), entities=_entities(op),
         runtime=shown.runtime, conversation=shown.conversation, valid_from=_at(op["valid_from"]),
-        valid_until=_at(op["valid_until"]), confidence=_confidence(op, shown), agent=shown.agent,
+        valid_until=_until(op), confidence=_confidence(op, shown), agent=shown.agent,
     )  # fmt: skip
     if known is not None:
         return _about(known, draft, op["op"])
@@ -175,9 +175,12 @@ def _about(known: Memory, draft: Draft, op: str) -> Draft:
     if not draft.text or claims.says_same(draft.text, known.text):
         return replace(placed, text=known.text, kind=known.kind)
     trust = lowest([known.trust, draft.trust])
+    since, until = draft.valid_from or known.valid_from, draft.valid_until or known.valid_until
+    if since and until and until <= since:  # the new bound makes the old one untrue
+        since, until = draft.valid_from, draft.valid_until
     return replace(
-        placed, kind=known.kind, trust=trust, made_from=(known.memory_id,), pinned=known.pinned,
-        valid_from=draft.valid_from or known.valid_from, valid_until=draft.valid_until or known.valid_until,
+        placed, kind=known.kind, trust=trust, made_from=(known.memory_id,), pinned=known.pinned, valid_from=since,
+        valid_until=until,
     )  # fmt: skip
 
 
@@ -257,6 +260,12 @@ def _confidence(op: Mapping[str, Any], shown: Shown) -> float:
     """The model's, 0 to 1; less for a topic that was often shown and never used."""
     sure = min(1.0, max(0.0, float(op["confidence"])))
     return sure * RARE if op["op"] == "create" and topic(op["kind"], op["path"]) in shown.rare else sure
+
+
+def _until(op: Mapping[str, Any]) -> datetime | None:
+    """Until when it holds; what holds from a date until that date holds for the day."""
+    since, until = _at(op["valid_from"]), _at(op["valid_until"])
+    return until + timedelta(days=1) if until and until == since else until
 
 
 def _at(said: str) -> datetime | None:

@@ -11,9 +11,19 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from perdure.errors import ModelUnreachable
 from perdure.models import guarded
-from perdure.models.chat import Call, Message, Reply, Stop, Tool, Usage, arguments, checked
+from perdure.models.chat import (
+    Call,
+    Message,
+    Reply,
+    Stop,
+    Tool,
+    Usage,
+    arguments,
+    broken_off,
+    checked,
+    estimated,
+)
 from perdure.models.openai_chat import sdk
 from perdure.models.settings import Settings
 
@@ -48,8 +58,8 @@ class AnthropicChat:
         form = anthropic.transform_schema(schema) if schema is not None else None
         body = {**_body(messages, tools), **self._how(form)}
         limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
-        guarded.tell(self._pieces(anthropic, body, found, limit_s), on_text)
-        return checked(found.reply(), schema)
+        guarded.tell(self._pieces(anthropic, body, found, limit_s), on_text, lambda: found.spent(messages))
+        return checked(found.reply(messages), schema)
 
     def _how(self, form: Json | None) -> Json:
         """The model and its limits, in the words of this API."""
@@ -76,6 +86,7 @@ class AnthropicChat:
                 max_retries=guarded.retries(limit_s), timeout=limit_s, open_telemetry=False,
             )  # fmt: skip
             with client.messages.create(**body) as events:
+                found.has_begun = True
                 yield from guarded.pieces(events, found.take, host)
 
 
@@ -119,6 +130,7 @@ class _Gathered:
     """An answer that is coming in."""
 
     model: str
+    has_begun: bool = False  # whether the endpoint took the question
     _pieces: list[str] = field(default_factory=list)
     _calls: dict[int, list[str]] = field(default_factory=dict)  # index -> [id, name, JSON of the input]
     _usage: dict[str, int] = field(default_factory=dict)
@@ -152,14 +164,25 @@ class _Gathered:
             if (n := getattr(usage, name, None)) is not None:
                 self._usage[name] = n
 
-    def reply(self) -> Reply:
-        """The whole. Raises ModelUnreachable when it broke off, BadAnswer for a tool call that is none."""
-        if not self._stop:
-            raise ModelUnreachable("the answer broke off")
-        n = self._usage
-        usage = Usage(
-            n.get("input_tokens", 0), n.get("output_tokens", 0), n.get("cache_read_input_tokens", 0),
-            n.get("cache_creation_input_tokens", 0),
+    def spent(self, asked: Sequence[Message]) -> Usage | None:
+        """What it has cost so far; None before it has begun."""
+        return self._spent(asked) if self.has_begun else None
+
+    def _spent(self, asked: Sequence[Message]) -> Usage:
+        """What the endpoint says; before the end it says little of what was written, which counts as it came."""
+        n, about = self._usage, estimated(asked, "".join((*self._pieces, *(raw for *_, raw in self._calls.values()))))
+        if not n:
+            return about
+        n_said = n.get("output_tokens", 0)
+        return Usage(
+            n.get("input_tokens", 0), n_said if self._stop else max(n_said, about.n_output),
+            n.get("cache_read_input_tokens", 0), n.get("cache_creation_input_tokens", 0),
         )  # fmt: skip
+
+    def reply(self, asked: Sequence[Message]) -> Reply:
+        """The whole. Raises ModelUnreachable when it broke off, BadAnswer for a tool call that is none."""
+        usage = self._spent(asked)
+        if not self._stop:
+            raise broken_off(usage)
         calls = tuple(Call(i, name, arguments(raw, self.model, usage)) for i, name, raw in self._calls.values())
         return Reply("".join(self._pieces), None, calls, usage, self.model, _STOPS.get(self._stop, "end"))

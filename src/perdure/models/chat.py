@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from perdure.errors import BadAnswer
+from perdure import text as texts
+from perdure.errors import BadAnswer, ModelUnreachable
 from perdure.models.schema import violation
 
 Stop = Literal["end", "length", "tool", "refused"]
@@ -108,6 +109,18 @@ def checked(reply: Reply, schema: Mapping[str, Any] | None) -> Reply:
     except BadAnswer as error:
         error.usage = reply.usage
         raise
+
+
+def estimated(asked: Sequence[Message], written: str) -> Usage:
+    """Return about what a call cost, from its texts: where the provider does not say."""
+    return Usage(sum(texts.tokens(message.text) for message in asked), texts.tokens(written))
+
+
+def broken_off(usage: Usage) -> ModelUnreachable:
+    """Return what to raise for an answer without an end, with what it cost all the same."""
+    error = ModelUnreachable("the answer broke off")
+    error.usage = usage
+    return error
 
 
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)

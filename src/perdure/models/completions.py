@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure import text as texts
-from perdure.errors import ModelUnreachable
-from perdure.models.chat import Call, Message, Reply, Stop, Tool, Usage, arguments
+from perdure.models.chat import Call, Message, Reply, Stop, Tool, Usage, arguments, broken_off, estimated
 from perdure.models.schema import is_closed
 
 Json = dict[str, Any]
@@ -57,6 +55,7 @@ class Gathered:
     """An answer that is coming in."""
 
     model: str = ""
+    has_begun: bool = False  # whether the endpoint took the question
     _pieces: list[str] = field(default_factory=list)
     _calls: dict[int, Json] = field(default_factory=dict)
     _usage: Json | None = None
@@ -86,21 +85,25 @@ class Gathered:
 
     def reply(self, asked: Sequence[Message]) -> Reply:
         """The whole. Raises ModelUnreachable when it broke off, BadAnswer for a tool call that is none."""
+        usage = self._spent(asked)
         if not self._stop:
-            raise ModelUnreachable("the answer broke off")
-        said = "".join(self._pieces)
-        usage = self._spent(asked, said + "".join(call["name"] + call["arguments"] for call in self._calls.values()))
+            raise broken_off(usage)
         calls = tuple(
             Call(call["id"] or f"call_{n}", call["name"], arguments(call["arguments"], self.model, usage))
             for n, call in sorted(self._calls.items())
         )
         stop: Stop = "refused" if self._refused else "tool" if calls else _STOPS.get(self._stop, "end")
-        return Reply(said, None, calls, usage, self.model, stop)
+        return Reply("".join(self._pieces), None, calls, usage, self.model, stop)
 
-    def _spent(self, asked: Sequence[Message], written: str) -> Usage:
+    def spent(self, asked: Sequence[Message]) -> Usage | None:
+        """What it has cost so far; None before it has begun."""
+        return self._spent(asked) if self.has_begun else None
+
+    def _spent(self, asked: Sequence[Message]) -> Usage:
         """What the endpoint says; where it says nothing, about as much as the texts hold."""
         if self._usage is None:
-            return Usage(sum(texts.tokens(message.text) for message in asked), texts.tokens(written))
+            called = (call["name"] + call["arguments"] for call in self._calls.values())
+            return estimated(asked, "".join((*self._pieces, *called)))
         details = self._usage.get("prompt_tokens_details") or {}
         n_read, n_written = details.get("cached_tokens") or 0, details.get("cache_write_tokens") or 0
         n_prompt = self._usage.get("prompt_tokens") or 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import ModelFault, ModelRefused, RuntimeMissing, WeightsMissing
+from perdure.errors import ModelFault, ModelFileMissing, ModelRefused, RuntimeMissing
 from perdure.models import completions, guarded
 from perdure.models.chat import Message, Reply, Tool, checked
 from perdure.models.settings import Settings
@@ -105,7 +105,7 @@ def _ask(server: Any, body: dict[str, Any], listener: _Listener, deadline: guard
 
 
 def _server(path: Path) -> Any:
-    """The server that holds this file. Raises RuntimeMissing, WeightsMissing, ModelFault."""
+    """The server that holds this file. Raises RuntimeMissing, ModelFileMissing, ModelFault."""
     with _loading:
         if str(path) not in _loaded:
             _loaded[str(path)] = _load(path)
@@ -118,7 +118,7 @@ def _load(path: Path) -> Any:
     except ImportError as error:
         raise RuntimeMissing("pip install 'perdure[gguf]'") from error
     if not path.is_file():
-        raise WeightsMissing(str(path))
+        raise ModelFileMissing(str(path))
     try:
         return llama.Server(_parameters(llama, path))
     except (RuntimeError, ValueError) as error:

@@ -12,13 +12,16 @@ import functools
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
 from perdure.errors import ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
+from perdure.models.chat import Usage
 from perdure.text import clip, one_line
 
 if TYPE_CHECKING:
@@ -80,8 +83,11 @@ def client(url: SplitResult, credential: Mapping[str, str], deadline: Deadline) 
         request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), deadline.left_s)
 
     def come(response: httpx2.Response) -> None:
-        if _asks_to_wait_s(response.headers) > deadline.left_s:
+        wait_s = asks_to_wait_s(response.headers, datetime.now(UTC))
+        if wait_s > deadline.left_s:
             response.headers["x-should-retry"] = "false"  # the SDKs would wait all the same
+        elif "retry-after" in response.headers:
+            response.headers["retry-after"] = f"{wait_s:.3f}"  # so that they take it as it was taken here
         response.stream = _timed(response.stream, deadline)
 
     verify: Any = _trusted() if url.scheme == "https" else False
@@ -111,11 +117,22 @@ def _timed(stream: Any, deadline: Deadline) -> Any:
     return Timed()
 
 
-def _asks_to_wait_s(headers: Mapping[str, str]) -> float:
+def asks_to_wait_s(headers: Mapping[str, str], now: datetime) -> float:
+    """Return how long an answer asks to wait before the next try, in seconds or until a date: 0 where it does not, or
+    says nothing that can be read.
+
+    >>> asks_to_wait_s({"retry-after": "Sun, 01 Mar 2026 09:00:30 GMT"}, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    30.0
+    """
+    for name, per_s in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            if (wait_s := float(headers.get(name, "")) / per_s) >= 0:  # not a number is none
+                return wait_s
     try:
-        return float(headers.get("retry-after", "0"))
-    except ValueError:
-        return 0.0  # a date; the deadline ends that, too
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds())
 
 
 @functools.cache
@@ -141,12 +158,19 @@ def pieces(events: Iterable[Any], take: Callable[[Any], str], host: str) -> Iter
             yield piece
 
 
-def tell(said: Generator[str], on_text: Callable[[str], None] | None) -> None:
-    """Give each piece to whoever listens; the connection is closed when this ends, however it does."""
-    with closing(said):
-        for piece in said:
-            if on_text:
-                on_text(piece)
+def tell(said: Generator[str], on_text: Callable[[str], None] | None, spent: Callable[[], Usage | None]) -> None:
+    """Give each piece to whoever listens; the connection is closed when this ends, however it does.
+
+    spent: what the answer has cost so far, which a fault in the middle of it says; None before there is one.
+    """
+    try:
+        with closing(said):
+            for piece in said:
+                if on_text:
+                    on_text(piece)
+    except ModelFault as error:
+        error.usage = error.usage or spent()
+        raise
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class OpenAIChat:
         found = completions.Gathered(self._settings.model)
         body = {**completions.body(messages, schema, tools), **self._how()}
         limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
-        guarded.tell(self._pieces(body, found, limit_s), on_text)
+        guarded.tell(self._pieces(body, found, limit_s), on_text, lambda: found.spent(messages))
         return checked(found.reply(messages), schema)
 
     def _how(self) -> dict[str, Any]:
@@ -66,4 +66,5 @@ class OpenAIChat:
                 max_retries=guarded.retries(limit_s), timeout=limit_s,
             )  # fmt: skip
             with client.chat.completions.create(**body) as chunks:
+                found.has_begun = True
                 yield from guarded.pieces(chunks, lambda c: found.take(c.model_dump(warnings=False)), host)

@@ -80,7 +80,7 @@ class Roles:
             return State(role)
         try:
             settings_of(role, config)
-            missing = "" if _has_library(config.provider) else f"pip install 'perdure[{config.provider}]'"
+            missing = "; ".join(_missing(role, config))
         except ConfigFault as error:
             missing = error.detail
         has_key = bool(environment(config.key_env)) if config.key_env else None
@@ -218,6 +218,14 @@ def settings_of(role: str, config: RoleConfig) -> Settings:
         model=config.model, url=_url(where, config, key), key=key, thinking=config.thinking, effort=config.effort,
         max_output_tokens=config.max_output_tokens, timeout_s=float(config.timeout_s),
     )  # fmt: skip
+
+
+def _missing(role: str, config: RoleConfig) -> list[str]:
+    """What these settings need and this machine does not have; nothing is loaded to see it."""
+    file = Path(config.model).expanduser()
+    library = [] if _has_library(config.provider) else [f"pip install 'perdure[{config.provider}]'"]
+    gone = config.provider == "gguf" and not file.is_file()
+    return library + ([f"models.roles.{role}.model: there is no file {file}"] if gone else [])
 
 
 def _has_library(provider: str) -> bool:

@@ -263,7 +263,10 @@ def _cues(
                 detail.turn_id, detail.run_id, detail.conversation, detail.role, detail.stated_at, detail.machine,
                 detail.runtime, detail.text, ranking.scores.get(name, 0.0),
                 {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
-                why(name, ranking.legs, facts[name], plan, entity=named.get(name, "")),
+                why(
+                    name, ranking.legs, facts[name], plan, entity=named.get(name, ""),
+                    is_memory=detail.memory is not None,
+                ),
                 before=beside[0].text if beside else "", memory=detail.memory,
             )
         )  # fmt: skip

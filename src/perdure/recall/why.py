@@ -11,16 +11,21 @@ from perdure.types import Plan, Recalled
 _STRONG = 0.5  # of a normalised leg, from which it is a reason of its own
 
 
-def why(name: str, legs: Mapping[str, Scores], fact: Fact, plan: Plan, *, entity: str = "") -> tuple[str, ...]:
-    """The reasons for a cue, the strongest first."""
+def why(
+    name: str, legs: Mapping[str, Scores], fact: Fact, plan: Plan, *, entity: str = "", is_memory: bool = False
+) -> tuple[str, ...]:
+    """The reasons for a cue, the strongest first. A memory stands beside nothing: what it has is its own."""
     got = {leg: scores[name] for leg, scores in legs.items() if name in scores}
     reasons = [f"names {entity}, which is rare"] if entity else []
     if got.get("keyword", 0.0) > 0:
         reasons.append(f"holds the words ({got['keyword']:.2f} of the best)")
     if got.get("vector", 0.0) > 0:
         reasons.append(f"is close in meaning (cosine {got['vector']:.2f})")
-    if max(got.get("keyword", 0.0), got.get("vector", 0.0)) < _STRONG and not entity:
+    is_weak = max(got.get("keyword", 0.0), got.get("vector", 0.0)) < _STRONG
+    if is_weak and not entity and not is_memory:
         reasons.append("stands beside a turn that matches")
+    if is_memory and not reasons and "keyword" in got:
+        reasons.append("holds some of the words")
     if "speaker" in got:
         reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
     if "time" in got:

@@ -60,13 +60,14 @@ class Serving:
         self.stopped = threading.Event()
         self.vitals = health.Vitals(datetime.now(UTC))
         home.vectors()  # one model for all threads
-        self.asker = Asker(partial(self._beside, read_only=True), self.vitals, prove_s=self.pace.prove_s)
-        self.keeper = Keeper(self._beside, self.vitals, round_s=self.pace.round_s, prove_s=self.pace.prove_s)
-        self.clock = Clock(self._beside, home, tick_s=self.pace.tick_s)
+        self.asker = Asker(partial(self.beside, read_only=True), self.vitals, prove_s=self.pace.prove_s)
+        self.keeper = Keeper(self.beside, self.vitals, round_s=self.pace.round_s, prove_s=self.pace.prove_s)
+        self.clock = Clock(self.beside, home, tick_s=self.pace.tick_s)
         self._making = threading.Lock()
         self._room = threading.BoundedSemaphore(self.pace.most_connections)
 
-    def _beside(self, *, read_only: bool = False) -> Home:
+    def beside(self, *, read_only: bool = False) -> Home:
+        """The home once more, for one more thread."""
         with self._making:
             return self.home.beside(read_only=read_only)
 

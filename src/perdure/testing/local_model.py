@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from perdure.errors import WeightsMissing
+from perdure.errors import ModelFileMissing
 
 _FETCHED = Path(__file__).parents[3] / ".cache" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -20,13 +20,13 @@ class Missing(Exception):
 
 
 def file() -> Path:
-    """Where the model is. Raises Missing; WeightsMissing where one was named that is not there."""
+    """Where the model is. Raises Missing; ModelFileMissing where one was named that is not there."""
     said = os.environ.get("PERDURE_E2E_MODEL", "")
     found = Path(said) if said else _FETCHED
     if found.is_file():
         return found
     if said:
-        raise WeightsMissing(f"PERDURE_E2E_MODEL = {said}")
+        raise ModelFileMissing(f"PERDURE_E2E_MODEL = {said}")
     raise Missing("no small language model here: `make model` (98 MB)")
 
 

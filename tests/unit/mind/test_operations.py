@@ -63,6 +63,18 @@ def test_a_memory_with_its_turns_its_time_and_where_it_was_said():
     assert (draft.runtime, draft.conversation, draft.agent, draft.confidence) == ("pi", "c", "default", 0.9)
 
 
+def test_what_holds_from_a_date_until_that_date_holds_for_the_day():
+    draft = one(valid_from="2026-03-01", valid_until="2026-03-01")
+    assert (draft.valid_from, draft.valid_until) == (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+
+
+def test_a_new_bound_of_validity_ends_an_old_one_that_it_contradicts():
+    """Held since June, it is over in May: then it did not begin in June."""
+    known = replace(KNOWN, valid_from=datetime(2026, 6, 1, tzinfo=UTC))
+    draft = one(replace(SHOWN, known=[known]), op="update", id="k1", valid_until="2026-05-01")
+    assert (draft.valid_from, draft.valid_until) == (None, datetime(2026, 5, 1, tzinfo=UTC))
+
+
 def test_what_is_about_the_person_holds_in_every_project():
     assert one(path="user/preferences/editor", kind="preference").project is None
 

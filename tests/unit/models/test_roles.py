@@ -10,7 +10,7 @@ import pytest
 
 from perdure.access.redact import mask
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, RolesConfig
-from perdure.errors import BadAnswer, BudgetSpent, ConfigFault, ModelLate, ModelRefused, UsageError
+from perdure.errors import BadAnswer, BudgetSpent, ConfigFault, ModelFileMissing, ModelLate, ModelRefused, UsageError
 from perdure.models.chat import Call, Message, Reply, Usage
 from perdure.models.meter.caps import Spent
 from perdure.models.roles import ROLES, Roles, settings_of
@@ -63,6 +63,19 @@ def test_what_cannot_be_meant(tmp_path: Path, monkeypatch, config: RoleConfig, s
     with pytest.raises(ConfigFault, match=said):
         found.chat("miner", job="x")
     assert found.state("miner").missing.startswith("models.roles.miner.")
+
+
+def test_a_model_file_that_is_not_there_is_named_before_and_when_it_is_asked(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    file = tmp_path / "small.gguf"
+    found = roles(tmp_path, roles=RolesConfig(miner=RoleConfig("gguf", str(file))))
+    assert found.state("miner").missing == f"models.roles.miner.model: there is no file {file}"
+    chat = found.chat("miner", job="x")
+    assert chat is not None
+    with pytest.raises(ModelFileMissing, match=r"small\.gguf: .* Correct `model`"):
+        chat.reply(ASKED)
+    file.touch()
+    assert found.state("miner").missing == ""
 
 
 def test_a_key_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "consolidate": ("memories_use", "What could be tidied up among the memories; apply it, take it back."),
     "tree": ("find", "Draw the runs as the trees that they form."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),
+    "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("resident", "Have the system run `perdure serve` for you."),
     "jobs": ("resident", "What the resident home does by the clock, and how it went."),
     "why": ("resident", "What was recalled beside the last message, why, and what it cost."),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from perdure import config as settings
-from perdure.clients import setup
+from perdure.clients import servers, setup
+from perdure.errors import RuntimeMissing, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
 _NAMES = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
@@ -21,11 +25,13 @@ _DRY = click.option("--dry-run", is_flag=True, help="Show what would change, and
   perdure install claude-code --dry-run     see what would change
   perdure install claude-code
   perdure install codex                     then trust its hooks once: /hooks in Codex
-  perdure install pi""",
+  perdure install pi
+  perdure install claude-code --mcp         its agents also get tools: recall, search, remember, forget""",
 )
 @click.argument("client", type=_CLIENT)
+@click.option("--mcp", is_flag=True, help="Give it the tools of `perdure mcp` as well: recall, search, remember, …")
 @_DRY
-def install_command(shell: Shell, client: str, dry_run: bool) -> None:
+def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None:
     """Set a client up: from then on every turn is captured, and what matters is put beside every message. Other
     settings stay as they are; what was there is kept beside the file, for `perdure uninstall`.
     """
@@ -35,8 +41,27 @@ def install_command(shell: Shell, client: str, dry_run: bool) -> None:
     if not dry_run:
         with shell.open(create=True):
             setup.apply(change, keep=True)
-    advice = _advice(client, home) if change.is_one else "It was set up like this already."
-    _report(shell, client, change, dry_run, f"{_NAMES[client]} is set up.", advice)
+    changes = [change]
+    if mcp:
+        changes.append(_served(client, home))
+        if not dry_run:
+            setup.apply(changes[-1], keep=True)
+    is_news = any(one.is_one for one in changes)
+    advice = _advice(client, home) if is_news else "It was set up like this already."
+    _report(shell, client, changes, dry_run, f"{_NAMES[client]} is set up.", advice)
+
+
+def _served(client: str, home: Path) -> setup.Change:
+    """The change that gives a client our tools. Raises UsageError for one that knows no such tools."""
+    if client not in servers.CLIENTS:
+        raise UsageError(f"{_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
+    if importlib.util.find_spec("mcp") is None:
+        raise RuntimeMissing("pip install 'perdure[mcp]'")
+    return setup.install_server(client, _servers_path(client), servers.server(sys.executable, str(home)))
+
+
+def _servers_path(client: str) -> Path:
+    return servers.settings_path(client, settings.user_home(), settings.environment)
 
 
 @command("uninstall", epilog="  perdure uninstall codex --dry-run\n  perdure uninstall codex")
@@ -44,11 +69,20 @@ def install_command(shell: Shell, client: str, dry_run: bool) -> None:
 @_DRY
 def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
     """Take Perdure out of a client's settings. What was captured stays in the home."""
-    change = setup.uninstall(client, _path(client))
-    if not dry_run and change.is_one:
+    changes = []
+    if client in servers.CLIENTS:  # first: one client has both in one file
+        changes.append(setup.uninstall_server(client, _servers_path(client)))
+        _taken_out(changes[-1], dry_run)
+    changes.append(setup.uninstall(client, _path(client)))
+    _taken_out(changes[-1], dry_run)
+    is_news = any(change.is_one for change in changes)
+    advice = "Sessions that are open now keep what they were started with." if is_news else "It was not set up."
+    _report(shell, client, changes, dry_run, f"Perdure is out of {_NAMES[client]}.", advice)
+
+
+def _taken_out(change: setup.Change, dry_run: bool) -> None:
+    if change.is_one and not dry_run:
         setup.apply(change, keep=False)
-    advice = "Sessions that are open now keep what they were started with." if change.is_one else "It was not set up."
-    _report(shell, client, change, dry_run, f"Perdure is out of {_NAMES[client]}.", advice)
 
 
 def _path(client: str) -> Path:
@@ -62,17 +96,20 @@ def _advice(client: str, home: Path) -> str:
     return start
 
 
-def _report(shell: Shell, client: str, change: setup.Change, dry_run: bool, done: str, advice: str) -> None:
-    diff = change.diff()
+def _report(shell: Shell, client: str, changes: Sequence[setup.Change], dry_run: bool, done: str, advice: str) -> None:
+    made = [change for change in changes if change.is_one]
     if shell.as_json:
+        files = [{"path": str(one.path), "changed": one.is_one, "diff": one.diff()} for one in changes]
         shell.answer(
-            {"client": client, "path": str(change.path), "changed": change.is_one, "dry_run": dry_run, "diff": diff,
-             "advice": advice}
+            {"client": client, "changed": bool(made), "dry_run": dry_run, "files": files, "advice": advice}
         )  # fmt: skip
         return
-    shell.out.print(diff or f"{change.path}: nothing changes.", markup=False, end="" if diff else "\n")
+    for change in made:
+        shell.out.print(change.diff(), markup=False, end="")
+    if not made:
+        shell.out.print(f"{changes[0].path}: nothing changes.", markup=False)
     if dry_run:
         shell.note("Nothing was changed (--dry-run).")
         return
-    shell.out.print(done if change.is_one else "Nothing was changed.")
+    shell.out.print(done if made else "Nothing was changed.")
     shell.note(advice)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -15,13 +13,17 @@ import msgspec
 from rich.console import Console
 
 from perdure.errors import PerdureError, UsageError
+from perdure.surfaces.moments import ago, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
     from perdure.home import Home
 
+__all__ = [
+    "ROLE_STYLES", "Actions", "Shell", "ago", "command", "confirmed", "day", "emit", "moment", "plural",
+    "progress", "size",
+]  # fmt: skip
+
 ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
-_AGES = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGE = re.compile(r"(\d{1,6})([mhdw])\Z")
 
 Actions = Sequence[tuple[str, str]]  # (command, why)
 
@@ -134,31 +136,6 @@ def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = Fa
         yield lambda done, whole=total: bar.update(task, completed=done, total=whole)
 
 
-def moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
-    """An instant from what a person types: `30m`, `12h`, `7d`, `4w` ago, or a date, or an ISO time (local)."""
-    if text is None:
-        return None
-    match = _AGE.match(text)
-    if match:
-        return (now or datetime.now(UTC)) - timedelta(**{_AGES[match[2]]: int(match[1])})
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None
-    return at.astimezone(UTC)
-
-
-def ago(at: datetime | None, now: datetime) -> str:
-    """How long ago, as short as a badge."""
-    if at is None:
-        return "?"
-    seconds = max(0, int((now - at).total_seconds()))
-    for size, unit in ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{unit} ago"
-    return "0m ago"
-
-
 def size(n_bytes: int) -> str:
     """Bytes for people: 1.4 MB."""
     value = float(n_bytes)
@@ -167,11 +144,6 @@ def size(n_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
-
-
-def day(at: datetime | None) -> str:
-    """A date and time for people, in their own zone."""
-    return at.astimezone().strftime("%Y-%m-%d %H:%M") if at else "no date"
 
 
 def plural(n: int, noun: str) -> str:

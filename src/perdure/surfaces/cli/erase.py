@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from perdure.errors import UsageError
+from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.forget import Doomed
 from perdure.home import Home
+from perdure.memories.replay import chain_of
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
 from perdure.surfaces.cli.find import chosen_filters, filter_options
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, line, memory_json
@@ -28,10 +29,11 @@ _OUTSIDE = (
   perdure forget t7k2m9q            one turn (any unique beginning of its id)
   perdure forget 01m4x8…            a run, with the runs below it
   perdure forget mem-20260301-0930  a memory, with what was made from it
+  perdure forget staging/port       all that was ever stated at the path of a memory
   perdure forget --query "my old address" --dry-run
   perdure forget --query "hunter2" --yes""",
 )
-@click.argument("ids", nargs=-1, shell_complete=complete_ids)
+@click.argument("ids", nargs=-1, metavar="[ID|PATH…]", shell_complete=complete_ids)
 @click.option("--query", help="Every turn and memory that holds all of these words (with filters: turns alone).")
 @filter_options
 @click.option("--everything", is_flag=True, help="All that is yours in this home, with its journal.")
@@ -48,12 +50,14 @@ def forget_command(
     yes: bool,
     **filters: object,
 ) -> None:
-    """Delete turns, runs, conversations or memories: from the archive, the index and every copy in this home. Memories
-    that were made of what goes, go with it. The same transcript imported again does not bring them back. This cannot be
-    undone.
+    """Delete turns, runs, conversations or memories (by id, or all at the path of a memory): from the archive, the
+    index and every copy in this home. Memories that were made of what goes, go with it. The same transcript imported
+    again does not bring them back. This cannot be undone.
     """
     if bool(ids) + bool(query) + everything != 1:
         raise UsageError("name what to forget: ids, --query WORDS, or --everything")
+    if not query and chosen_filters(**filters) != Filters():
+        raise UsageError("filters go with --query: they would take nothing away from what you named")
     with shell.open() as home:
         if everything:
             _erase(shell, home, dry_run=dry_run, yes=yes)
@@ -80,9 +84,37 @@ def _chosen(
         doomed = home.doomed_by_query(query, filters=chosen)
         named = [] if chosen != Filters() else home.doomed_memories_by_query(query)
     else:
-        doomed = home.doomed([name for name in ids if not name.startswith(ID_PREFIX)], cascade=cascade)
-        named = home.doomed_memories(memories=[name for name in ids if name.startswith(ID_PREFIX)])
+        named_by = {name: _memories_named(home, name) for name in ids}
+        doomed = home.doomed([name for name, memories in named_by.items() if not memories], cascade=cascade)
+        named = home.doomed_memories(memories=[one for memories in named_by.values() for one in memories])
     return doomed, home.doomed_memories(doomed, [memory.memory_id for memory in named])
+
+
+def _memories_named(home: Home, name: str) -> list[str]:
+    """The ids of memories that a name means: itself, or all that was stated at this path; none where it is no path.
+
+    Raises UsageError for what could be something else as well: nothing is deleted on a guess.
+    """
+    if name.startswith(ID_PREFIX):
+        return [name]
+    try:
+        found = home.memories.history(name)
+    except (MemoryMissing, UsageError):  # nothing is there, or it cannot be a path
+        return []
+    if _is_id(home, name):
+        raise UsageError(f"{name!r} is the path of a memory and the beginning of another id: write the id in full")
+    if len({chain_of(memory) for memory in found}) > 1:
+        ids = ", ".join(memory.memory_id for memory in found)
+        raise UsageError(f"memories of several projects lie at {name!r}: name those that are to go by id ({ids})")
+    return [memory.memory_id for memory in found]
+
+
+def _is_id(home: Home, name: str) -> bool:
+    try:
+        home.resolve(name)
+    except (NotFound, UsageError):  # also one that is too short, or the beginning of several
+        return False
+    return True
 
 
 def _counted(doomed: Sequence[Doomed], memories: Sequence[Memory]) -> str:

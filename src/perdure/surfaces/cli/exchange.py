@@ -16,6 +16,7 @@ from perdure.surfaces.cli.memory import line, memory_json, project_named
 from perdure.types import TRUSTS, Memory, Trust
 
 _SHOWN = 20
+_SHOWN_REFUSED = 10
 
 
 @command(
@@ -119,5 +120,7 @@ def _say_removed(shell: Shell, removed: Sequence[Memory]) -> None:
 
 
 def _say_refused(shell: Shell, refused: Sequence[Refused]) -> None:
-    for item in refused:
+    for item in refused[:_SHOWN_REFUSED]:
         shell.note(f"{item.path}: {item.why}")
+    if len(refused) > _SHOWN_REFUSED:
+        shell.note(f"… and {plural(len(refused) - _SHOWN_REFUSED, 'more file')} left alone (--json names them)")

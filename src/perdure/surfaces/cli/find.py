@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,13 +13,14 @@ from rich.text import Text
 from perdure import text
 from perdure.access.redact import mask
 from perdure.config import user_home
-from perdure.errors import NotFound, UsageError
-from perdure.home import Home, Transcript
-from perdure.identity import turn_id
-from perdure.surfaces.cli import believed
-from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, ago, command, day, moment, plural
+from perdure.errors import UsageError
+from perdure.home import Home
+from perdure.surfaces import reading
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
-from perdure.types import Filters, Found, Hit, Node, Part, RunView, Source, Turn
+from perdure.surfaces.reading import Placed
+from perdure.surfaces.trees import draw
+from perdure.types import Filters, Found, Hit, Node, Part, RunView, Turn
 
 _SNIPPET_CHARS = 240
 _RESULT_CHARS = 1200  # of a tool's input or output in `show`, unless --full
@@ -213,15 +214,17 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
+            from perdure.surfaces.cli import believed  # what a search does without
+
             believed.show(shell, home, identifier)
             return
         home.catch_up()
         kind, name = home.resolve(identifier)
-        chosen = _turns(home, kind, name)
+        chosen = reading.turns(home, kind, name)
         if raw:
             _raw(home, kind, name, chosen)
             return
-        shown = _window(chosen, name, n_context) if kind == "turn" else chosen
+        shown = reading.window(chosen, name, n_context) if kind == "turn" else chosen
         left = [item for item in shown if item[2] and not everything]
         shown = [item for item in shown if everything or not item[2]]
         if shell.as_json:
@@ -237,52 +240,6 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         if left:
             shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
         shell.suggest(_after_show(kind, name))
-
-
-Placed = tuple[RunView, Turn, bool]  # the run it was captured in, the turn, on an abandoned branch
-
-
-def _turns(home: Home, kind: str, name: str) -> list[Placed]:
-    if kind == "turn":
-        run_id, _ = home.locate(name)
-        views = home.conversation(home.run(run_id).conversation)
-        views = [v for v in views if v.session == home.run(run_id).session]
-    elif kind == "run":
-        views = [home.run(name)]
-    else:
-        views = home.conversation(name)
-    return list(_each(home, views))
-
-
-def _each(home: Home, views: Iterable[RunView]) -> Iterator[Placed]:
-    """Every turn of these runs in order, a message that stands in several of them once, the newest state of it."""
-    placed: dict[str, Placed] = {}
-    for view in views:
-        held = view.parent_run_id if view.sidechain else view.run_id
-        transcript: Transcript = home.transcript(str(held))
-        offsets = home.offsets(view.run_id) if view.sidechain else None
-        for turn in transcript.parsed.turns:
-            if offsets is not None and turn.offset not in offsets:
-                continue
-            key = turn.native_id or turn_id(transcript.run.source, turn.offset)
-            placed[key] = (view, turn, turn.offset in transcript.abandoned)
-    yield from placed.values()
-
-
-def _identifier(item: Placed) -> str:
-    view, turn, _ = item
-    return turn_id(Source(view.user, view.runtime, view.session, view.generation), turn.offset)
-
-
-def _window(items: list[Placed], name: str, n_context: int) -> list[Placed]:
-    """A turn with its neighbours on the same line of the conversation."""
-    at = next((i for i, item in enumerate(items) if _identifier(item) == name), None)
-    if at is None:
-        raise NotFound(name)
-    thread = items[at][1].thread
-    same = [i for i, item in enumerate(items) if item[1].thread == thread and (not item[2] or i == at)]
-    place = same.index(at)
-    return [items[i] for i in same[max(0, place - n_context) : place + n_context + 1]]
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
@@ -308,13 +265,13 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, ful
         if last is None or view.session != last.session:
             shell.out.print(_session_head(view))
         last = view
-        style = ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and _identifier(item) == name else "")
+        style = ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and reading.identifier(item) == name else "")
         head = Text(
             f"{turn.role}{' (machine)' if turn.author == 'machine' and turn.role == 'user' else ''}", style=style
         )
         marks = (" [abandoned branch]" if abandoned else "") + (" [summary]" if turn.is_summary else "")
         side = " [sidechain]" if turn.thread else ""
-        head.append(f"{marks}{side}  {day(turn.stated_at)}  {_identifier(item)}", style="dim")
+        head.append(f"{marks}{side}  {day(turn.stated_at)}  {reading.identifier(item)}", style="dim")
         shell.out.print(head)
         for part in turn.parts:
             shell.out.print(_part(part, full=full))
@@ -339,7 +296,7 @@ def _part(part: Part, *, full: bool) -> Text:
 
 def _turn_json(view: RunView, turn: Turn, abandoned: bool) -> dict[str, Any]:
     return {
-        "turn_id": _identifier((view, turn, abandoned)), "run_id": view.run_id, "role": turn.role,
+        "turn_id": reading.identifier((view, turn, abandoned)), "run_id": view.run_id, "role": turn.role,
         "author": turn.author, "stated_at": turn.stated_at, "abandoned": abandoned, "is_summary": turn.is_summary,
         "thread": turn.thread, "model": turn.model, "tokens": turn.n_tokens, "files": turn.files, "skills": turn.skills,
         "parts": [
@@ -359,8 +316,6 @@ def _after_show(kind: str, name: str) -> Actions:
 
 
 # tree ---------------------------------------------------------------------------------------------------------
-
-_FOLDED = 4  # deltas of one session in a row before the middle is folded
 
 
 @command(
@@ -392,54 +347,6 @@ def tree_command(
     now = datetime.now(UTC)
     for line in draw(nodes, now, fold=not everything):
         shell.out.print(line)
-
-
-def draw(nodes: Sequence[Node], now: datetime, *, fold: bool) -> Iterator[Text]:
-    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep."""
-    stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
-    while stack:
-        node, indent, last = stack.pop()
-        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now)
-        inner = indent + ("   " if last else "│  ")
-        said = text.one_line(node.run.intent, 72)
-        if said:
-            yield Text(f'{inner}  "{said}"', style="italic dim")
-        below, n_folded = _unfolded(node) if fold else (node.children, 0)
-        if n_folded:
-            yield Text(f"{inner}⋮ {n_folded} more deltas of this session (--all)", style="dim")
-        stack += [(child, inner, i == len(below) - 1) for i, child in reversed(list(enumerate(below)))]
-
-
-def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
-    """Children to draw below a node, and how many deltas in a row were passed over to get there."""
-    chain, at = [], node
-    while len(at.children) == 1 and _same_session(at.children[0].run, node.run):
-        at = at.children[0]
-        chain.append(at)
-    if len(chain) <= _FOLDED:
-        return node.children, 0
-    return (chain[-1],), len(chain) - 1
-
-
-def _same_session(a: RunView, b: RunView) -> bool:
-    return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
-
-
-def _badges(run: RunView, now: datetime) -> Text:
-    line = Text(run.runtime, style="bold cyan")
-    line.append(f" @{run.machine}", style="magenta")
-    line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
-    line.append(f" {run.n_turns}t")
-    kind = "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if _is_spawned(run) else ""
-    if kind:
-        line.append(f" ⤷{kind}", style="yellow")
-    for tag in run.tags:
-        line.append(f" #{text.one_line(tag, 40)}", style="blue")
-    return line + Text(f"  {run.run_id[:14]}", style="dim")
-
-
-def _is_spawned(run: RunView) -> bool:
-    return run.session != run.conversation and run.from_offset == 0
 
 
 def _flat(nodes: Sequence[Node]) -> Iterator[tuple[Node, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from perdure import text
-from perdure.errors import NotFound, UsageError
+from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import project_of
 from perdure.memories import claims
@@ -51,7 +51,9 @@ _DATES = "a date, an ISO time, or 7d, 4w ago"
 @click.option("--here", is_flag=True, help="It belongs to the project of the folder you are in.")
 @click.option("--everywhere", is_flag=True, help="It belongs to no project.")
 @click.option("--pin", is_flag=True, help="It does not fade.")
-@click.option("--entity", "entities", multiple=True, help="A name that it is about (default: those in its words).")
+@click.option(
+    "--entity", "entities", multiple=True, help='A name that it is about (default: those in its words; "" for none).'
+)
 @click.option("--stated-at", help=f"When it was stated: {_DATES} (default: now).")
 @click.option("--valid-from", help="In the world, it holds from then.")
 @click.option("--valid-until", help="In the world, it holds until then.")
@@ -153,11 +155,11 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
         if not (editor or words or fields):
             raise UsageError("say what to change: its new words, --editor, --path, --kind, --project, --valid-until")
         fresh = _edited(memory) if editor else said(words, "the new words").strip() if words else memory.text
-        if fields:
-            (memory,) = home.memories.change([memory.memory_id], **fields)
         changed = fresh != memory.text
         if changed:
-            memory = _reworded(home, memory, fresh)
+            memory = _reworded(home, memory, fresh, fields)
+        elif fields:
+            (memory,) = home.memories.change([memory.memory_id], **fields)
         _say_edited(shell, memory, changed=changed or bool(fields))
 
 
@@ -182,12 +184,12 @@ def _edited(memory: Memory) -> str:
     return found.strip() if found is not None else memory.text
 
 
-def _reworded(home: Home, memory: Memory, fresh: str) -> Memory:
+def _reworded(home: Home, memory: Memory, fresh: str, fields: dict[str, Any]) -> Memory:
     if not fresh:
         raise UsageError("a memory needs words; `perdure memories retire` sets it aside, `perdure forget` deletes it")
     if memory.superseded_by is not None:
         raise UsageError(f"{memory.memory_id} is history: edit {memory.superseded_by}, which took its place")
-    return home.memories.edit(memory.memory_id, fresh)
+    return home.memories.edit(memory.memory_id, fresh, **fields)
 
 
 def _say_edited(shell: Shell, memory: Memory, *, changed: bool) -> None:
@@ -247,7 +249,7 @@ def move_command(shell: Shell, old: str, new: str) -> None:
     """
     with shell.open() as home:
         if not home.memories.listed(prefix=old, every=True):
-            raise NotFound(f"no memory has the path {old!r}")
+            raise MemoryMissing(f"no memory has the path {old!r}")
         n_moved = home.memories.move(old, new)
     if shell.as_json:
         shell.answer({"moved": n_moved, "from": old, "to": new})

@@ -8,17 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from perdure import text
-from perdure.errors import Busy, IndexFault, UsageError
+from perdure.errors import Busy, IndexFault, ProposalMissing, UsageError
 from perdure.memories.consolidation import KINDS, Proposal
 from perdure.memories.utility import Sums, Worth, sums, worth
 from perdure.mind.consolidate import Undone
 from perdure.surfaces.cli.common import Shell, command, day, plural
 
-_SHOWN_CHARS = 60
+_SHOWN_CHARS = 76
 
 
 @command(
@@ -43,7 +42,7 @@ def utility_command(shell: Shell, limit: int) -> None:
     if shell.as_json:
         shell.answer({"memories": [_worth_json(one) for one in found[:limit]], "sums": sums(found)._asdict()})
         return
-    shell.out.print(_worth_table(found[:limit]))
+    _say_worth(shell, found[:limit])
     _say_sums(shell, sums(found), n_more=max(0, len(found) - limit))
 
 
@@ -56,21 +55,16 @@ def _worth_json(one: Worth) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _worth_table(found: Sequence[Worth]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("shown", "used", "share", "decay", "heat"):
-        table.add_column(name, justify="right")
-    table.add_column("last used", no_wrap=True)
-    table.add_column("memory", no_wrap=True)
-    table.add_column("", no_wrap=True)
+def _say_worth(shell: Shell, found: Sequence[Worth]) -> None:
+    """The figures of each in columns, and its words below them: so none is lost where a terminal is narrow."""
+    shell.out.print("shown  used  share  decay  heat  last used         memory", style="bold")
     for one in found:
         memory = one.memory
-        table.add_row(
-            str(memory.n_injected), str(memory.n_used), f"{one.share:.0%}" if one.share is not None else "–",
-            f"{one.decay:.2f}", f"{one.heat:.2f}", day(memory.used_at) if memory.used_at else "never",
-            memory.memory_id, Text(text.one_line(memory.text, _SHOWN_CHARS), style=_STYLES[one.earns]),
-        )  # fmt: skip
-    return table
+        share = "–" if one.share is None else f"{one.share:.0%}"
+        used_at = day(memory.used_at) if memory.used_at else "never"
+        figures = f"{memory.n_injected:>5}  {memory.n_used:>4}  {share:>5}  {one.decay:>5.2f}  {one.heat:>4.2f}"
+        shell.out.print(f"{figures}  {used_at:<16}  {memory.memory_id}", style="dim")
+        shell.out.print(Text(f"  {text.one_line(memory.text, _SHOWN_CHARS)}", style=_STYLES[one.earns]))
 
 
 _STYLES = {"earns its place": "", "not known yet": "dim", "never used": "red"}
@@ -100,17 +94,20 @@ def _say_sums(shell: Shell, found: Sums, *, n_more: int) -> None:
 def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_undo: bool, only: str | None) -> None:
     """What could be tidied up among the memories: duplicates to merge, repeated episodes to lift into one general
     memory, two facts in one to split, contradictions to put on one path, and what was shown often and never used to
-    retire. Nothing is ever deleted, nothing pinned is touched, and age alone retires nothing.
+    retire. Nothing is ever deleted, nothing pinned is retired and lost (what is made of it is pinned), and
+    age alone retires nothing.
     """
     if is_undo:
-        _undo(shell, ids, is_apply=is_apply)
+        if is_apply or only or len(ids) > 1:
+            raise UsageError("--undo takes back one consolidation: give its event, or nothing for the last one")
+        _undo(shell, *ids)
         return
     with shell.open() as home:
-        found = [proposal for proposal in home.proposals() if only in (None, proposal.kind)]
         if not is_apply:
+            found = [proposal for proposal in home.proposals() if only in (None, proposal.kind)]
             _say_proposals(shell, _named(found, ids) if ids else found, full=bool(ids))
             return
-        done = home.consolidate(list(ids) if ids else [proposal.proposal_id for proposal in found])
+        done = home.consolidate(list(ids) or None, kind=only or "")
     if shell.as_json:
         shell.answer({"event": done.event_id or None, "applied": [_proposal_json(one) for one in done.proposals]})
     elif not done.proposals:
@@ -125,15 +122,13 @@ def _named(found: Sequence[Proposal], ids: Sequence[str]) -> list[Proposal]:
     named = [proposal for proposal in found if proposal.proposal_id in ids]
     missing = set(ids) - {proposal.proposal_id for proposal in named}
     if missing:
-        raise UsageError(f"no proposal {sorted(missing)[0]!r}; `perdure consolidate` lists those that there are")
+        raise ProposalMissing(sorted(missing)[0])
     return named
 
 
-def _undo(shell: Shell, ids: Sequence[str], *, is_apply: bool) -> None:
-    if is_apply or len(ids) > 1:
-        raise UsageError("--undo takes back one consolidation: give its event, or nothing for the last one")
+def _undo(shell: Shell, event_id: str = "") -> None:
     with shell.open() as home:
-        undone = home.undo(ids[0] if ids else "")
+        undone = home.undo(event_id)
     if shell.as_json:
         shell.answer({"event": undone.event_id, "memories": undone.memories, "left": undone.left})
         return

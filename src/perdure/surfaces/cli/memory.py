@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from perdure import text
-from perdure.errors import NotFound, PerdureError, UsageError
+from perdure.errors import MemoryMissing, PerdureError, UsageError
 from perdure.identity import project_of
 from perdure.surfaces.cli.common import Actions, Shell, day, plural
 from perdure.types import Memory, Span
@@ -63,12 +63,12 @@ def project_named(home: Home, name: str) -> str | None:
 
 
 def identified(home: Home, name: str, *, retired: bool = False) -> Memory:
-    """The memory of an id or its beginning, or what is believed (or was retired) at a path. Raises NotFound."""
+    """The memory of an id or its beginning, or what is believed (or was retired) at a path. Raises MemoryMissing."""
     if name.startswith(ID_PREFIX):
         return home.memories.get(name)
     found = [memory for memory in home.memories.history(name) if (memory.retired if retired else memory.is_current)]
     if not found:
-        raise NotFound(
+        raise MemoryMissing(
             f"nothing at {name!r} is {'retired' if retired else 'believed'}; `perdure memories history` says more"
         )
     if len(found) > 1:

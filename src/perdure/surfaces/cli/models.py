@@ -39,6 +39,8 @@ def models_command(shell: Shell, action: str, role: str | None) -> None:
     """The models of this home, by role: resident, miner, helper, summariser. config.toml says which (docs/models.md);
     without any, everything works by rules.
     """
+    if action == "list" and role is not None:
+        raise UsageError(f"`perdure models list` shows every role; `perdure models test {role}` tries one")
     with shell.open() as home:
         if action == "list":
             _list(shell, home)

@@ -95,6 +95,8 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
         shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
     elif mode != "keyword" and found.timings_ms and "compute" not in found.timings_ms:
         shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
+    if "helper" in found.degraded:
+        shell.note("Without the helper model, which failed or was late. `perdure models test helper` tries it.")
     if "behind" in found.degraded:
         shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from perdure.archive import injected
 from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
+from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
@@ -54,7 +56,27 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
             serving = serve.Serving(home)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: serving.stopped.set())
-            serving.run(ready=lambda: shell.err.print(f"serving {home.path}", markup=False))
+            with _over_http(shell, serving):
+                serving.run(ready=lambda: shell.err.print(f"serving {home.path}", markup=False))
+
+
+@contextlib.contextmanager
+def _over_http(shell: Shell, serving: serve.Serving) -> Iterator[None]:
+    """MCP over HTTP beside it, where the settings want that."""
+    setting = serving.home.config.mcp.http
+    if not setting:
+        yield
+        return
+    try:
+        from perdure.surfaces.mcp.http import Served
+    except ModuleNotFoundError as error:
+        raise RuntimeMissing("pip install 'perdure[mcp]'") from error
+    served = Served(serving.beside, serving.home.path, setting)
+    shell.err.print(f"MCP at {served.start()}", markup=False)
+    try:
+        yield
+    finally:
+        served.stop()
 
 
 def _stop(shell: Shell) -> None:

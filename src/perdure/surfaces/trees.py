@@ -1,0 +1,62 @@
+"""Runs drawn as the trees that they form, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from perdure import text
+from perdure.surfaces.moments import ago
+from perdure.types import Node, RunView
+
+_FOLDED = 4  # deltas of one session in a row before the middle is folded
+
+
+def draw(nodes: Sequence[Node], now: datetime, *, fold: bool) -> Iterator[Text]:
+    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep."""
+    stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
+    while stack:
+        node, indent, last = stack.pop()
+        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now)
+        inner = indent + ("   " if last else "│  ")
+        said = text.one_line(node.run.intent, 72)
+        if said:
+            yield Text(f'{inner}  "{said}"', style="italic dim")
+        below, n_folded = _unfolded(node) if fold else (node.children, 0)
+        if n_folded:
+            yield Text(f"{inner}⋮ {n_folded} more deltas of this session (--all)", style="dim")
+        stack += [(child, inner, i == len(below) - 1) for i, child in reversed(list(enumerate(below)))]
+
+
+def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
+    """Children to draw below a node, and how many deltas in a row were passed over to get there."""
+    chain, at = [], node
+    while len(at.children) == 1 and _same_session(at.children[0].run, node.run):
+        at = at.children[0]
+        chain.append(at)
+    if len(chain) <= _FOLDED:
+        return node.children, 0
+    return (chain[-1],), len(chain) - 1
+
+
+def _same_session(a: RunView, b: RunView) -> bool:
+    return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
+
+
+def _badges(run: RunView, now: datetime) -> Text:
+    line = Text(run.runtime, style="bold cyan")
+    line.append(f" @{run.machine}", style="magenta")
+    line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
+    line.append(f" {run.n_turns}t")
+    kind = "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if _is_spawned(run) else ""
+    if kind:
+        line.append(f" ⤷{kind}", style="yellow")
+    for tag in run.tags:
+        line.append(f" #{text.one_line(tag, 40)}", style="blue")
+    return line + Text(f"  {run.run_id[:14]}", style="dim")
+
+
+def _is_spawned(run: RunView) -> bool:
+    return run.session != run.conversation and run.from_offset == 0

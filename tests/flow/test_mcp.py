@@ -1,0 +1,273 @@
+"""Perdure over MCP: every tool, resource and prompt through the official client, in old and new versions of it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp import Client
+from mcp.types import ElicitResult
+
+import perdure
+from perdure.surfaces.mcp.desk import Desk
+from perdure.surfaces.mcp.server import build
+
+TOOLS = {"recall", "search", "show", "tree", "context", "remember", "note", "propose", "forget"}
+VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # opened by a handshake
+MODES = ("legacy", "2026-07-28")
+
+
+@pytest.fixture
+def filled(opened, message, tmp_path):
+    """A home with a conversation and a memory; its path."""
+    home = opened(embedder=None)
+    lines = [
+        message("user", "Which port does the staging server use?", 0),
+        message("assistant", "It listens on port 8443 behind nginx.", 1),
+        message("user", "We decided to write the importer in Rust.", 2),
+    ]
+    home.capture(b"".join(lines), runtime="messages", session="s1")
+    home.remember("The quokka database is called Alder", kind="fact")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def talk(filled):
+    """Run a conversation of a client with a server over the home."""
+
+    def run(said: Callable[[Client], Any], *, mode: str = "legacy", elicit: Any = None) -> Any:
+        desk = Desk(lambda: perdure.open(filled, user="ada"))
+        more = {"elicitation_callback": elicit} if elicit else {}
+
+        async def conversation() -> Any:
+            async with Client(build(desk, cwd=None), mode=mode, **more) as client:
+                return await said(client)
+
+        try:
+            return anyio.run(conversation)
+        finally:
+            desk.close()
+
+    return run
+
+
+def call(name: str, **arguments: Any) -> Callable[[Client], Any]:
+    async def said(client: Client) -> str:
+        result = await client.call_tool(name, arguments)
+        text = "".join(part.text for part in result.content)
+        return f"ERROR {text}" if result.is_error else text
+
+    return said
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_there_is(talk, mode):
+    async def said(client):
+        tools = (await client.list_tools()).tools
+        resources = {str(one.uri) for one in (await client.list_resources()).resources}
+        prompts = {one.name for one in (await client.list_prompts()).prompts}
+        return tools, resources, prompts
+
+    tools, resources, prompts = talk(said, mode=mode)
+    assert {tool.name for tool in tools} == TOOLS and all(tool.description for tool in tools)
+    assert resources == {"perdure://memories", "perdure://runs"} and prompts == {"search", "history", "context"}
+    assert all(tool.annotations.read_only_hint for tool in tools if tool.name in ("recall", "search", "show", "tree"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_store_recall_and_search(talk, mode):
+    assert "Kept as mem-" in talk(call("remember", text="I prefer Helix over vim"), mode=mode)
+    recalled = talk(call("recall", message="Which port does the staging server use?"), mode=mode)
+    assert "8443" in recalled and "turn t" in recalled and "untrusted data" in recalled
+    assert "Helix" in talk(call("search", query="helix"), mode=mode)
+    found = talk(call("search", query="importer rust"), mode=mode)
+    assert "Rust" in found and "run 0" in found
+
+
+def test_read_what_was_found(talk):
+    found = talk(call("search", query="nginx"))
+    turn = found.split("turn t")[1].split(" ")[0]
+    shown = talk(call("show", id=f"t{turn}"))
+    assert "8443" in shown and "Which port" in shown
+    assert "messages" in talk(call("tree", since="2020-01-01"))
+    memory = talk(call("search", query="quokka")).split("mem-")[1].split(" ")[0]
+    assert "Alder" in talk(call("show", id=f"mem-{memory}"))
+
+
+def test_the_context_has_floor_and_recall(talk):
+    assert "notes.md" in talk(call("note", text="Deploys happen on Tuesdays"))
+    assert "Kept as card-" in talk(call("note", text="Future me: the archive is the truth", place="card"))
+    assert "diary/" in talk(call("note", text="Dear next window: all is well", place="diary"))
+    said = talk(call("context", message="Which port does the staging server use?"))
+    for words in ("Tuesdays", "archive is the truth", "all is well", "8443", "Now: "):
+        assert words in said
+
+
+def test_a_protected_page_is_only_proposed(talk, opened):
+    text = "You are Jarvis, who keeps the memory of this house and answers in one sentence. " * 2
+    assert "approve" in talk(call("propose", page="system.md", text=text, why="none yet"))
+    assert not opened().floor.read("system.md")
+    assert talk(call("propose", page="system.md", text="", why="")).startswith("ERROR")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_forgetting_asks_the_person(talk, mode):
+    found = talk(call("search", query="nginx"), mode=mode)
+    turn = "t" + found.split("turn t")[1].split(" ")[0]
+    asked = []
+
+    async def no(context, params):
+        asked.append(params.message)
+        return ElicitResult(action="decline")
+
+    async def yes(context, params):
+        return ElicitResult(action="accept", content={"forget": True})
+
+    assert "cannot ask" in talk(call("forget", ids=[turn]), mode=mode) and not asked
+    assert "nothing was forgotten" in talk(call("forget", ids=[turn]), mode=mode, elicit=no)
+    assert "8443" in asked[0]
+    assert "8443" in talk(call("search", query="nginx"), mode=mode)
+    assert "Forgotten: 1 turns" in talk(call("forget", ids=[turn]), mode=mode, elicit=yes)
+    assert "8443" not in talk(call("search", query="nginx"), mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("show", {"id": "nope"}),
+        ("show", {"id": "mem-nope"}),
+        ("search", {"query": "x", "since": "someday"}),
+        ("remember", {"text": " "}),
+        ("forget", {"ids": []}),
+        ("forget", {"ids": ["t"]}),
+        ("search", {"query": "x", "limit": 0}),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(talk, name, arguments):
+    said = talk(call(name, **arguments))
+    assert said.startswith("ERROR") and "Traceback" not in said and len(said) < 700
+
+
+def test_resources_and_prompts(talk):
+    async def said(client):
+        believed = (await client.read_resource("perdure://memories")).contents[0].text
+        name = "mem-" + believed.split("mem-")[1].split(" ")[0]
+        one = (await client.read_resource(f"perdure://memories/{name}")).contents[0].text
+        found = (await client.get_prompt("search", {"words": "nginx"})).messages[0].content.text
+        runs = (await client.list_resource_templates()).resource_templates
+        return believed, one, found, {template.uri_template for template in runs}
+
+    believed, one, found, templates = talk(said)
+    assert "Alder" in believed and "Alder" in one and "8443" in found
+    assert templates == {"perdure://memories/{memory_id}", "perdure://runs/{run_id}"}
+
+
+def test_what_was_given_is_not_taken_in_again(talk, opened, message):
+    recalled = talk(call("recall", message="Which port does the staging server use?"))
+    home = opened()
+    home.capture(message("user", f"I was told: {recalled} Thanks!", 9), runtime="messages", session="other")
+    assert [hit.conversation for hit in home.search("8443").hits] == ["s1"]
+    assert "Thanks" in home.search("thanks").hits[0].text, "the rest of the message is there"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_of_the_handshake(filled, version):
+    """By hand, over standard input and output, as a client of that time would."""
+    words = [sys.executable, "-m", "perdure.surfaces.cli", "mcp", "--home", str(filled)]
+    hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdin and server.stdout
+        server.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        server.stdin.flush()
+        answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in range(2))}
+        server.stdin.close()
+        server.wait(timeout=20)
+    assert answers[1]["result"]["protocolVersion"] == version
+    assert {tool["name"] for tool in answers[2]["result"]["tools"]} == TOOLS
+
+
+# over HTTP ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(filled):
+    """A resident home's MCP over HTTP: (its address, the credential)."""
+    from perdure.surfaces.mcp import http
+
+    secret = http.new_credential(filled)
+    serving = http.Served(lambda: perdure.open(filled, user="ada"), filled, "127.0.0.1:0")
+    yield serving.start(), secret
+    serving.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_over_http_with_the_credential(served, mode):
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    url, secret = served
+
+    async def conversation():
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}) as line,
+            Client(streamable_http_client(url, http_client=line), mode=mode) as client,
+        ):
+            stored = await client.call_tool("remember", {"text": "I prefer Helix over vim"})
+            found = await client.call_tool("recall", {"message": "Which port does the staging server use?"})
+            return stored.content[0].text, found.content[0].text
+
+    stored, found = anyio.run(conversation)
+    assert "Kept as mem-" in stored and "8443" in found
+
+
+@pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic x", "SECRET"])
+def test_nobody_is_let_in_without_it(served, sent):
+    import httpx2
+
+    url, secret = served
+    headers = {"Authorization": sent.replace("SECRET", secret)} if sent else {}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    answer = httpx2.post(url, json=hello, headers=headers)
+    assert answer.status_code == 401 and "perdure" in answer.headers["www-authenticate"]
+
+
+def test_another_site_in_a_browser_is_refused(served):
+    import httpx2
+
+    url, secret = served
+    headers = {"Authorization": f"Bearer {secret}", "Host": "evil.example"}
+    assert httpx2.post(url, json={}, headers=headers).status_code in (403, 421)
+
+
+def test_only_the_hash_is_kept(served, filled):
+    _, secret = served
+    path = filled / "credentials.json"
+    assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("setting", ["0.0.0.0:8765", "8765", "127.0.0.1:", "example.org:80", "127.0.0.1:99999"])
+def test_an_address_that_is_not_of_this_machine_is_refused(filled, setting):
+    from perdure.errors import ConfigFault
+    from perdure.surfaces.mcp import http
+
+    with pytest.raises(ConfigFault):
+        http.address(setting)
+
+
+def test_without_a_credential_nothing_listens(filled):
+    from perdure.errors import ConfigFault
+    from perdure.surfaces.mcp import http
+
+    with pytest.raises(ConfigFault):
+        http.Served(lambda: perdure.open(filled), filled, "127.0.0.1:0")
