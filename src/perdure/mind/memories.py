@@ -102,7 +102,10 @@ class Memories:
         as_of: by what had been stated until then. recorded_as_of: by what Perdure had noted until then. prefix: of the
         path, by whole parts. project: its path, "" for what has none.
         """
-        found = self._as_of(as_of, recorded_as_of) if as_of or recorded_as_of else rows.every(self.index(), self.user)
+        if as_of or recorded_as_of:
+            found = self._as_of(as_of, recorded_as_of)
+        else:
+            found = rows.every(self.index(), self.user, *(("kind = ?", kind) if kind else ()))
         wanted = paths.folded(paths.checked(prefix.rstrip("/"))) if prefix else ""
         return [
             memory
