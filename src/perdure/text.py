@@ -591,7 +591,7 @@ def tokens(text: str) -> int:
     """Return about how many tokens a model counts in a text.
 
     Weights for classes of characters and for words, against o200k (docs/evaluation/tokens.md): mean error of a page
-    5 % in documentation and code, 3 to 12 % in English chats, 3 % in Chinese, 13 % in 22 other languages. Other models
+    5 % in documentation and code, 3 to 12 % in English chats, 3 % in Chinese, 14 % in 22 other languages. Other models
     differ by more than that among themselves.
     """
     raw = text.encode("utf-8", "surrogatepass")

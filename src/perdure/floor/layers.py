@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 from perdure import text as words
@@ -25,6 +26,8 @@ REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
+_N_KEPT = 1024  # pages and cards of which a process knows what masking makes of them and what they cost
+_masked, _tokens = lru_cache(_N_KEPT)(mask), lru_cache(_N_KEPT)(words.tokens)
 Suspicious = Callable[[str], Sequence[Finding]]
 Kept = Literal["first", "last"]
 
@@ -144,7 +147,7 @@ class _Maker:
                 found = self._alerts(row, name)
                 alerts.extend(found)
                 if not found:
-                    yield mask(row)
+                    yield _masked(row)
 
         kept = _fitting(fine(), self._most(name))
         n_left = len(rows) - len(alerts) - len(kept)
@@ -172,7 +175,7 @@ class _Maker:
         return math.ceil(most * REBUILT_AT) if name == "recent" else most
 
     def _said(self, name: str) -> str:
-        return _ABOUT.sub("", mask(self.material.pages.get(name, ""))).strip()
+        return _ABOUT.sub("", _masked(self.material.pages.get(name, ""))).strip()
 
     def _alerts(self, said: str, where: str) -> tuple[str, ...]:
         return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
@@ -192,7 +195,7 @@ def _made(
 ) -> Layer:  # fmt: skip
     said = joint.join(rows)
     n_rows = min(1, len(rows)) if is_one else len(rows)
-    return Layer(name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts)
+    return Layer(name, _ROLES[name], source, said, n_rows, _tokens(said) if said else 0, n_left, alerts)
 
 
 def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
@@ -209,7 +212,7 @@ def _fitting(rows: Iterable[str], most: int) -> list[str]:
     """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
     found: list[str] = []
     for row in rows:
-        most -= words.tokens(row)
+        most -= _tokens(row)
         if most < 0:
             break
         found.append(row)
