@@ -39,6 +39,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["tokens"],
         ["floor", "--keep", str(keep), "--chunks", chunks[0], "--memories", "2000" if few else "20000"],
         ["mining", *(["--scripted"] if few else [])],
+        ["scanner"],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]
 

@@ -171,13 +171,13 @@ def check(home, totals):
     assert list(home.journal().damage()) == []
     found = home.journal().read(type_="floor")
     assert floor.known() == state.replayed(found).agents["default"], "what is kept is not what the journal says"
-    texts = {(e.data["name"], sha(e.data["text"])) for e in found if e.data["op"] in ("write", "beside")}
+    texts = {(e.data["name"], sha(e.data["text"])) for e in found if e.data["op"] == "write"}
     lines = noted()
     check_pages(texts, lines)
     check_cards(floor, lines)
     check_proposals(floor, found, lines)
     check_torn(lines)
-    hand = sum(e.data["op"] in ("write", "beside") and e.data["by"] == "hand" for e in found)
+    hand = sum(e.data["op"] == "write" and e.data["by"] == "hand" for e in found)
     totals.update(
         events=len(found), wrote=sum(line[1] == "wrote" for line in lines),
         edited=sum(line[1] == "edited" for line in lines), edits_in_history=hand,

@@ -18,7 +18,7 @@ from perdure import text as words
 from perdure.access.redact import mask
 from perdure.access.scan import Finding
 from perdure.config import FloorConfig
-from perdure.floor import pages
+from perdure.floor import notes, pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
@@ -41,6 +41,7 @@ class Material:
     insights: Sequence[str]  # surest first
     variables: Mapping[str, str]  # for the system prompt
     today: date  # by the clock of the diary
+    project: str | None = None  # where the session runs: notes of another stay away
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class _Maker:
         return self._layer(name, source, [self._said(source)], keep="first")
 
     def notes(self) -> Layer:
-        said = self._said(pages.NOTES)
+        said = self._clean(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
         if said and (alerts := self._alerts(said, pages.NOTES)):
             return _made("notes", pages.NOTES, [], alerts=alerts)
         lines = [line for line in said.splitlines() if line.strip()]
@@ -147,11 +148,11 @@ class _Maker:
                 found = self._alerts(row, name)
                 alerts.extend(found)
                 if not found:
-                    yield _masked(row)
+                    yield f"- {_masked(row)}"
 
         kept = _fitting(fine(), self._most(name))
         n_left = len(rows) - len(alerts) - len(kept)
-        ordered = [f"- {row}" for row in (kept if keep == "first" else kept[::-1])]
+        ordered = kept if keep == "first" else kept[::-1]
         return _made(name, "journal", ordered, joint="\n", n_left=n_left, alerts=tuple(alerts))
 
     def cards(self) -> Layer:
@@ -175,7 +176,10 @@ class _Maker:
         return math.ceil(most * REBUILT_AT) if name == "recent" else most
 
     def _said(self, name: str) -> str:
-        return _ABOUT.sub("", _masked(self.material.pages.get(name, ""))).strip()
+        return self._clean(self.material.pages.get(name, ""))
+
+    def _clean(self, said: str) -> str:
+        return _ABOUT.sub("", _masked(said)).strip()
 
     def _alerts(self, said: str, where: str) -> tuple[str, ...]:
         return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
@@ -185,7 +189,7 @@ class _Maker:
         if said and (alerts := self._alerts(said, source)):
             return _made(name, source, [], alerts=alerts)
         paragraphs = said.split("\n\n") if said else []
-        kept, n_left = _within(paragraphs, self._most(name), keep=keep)
+        kept, n_left = _within(paragraphs, self._most(name), keep=keep, joint="\n\n")
         return _made(name, source, kept, n_left=n_left, alerts=more, is_one=True)
 
 
@@ -198,24 +202,28 @@ def _made(
     return Layer(name, _ROLES[name], source, said, n_rows, _tokens(said) if said else 0, n_left, alerts)
 
 
-def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
+def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n") -> tuple[list[str], int]:
+    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole, and
+    what stands between rows costs too.
 
-    >>> _within(["one", "two", "three"], 2, keep="last")
+    >>> _within(["one", "two", "three"], 4, keep="last")
     (['two', 'three'], 1)
     """
-    found = _fitting(rows if keep == "first" else reversed(rows), most)
+    found = _fitting(rows if keep == "first" else reversed(rows), most, joint)
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
 
 
-def _fitting(rows: Iterable[str], most: int) -> list[str]:
+def _fitting(rows: Iterable[str], budget: int, joint: str = "\n") -> list[str]:
     """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
     found: list[str] = []
+    most = budget
     for row in rows:
         most -= _tokens(row)
         if most < 0:
             break
         found.append(row)
+    while found and words.tokens(joint.join(found)) > budget:
+        found.pop()
     return found
 
 

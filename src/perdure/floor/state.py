@@ -17,9 +17,11 @@ from perdure.archive.journal import Event, Journal, Read, ends, places, tails, w
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events
+from perdure.types import Span
 
-_FORMAT = 2  # of the kept file
+_FORMAT = 3  # of the kept file
 KEPT_VERSIONS = 100  # of a page that are at hand; the journal has all of them
+_ALL = 1 << 60
 _KEPT_AFTER_BYTES = 1_000_000  # of a journal in which nothing was of the floor, the kept file says that they were read
 
 
@@ -33,6 +35,8 @@ class Version(msgspec.Struct, frozen=True):
     was: str = ""  # name of the text that the writer had read
     why: str = ""
     unseen: bool = False  # the writer had not read what this replaced: another edit came between
+    cursor: Any = None  # how far the job had read that wrote this text, or the one that it was made of
+    forgotten: bool = False  # its text rested on what was forgotten, and is gone
 
 
 class Page(msgspec.Struct):
@@ -40,12 +44,17 @@ class Page(msgspec.Struct):
 
     text: str
     versions: list[Version]  # oldest first, never empty, at most the last `KEPT_VERSIONS`
-    cursor: Any = None  # of the last version that has one
+    sources: list[Span] = []  # of the last version that names any
 
     @property
     def now(self) -> Version:
-        """The state that counts."""
-        return self.versions[-1]
+        """The state that counts: the last one that was not forgotten; where all were, one without a text."""
+        return next((one for one in reversed(self.versions) if not one.forgotten), self.versions[0])
+
+    @property
+    def cursor(self) -> Any:
+        """How far the job had read on whose work the text rests."""
+        return self.now.cursor
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -94,11 +103,11 @@ def apply(state: State, event: Event) -> None:
     """Take one event into the state; events come in their order."""
     data = event.data
     known = state.agents.setdefault(data["agent"], Known())
-    if data["op"] in ("write", "beside"):
+    if data["op"] == "write":
         _write(known, event)
     elif data["op"] == "card":
         _card(known, event)
-    elif data["op"] == "propose":
+    elif data["op"] == "propose" and data["text"]:
         fields = {name: data[name] for name in ("id", "name", "text", "by", "was", "why")}
         known.proposals[data["id"]] = Proposal(at=event.at, **fields)
     elif data["op"] == "decide" and data["id"] in known.proposals:
@@ -109,42 +118,34 @@ def apply(state: State, event: Event) -> None:
     state.last = event.order
 
 
-def _write(known: Known, event: Event) -> None:
+def _write(known: Known, event: Event, most: int = KEPT_VERSIONS) -> None:
     data = event.data
-    page = known.pages.get(data["name"])
-    made = version(event, page.now if page else None)
-    if page and data["op"] == "beside":
-        versions = [*page.versions[:-1], made, page.now]
-        known.pages[data["name"]] = Page(page.text, versions[-KEPT_VERSIONS:], page.cursor)
-        return
-    cursor = data.get("cursor", page.cursor if page else None)
-    versions = [*(page.versions if page else ()), made]
-    known.pages[data["name"]] = Page(data["text"], versions[-KEPT_VERSIONS:], cursor)
+    page = known.pages.get(data["name"]) or Page("", [])
+    replaced = page.now if page.versions else None
+    base = next((one for one in reversed(page.versions) if one.sha == data["was"]), None)
+    made = Version(
+        event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
+        was=data["was"], why=data.get("why", ""), unseen=data["was"] != (replaced.sha if replaced else ""),
+        cursor=data.get("cursor", base.cursor if base else None), forgotten=data.get("forgotten", False),
+    )  # fmt: skip
+    said, sources = data["text"], data.get("sources")
+    if made.forgotten:
+        said, sources = page.text, None
+    spans = [Span(*span) for span in sources] if sources else page.sources
+    known.pages[data["name"]] = Page(said, [*page.versions, made][-most:], spans)
     approved = known.proposals.get(data.get("approves", ""))
     if approved:
         known.proposals[approved.id] = msgspec.structs.replace(approved, outcome="approved")
 
 
-def version(event: Event, replaced: Version | None) -> Version:
-    """The state of a page that an event made."""
-    data = event.data
-    unseen = data["op"] == "beside" or data["was"] != (replaced.sha if replaced else "")
-    return Version(
-        event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
-        was=data["was"], why=data.get("why", ""), unseen=unseen,
-    )  # fmt: skip
-
-
 def versions(found: Iterable[Event], agent: str, name: str) -> list[Version]:
     """Every state of a page, oldest first; of the events in their order."""
-    made: list[Version] = []
+    known = Known()
     for event in found:
         data = event.data
-        if data["op"] in ("write", "beside") and (data["agent"], data["name"]) == (agent, name):
-            made.append(version(event, made[-1] if made else None))
-            if data["op"] == "beside" and len(made) > 1:  # what it did not replace still counts
-                made[-2:] = made[:-3:-1]
-    return made
+        if data["op"] == "write" and (data["agent"], data["name"]) == (agent, name):
+            _write(known, event, most=_ALL)
+    return known.pages[name].versions if name in known.pages else []
 
 
 def _card(known: Known, event: Event) -> None:
@@ -189,6 +190,11 @@ class Watch:
                 self._keep(state)
         self._state = state
         return state
+
+    def drop(self) -> None:
+        """Know nothing more, here and in the file: something in the journal was forgotten."""
+        self._state = None
+        self._kept.unlink(missing_ok=True)
 
     def _grown(self, state: State, now: dict[str, Read]) -> State:
         known = state.read
