@@ -257,7 +257,7 @@ def _made(
 def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
     """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
 
-    >>> _within(["one", "two", "three"], 5, keep="last", joint="\\n")  # 2 and 3 tokens, line ends included
+    >>> _within(["one", "two", "three"], 3, keep="last", joint="\\n")  # 1 and 2 tokens, line ends included
     (['two', 'three'], 1)
     """
     found = _fitting(rows if keep == "first" else reversed(rows), most, joint)
