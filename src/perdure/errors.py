@@ -5,6 +5,7 @@ PerdureError
 │   └── EditRefused
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
+│   ├── FloorMissing
 │   └── ProposalMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
@@ -82,6 +83,10 @@ class NotFound(PerdureError):
 
 class MemoryMissing(NotFound):
     """`perdure memories list` shows the ids and paths of memories; with --all, also of what was replaced or retired."""
+
+
+class FloorMissing(NotFound):
+    """`perdure floor` shows the pages of the floor, `perdure floor cards` and `perdure floor proposals` the rest."""
 
 
 class ProposalMissing(NotFound):

@@ -5,16 +5,18 @@ is the commit; then everything that holds a copy is rewritten. Interrupted, it i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.archive import tombstones as tombs
 from perdure.archive.archive import Archive
-from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
 from perdure.archive.metadata import FORGOTTEN, source_lines
 from perdure.archive.store import Held
 from perdure.errors import DamagedRun, NotFound
@@ -86,7 +88,7 @@ def _of_turn(run: Run, turn: Turn, lines: Sequence[tuple[Line, int]]) -> Doomed:
 
 def record(journal: Journal, doomed: Sequence[Doomed], memories: Sequence[Memory] = (), *, now: datetime) -> list[str]:
     """Write the tombstones: from here on these turns and memories are gone. Returns the ids of the events."""
-    key = _key(journal, now)
+    key = key_of(journal, now)
     items = [_described(item, key) for item in doomed]
     named = [[memory.memory_id, tombs.keyed_memory(key, memory.text)] for memory in memories]
     parts = [items[i : i + _EVENT_TURNS] for i in range(0, len(items), _EVENT_TURNS)] or [[]]
@@ -94,7 +96,7 @@ def record(journal: Journal, doomed: Sequence[Doomed], memories: Sequence[Memory
     return [journal.append(tombs.TYPE, data, now=now).id for data in (first, *({"turns": p} for p in parts[1:]))]
 
 
-def _key(journal: Journal, now: datetime) -> bytes:
+def key_of(journal: Journal, now: datetime) -> bytes:
     """The key of this user's tombstones, made at the first forgetting. A merged home may have brought another."""
     known = journal.read(type_=tombs.KEY_TYPE)
     event = known[0] if known else journal.append(tombs.KEY_TYPE, {"key": secrets.token_hex(32)}, now=now)
@@ -110,6 +112,9 @@ def _described(item: Doomed, key: bytes) -> dict[str, object]:
         "ranges": [list(pair) for pair in item.ranges], "at": 0, "native": None, "hashes": [],
         "lines": sorted({tombs.keyed_line(key, line) for line in item.lines}),
     }  # fmt: skip
+
+
+_LOOK_AGAIN_BYTES = 1_000_000  # of a journal: to read so much costs an opening less than noting that it was read
 
 
 class Watch:
@@ -143,8 +148,26 @@ def load(journal: Journal) -> tombs.Tombstones:
 
 def unapplied(archive: Archive, journal: Journal) -> list[str]:
     """Ids of tombstones that have not been applied to everything captured before them."""
+    known, now = _looked_through(archive, journal), places(journal.root)
+    fresh, read = tails(journal.root, known, now, (tombs.TYPE,))
     done = archive.ledger.applied()
-    return [event.id for event in journal.read(type_=tombs.TYPE) if event.id not in done]
+    found = [event.id for event in fresh if event.id not in done]
+    if not found and _n_bytes(read) > _n_bytes(known) + _LOOK_AGAIN_BYTES:
+        noted = msgspec.json.encode((read, ends(journal.root, read)))
+        archive.ledger.set_meta(f"looked-through {journal.root.name}", noted.decode())
+    return found
+
+
+def _n_bytes(read: Mapping[str, Read]) -> int:
+    return sum(each.n_bytes for each in read.values())
+
+
+def _looked_through(archive: Archive, journal: Journal) -> dict[str, Read]:
+    """How far each file of a journal holds no tombstone that is not applied: every opening would read it again."""
+    said = archive.ledger.meta(f"looked-through {journal.root.name}")
+    known, its_ends = msgspec.json.decode(said or "[{}, {}]", type=tuple[dict[str, Read], dict[str, str]])
+    is_same = not was_rewritten(known, places(journal.root)) and ends(journal.root, known) == its_ends
+    return known if is_same else {}
 
 
 def apply(archive: Archive, journal: Journal, user: str, event_ids: Sequence[str]) -> list[str]:
@@ -180,27 +203,47 @@ def _overlaps(span: Span, ranges: Iterable[tuple[int, int]]) -> bool:
     return any(span.from_offset < high and low < span.to_offset for low, high in ranges)
 
 
-def apply_to_memories(archive: Archive, journal: Journal) -> list[str]:
-    """Take the forgotten memories out of the journal's events; returns the runs that they were stated in as well, where
-    what is left can be looked at again.
+def nothing(_: Span) -> bool:
+    """No: of these bytes nothing was forgotten."""
+    return False
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What is forgotten of one user's, as what was made of it knows it."""
+
+    tombstones: tombs.Tombstones
+    memories: frozenset[str] = frozenset()  # ids, also of those that were made of what is forgotten
+    overlaps: Callable[[Span], bool] = nothing  # whether some of these bytes were forgotten
+
+
+def gone(archive: Archive, journal: Journal) -> Gone:
+    """What all tombstones of a user add up to.
 
     A memory goes with any of the turns behind it, with any memory that it was made from, and with its own words where
     these were forgotten after they were stated.
     """
-    found = load(journal)
-    if not found:
+    found, forgotten = load(journal), _Forgotten(archive)
+    every = [op for event in journal.read(type_=events.TYPE) for op in event.data["ops"]] if found else []
+    return Gone(found, frozenset(_gone(every, found, forgotten)), forgotten.overlaps)
+
+
+def apply_to_memories(journal: Journal, gone: Gone) -> list[str]:
+    """Take the forgotten memories out of the journal's events; returns the runs that they were stated in as well, where
+    what is left can be looked at again.
+    """
+    if not gone.memories:
         return []
     every = [op for event in journal.read(type_=events.TYPE) for op in event.data["ops"]]
-    gone = _gone(every, found, _Forgotten(archive))
 
     def without(event: Event) -> dict[str, Any] | None:
-        kept = [op for op in event.data["ops"] if op["id"] not in gone]
+        kept = [op for op in event.data["ops"] if op["id"] not in gone.memories]
         if len(kept) == len(event.data["ops"]):
             return None
         return {**{name: value for name, value in event.data.items() if name != "batch"}, "ops": kept}
 
     journal.rewrite(events.TYPE, without)
-    return sorted({span.run_id for op in every if op["id"] in gone for span in events.sources(op)})
+    return sorted({span.run_id for op in every if op["id"] in gone.memories for span in events.sources(op)})
 
 
 def _gone(every: Sequence[dict[str, Any]], found: tombs.Tombstones, forgotten: _Forgotten) -> set[str]:

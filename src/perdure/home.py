@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from perdure.errors import (
     ConfigFault,
     DamagedRun,
     DiskFull,
+    EditRefused,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -76,14 +77,20 @@ from perdure.types import (
     Recalled,
     Run,
     RunView,
+    Span,
 )
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
     from perdure.context import Context
+    from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
-    from perdure.floor.layers import Layers
+    from perdure.floor.heard import Ear
+    from perdure.floor.layers import Layers, Suspect
+    from perdure.floor.noting import Noted
+    from perdure.floor.questions import Limits
+    from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -612,7 +619,7 @@ class Home:
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
-                already=already, explain=explain,
+                already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
@@ -623,6 +630,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def said_by_month(self) -> dict[str, int]:
+        """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
+        return runs.said_by_month(self.index(), self.principal)
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -687,7 +698,7 @@ class Home:
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
-            forgotten=lambda: self._tombstones().get(self.user), now=_now,
+            forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
 
     def _with_memories(self) -> indexes.Connection:
@@ -878,7 +889,19 @@ class Home:
 
         if not (self.writable and self.config.memories.stated):
             return stated.Stated()
-        return stated.keep(self.memories, self.archive, limit_s=limit_s)
+        done = stated.keep(self.memories, self.archive, limit_s=limit_s)
+        self._note_stated()
+        return done
+
+    def _note_stated(self) -> None:
+        """Bring notes.md up to what was stated; what keeps a page from being written is said by the floor."""
+        if self.config.memories.stated and self.config.floor.note_stated:
+            from perdure.floor.noting import note_stated
+
+            try:
+                note_stated(self.floor, self._with_memories(), self.user)
+            except EditRefused as error:
+                self.floor.alerts.append(str(error))
 
     # the floor and the context ----------------------------------------------------------------------------
 
@@ -891,11 +914,21 @@ class Home:
             from perdure.floor.state import Watch
 
             place = pages.folder_of(self.config.agent, self.user, self.config.user)
-            watch = Watch(self.journal(), self.path / "run" / f"floor-{self.user}.json")
+            watch = Watch(self.journal(), self._floor_kept(self.user))
             self._floor = Floor(
                 self.config.agent, self.path / place, self.journal(), watch, writable=self.writable, now=_now
             )
         return self._floor
+
+    def note(self, text: str, *, by: str = "owner", cwd: str | None = None, sources: Sequence[Span] = ()) -> Noted:
+        """Put a note at the end of notes.md, in the place of what it corrects; one that says nothing new is not added.
+
+        by: owner or agent. cwd: it is shown in the project there; everywhere without. sources: the turns behind it, so
+        that it goes when one of them is forgotten. Raises EditRefused.
+        """
+        from perdure.floor.noting import note
+
+        return note(self.floor, text, by=by, project=project_of(cwd), sources=sources)
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
@@ -905,18 +938,92 @@ class Home:
         """
         from perdure.floor import layers
 
+        self._hear()
         now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
         material = layers.Material(
-            pages={name: floor.read(name) for name in floor.names()},
+            pages={name: floor.read(name) for name in layers.needed(layers.diary_day(now))},
             cards=[card for card in floor.cards() if card.project in (None, project)],
             insights=self._insight_texts(cwd),
             variables={
                 "platform": platform, "agent": self.config.agent, "user": self.user, "machine": self.config.machine,
                 "project": Path(project).name if project else "",
             },
-            today=layers.diary_day(now),
+            today=layers.diary_day(now), project=project,
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
+
+    def held_back(self, *, cwd: str | None = None) -> list[Suspect]:
+        """What reads like an order to a model and was not allowed: in the floor of a session there, or met by recall.
+
+        `floor.allow(text, where=where)` lets one through.
+        """
+        from perdure.access import told
+        from perdure.floor import held
+
+        found = list(self.layers(cwd=cwd).suspects)
+        with contextlib.suppress(IndexFault):
+            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+        return found
+
+    def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
+        """The line that says what time it is and where one is."""
+        from perdure.floor import layers
+
+        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        return layers.here(now or datetime.now().astimezone(), facts, lead=lead)
+
+    def _hear(self) -> None:
+        """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
+        with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
+            if self.writable:
+                self.drain()
+                if self._may_have_stated():
+                    self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+
+    def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> Updated:
+        """Bring recent.md up to what was said since the last time: by the model of the role `summariser`, one call,
+        or by rules where there is none. With nothing new nobody is asked and nothing is written.
+
+        rebuild: make it anew, from the memories and what was said last. What kept it as it was is said in the answer.
+        """
+        from perdure.floor.recent import JOB, Recent
+
+        self.drain()
+        recent = Recent(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB), self._by_weight,
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.recent_tokens), _local_now,
+        )  # fmt: skip
+        return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
+
+    def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> Paged:
+        """Write the diary's page of a day, a letter to the next session, unless somebody wrote it; of the last day
+        that is over and on which anything was said unless named. The day turns at 06:00.
+        """
+        from perdure.floor.diary import JOB, Diary
+
+        self.drain()
+        diary = Diary(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB),
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.diary_tokens), _local_now,
+        )  # fmt: skip
+        return diary.write(day, stop=stop or (lambda: False))
+
+    def _ear(self) -> Ear:
+        from perdure.floor.heard import Ear
+
+        return Ear(self.user, self.config.agent, self.archive, self.index, self.refusal, self.floor.suspicious)
+
+    def _summary_limits(self, page_tokens: int) -> Limits:
+        """How long a page and its question may be. A page that fills an answer to the brim would be cut off in it."""
+        from perdure.floor.questions import Limits
+
+        most = self.config.models.roles.summariser.max_output_tokens * 3 // 4
+        return Limits(page_tokens, most, self.config.floor.question_tokens)
+
+    def _by_weight(self) -> list[Memory]:
+        """The agent's current memories: pinned ones first, then those last said or used, the most used before."""
+        mine = [memory for memory in self.memories.listed() if memory.agent == self.config.agent]
+        return sorted(mine, key=lambda m: (m.pinned, m.renewed_at or m.stated_at, m.n_used, m.memory_id), reverse=True)
 
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
@@ -948,14 +1055,12 @@ class Home:
         from perdure.access import fence
         from perdure.archive.journal import writer_id
         from perdure.context import Context
-        from perdure.floor import layers
 
         now = now or datetime.now().astimezone()
         found = self.recall(message, now=now, cwd=cwd, session=session, already=already, mode=mode)
-        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
         return Context(
             floor=floor or self.layers(cwd=cwd, platform=platform, now=now), message=message, recalled=found,
-            here=layers.here(now, facts), window=tuple(window),
+            here=self.here(cwd=cwd, now=now), window=tuple(window),
             nonce=fence.derived_nonce(writer_id(self.path), message, now.isoformat()),
         )  # fmt: skip
 
@@ -1052,6 +1157,16 @@ class Home:
         named = [self.memories.get(identifier).memory_id for identifier in memories]
         return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
 
+    def repeating(self, doomed: Sequence[Doomed]) -> list[tuple[str, str]]:
+        """(page, line) of every line of the floor that repeats one of these turns word for word, and was not made of a
+        memory: a person wrote it, so it stays until they take it away (`floor.forget_line`).
+        """
+        from perdure.floor import forget, notes
+
+        said = [item.turn.text("text", "pasted") for item in doomed if item.turn is not None]
+        found = forget.repeating([(name, self.floor.read(name)) for name in self.floor.names()], said)
+        return [(name, raw) for name, raw in found if not notes.read(raw).memory]
+
     def erase(self) -> int:
         """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
 
@@ -1064,9 +1179,20 @@ class Home:
         self._index = None
         self._discard_vectors()
         (self.path / "run" / "mining.json").unlink(missing_ok=True)
+        self._erase_floors()
         self._watches.pop(self.user, None)
         self.catch_up()
         return n_runs
+
+    def _erase_floors(self) -> None:
+        """Delete the principal's pages of every agent, and what is kept of them."""
+        from perdure.floor import pages
+
+        for folder in (self.path / "agents").glob("*"):
+            if pages.is_of(folder.name, self.user, self.config.user):
+                shutil.rmtree(folder)
+        self._floor_kept(self.user).unlink(missing_ok=True)
+        self._floor = None
 
     def _finish_forgetting(self) -> list[str]:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
@@ -1079,7 +1205,9 @@ class Home:
             if todo:
                 changed += forgetting.apply(self.archive, self.journal(user), user, todo)
             if todo or is_merge:
-                stated_in = forgetting.apply_to_memories(self.archive, self.journal(user))
+                gone = forgetting.gone(self.archive, self.journal(user))
+                self._forget_on_floors(user, gone)  # before the memories go, by which its lines are known
+                stated_in = forgetting.apply_to_memories(self.journal(user), gone)
                 left += stated_in if user == self.user else ()
                 done += todo
         if (done or is_merge) and self._clean_index():
@@ -1094,6 +1222,17 @@ class Home:
 
             with contextlib.suppress(IndexFault):  # the next capture makes an index
                 stated.look_again(self.memories, self.archive, runs)
+                self._note_stated()
+
+    def _forget_on_floors(self, user: str, gone: forgetting.Gone) -> None:
+        """Take what is gone out of every agent's floor of a user, the working copies included."""
+        from perdure.floor import forget, pages
+
+        forget.apply(self.journal(user), gone, lambda agent: self.path / pages.folder_of(agent, user, self.config.user))
+        self._floor_kept(user).unlink(missing_ok=True)
+
+    def _floor_kept(self, user: str) -> Path:
+        return self.path / "run" / f"floor-{user}.json"
 
     def _clean_index(self) -> bool:
         """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead.
@@ -1378,3 +1517,7 @@ def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...])
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _local_now() -> datetime:
+    return datetime.now().astimezone()

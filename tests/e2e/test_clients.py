@@ -216,6 +216,51 @@ def test_slash_commands_and_notifications_are_nobody_speaking(client, home, mode
     assert any("<task-notification>" in json.dumps(body) for body in main_requests(model.requests))
 
 
+# the floor, at the start --------------------------------------------------------------------------------------
+
+RULE, NEW_RULE = "The tide gauge is read at noon.", "The tide gauge is read at dusk."
+COMPACTED = {"claude-code": "/compact keep the rule"}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_session_begins_with_the_floor_once_and_keeps_it_as_it_was(name, client, home, model, serving) -> None:
+    """Over a resumption, an edit, a fork and a compaction. What was given is never found as if it had been said."""
+    tested = client(name)
+    (home / "config.toml").write_text("[live]\nrecall = false\n")  # a recalled prompt would be a script once more
+    serving(home)
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("core", RULE)
+        opened.floor.write("system", f"You are the harbour's clerk, on {{{{platform}}}}. {'Be brief. ' * 10}")
+    assert "First." in tested.say("One.\n@say First.").out
+    session = session_of(tested)
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("core", NEW_RULE)
+    assert "Second." in again(tested, session, "Two.\n@say Second.").out
+    assert "Third." in again(tested, session, "Three.\n@say Third.", fork=True).out
+    sent = main_requests(model.requests)
+    assert f"harbour's clerk, on {name}." in json.dumps(sent[0])
+    assert [(times(RULE, body), times(NEW_RULE, body)) for body in sent] == [(1, 0)] * 3
+    for before, after in itertools.pairwise(sent):
+        n_kept, n_pieces = kept_prefix(before, after)
+        assert n_kept == n_pieces, list(blocks(before))[n_kept]
+    assert "Fourth." in tested.say("Four.\n@say Fourth.").out
+    assert [times(rule, main_requests(model.requests)[-1]) for rule in (RULE, NEW_RULE)] == [0, 1]
+    if name in COMPACTED:
+        tested.say(COMPACTED[name], "--resume", session)
+        assert "Fifth." in again(tested, session, "Five.\n@say Fifth.").out
+        assert times(NEW_RULE, main_requests(model.requests)[-1]) == 1
+    hits = {words: hits_of(tested, home, words) for words in ("Fourth", "tide gauge")}
+    assert hits["Fourth"] and not hits["tide gauge"], hits
+
+
+def hits_of(client, home: Path, words: str) -> list:
+    return json.loads(client.perdure("search", words, "--json", home=home).out)["result"]["hits"]
+
+
+def times(words: str, body) -> int:
+    return json.dumps(body).count(words)
+
+
 # capture ------------------------------------------------------------------------------------------------------
 
 

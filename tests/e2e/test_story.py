@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from perdure.capture import wire
 from perdure.testing.clients import main_requests
 
 FACT = "The staging harbour listens on port 48642 since the move to Tallinn."
@@ -46,33 +43,3 @@ def test_held_in_one_client_and_recalled_in_another(
     assert "48642" in sent and "perdure-recall" in sent and "untrusted data" in sent
     why = told.perdure("why", home=home)
     assert why.status == 0 and "48642" in why.out, why
-
-
-@pytest.fixture
-def serving():
-    """Start the resident home; `pid` is its process. It ends with the test."""
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(home: Path) -> None:
-        env = {**os.environ, "PERDURE_HOME": str(home), "USER": "tester", "LOGNAME": "tester"}
-        env["PYTHONPATH"] = os.pathsep.join(sys.path)
-        line = [sys.executable, "-m", "perdure.surfaces.cli", "serve"]
-        processes.append(subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        start.pid = processes[-1].pid
-        ends_at = time.monotonic() + 60
-        while not answers(home):
-            assert time.monotonic() < ends_at and processes[-1].poll() is None, "it does not answer"
-            time.sleep(0.1)
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def answers(home: Path) -> bool:
-    try:
-        wire.ask(home, {"op": "health"}, timeout_s=1)
-    except (OSError, ValueError):
-        return False
-    return True

