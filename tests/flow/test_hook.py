@@ -182,6 +182,15 @@ def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_mess
     assert [asked["event"]["kind"] for asked in resident.asked] == ["prompt", "after-compact", "prompt", "prompt"]
 
 
+def test_what_still_waits_for_a_message_of_gemini_outlives_another_start(home: Path) -> None:
+    """A session that was left before its first message, and is resumed: it counts as told."""
+    event = {"session_id": "s1", "cwd": "/w"}
+    for text, name in (("FLOOR", "SessionStart"), ("", "SessionStart"), ("RECALL", "BeforeAgent"), ("", "BeforeAgent")):
+        with ScriptedResident(home, text):
+            called = Called(home, {**event, "hook_event_name": name, "prompt": "why?"}, "gemini-cli")
+        assert called.text == ("FLOOR\n\nRECALL" if text == "RECALL" else "")
+
+
 def test_sub_agents_of_gemini_are_captured_with_their_session(home: Path, tmp_path: Path) -> None:
     chats = tmp_path / "p" / "chats"
     (chats / "s1").mkdir(parents=True)

@@ -140,7 +140,8 @@ def _with_later(home: Path, event: Event, text: str) -> str:
     from perdure.capture import later  # this and others like it: a client that needs none of it pays nothing for it
 
     if event.kind != "prompt":
-        later.put(home, event.client, event.session, text)
+        if text:  # a session that goes on has been told already: what still waits stays
+            later.put(home, event.client, event.session, text)
         return ""
     return "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
 
