@@ -107,7 +107,7 @@ class Floor:
             raise FloorMissing(f"page {name} of the floor (nobody has written it yet)")
         if len(page.versions) < state.KEPT_VERSIONS:
             return page.versions
-        return state.versions(self.journal.read(type_=events.TYPE), self.agent, name)
+        return self._every_version(name)
 
     def said(self, name: str, event: str) -> str:
         """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
@@ -395,9 +395,8 @@ class Floor:
     def _take_displaced(self, name: str, aside: working.Copy) -> None:
         """Keep in the history what somebody wrote into a file at the moment in which we replaced it."""
         page = self.known().pages.get(name)
-        shas = {version.sha for version in page.versions} if page else set()
         said = aside.text
-        if said is not None and events.sha(said) not in shas:
+        if said is not None and not self._has_said(name, events.sha(said)):
             now = page.text if page else ""
             self._note(events.written(self.agent, name, said, by="hand", was=self._sha(name), why="written meanwhile"))
             if page and now:  # what replaced it came later, and counts
@@ -410,6 +409,16 @@ class Floor:
         if aside.text is None and aside.why != working.EMPTY and not aside.is_foreign:
             self._set_aside(name, aside)
         aside.path.unlink(missing_ok=True)
+
+    def _has_said(self, name: str, sha: str) -> bool:
+        """Whether a page ever had a text of this name."""
+        page = self.known().pages.get(name)
+        if page is None or sha in {version.sha for version in page.versions}:
+            return page is not None
+        return len(page.versions) == state.KEPT_VERSIONS and sha in {v.sha for v in self._every_version(name)}
+
+    def _every_version(self, name: str) -> list[Version]:
+        return state.versions(self.journal.read(type_=events.TYPE), self.agent, name)
 
     def _written(self, name: str, data: dict[str, Any]) -> Version:
         self._note(data)
