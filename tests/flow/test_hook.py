@@ -152,6 +152,14 @@ def test_gemini_s_start_is_said_with_the_next_message_and_captures_no_file(home:
     assert archived(home) == {str(target): target.read_bytes()} and failures.recorded(home) == []
 
 
+@pytest.mark.parametrize(("client", "name"), [("pi", "before_agent_start"), ("opencode", "chat.message")])
+def test_an_extension_of_ours_is_told_one_line_of_json(client: str, name: str, home: Path) -> None:
+    """It said an empty object behind it once, and the extension could read neither."""
+    with ScriptedResident(home, "MARK"):
+        called = Called(home, {"hook_event_name": name, "session_id": "s1", "prompt": "why?"}, client)
+    assert called.raw == b'{"text": "MARK", "notice": ""}\n'
+
+
 def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_message(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "chats" / "t.jsonl"
     path.parent.mkdir()
@@ -172,6 +180,15 @@ def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_mess
             heard.append(Called(home, {**event, "hook_event_name": name, "prompt": "why?"}, "gemini-cli").text)
     assert heard == ["MARK-prompt", "", "MARK-after-compact\n\nMARK-prompt", "MARK-prompt"]
     assert [asked["event"]["kind"] for asked in resident.asked] == ["prompt", "after-compact", "prompt", "prompt"]
+
+
+def test_what_still_waits_for_a_message_of_gemini_outlives_another_start(home: Path) -> None:
+    """A session that was left before its first message, and is resumed: it counts as told."""
+    event = {"session_id": "s1", "cwd": "/w"}
+    for text, name in (("FLOOR", "SessionStart"), ("", "SessionStart"), ("RECALL", "BeforeAgent"), ("", "BeforeAgent")):
+        with ScriptedResident(home, text):
+            called = Called(home, {**event, "hook_event_name": name, "prompt": "why?"}, "gemini-cli")
+        assert called.text == ("FLOOR\n\nRECALL" if text == "RECALL" else "")
 
 
 def test_sub_agents_of_gemini_are_captured_with_their_session(home: Path, tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def transcripts(event: Event, said: dict[str, Any]) -> list[Path]:
     return [*found, Path(named)] if named and Path(named) not in found else found
 
 
+def reads_lines(event: Event) -> bool:
+    """Whether what runs in the client is ours, and reads what a hook says line by line: it may say more than one."""
+    return event.client in _OURS
+
+
 def sessions(event: Event, said: dict[str, Any]) -> list[str]:
     """The sessions in which an event may have left something, where one may end several."""
     named = said.get("sessions")

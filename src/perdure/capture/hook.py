@@ -85,7 +85,8 @@ def _run(call: _Hook, arguments: list[str]) -> None:
         _stage(call, "recall", lambda: _compacted(call, home))
     if events.is_asked(call.event, found.asked_for):
         _stage(call, "recall", lambda: _recall(call, home))
-        _print(call)
+        if events.reads_lines(call.event):  # others read one object, which is said at the end, or at the limit
+            _print(call)
     _stage(call, "capture", lambda: _capture(call, found))
 
 
@@ -140,7 +141,8 @@ def _with_later(home: Path, event: Event, text: str) -> str:
     from perdure.capture import later  # this and others like it: a client that needs none of it pays nothing for it
 
     if event.kind != "prompt":
-        later.put(home, event.client, event.session, text)
+        if text:  # a session that goes on has been told already: what still waits stays
+            later.put(home, event.client, event.session, text)
         return ""
     return "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
 
@@ -279,7 +281,8 @@ def _failed(call: _Hook, error: BaseException) -> None:
     except Exception:  # noqa: BLE001 - a home that cannot even be written: said once a session
         is_first = at_start
     if is_first:
-        call.notices = f"Perdure: {_WHAT[call.stage]} ({code}). `perdure doctor` says more."
+        said = f"Perdure: {_WHAT[call.stage]} ({code}). `perdure doctor` says more."
+        call.notices = f"{call.notices} {said}".strip()
 
 
 _WHAT = {

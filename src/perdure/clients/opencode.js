@@ -67,17 +67,14 @@ export const Perdure = async ({ client, directory }) => {
   async function beside(id, prompt) {
     const parent = await parentOf(id);
     const said = { session_id: id, cwd: directory, agent_id: parent ? id : "" };
-    const asked = [];
+    const answers = []; // one after the other: what a session holds decides what it is told
+    const endsAt = Date.now() + LIMIT_MS;
+    const ask = async (name, more) => answers.push(await hook(name, { ...said, ...more }, endsAt - Date.now()));
     const isNew = !known.has(id);
     known.add(id);
-    if (emptied.delete(id)) {
-      asked.push(hook("session.compacted", said));
-      await asked[0]; // it holds nothing any more: that comes first
-    } else if (isNew && !parent) {
-      asked.push(hook("session.created", { ...said, source: made.has(id) ? "startup" : "resume" }));
-    }
-    if (!commands.delete(id) && prompt.trim()) asked.push(hook("chat.message", { ...said, prompt }));
-    const answers = await Promise.all(asked);
+    if (emptied.delete(id)) await ask("session.compacted", {});
+    else if (isNew && !parent) await ask("session.created", { source: made.has(id) ? "startup" : "resume" });
+    if (!commands.delete(id) && prompt.trim()) await ask("chat.message", { prompt });
     answers.forEach(show);
     return answers.map((answer) => answer.text).filter(Boolean).join("\n\n");
   }
