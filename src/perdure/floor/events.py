@@ -1,7 +1,7 @@
 """The journal's events about the floor: their shapes, written and read in one place. Pure.
 
 One event type holds all: what a page says now (its full new text), a card, an edit that waits for approval and what
-became of it, and a text that its owner allows although the scanner suspects it.
+became of it, a text that its owner allows although the scanner suspects it, and the files of the memory tool.
 """
 
 from __future__ import annotations
@@ -67,3 +67,24 @@ def decided(agent: str, identifier: str, *, approved: bool) -> dict[str, Any]:
 def allowed(agent: str, digest: str, *, where: str) -> dict[str, Any]:
     """The owner lets a suspected text through. digest: its name by the scanner."""
     return {"op": "allow", "agent": agent, "digest": digest, "where": where}
+
+
+def filed(agent: str, path: str, text: str | None, *, was: str = "") -> dict[str, Any]:
+    """A file of the memory tool got a new text; None takes it away, or a folder with all that is in it.
+
+    path: relative to the tool's root, never a place on a disk. was: key of the event that made the text before this.
+    """
+    found: dict[str, Any] = {"op": "file", "agent": agent, "path": path, "text": text}
+    return found | ({"was": was} if was else {})
+
+
+def moved(agent: str, path: str, to: str, *, was: str = "") -> dict[str, Any]:
+    """A file of the memory tool, or a folder with all that is in it, got another path."""
+    found: dict[str, Any] = {"op": "file", "agent": agent, "path": path, "to": to}
+    return found | ({"was": was} if was else {})
+
+
+def unfiled(agent: str, *, was: str = "") -> dict[str, Any]:
+    """What is left of an event about a file that was forgotten."""
+    found: dict[str, Any] = {"op": "file", "agent": agent, "forgotten": True}
+    return found | ({"was": was} if was else {})

@@ -1,4 +1,5 @@
-"""What the floor's events say: the pages of every agent with their history, its cards, proposals and permissions.
+"""What the floor's events say: the pages of every agent with their history, its cards, proposals and permissions,
+and the files of its memory tool.
 
 Pure but for `Watch`, which reads a journal once and then as it grows, and keeps what it knows in a file that may be
 lost at any time.
@@ -16,9 +17,9 @@ import msgspec
 from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
-from perdure.floor import events
+from perdure.floor import events, tree
 
-_FORMAT = 1  # of the kept file
+_FORMAT = 2  # of the kept file
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -69,6 +70,14 @@ class Proposal(msgspec.Struct, frozen=True):
     outcome: str = ""  # "", approved, rejected
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file of the memory tool."""
+
+    text: str
+    event: str  # the key of the event that made this text
+    at: str  # hybrid time of that
+
+
 class Known(msgspec.Struct):
     """What is known of one agent's floor."""
 
@@ -76,6 +85,8 @@ class Known(msgspec.Struct):
     cards: dict[str, Card] = {}  # in the order in which they were made
     proposals: dict[str, Proposal] = {}
     allowed: dict[str, str] = {}  # digest -> where
+    files: dict[str, File] = {}  # by path
+    folders: set[str] = set()  # those that files are in, or were
 
 
 class State(msgspec.Struct):
@@ -103,6 +114,8 @@ def apply(state: State, event: Event) -> None:
         known.proposals[data["id"]] = msgspec.structs.replace(known.proposals[data["id"]], outcome=outcome)
     elif data["op"] == "allow":
         known.allowed[data["digest"]] = data["where"]
+    elif data["op"] == "file" and "forgotten" not in data:
+        _file(known, event)
     state.last = event.order
 
 
@@ -126,6 +139,16 @@ def _card(known: Known, event: Event) -> None:
         return
     project = data.get("project", old.project if old else None)
     known.cards[data["id"]] = Card(data["id"], data["text"], old.at if old else event.at, data["by"], project)
+
+
+def _file(known: Known, event: Event) -> None:
+    data = event.data
+    if "to" in data:
+        tree.move(known.files, known.folders, data["path"], data["to"])
+    elif data["text"] is None:
+        tree.remove(known.files, known.folders, data["path"])
+    else:
+        tree.put(known.files, known.folders, data["path"], File(data["text"], event.key, event.at))
 
 
 def replayed(found: Iterable[Event]) -> State:

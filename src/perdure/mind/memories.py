@@ -100,8 +100,9 @@ class Memories:
         as_of: by what had been stated until then. recorded_as_of: by what Perdure had noted until then. prefix: of the
         path, by whole parts. project: its path, "" for what has none.
         """
-        found = self._as_of(as_of, recorded_as_of) if as_of or recorded_as_of else rows.every(self.index(), self.user)
         wanted = paths.folded(paths.checked(prefix.rstrip("/"))) if prefix else ""
+        is_then = as_of is not None or recorded_as_of is not None
+        found = self._as_of(as_of, recorded_as_of) if is_then else self._now(wanted, every=every)
         return [
             memory
             for memory in found
@@ -110,6 +111,14 @@ class Memories:
             and (not kind or memory.kind == kind)
             and (project is None or (memory.project or "") == project)
         ]
+
+    def _now(self, prefix: str, *, every: bool) -> list[Memory]:
+        """Every memory below a folded path, or those of them that are believed; newest first."""
+        where = "1" if every else "superseded_by IS NULL AND NOT retired"
+        if not prefix:
+            return rows.every(self.index(), self.user, where)
+        below = r"(place = ? OR place LIKE ? ESCAPE '\')"
+        return rows.every(self.index(), self.user, f"{where} AND {below}", prefix, f"{_like(prefix)}/%")
 
     def _as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
         """Every memory as it stood then, newest first."""
