@@ -37,6 +37,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],
         ["recall", "--quick"],
         ["mining", *(["--scripted"] if few else [])],
+        ["scanner"],
         ["quality"] if scale == "quick" else ["quality", "--vary"],
     ]
 

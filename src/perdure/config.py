@@ -183,6 +183,7 @@ class FloorConfig:
     cards_tokens: int = 20_000
     recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
     diary_tokens: int = 4000  # of each of its two pages
+    note_stated: bool = True  # what a person states and is to be known in every session becomes a line of notes.md
     place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
 
 

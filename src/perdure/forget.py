@@ -5,7 +5,7 @@ is the commit; then everything that holds a copy is rewritten. Interrupted, it i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,7 +86,7 @@ def _of_turn(run: Run, turn: Turn, lines: Sequence[tuple[Line, int]]) -> Doomed:
 
 def record(journal: Journal, doomed: Sequence[Doomed], memories: Sequence[Memory] = (), *, now: datetime) -> list[str]:
     """Write the tombstones: from here on these turns and memories are gone. Returns the ids of the events."""
-    key = _key(journal, now)
+    key = key_of(journal, now)
     items = [_described(item, key) for item in doomed]
     named = [[memory.memory_id, tombs.keyed_memory(key, memory.text)] for memory in memories]
     parts = [items[i : i + _EVENT_TURNS] for i in range(0, len(items), _EVENT_TURNS)] or [[]]
@@ -94,7 +94,7 @@ def record(journal: Journal, doomed: Sequence[Doomed], memories: Sequence[Memory
     return [journal.append(tombs.TYPE, data, now=now).id for data in (first, *({"turns": p} for p in parts[1:]))]
 
 
-def _key(journal: Journal, now: datetime) -> bytes:
+def key_of(journal: Journal, now: datetime) -> bytes:
     """The key of this user's tombstones, made at the first forgetting. A merged home may have brought another."""
     known = journal.read(type_=tombs.KEY_TYPE)
     event = known[0] if known else journal.append(tombs.KEY_TYPE, {"key": secrets.token_hex(32)}, now=now)
@@ -168,6 +168,19 @@ def with_descendants(memories: Iterable[Memory], doomed: Iterable[str]) -> list[
     return found
 
 
+def with_versions(memories: Iterable[Memory], ids: Iterable[str]) -> set[str]:
+    """These ids, and for what a file says those of what it said before: a file is forgotten as a whole."""
+    files = {memory.memory_id: memory for memory in memories if memory.how == events.FILE}
+    found: set[str] = set()
+    todo = list(ids)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += files[name].made_from if name in files else ()
+    return found
+
+
 def of_turns(memories: Iterable[Memory], doomed: Sequence[Doomed]) -> list[str]:
     """The ids of the memories that were made of something that is about to be forgotten."""
     ranges: dict[str, list[tuple[int, int]]] = {}
@@ -180,27 +193,47 @@ def _overlaps(span: Span, ranges: Iterable[tuple[int, int]]) -> bool:
     return any(span.from_offset < high and low < span.to_offset for low, high in ranges)
 
 
-def apply_to_memories(archive: Archive, journal: Journal) -> list[str]:
-    """Take the forgotten memories out of the journal's events; returns the runs that they were stated in as well, where
-    what is left can be looked at again.
+def nothing(_: Span) -> bool:
+    """No: of these bytes nothing was forgotten."""
+    return False
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What is forgotten of one user's, as what was made of it knows it."""
+
+    tombstones: tombs.Tombstones
+    memories: frozenset[str] = frozenset()  # ids, also of those that were made of what is forgotten
+    overlaps: Callable[[Span], bool] = nothing  # whether some of these bytes were forgotten
+
+
+def gone(archive: Archive, journal: Journal) -> Gone:
+    """What all tombstones of a user add up to.
 
     A memory goes with any of the turns behind it, with any memory that it was made from, and with its own words where
     these were forgotten after they were stated.
     """
-    found = load(journal)
-    if not found:
+    found, forgotten = load(journal), _Forgotten(archive)
+    every = [op for event in journal.read(type_=events.TYPE) for op in event.data["ops"]] if found else []
+    return Gone(found, frozenset(_gone(every, found, forgotten)), forgotten.overlaps)
+
+
+def apply_to_memories(journal: Journal, gone: Gone) -> list[str]:
+    """Take the forgotten memories out of the journal's events; returns the runs that they were stated in as well, where
+    what is left can be looked at again.
+    """
+    if not gone.memories:
         return []
     every = [op for event in journal.read(type_=events.TYPE) for op in event.data["ops"]]
-    gone = _gone(every, found, _Forgotten(archive))
 
     def without(event: Event) -> dict[str, Any] | None:
-        kept = [op for op in event.data["ops"] if op["id"] not in gone]
+        kept = [op for op in event.data["ops"] if op["id"] not in gone.memories]
         if len(kept) == len(event.data["ops"]):
             return None
         return {**{name: value for name, value in event.data.items() if name != "batch"}, "ops": kept}
 
     journal.rewrite(events.TYPE, without)
-    return sorted({span.run_id for op in every if op["id"] in gone for span in events.sources(op)})
+    return sorted({span.run_id for op in every if op["id"] in gone.memories for span in events.sources(op)})
 
 
 def _gone(every: Sequence[dict[str, Any]], found: tombs.Tombstones, forgotten: _Forgotten) -> set[str]:

@@ -40,6 +40,7 @@ from perdure.errors import (
     ConfigFault,
     DamagedRun,
     DiskFull,
+    EditRefused,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -76,6 +77,7 @@ from perdure.types import (
     Recalled,
     Run,
     RunView,
+    Span,
 )
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from perdure.context import Context
     from perdure.floor.floor import Floor
     from perdure.floor.layers import Layers
+    from perdure.floor.noting import Noted
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -742,9 +745,9 @@ class Home:
                 self._embed_new(self.index())
         return done
 
-    def _related(self, words: str) -> list[Memory]:
-        """The memories nearest to some words, best first."""
-        return [memory for memory, _ in self.search_memories(words, limit=_RELATED)]
+    def _related(self, words: str, fits: Callable[[Memory], bool]) -> list[Memory]:
+        """The memories nearest to some words, of those that fit, best first."""
+        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits)]
 
     def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
         """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
@@ -804,10 +807,16 @@ class Home:
 
         every: superseded ones too. touch: note that those found were used; without it nothing is written.
         """
-        from perdure.index import recollect
-
         if limit < 1:
             raise UsageError("the limit must be at least 1")
+        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
+        if touch and found:
+            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        return found
+
+    def _memories_like(self, query: str, *, limit: int, fits: Callable[[Memory], bool]) -> list[tuple[Memory, float]]:
+        from perdure.index import recollect
+
         index = self._with_memories()
         asked, _ = self._asked(index, [query], None)
         vectors = _answered(asked)
@@ -816,10 +825,7 @@ class Home:
             from perdure.index.hybrid import Asked as Seen
 
             seen = Seen(asked.space, vectors)
-        found = recollect.search(index, self.principal, query, seen, limit=limit, every=every)
-        if touch and found:
-            self._note_used([memory.memory_id for memory, _ in found], by="search")
-        return found
+        return recollect.search(index, self.principal, query, seen, limit=limit, fits=fits)
 
     def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
         """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.
@@ -860,7 +866,19 @@ class Home:
 
         if not (self.writable and self.config.memories.stated):
             return stated.Stated()
-        return stated.keep(self.memories, self.archive, limit_s=limit_s)
+        done = stated.keep(self.memories, self.archive, limit_s=limit_s)
+        self._note_stated()
+        return done
+
+    def _note_stated(self) -> None:
+        """Bring notes.md up to what was stated; what keeps a page from being written is said by the floor."""
+        if self.config.memories.stated and self.config.floor.note_stated:
+            from perdure.floor.noting import note_stated
+
+            try:
+                note_stated(self.floor, self._with_memories(), self.user)
+            except EditRefused as error:
+                self.floor.alerts.append(str(error))
 
     # the floor and the context ----------------------------------------------------------------------------
 
@@ -873,11 +891,21 @@ class Home:
             from perdure.floor.state import Watch
 
             place = pages.folder_of(self.config.agent, self.user, self.config.user)
-            watch = Watch(self.journal(), self.path / "run" / f"floor-{self.user}.json")
+            watch = Watch(self.journal(), self._floor_kept(self.user))
             self._floor = Floor(
                 self.config.agent, self.path / place, self.journal(), watch, writable=self.writable, now=_now
             )
         return self._floor
+
+    def note(self, text: str, *, by: str = "owner", cwd: str | None = None, sources: Sequence[Span] = ()) -> Noted:
+        """Put a note at the end of notes.md, in the place of what it corrects; one that says nothing new is not added.
+
+        by: owner or agent. cwd: it is shown in the project there; everywhere without. sources: the turns behind it, so
+        that it goes when one of them is forgotten. Raises EditRefused.
+        """
+        from perdure.floor.noting import note
+
+        return note(self.floor, text, by=by, project=project_of(cwd), sources=sources)
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
@@ -887,6 +915,7 @@ class Home:
         """
         from perdure.floor import layers
 
+        self._hear()
         now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
         material = layers.Material(
             pages={name: floor.read(name) for name in floor.names()},
@@ -896,9 +925,17 @@ class Home:
                 "platform": platform, "agent": self.config.agent, "user": self.user, "machine": self.config.machine,
                 "project": Path(project).name if project else "",
             },
-            today=layers.diary_day(now),
+            today=layers.diary_day(now), project=project,
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
+
+    def _hear(self) -> None:
+        """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
+        with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
+            if self.writable:
+                self.drain()
+                if self._may_have_stated():
+                    self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
 
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
@@ -1031,8 +1068,18 @@ class Home:
             if memories:
                 raise
             return []
-        named = [self.memories.get(identifier).memory_id for identifier in memories]
+        named = forgetting.with_versions(every, [self.memories.get(identifier).memory_id for identifier in memories])
         return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
+
+    def repeating(self, doomed: Sequence[Doomed]) -> list[tuple[str, str]]:
+        """(page, line) of every line of the floor that repeats one of these turns word for word, and was not made of a
+        memory: a person wrote it, so it stays until they take it away (`floor.forget_line`).
+        """
+        from perdure.floor import forget, notes
+
+        said = [item.turn.text("text", "pasted") for item in doomed if item.turn is not None]
+        found = forget.repeating([(name, self.floor.read(name)) for name in self.floor.names()], said)
+        return [(name, raw) for name, raw in found if not notes.read(raw).memory]
 
     def erase(self) -> int:
         """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
@@ -1046,9 +1093,20 @@ class Home:
         self._index = None
         self._discard_vectors()
         (self.path / "run" / "mining.json").unlink(missing_ok=True)
+        self._erase_floors()
         self._watches.pop(self.user, None)
         self.catch_up()
         return n_runs
+
+    def _erase_floors(self) -> None:
+        """Delete the principal's pages of every agent, and what is kept of them."""
+        from perdure.floor import pages
+
+        for folder in (self.path / "agents").glob("*"):
+            if pages.is_of(folder.name, self.user, self.config.user):
+                shutil.rmtree(folder)
+        self._floor_kept(self.user).unlink(missing_ok=True)
+        self._floor = None
 
     def _finish_forgetting(self) -> list[str]:
         """Apply tombstones that are recorded and not yet applied, to the archive and then to the index."""
@@ -1061,7 +1119,9 @@ class Home:
             if todo:
                 changed += forgetting.apply(self.archive, self.journal(user), user, todo)
             if todo or is_merge:
-                stated_in = forgetting.apply_to_memories(self.archive, self.journal(user))
+                gone = forgetting.gone(self.archive, self.journal(user))
+                self._forget_on_floors(user, gone)  # before the memories go, by which its lines are known
+                stated_in = forgetting.apply_to_memories(self.journal(user), gone)
                 left += stated_in if user == self.user else ()
                 done += todo
         if (done or is_merge) and self._clean_index():
@@ -1076,6 +1136,17 @@ class Home:
 
             with contextlib.suppress(IndexFault):  # the next capture makes an index
                 stated.look_again(self.memories, self.archive, runs)
+                self._note_stated()
+
+    def _forget_on_floors(self, user: str, gone: forgetting.Gone) -> None:
+        """Take what is gone out of every agent's floor of a user, the working copies included."""
+        from perdure.floor import forget, pages
+
+        forget.apply(self.journal(user), gone, lambda agent: self.path / pages.folder_of(agent, user, self.config.user))
+        self._floor_kept(user).unlink(missing_ok=True)
+
+    def _floor_kept(self, user: str) -> Path:
+        return self.path / "run" / f"floor-{user}.json"
 
     def _clean_index(self) -> bool:
         """Project the rewritten runs again and leave no old page behind. A broken index is made anew instead.

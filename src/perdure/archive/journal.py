@@ -203,6 +203,7 @@ class Journal:
                 new = [_rewritten(line, type_, changed) for line in lines]
                 n_here = sum(line is not old for line, old in zip(new, lines, strict=True))
                 if n_here:
+                    _count_rewriting(path.parent)
                     replace(path, b"".join(line + b"\n" for line in new))
                 n += n_here
         return n
@@ -237,16 +238,42 @@ def _rewritten(line: bytes, type_: str, changed: Callable[[Event], dict[str, Any
 class Read(NamedTuple):
     """How far a file of a journal was read."""
 
-    inode: int
+    inode: int  # which file it was: its inode, told from a later file that got the same number
     n_bytes: int
+
+
+_REWRITINGS = ".rewritten"  # in a writer's folder: as many bytes as its files were put anew
+_WHICH_BITS = 62  # a whole number of SQLite
+
+
+def _count_rewriting(folder: Path) -> None:
+    """Note that a file is about to be put anew: a file system gives the number of one that is gone to the next."""
+    append_line(folder / _REWRITINGS, b"")
+
+
+def _which(inode: int, n_rewritings: int) -> int:
+    """What tells one state of a file from all others that had its name."""
+    if not n_rewritings:
+        return inode
+    digest = hashlib.sha256(f"{inode}:{n_rewritings}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - _WHICH_BITS)
+
+
+def _n_rewritings(folder: Path) -> int:
+    try:
+        return (folder / _REWRITINGS).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def places(folder: Path) -> dict[str, Read]:
     """The files of one user's journal, each with what tells it from another and its length."""
     found = {}
-    for path in sorted(folder.glob("*/*.jsonl")):
-        place = path.stat()
-        found[f"{path.parent.name}/{path.name}"] = Read(place.st_ino, place.st_size)
+    for writer, paths in itertools.groupby(sorted(folder.glob("*/*.jsonl")), key=lambda path: path.parent):
+        n_rewritings = _n_rewritings(writer)
+        for path in paths:
+            place = path.stat()
+            found[f"{writer.name}/{path.name}"] = Read(_which(place.st_ino, n_rewritings), place.st_size)
     return found
 
 
@@ -348,5 +375,6 @@ def _union(path: Path, theirs: bytes) -> int:
                 write(path.with_name(f"{path.name}.damaged-{aside}"), line + b"\n")
         n_ours = len(found) if is_ours else n_ours
     ordered = sorted(found.values(), key=lambda item: (item[0].seq, item[0].id))
+    _count_rewriting(path.parent)
     replace(path, b"".join(line + b"\n" for _, line in ordered))
     return len(found) - n_ours

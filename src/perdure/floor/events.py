@@ -7,9 +7,11 @@ became of it, a text that its owner allows although the scanner suspects it, and
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
+from perdure.identity import memory_id
 from perdure.types import Span
 
 TYPE = "floor"
@@ -18,6 +20,14 @@ TYPE = "floor"
 # themselves.
 OWNERS = ("owner", "hand")
 WRITERS = (*OWNERS, "agent", "rules", "model")
+
+
+class Piece(NamedTuple):
+    """A line that was added to a page, and what stands behind it: so it can be found again when that is forgotten."""
+
+    line: str
+    memory: str = ""  # its id, where the line says what a memory says
+    sources: tuple[Span, ...] = ()  # the turns
 
 
 def sha(text: str) -> str:
@@ -30,17 +40,37 @@ def sha(text: str) -> str:
 
 
 def written(
-    agent: str, name: str, text: str, *, by: str, was: str, why: str = "", piece: str = "",
+    agent: str, name: str, text: str, *, by: str, was: str, why: str = "", pieces: Sequence[Piece] = (),
     sources: Sequence[Span] = (), cursor: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A page got a new text; "" says that its owner removed it.
 
-    was: name of the text that the writer had read. piece: the line that was added, where it is only that. sources: the
-    turns behind the piece, or behind the whole text. cursor: how far a job had read when it wrote this.
+    was: name of the text that the writer had read. pieces: the lines that were added, where it is only that. sources:
+    the turns behind the whole text. cursor: how far a job had read when it wrote this.
     """
     found: dict[str, Any] = {"op": "write", "agent": agent, "name": name, "text": text, "by": by, "was": was}
-    more = {"why": why, "piece": piece, "sources": [list(span) for span in sources], "cursor": cursor}
+    named = [[one.line, one.memory, spans(one.sources)] for one in pieces]
+    more = {"why": why, "pieces": named, "sources": spans(sources), "cursor": cursor}
     return found | {key: value for key, value in more.items() if value}
+
+
+def pieces_of(data: Mapping[str, Any]) -> list[Piece]:
+    """The lines that an event says it added."""
+    return [Piece(line, memory, _spans(raw)) for line, memory, raw in data.get("pieces", ())]
+
+
+def sources(data: Mapping[str, Any]) -> tuple[Span, ...]:
+    """The turns behind what an event holds."""
+    return _spans(data.get("sources", ()))
+
+
+def spans(found: Sequence[Span]) -> list[list[Any]]:
+    """Spans as JSON has them."""
+    return [list(span) for span in found]
+
+
+def _spans(raw: Sequence[Sequence[Any]]) -> tuple[Span, ...]:
+    return tuple(Span(str(run), int(low), int(high)) for run, low, high in raw)
 
 
 def card(
@@ -48,7 +78,7 @@ def card(
 ) -> dict[str, Any]:
     """A card got a new text; "" takes it away."""
     found: dict[str, Any] = {"op": "card", "agent": agent, "id": identifier, "text": text, "by": by}
-    more = {"project": project, "sources": [list(span) for span in sources]}
+    more = {"project": project, "sources": spans(sources)}
     return found | {key: value for key, value in more.items() if value}
 
 
@@ -88,3 +118,12 @@ def unfiled(agent: str, *, was: str = "") -> dict[str, Any]:
     """What is left of an event about a file that was forgotten."""
     found: dict[str, Any] = {"op": "file", "agent": agent, "forgotten": True}
     return found | ({"was": was} if was else {})
+
+
+def memory_of(event: str, at: str) -> str:
+    """The id of the memory of what a file said after an event: the same in every home.
+
+    >>> memory_of("0a1b2c3d", "2026-03-01T09:30:00.000Z#0000")
+    'mem-20260301-093000-0a1b2c'
+    """
+    return memory_id(datetime.fromisoformat(at.partition("#")[0]), bytes.fromhex(event[:6]))

@@ -8,20 +8,17 @@ lock from before it is read until it is written: of two at once, none is lost.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from perdure.access import redact
-from perdure.archive.journal import Event
 from perdure.capture.files import locked, make_folder
 from perdure.errors import EditRefused, ReadOnlyHome
 from perdure.floor import events
 from perdure.floor.floor import Floor
 from perdure.floor.pages import MAX_BYTES
 from perdure.floor.state import Known
-from perdure.identity import memory_id
 
 
 @dataclass(frozen=True)
@@ -84,29 +81,3 @@ def _unfit(said: str) -> str:
 def _secret(said: str) -> str:
     kinds = sorted({secret.kind for secret in redact.find(said)})
     return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""
-
-
-def memory_of(event: str, at: str) -> str:
-    """The id of the memory of what a file said after an event: the same in every home.
-
-    >>> memory_of("0a1b2c3d", "2026-03-01T09:30:00.000Z#0000")
-    'mem-20260301-093000-0a1b2c'
-    """
-    return memory_id(datetime.fromisoformat(at.partition("#")[0]), bytes.fromhex(event[:6]))
-
-
-def forgotten(found: Sequence[Event], gone: Collection[str]) -> dict[str, dict[str, Any]]:
-    """What is to be left of events about files of which a memory is forgotten, by their keys: all states of such a file
-    go, with its name. found: events of the floor, in their order. gone: ids of memories.
-    """
-    origins: dict[str, str] = {}
-    about = [event for event in found if event.data["op"] == "file"]
-    for event in about:
-        was = event.data.get("was", "")
-        origins[event.key] = origins.get(was, was) or event.key
-    lost = {origins[event.key] for event in about if memory_of(event.key, event.at) in gone}
-    return {
-        event.key: events.unfiled(event.data["agent"], was=event.data.get("was", ""))
-        for event in about
-        if origins[event.key] in lost
-    }

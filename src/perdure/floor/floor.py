@@ -20,13 +20,33 @@ from perdure.access import scan
 from perdure.archive.journal import Journal
 from perdure.capture.files import locked, make_folder
 from perdure.errors import EditRefused, NotFound
-from perdure.floor import events, pages, state, working
+from perdure.floor import events, forget, notes, pages, state, working
 from perdure.floor.events import OWNERS
 from perdure.floor.pages import Edit
 from perdure.floor.state import Card, Known, Page, Proposal, Version
+from perdure.forget import Gone
+from perdure.forget import load as tombstones
 from perdure.types import Span
 
 MAX_CARD_CHARS = 4000  # a card is a few sentences: the corpus it comes from has 191 tokens on average (row F01)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new text for a page, with what is to be known of it (as in `events.written`)."""
+
+    text: str
+    by: str
+    why: str = ""
+    pieces: tuple[events.Piece, ...] = ()
+    sources: tuple[Span, ...] = ()
+    cursor: Any = None
+
+
+def _added(edit: Edit) -> str:
+    """The lines of a new text that the page did not have."""
+    old = set(edit.old.splitlines())
+    return "\n".join(line for line in edit.text.splitlines() if line not in old)
 
 
 @dataclass
@@ -93,19 +113,35 @@ class Floor:
         """Give a page a new text, durably. The old one stays in its history.
 
         base: the text that the writer had read, where that is not what stands there now: then the version says that it
-        replaced an edit which its writer had not seen. Raises EditRefused; then nothing is changed.
+        replaced an edit which its writer had not seen. piece: the line that is added, where it is only that. sources:
+        the turns behind the piece, or behind the whole text. Raises EditRefused; then nothing is changed.
+        """
+        pieces = (events.Piece(piece, "", tuple(sources)),) if piece else ()
+        change = Change(said, by, why, pieces, () if piece else tuple(sources), cursor)
+        made = self.rework(name, lambda _: change, base=base)
+        assert made is not None
+        return made
+
+    def rework(self, name: str, make: Callable[[str], Change | None], *, base: str | None = None) -> Version | None:
+        """Give a page the text that is made of what it says at this moment; nobody else writes it meanwhile.
+
+        Returns the page's state, None where nothing is to be changed. Raises EditRefused.
         """
         name = pages.checked(name)
         with self._held():
             old = self._settled(name)
-            said = said.rstrip() + "\n"
-            self._check(Edit(name, said, by, old))
-            if said == old and cursor is None:
+            change = make(old)
+            if change is None:
+                return None
+            said = change.text.rstrip() + "\n"
+            self._check(Edit(name, said, change.by, old))
+            if said == old and change.cursor is None:
                 return self.known().pages[name].now
             was = events.sha(base) if base else self._sha(name)
             data = events.written(
-                self.agent, name, said, by=by, was=was, why=why, piece=piece, sources=sources, cursor=cursor
-            )
+                self.agent, name, said, by=change.by, was=was, why=change.why, pieces=change.pieces,
+                sources=change.sources, cursor=change.cursor,
+            )  # fmt: skip
             return self._written(name, data)
 
     def remove(self, name: str, *, by: str = "owner") -> None:
@@ -122,13 +158,28 @@ class Floor:
         """Let a page say again what it said after an event."""
         said = self.said(name, event)
         if not said:
-            raise EditRefused(f"{name}: it had been taken away then (`perdure floor remove` does so)")
+            raise EditRefused(f"{name}: nothing is left of it: it had been taken away then, or was forgotten since")
         return self.write(name, said, by=by, why=f"as it was after {event}")
+
+    def forget_line(self, name: str, said: str) -> None:
+        """Forget a line of a page for good: it goes from every state of that page, here and in homes that are merged.
+
+        said: its words, whatever is noted behind them. Raises NotFound.
+        """
+        name = pages.checked(name)
+        self.read(name)  # what stands in the file is in the journal
+        if not forget.holds(self.journal, self.agent, name, said):
+            raise NotFound(f"line {words.printable(said)!r} in any state of {name}")
+        forget.record_line(self.journal, self.agent, name, said, now=self.now())
+        forget.apply(self.journal, Gone(tombstones(self.journal)), lambda _: self.folder, only=self.agent)
+        self.watch.drop()
 
     def _check(self, edit: Edit) -> None:
         pages.check(edit)
-        if edit.by not in OWNERS:
-            self.refuse_suspect(edit.text, edit.name)
+        if edit.by in OWNERS:
+            return
+        is_old = bool(scan.scan(edit.old))  # what a person put there is no reason to refuse what comes beside it
+        self.refuse_suspect(_added(edit) if is_old else edit.text, edit.name)
 
     def refuse_suspect(self, said: str, where: str) -> None:
         """Raise EditRefused for a text that looks like an injection and that the owner has not allowed."""
@@ -160,13 +211,20 @@ class Floor:
     def add_card(
         self, said: str, *, by: str = "owner", project: str | None = None, sources: Sequence[Span] = ()
     ) -> Card:
-        """Add a card; one that says the same already is returned instead. Raises EditRefused."""
+        """Add a card; one that says the same already is returned instead, and one that it corrects goes.
+
+        Raises EditRefused.
+        """
         said = self._card_text(said, by)
-        for known in self.cards():
-            if words.normalised(known.text) == words.normalised(said) and known.project == project:
+        beside = [card for card in self.cards() if card.project == project]
+        for known in beside:
+            if notes.same(said, known.text):
                 return known
         identifier = f"card-{secrets.token_hex(4)}"
         self._note(events.card(self.agent, identifier, said, by=by, project=project, sources=sources))
+        for known in beside:
+            if notes.corrects(said, known.text):
+                self._note(events.card(self.agent, known.id, "", by=by))
         return self.card(identifier)
 
     def change_card(self, identifier: str, said: str, *, by: str = "owner") -> Card:
@@ -299,8 +357,11 @@ class Floor:
         if said is not None and events.sha(said) not in shas:
             now = page.text if page else ""
             self._note(events.written(self.agent, name, said, by="hand", was=self._sha(name), why="written meanwhile"))
-            if now:  # what replaced it came later, and counts
-                self._note(events.written(self.agent, name, now, by="rules", was="", why="the later edit counts"))
+            if page and now:  # what replaced it came later, and counts
+                again = events.written(
+                    self.agent, name, now, by="rules", was="", why="the later edit counts", cursor=page.cursor
+                )
+                self._note(again)
         if not aside.is_fresh:
             aside.path.unlink(missing_ok=True)
 

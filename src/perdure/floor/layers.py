@@ -17,7 +17,7 @@ from perdure import text as words
 from perdure.access.redact import mask
 from perdure.access.scan import Finding
 from perdure.config import FloorConfig
-from perdure.floor import pages
+from perdure.floor import notes, pages
 from perdure.floor.state import Card
 from perdure.patterns import late
 
@@ -38,6 +38,7 @@ class Material:
     insights: Sequence[str]  # surest first
     variables: Mapping[str, str]  # for the system prompt
     today: date  # by the clock of the diary
+    project: str | None = None  # where the session runs: notes of another stay away
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class _Maker:
         return self._layer(name, source, [self._said(source)], keep="first")
 
     def notes(self) -> Layer:
-        said = self._said(pages.NOTES)
+        said = self._clean(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
         if said and (alerts := self._alerts(said, pages.NOTES)):
             return _made("notes", pages.NOTES, [], alerts=alerts)
         lines = [line for line in said.splitlines() if line.strip()]
@@ -129,8 +130,8 @@ class _Maker:
             found = self._alerts(row, name)
             alerts += found
             fine += [] if found else [mask(row)]
-        kept, n_left = _within(fine, self._most(name), keep=keep)
-        return _made(name, "journal", [f"- {row}" for row in kept], joint="\n", n_left=n_left, alerts=tuple(alerts))
+        kept, n_left = _within([f"- {row}" for row in fine], self._most(name), keep=keep)
+        return _made(name, "journal", kept, joint="\n", n_left=n_left, alerts=tuple(alerts))
 
     def cards(self) -> Layer:
         return self.listed("cards", [card.text for card in self.material.cards], keep="last")
@@ -153,7 +154,10 @@ class _Maker:
         return math.ceil(most * REBUILT_AT) if name == "recent" else most
 
     def _said(self, name: str) -> str:
-        return _ABOUT.sub("", mask(self.material.pages.get(name, ""))).strip()
+        return self._clean(self.material.pages.get(name, ""))
+
+    def _clean(self, said: str) -> str:
+        return _ABOUT.sub("", mask(said)).strip()
 
     def _alerts(self, said: str, where: str) -> tuple[str, ...]:
         return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
@@ -163,7 +167,7 @@ class _Maker:
         if said and (alerts := self._alerts(said, source)):
             return _made(name, source, [], alerts=alerts)
         paragraphs = said.split("\n\n") if said else []
-        kept, n_left = _within(paragraphs, self._most(name), keep=keep)
+        kept, n_left = _within(paragraphs, self._most(name), keep=keep, joint="\n\n")
         return _made(name, source, kept, n_left=n_left, alerts=more, is_one=True)
 
 
@@ -176,10 +180,11 @@ def _made(
     return Layer(name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts)
 
 
-def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
+def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n") -> tuple[list[str], int]:
+    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole, and
+    what stands between rows costs too.
 
-    >>> _within(["one", "two", "three"], 2, keep="last")
+    >>> _within(["one", "two", "three"], 4, keep="last")
     (['two', 'three'], 1)
     """
     found: list[str] = []
@@ -189,6 +194,8 @@ def _within(rows: Sequence[str], most: int, *, keep: Kept) -> tuple[list[str], i
         if left < 0:
             break
         found.append(row)
+    while found and words.tokens(joint.join(found)) > most:
+        found.pop()
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
 
 

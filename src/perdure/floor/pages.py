@@ -69,6 +69,16 @@ def folder_of(agent: str, user: str, owner: str) -> PurePosixPath:
     return PurePosixPath("agents", place if user == owner else f"{place}~{component(user)}")
 
 
+def is_of(folder: str, user: str, owner: str) -> bool:
+    """Whether a folder of `agents/` is a user's.
+
+    >>> is_of("jarvis", "ada", "ada"), is_of("jarvis~eve", "ada", "ada"), is_of("jarvis~eve", "eve", "ada")
+    (True, False, True)
+    """
+    _, mark, whose = folder.partition("~")
+    return not mark if user == owner else bool(mark) and whose == component(user)
+
+
 def check(edit: Edit) -> None:
     """Raise EditRefused, saying why, for an edit that may not be made."""
     for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit.text), _form(edit))):

@@ -18,8 +18,9 @@ from perdure.archive.journal import Event, Journal, Read, places, tails, was_rew
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events, tree
+from perdure.types import Span
 
-_FORMAT = 2  # of the kept file
+_FORMAT = 3  # of the kept file
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -32,6 +33,8 @@ class Version(msgspec.Struct, frozen=True):
     was: str = ""  # name of the text that the writer had read
     why: str = ""
     unseen: bool = False  # the writer had not read what this replaced: another edit came between
+    cursor: Any = None  # how far the job had read that wrote this text, or the one that it was made of
+    forgotten: bool = False  # its text rested on what was forgotten, and is gone
 
 
 class Page(msgspec.Struct):
@@ -39,12 +42,17 @@ class Page(msgspec.Struct):
 
     text: str
     versions: list[Version]  # oldest first, never empty
-    cursor: Any = None  # of the last version that has one
+    sources: list[Span] = []  # of the last version that names any
 
     @property
     def now(self) -> Version:
-        """The state that counts."""
-        return self.versions[-1]
+        """The state that counts: the last one that was not forgotten; where all were, one without a text."""
+        return next((one for one in reversed(self.versions) if not one.forgotten), self.versions[0])
+
+    @property
+    def cursor(self) -> Any:
+        """How far the job had read on whose work the text rests."""
+        return self.now.cursor
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -106,7 +114,7 @@ def apply(state: State, event: Event) -> None:
         _write(known, event)
     elif data["op"] == "card":
         _card(known, event)
-    elif data["op"] == "propose":
+    elif data["op"] == "propose" and data["text"]:
         fields = {name: data[name] for name in ("id", "name", "text", "by", "was", "why")}
         known.proposals[data["id"]] = Proposal(at=event.at, **fields)
     elif data["op"] == "decide" and data["id"] in known.proposals:
@@ -121,14 +129,19 @@ def apply(state: State, event: Event) -> None:
 
 def _write(known: Known, event: Event) -> None:
     data = event.data
-    page = known.pages.get(data["name"])
-    replaced = page.now.sha if page else ""
+    page = known.pages.get(data["name"]) or Page("", [])
+    replaced = page.now if page.versions else None
+    base = next((one for one in reversed(page.versions) if one.sha == data["was"]), None)
     made = Version(
         event=event.key, at=event.at, by=data["by"], sha=events.sha(data["text"]) if data["text"] else "",
-        was=data["was"], why=data.get("why", ""), unseen=data["was"] != replaced,
+        was=data["was"], why=data.get("why", ""), unseen=data["was"] != (replaced.sha if replaced else ""),
+        cursor=data.get("cursor", base.cursor if base else None), forgotten=data.get("forgotten", False),
     )  # fmt: skip
-    cursor = data.get("cursor", page.cursor if page else None)
-    known.pages[data["name"]] = Page(data["text"], [*(page.versions if page else ()), made], cursor)
+    said, sources = data["text"], data.get("sources")
+    if made.forgotten:
+        said, sources = page.text, None
+    spans = [Span(*span) for span in sources] if sources else page.sources
+    known.pages[data["name"]] = Page(said, [*page.versions, made], spans)
 
 
 def _card(known: Known, event: Event) -> None:
@@ -180,6 +193,11 @@ class Watch:
             self._keep(state)
         self._state = state
         return state
+
+    def drop(self) -> None:
+        """Know nothing more, here and in the file: something in the journal was forgotten."""
+        self._state = None
+        self._kept.unlink(missing_ok=True)
 
     def _grown(self, state: State, now: dict[str, Read]) -> State:
         known = {} if was_rewritten(state.read, now) else state.read

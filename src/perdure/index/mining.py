@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from perdure.index.store import Connection
 from perdure.index.values import instant
+from perdure.types import Memory
 
 _SOURCE = """runtime.value || char(9) || run.session || char(9) || run.generation
   || iif(run.thread = '', '', char(9) || run.thread)"""
@@ -34,6 +35,10 @@ class Lode(NamedTuple):
     parent_session: str | None
     is_subagent: bool
     n_left: int  # messages
+
+    def may_know(self, memory: Memory) -> bool:
+        """Whether a memory is believed and concerns whoever spoke here."""
+        return memory.is_current and memory.agent == self.agent and memory.project in (None, self.project)
 
 
 class Place(NamedTuple):

@@ -5,7 +5,7 @@ Retired memories have no words in the index and are never found; superseded ones
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from perdure import text
@@ -26,9 +26,10 @@ _WIDER = 4  # times as many are looked at when too few of those found are wanted
 
 
 def search(
-    index: Connection, principal: Principal, query: str, asked: Asked | None, *, limit: int, every: bool = False
-) -> list[tuple[Memory, float]]:
-    """The best memories with their scores, best first; with `every`, superseded ones among them."""
+    index: Connection, principal: Principal, query: str, asked: Asked | None, *, limit: int,
+    fits: Callable[[Memory], bool],
+) -> list[tuple[Memory, float]]:  # fmt: skip
+    """The best memories that fit, with their scores, best first."""
     n = limit
     with index.reading():
         named = _by_path(index, principal, query)
@@ -36,7 +37,7 @@ def search(
             by_words = _scores(index, principal, query, asked, n)
             scores = dict.fromkeys(named, 0.0) | dict(by_words)
             found = memories.numbered(index, [-turn for turn in scores])
-            wanted = [(found[-turn], score) for turn, score in scores.items() if every or found[-turn].is_current]
+            wanted = [(found[-turn], score) for turn, score in scores.items() if fits(found[-turn])]
             if len(wanted) >= limit or len(by_words) < n:
                 return sorted(wanted, key=_best_first)[:limit]
             n *= _WIDER

@@ -274,6 +274,8 @@ _NAMED = _forms(  # these also have to name something, or a number
          r"(?P<what>\s\S.{2,})"),
         ("fact", rf"^{_DO}(?:use|run|host|deploy|store|keep|ship|support|target){_NOT_THESE}(?P<what>\s\S.{{2,}})"),
         ("fact", r"^(?:i|we)(?:['’]ve| have) got (?P<what>\S.{2,} (?:set up|installed|running|configured))\b"),
+        ("preference", rf"^for (?!this\b|that\b|these\b|those\b|now\b|example\b)(?:(?:the|our|all|any) )?"
+         rf"(?:[\w-]{{2,30}} ){{0,2}}?[\w-]{{2,30}},? (?:please )?(?:always )?use{_NOT_THESE}(?P<what>\s\S.{{2,}})"),
         ("decision", r"^let['’]?s (?:just )?(?:use|adopt|go with|stick (?:with|to)|keep|move to|switch to|drop|ditch|"
          r"target|"
          rf"support|standardi[sz]e on){_NOT_THESE}(?P<what>\s\S.{{2,}})"),

@@ -343,7 +343,8 @@ _NO_LIKING = frozenset(
 )
 
 
-_LABEL = late(r"[\w./-]+\s?: |\*\*|[A-Z]{3,} ")
+_LABEL = late(r"[\w./-]+\s?: |\*\*")
+_SHOUTED = late(r"[A-Z]{3,} ")  # TODO, INFO, SELECT: also the API of "API responses should always be JSON"
 
 
 _STILL = late(
@@ -360,7 +361,7 @@ def _kind(said: str) -> MemoryKind | None:
         return None
     if said[-1:] not in "?？" and (rule := rule_kind(said)):
         return rule
-    if said[-1:] in "?？" or _OPEN.match(said) or _HEDGED_ZH.search(said):
+    if said[-1:] in "?？" or _OPEN.match(said) or _HEDGED_ZH.search(said) or _SHOUTED.match(said):
         return None
     if _HEDGED.search(said) and not _STANDING.match(said):
         return None

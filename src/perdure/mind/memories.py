@@ -259,7 +259,11 @@ class Memories:
         chain = replay.chain_of(memory)
         here = [*rows.of_chain(self.index(), self.user, chain), *(m for m in pending if replay.chain_of(m) == chain)]
         current = replay.current_at(here, max(memory.stated_at, *(m.stated_at for m in here))) if here else None
-        return current if current is not None and claims.says_same(memory.text, current.text) else None
+        if current is None:
+            return None
+        if memory.how == events.FILE:  # what a file says is no single statement: every word of it counts
+            return current if memory.text == current.text else None
+        return current if claims.says_same(memory.text, current.text) else None
 
     def _was_forgotten(self, memory: Memory) -> bool:
         tombstones = self.forgotten()

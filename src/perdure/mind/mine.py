@@ -99,7 +99,7 @@ class Miner:
     archive: Archive
     memories: Memories
     chat: Chat | None
-    related: Callable[[str], Sequence[Memory]]
+    related: Callable[[str, Callable[[Memory], bool]], Sequence[Memory]]
     refusal: Callable[[Origin], str | None]  # why a session may not be kept
     idle: timedelta
     most_tokens: int
@@ -277,10 +277,10 @@ class _Pass:
         scores: defaultdict[str, float] = defaultdict(float)
         found: dict[str, Memory] = {}
         for message in messages:
-            for rank, memory in enumerate(self._miner.related(clip(message.text, _SEARCHED_CHARS)), start=1):
-                if memory.is_current and memory.agent == lode.agent and memory.project in (None, lode.project):
-                    scores[memory.memory_id] += 1 / (_RANK + rank)
-                    found[memory.memory_id] = memory
+            related = self._miner.related(clip(message.text, _SEARCHED_CHARS), lode.may_know)
+            for rank, memory in enumerate(related, start=1):
+                scores[memory.memory_id] += 1 / (_RANK + rank)
+                found[memory.memory_id] = memory
         best = sorted(found, key=lambda name: (-scores[name], name))
         return [found[name] for name in best[: prompts.MAX_KNOWN]]
 

@@ -118,9 +118,12 @@ def _sizes(n_known: int) -> list[tuple[int, int]]:
 def _worded(messages: Sequence[Message], known: Sequence[Memory], rare: Sequence[str], nonce: str, n_chars: int) -> str:
     parts = [f"[data {nonce} begins]", "Known memories:" if known else "No memory is known about this."]
     parts += [_memory(n, memory) for n, memory in enumerate(known, start=1)]
-    parts += ["", "Messages:", *(_message(message, n_chars) for message in messages), f"[data {nonce} ends]"]
+    parts += ["", "Messages:", *(_message(message, n_chars) for message in messages)]
     if rare:
-        parts += ["", f"Rarely useful until now, keep such things only when they clearly matter: {'; '.join(rare)}."]
+        parts += ["", f"Rarely useful topics: {'; '.join(rare)}."]
+    parts += [f"[data {nonce} ends]"]
+    if rare:
+        parts += ["", "Keep what belongs to a rarely useful topic only when it clearly matters."]
     parts += ["", f"Answer for messages 1 to {len(messages)}."]
     return "\n".join(parts)
 

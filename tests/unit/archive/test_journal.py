@@ -10,7 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.archive.journal import Event, Journal, decode, encode, set_aside_torn_tail, tick, writer_id
+from perdure.archive.journal import (
+    Event,
+    Journal,
+    decode,
+    encode,
+    places,
+    set_aside_torn_tail,
+    tick,
+    was_rewritten,
+    writer_id,
+)
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -245,3 +255,15 @@ def test_union_in_any_order_is_equal(tmp_path_factory, appends, partial_merges, 
     assert results[0] == results[1]
     assert sorted(event.data["n"] for event in results[0][0]) == list(range(len(appends)))
     assert json.dumps([event.order for event in results[0][0]]) == json.dumps(sorted(e.order for e in results[1][0]))
+
+
+def test_a_file_that_was_put_anew_twice_is_seen_as_another(journal):
+    """A file system may give the second new file the number of the first; and both may be longer than what was read."""
+    journal.append("a", {"text": "one"}, now=AT)
+    known = places(journal.root)
+    for text in ("one, two", "one, two, three"):
+        journal.rewrite("a", lambda _, text=text: {"text": text})
+        assert was_rewritten(known, places(journal.root))
+    known = places(journal.root)
+    journal.append("a", {"text": "more"}, now=AT)
+    assert not was_rewritten(known, places(journal.root))

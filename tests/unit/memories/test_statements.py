@@ -37,6 +37,9 @@ fact en | Mara is our new tech lead.
 fact en | We renamed the billing service to Ledger.
 fact en | The API uses version 2.4 now.
 preference en | I no longer drink coffee.
+procedure en | API responses should always use {code, data, message} format
+procedure en | SQL migrations must never drop a column
+preference en | For the database use SQLite with WAL mode.
 fact en | I don't work at Acme anymore.
 fact en | I have two kids and a dog.
 fact en | My daughter's birthday is on the 4th of May.
@@ -77,6 +80,10 @@ fact zh | 我在腾讯工作。
 fact zh | 测试服务器的端口改成9090了。
 """
 NOT_STATED = r"""
+TODO fix the parser of the config
+SELECT name FROM users
+For this test use SQLite in memory
+For example use Redis
 What port does the staging server use?
 Should we move the API to port 9090?
 Could you use tabs instead of spaces here?

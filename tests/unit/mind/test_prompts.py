@@ -32,8 +32,8 @@ def test_golden():
         "[data 0123456789abcdef begins]\nKnown memories:\nk1 (fact, server-1/port, since 2026-03-01)\n"
         "  the port is 8080\n"
         "\nMessages:\n1. 2026-03-01 09:05 person\n  we use 9090 now\n2. 2026-03-01 09:05 agent\n  noted\n"
-        "[data 0123456789abcdef ends]\n\nRarely useful until now, keep such things only when they clearly matter: "
-        "event under x/.\n\nAnswer for messages 1 to 2."
+        "\nRarely useful topics: event under x/.\n[data 0123456789abcdef ends]\n"
+        "\nKeep what belongs to a rarely useful topic only when it clearly matters.\n\nAnswer for messages 1 to 2."
     )
 
 

@@ -14,6 +14,7 @@ from perdure.memories.replay import chain_of
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
 from perdure.surfaces.cli.find import chosen_filters, filter_options
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, line, memory_json
+from perdure.text import one_line
 from perdure.types import Filters, Memory
 
 _SHOWN = 12
@@ -72,7 +73,7 @@ def forget_command(
             if not confirmed(shell, f"Forget {_counted(doomed, memories)} for good?", yes=yes):
                 raise UsageError("nothing was forgotten")
             changed = home.forget(doomed, memories=[memory.memory_id for memory in memories])
-        _report(shell, doomed, memories, changed, dry_run=dry_run)
+        _report(shell, doomed, memories, changed, dry_run=dry_run, left=home.repeating(doomed))
 
 
 def _chosen(
@@ -165,7 +166,15 @@ def _item(item: Doomed) -> dict[str, object]:
     return {"turn_id": item.turn_id, "run_id": item.run.run_id, "role": role, "preview": item.preview}
 
 
-def _report(shell: Shell, doomed: list[Doomed], memories: list[Memory], changed: list[str], *, dry_run: bool) -> None:
+def _report(
+    shell: Shell,
+    doomed: list[Doomed],
+    memories: list[Memory],
+    changed: list[str],
+    *,
+    dry_run: bool,
+    left: Sequence[tuple[str, str]],
+) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
     whole = _counted(doomed, memories)
     if shell.as_json:
@@ -175,6 +184,7 @@ def _report(shell: Shell, doomed: list[Doomed], memories: list[Memory], changed:
                 "items": [_item(item) for item in doomed],
                 "forgotten_memories": 0 if dry_run else len(memories), "memories": [memory_json(m) for m in memories],
                 "not_deleted": _OUTSIDE,
+                "left_on_floor": [{"page": page, "line": raw} for page, raw in left],
                 "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
             },
             next_actions=actions,
@@ -190,3 +200,7 @@ def _report(shell: Shell, doomed: list[Doomed], memories: list[Memory], changed:
         for path, n in Counter(i.run.path for i in doomed if i.run.path).most_common(5):
             shell.out.print(f"  {path} ({plural(n, 'item')})", style="dim", markup=False)
         shell.suggest(actions)
+    if left:
+        shell.out.print("What a person wrote on the floor in the same words stays:")
+        for page, raw in left[:_SHOWN]:
+            shell.out.print(f"  {page}: {one_line(raw, 80)}", markup=False)

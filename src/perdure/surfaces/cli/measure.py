@@ -13,7 +13,7 @@ from perdure.surfaces.cli.common import Shell, command, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("contradictions", "changes", "stated", "poison", "use")
+SUITES = ("contradictions", "changes", "stated", "poison", "use", "scanner")
 
 
 class _Report(Protocol):
@@ -45,7 +45,9 @@ class _Asked(NamedTuple):
   perdure eval --stated transcripts/       statements found in what a person typed, against labels by hand
   perdure eval --stated transcripts/ --half dev --errors
   perdure eval --poison passages.jsonl     how often a poisoned memory reaches the pack, with trust on and off
-  perdure eval --use                       whether an answer rests on a cue, by the rules that notice it""",
+  perdure eval --use                       whether an answer rests on a cue, by the rules that notice it
+  perdure eval --scanner                   attacks found and false alarms, on 153 texts that come with Perdure
+  perdure eval --scanner texts.jsonl       on texts of yours: text, label (1 an attack), kind, lang""",
 )
 @click.argument("sources", metavar="[SOURCE]...", type=click.Path(exists=True, path_type=Path), nargs=-1)
 @click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
@@ -55,6 +57,7 @@ class _Asked(NamedTuple):
 @click.option("--stated", is_flag=True, help="Score the statements found under SOURCE against labels by hand.")
 @click.option("--poison", is_flag=True, help="Ask for what poisoned passages among the memories falsify.")
 @click.option("--use", is_flag=True, help="Ask whether answers rest on the cues that they were given.")
+@click.option("--scanner", is_flag=True, help="Scan texts for orders to the model: what is found, and false alarms.")
 @click.option("--half", type=click.Choice(("dev", "held-out")), help="Of --changes (dev unless named) or --stated.")
 @click.option("--turns-alone", is_flag=True, help="Without the memories that are made of what people state.")
 @click.option("--errors", is_flag=True, help="With --half dev: list what was missed or wrong.")
@@ -108,6 +111,10 @@ def _measured(suite: str, asked: _Asked, step: Callable[..., None]) -> _Report:
         from perdure.eval import use
 
         return use.run(asked.sources[0] if asked.sources else use.SHIPPED, progress=step)
+    if suite == "scanner":
+        from perdure.eval import scanner
+
+        return scanner.run(asked.sources[0] if asked.sources else scanner.SHIPPED, progress=step)
     if suite == "changes":
         from perdure.eval import supersession
 

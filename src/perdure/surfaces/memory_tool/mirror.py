@@ -14,14 +14,13 @@ from datetime import datetime
 
 from perdure import text as words
 from perdure.errors import IndexFault, PerdureError, UsageError
-from perdure.floor.files import memory_of
+from perdure.floor.events import memory_of
 from perdure.floor.state import File
 from perdure.home import Home
 from perdure.memories import events, paths
 from perdure.mind.memories import MAX_TEXT_BYTES, Draft
 from perdure.types import Memory
 
-HOW = "file"
 FOLDER = "files"
 _HASH_CHARS = 8
 _MAX_NAME_CHARS = 48  # of a file whose name cannot be a memory's path as it is
@@ -29,7 +28,7 @@ _MAX_NAME_CHARS = 48  # of a file whose name cannot be a memory's path as it is
 
 def is_of_file(memory: Memory) -> bool:
     """Whether a memory has its place among those that files made."""
-    return memory.how == HOW or paths.folded(memory.path).startswith(f"{FOLDER}/")
+    return memory.how == events.FILE or paths.folded(memory.path).startswith(f"{FOLDER}/")
 
 
 def path_of(file: str) -> str:
@@ -83,7 +82,7 @@ def todo(files: Mapping[str, File], current: Sequence[Memory]) -> Todo:
 def settle(home: Home, files: Mapping[str, File]) -> None:
     """Let the memories say what the files say. Raises IndexFault."""
     memories = home.memories
-    current = [m for m in memories.listed(prefix=FOLDER) if m.how == HOW and m.agent == home.config.agent]
+    current = [m for m in memories.listed(prefix=FOLDER) if m.how == events.FILE and m.agent == home.config.agent]
     wanted = todo(files, current)
     ops = []
     for path, to in wanted.moved.items():
@@ -104,12 +103,12 @@ def settle(home: Home, files: Mapping[str, File]) -> None:
 def _made(home: Home, path: str) -> list[Memory]:
     """Every memory that a file made on a path, whatever became of it."""
     found = home.memories.history(path)
-    return [m for m in found if m.how == HOW and m.agent == home.config.agent and not m.retired]
+    return [m for m in found if m.how == events.FILE and m.agent == home.config.agent and not m.retired]
 
 
 def _draft(path: str, file: File, before: Memory | None) -> Draft:
     return Draft(
-        text_of(file.text), path=path, trust="agent", how=HOW,
+        text_of(file.text), path=path, trust="agent", how=events.FILE,
         stated_at=datetime.fromisoformat(file.at.partition("#")[0]),
         made_from=(before.memory_id,) if before else (), memory_id=memory_of(file.event, file.at),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.access.redact import mask
 from perdure.errors import IndexFault, PerdureError, ToolError, UsageError
+from perdure.floor import floor as floors
 from perdure.floor import tree
 from perdure.floor.files import Files
 from perdure.home import Home
@@ -102,12 +103,13 @@ class MemoryTool:
         return f"{said}\n({n_more} older memories are below {ROOT}/{KNOWN} as well.)" if n_more > 0 else said
 
     def _change(self, command: Mapping[str, Any]) -> str:
-        paths = [commands.place(command[name]) for name in ("path", "old_path", "new_path") if name in command]
+        places = [commands.place(command[name]) for name in ("path", "old_path", "new_path") if name in command]
         with self._files.held():
-            known = self._tree(*paths)
-            done = commands.done(known, command)
+            if NOTES in places:
+                return self._change_notes(command)
+            done = commands.done(self._tree(*places), command)
             assert done.change is not None
-            self._act(done.change, known)
+            self._act(done.change)
         return done.said
 
     def _tree(self, *paths: str) -> Tree:
@@ -148,20 +150,29 @@ class MemoryTool:
         found |= {f"{KNOWN}/{memory.path}.md": memory for memory in here if memory.project is not None}
         return dict(sorted(found.items(), key=lambda item: item[1].stated_at, reverse=True))
 
-    def _act(self, change: Change, known: Tree) -> None:
+    def _change_notes(self, command: Mapping[str, Any]) -> str:
+        """Edit the page of notes by what it says at that moment."""
+        if command["command"] not in ("create", "str_replace", "insert"):
+            raise ToolError(f"{ROOT}/{NOTES} is the page of notes that every session begins with: it stays where it is")
+        said = ""
+
+        def make(old: str) -> floors.Change:
+            nonlocal said
+            done = commands.done(Tree({NOTES: old} if old else {}, ()), command)
+            assert isinstance(done.change, Put)
+            said = done.said
+            return floors.Change(done.change.text, "agent")
+
+        self.home.floor.rework(NOTES, make)
+        return said
+
+    def _act(self, change: Change) -> None:
         """Keep a change where it belongs. Raises UsageError for one that may not be made."""
         places = [change.path, change.to] if isinstance(change, Move) else [change.path]
-        if NOTES in places:
-            self._change_notes(change, known.texts.get(NOTES))
-        elif any(tree.is_within(path, KNOWN) for path in places):
+        if any(tree.is_within(path, KNOWN) for path in places):
             self._change_memory(change)
         else:
             self._change_file(change)
-
-    def _change_notes(self, change: Change, old: str | None) -> None:
-        if not isinstance(change, Put):
-            raise ToolError(f"{ROOT}/{NOTES} is the page of notes that every session begins with: it stays where it is")
-        self.home.floor.write(NOTES, change.text, by="agent", base=old)
 
     def _change_memory(self, change: Change) -> None:
         known = self._known()

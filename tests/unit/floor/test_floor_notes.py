@@ -1,0 +1,141 @@
+"""Lines of notes.md: which are one, which takes whose place, and what a pass of the rules may do to a page."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.floor import notes
+from perdure.types import Memory
+
+T0 = datetime(2026, 1, 15, 9, tzinfo=UTC)
+PHRASES = (
+    "We use Postgres for the queue", "The staging port is 8443", "The staging port is 9000", "I prefer tabs",
+    "Every commit must be signed", "Every commit must be signed off", "Deploys go out on Fridays", "I like tea",
+    "Deploys go out on Tuesdays", "API responses should always use {code, data, message} format", "- a bullet",
+)  # fmt: skip
+
+
+def memory(text, n=0, *, retired=False, project=None, kind="preference"):
+    return Memory(
+        f"mem-20260115-0900{n:02d}-abcdef", text, kind, f"stated/{kind}/x{n}", "default", project,
+        T0 + timedelta(minutes=n), T0, "owner", "stated", retired=retired, order=f"{n:04d}|w|1|0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ("The project uses SQLite in WAL mode.", "Project uses SQLite WAL mode"),
+        ("the  Project uses sqlite in WAL mode", "The project uses SQLite in WAL mode"),
+        ("API responses should use {code, data}", "API responses should always use {code, data} format"),
+        ("My editor is Helix", "I use Helix"),
+        ("Prefer functional style, avoid classes", "User prefers functional style and avoids classes"),
+        ("Run the tests before you push", "Always run the tests before you push"),
+        ("tabs", "Tabs"),
+    ],
+)  # fmt: skip
+def test_what_says_the_same(new, old):
+    assert notes.same(new, old)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ("The staging port is 9000", "The staging port is 8443"),
+        ("Use tabs in Go", "Use tabs in Python"),
+        ("Deploys go out on Tuesdays after the smoke tests", "Deploys go out on Fridays after the smoke tests"),
+        ("Never use tabs for indentation", "Use tabs for indentation"),
+        ("Use tabs for indentation", "Never use tabs for indentation"),
+        ("We use Redis for the cache", "We use Postgres for the queue"),
+        ("Deploys go out on Fridays and Mondays", "Deploys go out on Fridays"),
+        ("tabs", "spaces"),
+    ],
+)
+def test_what_is_news(new, old):
+    assert not notes.same(new, old)
+
+
+def test_jaccard_by_hand():
+    """{deploy, go, out, via, script} and {deploy, go, out, through, make}: 3 of 7 words, 0.43, are shared."""
+    assert not notes.same("Deploys go out via script", "Deploys go out through make")
+
+
+def test_a_line_is_read_as_it_was_written():
+    line = notes.written("tabs  everywhere <!-- x -->", memory="mem-1", project="/a b/100%>c")
+    assert line.words == "tabs everywhere < !-- x -->"
+    assert notes.read(line.raw) == line
+    assert notes.read("1) one").words == "one" and not notes.read("# Heading").is_note
+
+
+def test_of_another_project_is_another_note():
+    text = notes.add("", notes.written("I prefer tabs", project="/a")).text
+    both = notes.add(text, notes.written("I prefer tabs", project="/b"))
+    assert both.known is None
+    everywhere = notes.add("", notes.written("I prefer tabs")).text
+    assert notes.add(everywhere, notes.written("I prefer tabs", project="/b")).known is not None
+    assert notes.shown(both.text, "/a").splitlines() == ["- I prefer tabs <!-- project: /a -->"]
+    assert notes.shown(both.text, None) == ""
+
+
+def test_a_correction_stands_at_the_end():
+    text = "# Notes\n- The staging port is 8443\n- tea\n"
+    found = notes.add(text, notes.written("The staging port is 9000"))
+    assert found.text == "# Notes\n- tea\n- The staging port is 9000\n"
+    assert [line.words for line in found.replaced] == ["The staging port is 8443"]
+
+
+def test_rules_leave_what_a_person_wrote():
+    text = "- The staging port is 8443\n"
+    found = notes.passed(text, [memory("The staging port is 9000")], {}, {})
+    assert found.text.splitlines()[0] == "- The staging port is 8443" and len(found.pieces) == 1
+
+
+def test_what_no_longer_holds_goes_and_its_heir_comes():
+    old, heir = memory("The port is 80", retired=True), memory("The port is 81", 1)
+    text = f"- mine\n{notes.of_memory(old).raw}\n- also mine\n"
+    found = notes.passed(text, [], {old.memory_id: old}, {old.memory_id: heir})
+    assert found.text == f"- mine\n- also mine\n{notes.of_memory(heir).raw}\n"
+    edited = text.replace("port is 80", "port was 80")
+    assert notes.passed(edited, [], {old.memory_id: old}, {old.memory_id: heir}).text == edited
+
+
+def test_what_is_worth_a_note():
+    assert notes.is_worth_it(memory("x"))
+    assert not notes.is_worth_it(memory("x", retired=True))
+    assert not notes.is_worth_it(memory("x", kind="fact"))
+
+
+lines = st.lists(st.sampled_from(PHRASES), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines, st.lists(st.tuples(st.sampled_from(PHRASES), st.booleans()), max_size=8))
+def test_a_pass_appends_keeps_the_order_and_never_empties(by_hand, said):
+    """What stood there and still stands is in its old order before what is new; a second pass changes nothing."""
+    page = "".join(f"- {one}\n" for one in by_hand)
+    known = {}
+    for n, (words, goes) in enumerate(said):
+        made = memory(words, n)
+        before = page.splitlines()
+        page = notes.passed(page, [made], known, {}).text
+        known[made.memory_id] = made
+        after = page.splitlines()
+        stayed = [line for line in before if line in after]
+        assert after[: len(stayed)] == stayed and len(after) - len(stayed) <= 1
+        assert {f"- {one}" for one in by_hand} <= set(after)
+        assert page.strip() or not before
+        assert notes.passed(page, [made], known, {}).text == page
+        if goes:
+            known[made.memory_id] = memory(words, n, retired=True)
+            page = notes.passed(page, [], known, {}).text
+            assert made.memory_id not in page and page.strip()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(PHRASES))
+def test_the_order_in_which_memories_are_read_does_not_matter(order):
+    made = {words: memory(words, n) for n, words in enumerate(PHRASES)}
+    expected = notes.passed("", made.values(), {}, {})
+    assert notes.passed("", [made[words] for words in order], {}, {}) == expected
