@@ -135,6 +135,8 @@ class JobsConfig:
     verify: str = "45 3 * * 0"
     watchdog: str = "* * * * *"
     mine: str = "*/30 * * * *"
+    recent: str = "*/10 * * * *"
+    diary: str = "10 6 * * *"
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class LiveConfig:
     """What goes into a session while it runs."""
 
     recall: bool = True  # put what matters beside each message that a person sends
+    floor: bool = True  # put what is always at hand (profile, notes, core, cards, …) at the start of each session
     repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
     subagents: bool = False  # recall for what sub-agents are told, too
     machine_turns: bool = False  # recall for what a program sends in a person's place, too
@@ -184,6 +187,7 @@ class FloorConfig:
     recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
     diary_tokens: int = 4000  # of each of its two pages
     note_stated: bool = True  # what a person states and is to be known in every session becomes a line of notes.md
+    question_tokens: int = 24_000  # the most that one question has, when recent.md or a page of the diary is written
     place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
 
 

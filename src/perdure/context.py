@@ -70,18 +70,18 @@ class Context:
     def parts(self) -> tuple[Part, ...]:
         """Everything in it, in order; layers without text and without an alert are left out."""
         found = [
-            Part(one.name, one.source, one.text, one.n_tokens, True, one.n_rows, one.n_left, one.alerts)
+            Part(one.name, one.source, one.said, one.n_tokens, True, one.n_rows, one.n_left, one.alerts)
             for one in self.floor.layers
             if one.text or one.alerts
         ]
         said = "\n\n".join(f"{sent.get('role', '?')}: {_plain(sent.get('content'))}" for sent in self.window)
         if said:
-            found.append(Part("session", "the caller", said, words.tokens(said), True, len(self.window)))
+            found.append(Part("session", "the session", said, words.tokens(said), True, len(self.window)))
         found.append(Part("message", "the person", self.message, words.tokens(self.message), False, 1))
         cues = self.recalled.cues
         if cues:
             block = fence.fenced([*map(render, cues)], self.nonce)
-            found.append(Part("recall", "recall", block, words.tokens(block), False, len(cues)))
+            found.append(Part("recall", "memories and archive", block, words.tokens(block), False, len(cues)))
         found.append(Part("here", "the clock and this machine", self.here, words.tokens(self.here), False, 1))
         return tuple(found)
 

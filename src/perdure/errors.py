@@ -6,6 +6,7 @@ PerdureError
 │   └── ToolError
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
+│   ├── FloorMissing
 │   └── ProposalMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
@@ -90,6 +91,10 @@ class NotFound(PerdureError):
 
 class MemoryMissing(NotFound):
     """`perdure memories list` shows the ids and paths of memories; with --all, also of what was replaced or retired."""
+
+
+class FloorMissing(NotFound):
+    """`perdure floor` shows the pages of the floor, `perdure floor cards` and `perdure floor proposals` the rest."""
 
 
 class ProposalMissing(NotFound):

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -85,9 +85,13 @@ from perdure.types import (
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
     from perdure.context import Context
+    from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
-    from perdure.floor.layers import Layers
+    from perdure.floor.heard import Ear
+    from perdure.floor.layers import Layers, Suspect
     from perdure.floor.noting import Noted
+    from perdure.floor.questions import Limits
+    from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -273,6 +277,10 @@ class Home:
         fields = msgspec.to_builtins(origin)
         return post.post_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
 
+    def post_lines(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> int:
+        """Post the lines of a session that were not posted yet, as its adapter made them; returns how many."""
+        return post.post_lines(self._capture_rules(), msgspec.to_builtins(origin), lines, path=path)
+
     def drain(self, *, limit_s: float | None = None) -> int:
         """Move what waits in the outbox into the archive, for so long; returns how many deltas are settled."""
         if not any((self.path / "outbox").glob("*.delta")):
@@ -299,6 +307,9 @@ class Home:
         their own. What was acknowledged is kept in any case.
         """
         origin = msgspec.convert(item.head["origin"], Origin)
+        if item.head["from_offset"] is None:
+            self._take_lines(item, origin)
+            return
         delta = Delta(
             origin=origin, user=item.head["user"], machine=item.head["machine"], agent=self.config.agent,
             data=item.data, from_offset=item.head["from_offset"], project=project_of(origin.cwd),
@@ -314,6 +325,14 @@ class Home:
                 return
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
         self._stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
+
+    def _take_lines(self, item: outbox.Waiting, origin: Origin) -> None:
+        """Archive lines that an adapter emitted, where the archive lacks them."""
+        rules = replace(self._rules(tags=tuple(item.head["tags"])), user=item.head["user"])
+        lines = item.data.removesuffix(b"\n").split(b"\n")
+        intake.capture_lines(
+            self.archive, rules, origin, lines, path=item.head["path"], tombstones=self._tombstones(), now=_now()
+        )
 
     def _stored(self, delta: Delta) -> bool:
         tombstones = self._tombstones()
@@ -621,7 +640,7 @@ class Home:
             found = recall(
                 Indexed(index, self.principal, filters, asked.space if asked else None, as_of), wanted,
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
-                already=already, explain=explain,
+                already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
@@ -632,6 +651,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def said_by_month(self) -> dict[str, int]:
+        """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
+        return runs.said_by_month(self.index(), self.principal)
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -696,7 +719,7 @@ class Home:
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
-            forgotten=lambda: self._tombstones().get(self.user), now=_now,
+            forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
 
     def _with_memories(self) -> indexes.Connection:
@@ -950,6 +973,26 @@ class Home:
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
+    def held_back(self, *, cwd: str | None = None) -> list[Suspect]:
+        """What reads like an order to a model and was not allowed: in the floor of a session there, or met by recall.
+
+        `floor.allow(text, where=where)` lets one through.
+        """
+        from perdure.access import told
+        from perdure.floor import held
+
+        found = list(self.layers(cwd=cwd).suspects)
+        with contextlib.suppress(IndexFault):
+            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+        return found
+
+    def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
+        """The line that says what time it is and where one is."""
+        from perdure.floor import layers
+
+        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        return layers.here(now or datetime.now().astimezone(), facts, lead=lead)
+
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
         with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
@@ -957,6 +1000,51 @@ class Home:
                 self.drain()
                 if self._may_have_stated():
                     self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
+
+    def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> Updated:
+        """Bring recent.md up to what was said since the last time: by the model of the role `summariser`, one call,
+        or by rules where there is none. With nothing new nobody is asked and nothing is written.
+
+        rebuild: make it anew, from the memories and what was said last. What kept it as it was is said in the answer.
+        """
+        from perdure.floor.recent import JOB, Recent
+
+        self.drain()
+        recent = Recent(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB), self._by_weight,
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.recent_tokens), _local_now,
+        )  # fmt: skip
+        return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
+
+    def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> Paged:
+        """Write the diary's page of a day, a letter to the next session, unless somebody wrote it; of the last day
+        that is over and on which anything was said unless named. The day turns at 06:00.
+        """
+        from perdure.floor.diary import JOB, Diary
+
+        self.drain()
+        diary = Diary(
+            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB),
+            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.diary_tokens), _local_now,
+        )  # fmt: skip
+        return diary.write(day, stop=stop or (lambda: False))
+
+    def _ear(self) -> Ear:
+        from perdure.floor.heard import Ear
+
+        return Ear(self.user, self.config.agent, self.archive, self.index, self.refusal, self.floor.suspicious)
+
+    def _summary_limits(self, page_tokens: int) -> Limits:
+        """How long a page and its question may be. A page that fills an answer to the brim would be cut off in it."""
+        from perdure.floor.questions import Limits
+
+        most = self.config.models.roles.summariser.max_output_tokens * 3 // 4
+        return Limits(page_tokens, most, self.config.floor.question_tokens)
+
+    def _by_weight(self) -> list[Memory]:
+        """The agent's current memories: pinned ones first, then those last said or used, the most used before."""
+        mine = [memory for memory in self.memories.listed() if memory.agent == self.config.agent]
+        return sorted(mine, key=lambda m: (m.pinned, m.renewed_at or m.stated_at, m.n_used, m.memory_id), reverse=True)
 
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """The insights at hand; none where there is no usable index: the floor does not depend on it."""
@@ -988,14 +1076,12 @@ class Home:
         from perdure.access import fence
         from perdure.archive.journal import writer_id
         from perdure.context import Context
-        from perdure.floor import layers
 
         now = now or datetime.now().astimezone()
         found = self.recall(message, now=now, cwd=cwd, session=session, already=already, mode=mode)
-        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
         return Context(
             floor=floor or self.layers(cwd=cwd, platform=platform, now=now), message=message, recalled=found,
-            here=layers.here(now, facts), window=tuple(window),
+            here=self.here(cwd=cwd, now=now), window=tuple(window),
             nonce=fence.derived_nonce(writer_id(self.path), message, now.isoformat()),
         )  # fmt: skip
 
@@ -1452,3 +1538,7 @@ def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...])
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _local_now() -> datetime:
+    return datetime.now().astimezone()

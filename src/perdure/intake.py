@@ -19,12 +19,12 @@ from perdure import formats
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.metadata import source_lines
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import post
+from perdure.capture import gemini, post
 from perdure.capture import rules as capturing
 from perdure.capture.origin import escaped, plain
 from perdure.capture.whole import complete
 from perdure.config import Config
-from perdure.errors import FormatFault, UsageError
+from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import project_of
 from perdure.types import Line, Origin, Source
 
@@ -120,6 +120,21 @@ def capture_file(
     batch.flush()
 
 
+def capture_lines(
+    archive: Archive, rules: Rules, origin: Origin, lines: Sequence[bytes], *, path: str | None, tombstones: Tombs,
+    now: datetime,
+) -> None:  # fmt: skip
+    """Put emitted lines of a known session behind what the archive has of it, as far as it lacks them.
+
+    Raises Busy when another process wrote to the session meanwhile.
+    """
+    batch = _Batch(archive, tombstones, now, Imported())
+    _append(archive, rules, origin, lines, path=path, batch=batch)
+    batch.flush()
+    if batch.unsettled:
+        raise Busy(f"session {origin.session}")
+
+
 def _signature(path: Path) -> tuple[int, int] | None:
     """(size, mtime in ns) of a file, with what SQLite keeps beside it; None when it cannot be looked at."""
     try:
@@ -148,8 +163,12 @@ def _import_one(archive: Archive, rules: Rules, path: Path, batch: _Batch, signa
     if runtime is None:
         raise FormatFault(str(path))
     where = str(path.absolute())
-    if formats.is_append_only(runtime, head):
-        origin = clean(formats.identify(runtime, head, where))
+    is_append_only = formats.is_append_only(runtime, head)
+    if runtime == "gemini-cli" and is_append_only and gemini.is_blank(path):
+        batch.done.n_unchanged += 1
+        return
+    if is_append_only:
+        origin = clean(_placed(formats.identify(runtime, head, where), path))
         refusal = rules.refusal(origin)
         if refusal:
             batch.done.left_out.append((where, refusal))
@@ -158,6 +177,13 @@ def _import_one(archive: Archive, rules: Rules, path: Path, batch: _Batch, signa
     else:
         _import_document(archive, rules, runtime, path, batch)
     batch.seen(where, signature)
+
+
+def _placed(origin: Origin, path: Path) -> Origin:
+    """The origin with the folder that is noted beside the transcript, where the transcript does not say."""
+    if origin.runtime != "gemini-cli" or origin.cwd is not None:
+        return origin
+    return replace(origin, cwd=gemini.folder(path.absolute()))
 
 
 def _import_lines(archive: Archive, rules: Rules, origin: Origin, path: Path, batch: _Batch) -> None:
@@ -204,20 +230,27 @@ def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
 def _import_document(archive: Archive, rules: Rules, runtime: str, path: Path, batch: _Batch) -> None:
     """Capture a source that is not append-only: the lines that its adapter emits and the archive lacks."""
     for emitted, lines in formats.emit(runtime, path):
-        origin = clean(emitted)
+        origin = clean(_placed(emitted, path))
         refusal = rules.refusal(origin)
         if refusal:
             batch.done.left_out.append((f"{path} ({origin.session})", refusal))
             continue
         batch.flush()
-        generation = archive.ledger.generation(rules.user, runtime, origin.session)
-        source = Source(rules.user, runtime, origin.session, generation)
-        end, known = _stored_lines(archive, source)
-        fresh = [line for line in dict.fromkeys(lines) if line not in known]
-        fresh = _unforgotten(batch, rules, source, end, origin, fresh)
-        if fresh:
-            data = b"".join(line + b"\n" for line in fresh)
-            batch.add(rules.delta(origin, data, path=str(path.absolute()), from_offset=end))
+        _append(archive, rules, origin, lines, path=str(path.absolute()), batch=batch)
+
+
+def _append(
+    archive: Archive, rules: Rules, origin: Origin, lines: Sequence[bytes], *, path: str | None, batch: _Batch
+) -> None:
+    """Add the lines of a session that its source lacks, behind those that it has."""
+    generation = archive.ledger.generation(rules.user, origin.runtime, origin.session)
+    source = Source(rules.user, origin.runtime, origin.session, generation)
+    end, known = _stored_lines(archive, source)
+    fresh = [line for line in dict.fromkeys(lines) if line not in known]
+    fresh = _unforgotten(batch, rules, source, end, origin, fresh)
+    if fresh:
+        data = b"".join(line + b"\n" for line in fresh)
+        batch.add(rules.delta(origin, data, path=path, from_offset=end))
 
 
 def _stored_lines(archive: Archive, source: Source) -> tuple[int, set[bytes]]:

@@ -1,4 +1,4 @@
-"""What a client gets to hear when something happens in it: recall beside a person's message, and otherwise nothing.
+"""What a client gets to hear when something happens in it: a floor where it begins, and recall beside a message.
 
 Never raises, and is never late: an answer that would reach nobody any more is dropped before it is recorded. What is
 injected is in the journal before it is given, without the words, so that no process has to remember it. Importing this
@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perdure.capture import alert, log
+from perdure.capture import alert, events, log
 from perdure.capture.openings import is_command
 from perdure.capture.wire import Event
 from perdure.errors import IndexFault
@@ -31,6 +31,8 @@ REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` s
 HELPER_SHARE = 0.4  # of the time that is left, that a helper model may take to plan
 MARGIN_MS = 60  # of its limit an answer leaves for being recorded (an fsync) and delivered
 _EMPTIED = ("compact", "clear")
+_COPIED = "fork"
+_RECORDING = threading.Lock()  # a start and a prompt may be answered side by side, and only one gives the floor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,14 @@ def answer(
     return said
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A block that is about to be given. text: "" where there is nothing to give, and that is to be known."""
+
+    text: str
+    data: dict[str, Any]  # what the journal says of it: never its words
+
+
 @dataclass
 class _Call:
     """One answer while it is being made."""
@@ -111,35 +121,94 @@ class _Call:
     facts: dict[str, Any] = field(default_factory=dict)  # for the log
 
     def answer(self) -> Answer:
-        event = self.event
-        if event.kind == "start":
-            return self._start()
-        if event.kind == "after-compact":
-            return self._emptied("compact")
-        return self._prompt() if event.kind == "prompt" else NOTHING
-
-    def _start(self) -> Answer:
-        """A session begins or goes on: its floor; where its context was emptied, nothing of it is held any more."""
-        if self.event.cause in _EMPTIED:
-            self._emptied(self.event.cause)
-        return Answer(floor(self.home, self.event))
-
-    def _emptied(self, cause: str) -> Answer:
-        from perdure.archive import injected
-
-        if not self._refused():
-            data = {**_who(self.event), "cause": cause}
-            self.home.journal().append(injected.RESET, data, now=self.now)
-            self.outcome = "reset"
-        return NOTHING
-
-    def _prompt(self) -> Answer:
-        reason = skipped(self.event, self.home.config) or self._refused()
-        if reason:
+        if self.event.kind not in ("prompt", "start", "after-compact"):
+            return NOTHING
+        if reason := self._skipped():
             self.outcome, self.facts["why"] = "skipped", reason
             return NOTHING
-        found = self._recall(self._reminder())
-        return replace(found, notice=alert.untold(self.home.path))
+        given, notices = self._prompt() if self.event.kind == "prompt" else self._start()
+        if given and not self.slot.claim():
+            self.outcome = "late"
+            return NOTHING
+        text = "\n\n".join(block for block in map(self._recorded, given) if block)
+        return Answer(text, " ".join(filter(None, notices)))
+
+    def _skipped(self) -> str:
+        """Why nothing is put into this session, and nothing noted of it, which would be a record; or ""."""
+        from perdure.types import Origin
+
+        event = self.event
+        if event.kind == "prompt" and (reason := skipped(event, self.home.config)):
+            return reason
+        session = event.session or "unnamed"
+        return self.home.refusal(Origin(event.client, session, session, cwd=event.cwd or None)) or ""
+
+    def _recorded(self, given: _Given) -> str:
+        """A block, once it is in the journal; "" for a floor that another process or thread gave meanwhile."""
+        from perdure.archive import injected
+
+        with _RECORDING:
+            if given.data.get("kind") == injected.FLOOR and self._held().floor:
+                return ""
+            self.home.journal().append(injected.TYPE, given.data, now=self.now)
+        self.outcome = "injected" if given.text else self.outcome
+        return given.text
+
+    def _held(self) -> Held:
+        from perdure.archive import injected
+
+        return injected.held(self.home.journal(), self.event.client, self.event.session, self.event.agent)
+
+    # the floor --------------------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[list[_Given], list[str]]:
+        """A session begins or goes on: its floor; where its context was emptied, nothing of it is held any more."""
+        from perdure.archive import injected
+
+        cause = "compact" if self.event.kind == "after-compact" else self.event.cause
+        if cause in _EMPTIED:
+            self.home.journal().append(injected.RESET, {**_who(self.event), "cause": cause}, now=self.now)
+            self.outcome = "reset"
+        return self._floor(self._held(), MAX_CHARS)
+
+    def _floor(self, held: Held, room: int) -> tuple[list[_Given], list[str]]:
+        """What is at hand in every session, once from one emptying of its context to the next; and what to tell.
+
+        An empty one counts as given: what is written meanwhile is for the next session. In a copy of a session the
+        client replays what that one held.
+        """
+        event, live = self.event, self.home.config.live
+        if not live.floor or held.floor or (event.agent and not live.subagents):
+            return [], []
+        if event.cause == _COPIED:
+            return [_Given("", _floor_data(event, "", ""))], []
+        from perdure.access import fence, told
+        from perdure.floor import fitting
+
+        layers, nonce = self.home.layers(cwd=event.cwd or None, platform=event.client, now=self.now), fence.new_nonce()
+        here = self.home.here(cwd=event.cwd or None, now=self.now, lead="As of")
+        text = fitting.block(layers.layers, here, nonce, room if events.is_cut(event.client) else None, size=js_length)
+        fresh = told.untold(self.home.path, dict.fromkeys(layers.alerts, ""))
+        self.facts["n_floor_chars"] = len(text)
+        return [_Given(text, _floor_data(event, nonce if text else "", text))], told.lines(fresh)
+
+    # recall -----------------------------------------------------------------------------------------------
+
+    def _prompt(self) -> tuple[list[_Given], list[str]]:
+        """What matters for the message, behind the floor where that was missed at the start of the session."""
+        held = self._held()
+        first, notices = self._floor(held, MAX_CHARS // 2)
+        taken = js_length(first[0].text) if first and events.is_cut(self.event.client) else 0
+        found, more = self._recall(held, MAX_CHARS - taken) if self.home.config.live.recall else ([], [])
+        return [*first, *found], [alert.untold(self.home.path), *notices, *more]
+
+    def _recall(self, held: Held, room: int) -> tuple[list[_Given], list[str]]:
+        reminder, recalled = self._reminder(), self._recalled(held)
+        if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
+            raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
+        given = self._given(recalled, reminder, room)
+        self.outcome = self.outcome if given else "silent"
+        return given, _held_back(self.home.path, recalled)
 
     def _reminder(self) -> str:
         """What is said at one in so many of a person's messages, the first among them; "" at the others."""
@@ -153,28 +222,6 @@ class _Call:
         self.home.journal().append(injected.ASKED, _who(event), now=self.now)
         return "" if n_asked % every else REMINDER
 
-    def _recall(self, reminder: str) -> Answer:
-        recalled = self._recalled(self._held())
-        if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
-            raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
-        if not recalled.cues and not reminder:
-            self.outcome = "silent"
-            return NOTHING
-        return self._given(recalled, reminder)
-
-    def _refused(self) -> str | None:
-        """Why nothing may be kept of this session: then nothing is put into it either, which would be a record."""
-        from perdure.types import Origin
-
-        event = self.event
-        session = event.session or "unnamed"
-        return self.home.refusal(Origin(event.client, session, session, cwd=event.cwd or None))
-
-    def _held(self) -> Held:
-        from perdure.archive import injected
-
-        return injected.held(self.home.journal(), self.event.client, self.event.session, self.event.agent)
-
     def _recalled(self, held: Held) -> Recalled:
         from perdure.types import Live
 
@@ -187,30 +234,23 @@ class _Call:
         self.facts |= {"degraded": list(recalled.degraded), "timings_ms": _rounded(recalled.timings_ms)}
         return recalled
 
-    def _given(self, recalled: Recalled, reminder: str) -> Answer:
-        """The block, once it is in the journal; nothing when nobody waits for it any more."""
+    def _given(self, recalled: Recalled, reminder: str, room: int) -> list[_Given]:
+        """The block of what was recalled; none when there is nothing to say."""
         from perdure.access import fence
-        from perdure.archive import injected
         from perdure.text import tokens
 
         nonce = fence.new_nonce()
-        text, cues = block(recalled.cues, nonce, reminder)
+        text, cues = block(recalled.cues, nonce, reminder, room=room) if recalled.cues or reminder else ("", ())
         if not text:
-            self.outcome = "silent"
-            return NOTHING
-        if not self.slot.claim():
-            self.outcome = "late"
-            return NOTHING
-        given = {
+            return []
+        data = {
             **_who(self.event), "nonce": nonce, "digest": fence.digest(text), "turns": [cue.turn_id for cue in cues],
             "n_chars": len(text), "n_tokens": tokens(text), "intent": recalled.plan.intent,
             "degraded": list(recalled.degraded), "took_ms": self._took_ms(),
             "timings_ms": _rounded(recalled.timings_ms), "cues": list(map(_reason, cues)),
         }  # fmt: skip
-        self.home.journal().append(injected.TYPE, given, now=self.now)
-        self.outcome = "injected"
-        self.facts |= {"n_cues": len(cues), "n_tokens": given["n_tokens"]}
-        return Answer(text)
+        self.facts |= {"n_cues": len(cues), "n_tokens": data["n_tokens"]}
+        return [_Given(text, data)]
 
     def _took_ms(self) -> float:
         return round((time.perf_counter() - self.started_s) * 1000, 1)
@@ -231,7 +271,7 @@ def skipped(event: Event, config: Config) -> str:
     """Why nothing is recalled for a prompt, or ""."""
     from perdure.formats.speech import is_machine
 
-    if not config.live.recall:
+    if not (config.live.recall or config.live.floor):
         return "switched off"
     if event.agent and not config.live.subagents:
         return "sub-agent"
@@ -242,7 +282,7 @@ def skipped(event: Event, config: Config) -> str:
     return "" if event.prompt.strip() else "empty"
 
 
-def block(cues: Sequence[Cue], nonce: str, reminder: str = "") -> tuple[str, tuple[Cue, ...]]:
+def block(cues: Sequence[Cue], nonce: str, reminder: str = "", *, room: int = MAX_CHARS) -> tuple[str, tuple[Cue, ...]]:
     """(the fenced block, the cues in it): as many as the limits of characters and tokens allow, best first; and the
     reminder behind them.
     """
@@ -254,7 +294,7 @@ def block(cues: Sequence[Cue], nonce: str, reminder: str = "") -> tuple[str, tup
     last = [reminder] if reminder else []
     for n_kept in range(len(cues), 0 if not last else -1, -1):
         text = fence.fenced([*map(render, cues[:n_kept]), *last], nonce)
-        if js_length(text) < MAX_CHARS and tokens(text) <= DEFAULT.max_tokens:
+        if js_length(text) < room and tokens(text) <= DEFAULT.max_tokens:
             return text, tuple(cues[:n_kept])
     return "", ()
 
@@ -277,13 +317,29 @@ def _reason(cue: Cue) -> dict[str, Any]:
     return {"turn": cue.turn_id, "score": round(cue.score, 4), "legs": _rounded(cue.legs), "n_tokens": cue.n_tokens}
 
 
+def _held_back(home: Path, recalled: Recalled) -> list[str]:
+    """What a person must know of cues that were left out, the first time that their words were met."""
+    if not recalled.held_back:
+        return []
+    from perdure.access import told
+
+    names = {held.digest: name for name, held in recalled.held_back.items()}
+    fresh = told.untold(home, names)
+    rules = {held.digest: held.rule for held in recalled.held_back.values()}
+    return told.lines([f"{names[one]} was left out ({one[: told.DIGEST_CHARS]}): {rules[one]}" for one in fresh])
+
+
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(float(value), 3) for name, value in values.items()}
 
 
-def floor(home: Home, event: Event) -> str:  # noqa: ARG001 - the floor of this home and session, once there is one
-    """What is always in context, for the start of a session and after a compaction. There is no floor yet."""
-    return ""
+def _floor_data(event: Event, nonce: str, text: str) -> dict[str, Any]:
+    """What the journal says of a floor. Without a code: there was none to give, or the session holds one already."""
+    from perdure.access import fence
+    from perdure.archive import injected
+
+    digest = fence.digest(text) if text else ""
+    return {**_who(event), "kind": injected.FLOOR, "nonce": nonce, "digest": digest, "turns": [], "n_chars": len(text)}
 
 
 # failures -----------------------------------------------------------------------------------------------------

@@ -116,6 +116,25 @@ def mine(home: Home, stop: Stop) -> Done:
     return Done(f"{why}; {done.stopped}" if done.stopped else why, counts, did=bool(done.n_calls or done.n_batches))
 
 
+def recent(home: Home, stop: Stop) -> Done:
+    """Bring recent.md up to what was said."""
+    done = home.update_recent(stop=stop)
+    if done.fault is not None:
+        raise done.fault
+    counts = {"turns": done.n_turns, "calls": done.n_calls, "tokens": done.n_tokens}
+    said = f"{done.outcome}: {done.why}" if done.why else done.outcome
+    return Done(said, counts, did=done.outcome in ("updated", "rebuilt"))
+
+
+def diary(home: Home, stop: Stop) -> Done:
+    """Write the diary's page of the day that is over."""
+    done = home.write_diary(stop=stop)
+    if done.fault is not None:
+        raise done.fault
+    counts = {"turns": done.n_turns, "calls": done.n_calls, "tokens": done.n_tokens}
+    return Done(f"{done.day}: {done.outcome}, {done.why}", counts, did=done.outcome == "written")
+
+
 def use(home: Home, stop: Stop) -> Done:
     """Note which of the cues that were put beside prompts their answers rest on."""
     found = home.judge_use(limit_s=USE_S, stop=stop)
@@ -141,6 +160,8 @@ JOBS: tuple[Job, ...] = (
     Job("health", "prove the data path by a real write, search and forget", "skip", health),
     Job("verify", "read the whole archive and check it", "once", verify),
     Job("mine", "make memories of what was said in sessions that are over", "once", mine),
+    Job("recent", "bring recent.md up to what was said", "once", recent),
+    Job("diary", "write the diary's page of the day that is over", "once", diary),
     Job("watchdog", "notice when something stands still, and say so once", "skip", watchdog),
 )
 

@@ -330,6 +330,13 @@ class Cue:
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
 
 
+class HeldBack(NamedTuple):
+    """Why a text is not given to a model."""
+
+    rule: str  # of the scanner
+    digest: str  # names the text, for its owner to allow it
+
+
 @dataclass(frozen=True, slots=True)
 class Recalled:
     """What recall found for one message, and what it could not do."""
@@ -342,6 +349,9 @@ class Recalled:
     n_tokens: int = 0
     without_room: tuple[str, ...] = ()  # turn ids that did not fit into the budget
     passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why a candidate is none, when asked for
+    held_back: Mapping[str, HeldBack] = field(
+        default_factory=dict
+    )  # turn or memory that reads like an order to a model
     depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from typing import Any
 import pytest
 
 import perdure
+from perdure.capture import wire
 from perdure.testing.clients import Client, Missing
 from perdure.testing.model_server import ModelServer
 
@@ -66,3 +71,33 @@ def archived() -> Callable[[Path], dict[str, bytes]]:
         return found
 
     return read
+
+
+@pytest.fixture
+def serving():
+    """Start the resident home; `pid` is its process. It ends with the test."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(home: Path) -> None:
+        env = {**os.environ, "PERDURE_HOME": str(home), "USER": "tester", "LOGNAME": "tester"}
+        env["PYTHONPATH"] = os.pathsep.join(sys.path)
+        line = [sys.executable, "-m", "perdure.surfaces.cli", "serve"]
+        processes.append(subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        start.pid = processes[-1].pid
+        ends_at = time.monotonic() + 60
+        while not answers(home):
+            assert time.monotonic() < ends_at and processes[-1].poll() is None, "it does not answer"
+            time.sleep(0.1)
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def answers(home: Path) -> bool:
+    try:
+        wire.ask(home, {"op": "health"}, timeout_s=1)
+    except (OSError, ValueError):
+        return False
+    return True

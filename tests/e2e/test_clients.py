@@ -14,16 +14,18 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import wire
+from perdure.capture import gemini, wire
 from perdure.testing.clients import blocks, kept_prefix, main_requests
 from perdure.testing.resident import ScriptedResident
 
-CLIENTS = ("claude-code", "codex", "pi")
+CLIENTS = ("claude-code", "codex", "pi", "gemini-cli")
+STABLE = ("claude-code", "codex", "pi")  # whose prefix stays over a tool call that is resumed, without us, too
 BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}-{kind}\n[perdure-recall 0000000000000000 ends]"
 TOOL = {
     "claude-code": '@call Bash {"command": "echo from-a-tool"}',
     "codex": '@call exec_command {"cmd": "echo from-a-tool"}',
     "pi": '@call bash {"command": "echo from-a-tool"}',
+    "gemini-cli": '@call run_shell_command {"command": "echo from-a-tool"}',
 }
 
 
@@ -33,7 +35,7 @@ def assert_all_captured(archived):
 
     def check(client, home: Path) -> None:
         kept = archived(home)
-        written = {str(path): path.read_bytes() for path in client.transcripts()}
+        written = {str(path): path.read_bytes() for path in client.transcripts() if not nothing_said(client, path)}
         assert written
         assert {path: len(kept.get(path, b"")) for path in written} == {p: len(raw) for p, raw in written.items()}
         assert kept == written
@@ -41,9 +43,16 @@ def assert_all_captured(archived):
     return check
 
 
+def nothing_said(client, path: Path) -> bool:
+    """Whether this file only stood for a session of Gemini CLI until it was resumed."""
+    return client.name == "gemini-cli" and gemini.is_blank(path)
+
+
 def session_of(client) -> str:
     """The id of the newest session."""
     newest = max((p for p in client.transcripts() if "subagents" not in p.parts), key=lambda p: p.stat().st_mtime_ns)
+    if client.name == "gemini-cli":
+        return json.loads(newest.read_bytes().partition(b"\n")[0])["sessionId"]
     return newest.stem[-36:]
 
 
@@ -54,6 +63,8 @@ def again(client, session: str, prompt: str, *, fork: bool = False):
     if client.name == "codex":
         return client.run("exec", "--dangerously-bypass-hook-trust", *client.flags, "fork" if fork else "resume",
                           session, prompt)  # fmt: skip
+    if client.name == "gemini-cli":
+        return client.say(prompt, "--resume", "latest")
     return client.say(prompt, *(["--fork", session] if fork else ["--session", session]))
 
 
@@ -68,6 +79,7 @@ PLACES = [  # client, model, role of the piece that holds the block, where it st
     ("claude-code", "", "system", 1),
     ("codex", "", "developer", 1),
     ("pi", "", "user", 1),
+    ("gemini-cli", "", "user", 1),
 ]
 
 
@@ -93,7 +105,7 @@ def test_a_prompt_gets_its_recall_and_everything_is_captured(
     assert_all_captured(tested, home)
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", STABLE)
 def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, model, assert_all_captured) -> None:
     """Over a tool call, two resumptions and a fork: each request begins with the whole of the one before it."""
     tested = client(name)
@@ -110,6 +122,49 @@ def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, m
         assert n_kept == n_pieces, list(blocks(before))[n_kept]
     assert len(set(re.findall(r"MARK-\d+-prompt", json.dumps(sent[-1])))) == len(prompts(resident)) == 4
     assert_all_captured(tested, home)
+
+
+def test_a_resumed_session_of_gemini_holds_its_first_message_and_stays_stable(
+    client, home, model, assert_all_captured
+) -> None:
+    """What a start says would cost it the first message; it goes with the message instead."""
+    tested = client("gemini-cli")
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say("One.\n@say First.")
+        session = session_of(tested)
+        assert "Second." in again(tested, session, "Two.\n@say Second.").out
+        assert "Third." in again(tested, session, "Three.\n@say Third.").out
+    assert {asked["event"]["session"] for asked in resident.asked} == {session}
+    starts = [asked["event"]["cause"] for asked in resident.asked if asked["event"]["kind"] == "start"]
+    assert starts == ["startup", "resume", "resume"]
+    sent = main_requests(model.requests)
+    for before, after in itertools.pairwise(sent):
+        n_kept, n_pieces = kept_prefix(before, after)
+        assert n_kept == n_pieces, list(blocks(before))[n_kept]
+    assert "One." in json.dumps(sent[-1])
+    assert re.findall(r"MARK-\d+-(\w+)", json.dumps(sent[-1])) == ["start", "prompt"] * 3
+    assert_all_captured(tested, home)
+
+
+def test_after_a_compaction_gemini_is_told_again(client, home, model, assert_all_captured) -> None:
+    """At 1 % of its window, which the second message finds exceeded; what comes back goes with the third."""
+    tested = client("gemini-cli")
+    path = tested.user_home / ".gemini" / "settings.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model": {"compressionThreshold": 0.0105}}))
+    with ScriptedResident(home, BLOCK) as resident:
+        tested.say("One.\n@say First.\n" + " ".join(f"word{n} of{n % 7}" for n in range(4000)))
+        session = session_of(tested)
+        again(tested, session, "Two.\n@say Second.")
+        assert "Third." in again(tested, session, "Three.\n@say Third.").out
+    kinds = [asked["event"]["kind"] for asked in resident.asked]
+    assert kinds == ["start", "prompt", "start", "prompt", "after-compact", "start", "prompt"]
+    sent = main_requests(model.requests)
+    assert "MARK-1-" in json.dumps(sent[0]) and "MARK-1-" not in json.dumps(sent[-1])  # what was held is gone
+    assert_all_captured(tested, home)
+    with perdure.open(home, user="tester") as opened:
+        opened.catch_up()
+        hits = opened.search("word17", mode="keyword").hits
+        assert [hit.role for hit in hits] == ["user"]  # a history that is restated is no second turn
 
 
 def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
@@ -159,6 +214,51 @@ def test_slash_commands_and_notifications_are_nobody_speaking(client, home, mode
         tested.say("/help")
     assert [asked["prompt"][:10] for asked in prompts(resident)] == ["Spawn one."]
     assert any("<task-notification>" in json.dumps(body) for body in main_requests(model.requests))
+
+
+# the floor, at the start --------------------------------------------------------------------------------------
+
+RULE, NEW_RULE = "The tide gauge is read at noon.", "The tide gauge is read at dusk."
+COMPACTED = {"claude-code": "/compact keep the rule"}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_session_begins_with_the_floor_once_and_keeps_it_as_it_was(name, client, home, model, serving) -> None:
+    """Over a resumption, an edit, a fork and a compaction. What was given is never found as if it had been said."""
+    tested = client(name)
+    (home / "config.toml").write_text("[live]\nrecall = false\n")  # a recalled prompt would be a script once more
+    serving(home)
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("core", RULE)
+        opened.floor.write("system", f"You are the harbour's clerk, on {{{{platform}}}}. {'Be brief. ' * 10}")
+    assert "First." in tested.say("One.\n@say First.").out
+    session = session_of(tested)
+    with perdure.open(home, user="tester") as opened:
+        opened.floor.write("core", NEW_RULE)
+    assert "Second." in again(tested, session, "Two.\n@say Second.").out
+    assert "Third." in again(tested, session, "Three.\n@say Third.", fork=True).out
+    sent = main_requests(model.requests)
+    assert f"harbour's clerk, on {name}." in json.dumps(sent[0])
+    assert [(times(RULE, body), times(NEW_RULE, body)) for body in sent] == [(1, 0)] * 3
+    for before, after in itertools.pairwise(sent):
+        n_kept, n_pieces = kept_prefix(before, after)
+        assert n_kept == n_pieces, list(blocks(before))[n_kept]
+    assert "Fourth." in tested.say("Four.\n@say Fourth.").out
+    assert [times(rule, main_requests(model.requests)[-1]) for rule in (RULE, NEW_RULE)] == [0, 1]
+    if name in COMPACTED:
+        tested.say(COMPACTED[name], "--resume", session)
+        assert "Fifth." in again(tested, session, "Five.\n@say Fifth.").out
+        assert times(NEW_RULE, main_requests(model.requests)[-1]) == 1
+    hits = {words: hits_of(tested, home, words) for words in ("Fourth", "tide gauge")}
+    assert hits["Fourth"] and not hits["tide gauge"], hits
+
+
+def hits_of(client, home: Path, words: str) -> list:
+    return json.loads(client.perdure("search", words, "--json", home=home).out)["result"]["hits"]
+
+
+def times(words: str, body) -> int:
+    return json.dumps(body).count(words)
 
 
 # capture ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ pytest.importorskip("mcp")
 CALLS = {  # client -> (how a model calls a tool of ours, flags that let it)
     "claude-code": ("mcp__perdure__{}", ["--allowedTools", "mcp__perdure"]),
     "codex": ("mcp__perdure/{}", []),
+    "gemini-cli": ("mcp_perdure_{}", []),
+    "opencode": ("perdure_{}", []),
 }
 
 

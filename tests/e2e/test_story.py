@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from perdure.capture import wire
 from perdure.testing.clients import main_requests
 
 FACT = "The staging harbour listens on port 48642 since the move to Tallinn."
@@ -21,9 +18,11 @@ CHATTER = (
     "Sort the imports, please.", "Which fonts does the poster need?", "Translate the menu into Finnish.",
 )  # fmt: skip
 WITHIN_S = 30.0
+STARTS_S = {"opencode": 60.0}  # so long may it take to make itself at home
+STORIES = [("claude-code", "codex"), ("codex", "pi"), ("pi", "claude-code"), ("gemini-cli", "opencode")]
 
 
-@pytest.mark.parametrize(("first", "second"), [("claude-code", "codex"), ("codex", "pi"), ("pi", "claude-code")])
+@pytest.mark.parametrize(("first", "second"), STORIES)
 def test_held_in_one_client_and_recalled_in_another(
     first: str, second: str, client, home: Path, model, serving
 ) -> None:
@@ -39,38 +38,8 @@ def test_held_in_one_client_and_recalled_in_another(
     serving(home)
     n_before = len(model.requests)
     assert asked.say("On which port does the staging harbour listen?\n@say There.").status == 0
-    assert time.monotonic() - ended_s < WITHIN_S
+    assert time.monotonic() - ended_s < WITHIN_S + STARTS_S.get(second, 0)
     sent = json.dumps(main_requests(model.requests[n_before:])[0])
     assert "48642" in sent and "perdure-recall" in sent and "untrusted data" in sent
     why = told.perdure("why", home=home)
     assert why.status == 0 and "48642" in why.out, why
-
-
-@pytest.fixture
-def serving():
-    """Start the resident home; `pid` is its process. It ends with the test."""
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start(home: Path) -> None:
-        env = {**os.environ, "PERDURE_HOME": str(home), "USER": "tester", "LOGNAME": "tester"}
-        env["PYTHONPATH"] = os.pathsep.join(sys.path)
-        line = [sys.executable, "-m", "perdure.surfaces.cli", "serve"]
-        processes.append(subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        start.pid = processes[-1].pid
-        ends_at = time.monotonic() + 60
-        while not answers(home):
-            assert time.monotonic() < ends_at and processes[-1].poll() is None, "it does not answer"
-            time.sleep(0.1)
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
-def answers(home: Path) -> bool:
-    try:
-        wire.ask(home, {"op": "health"}, timeout_s=1)
-    except (OSError, ValueError):
-        return False
-    return True

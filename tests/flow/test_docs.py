@@ -20,8 +20,11 @@ from perdure.surfaces.cli import _COMMANDS
 from perdure.testing.model_server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
+SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
-PAGES = ("docs/guide.md", "docs/memories.md", "docs/clients.md", "docs/mcp.md", "README.md")
+PAGES = (
+    "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "README.md", SKILL,
+)  # fmt: skip
 
 
 def commands_of(page: str) -> list[str]:
@@ -49,7 +52,7 @@ def run(line: str, place: Path) -> subprocess.CompletedProcess[str]:
 def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
     lines = commands_of(page)
     assert len(lines) > 5
-    if page == "README.md":
+    if page in ("README.md", SKILL):
         run("perdure import samples", place)
     for line in lines:
         assert line.startswith("perdure "), line
@@ -92,6 +95,17 @@ def test_the_python_of_the_guides_runs(page: str, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert printed in done.stdout
     assert not model.answers, "everything that was scripted was asked for"
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai"])
+def test_the_python_of_the_floor_runs(wire: str, place: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/floor.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert "context.anthropic()" in block
+    env = {**os.environ, "PERDURE_HOME": str(place / "home")}
+    program = block.replace("context.anthropic()", f"context.{wire}()")
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["It is 8443. True", "I do not know. the message asks for nothing"]
 
 
 def test_the_reference_is_made_from_this_code(monkeypatch: pytest.MonkeyPatch) -> None:

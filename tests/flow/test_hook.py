@@ -15,7 +15,7 @@ import pytest
 
 import perdure
 from perdure import formats
-from perdure.capture import failures, origin
+from perdure.capture import failures, gemini, origin
 from perdure.clients import hooks, setup
 from perdure.formats.detection import detect
 from perdure.testing.resident import ScriptedResident
@@ -117,6 +117,126 @@ def test_recorded_events_capture_all_and_bring_recall_back(name: str, home: Path
     assert failures.recorded(home) == []
 
 
+def test_gemini_s_start_is_said_with_the_next_message_and_captures_no_file(home: Path, tmp_path: Path) -> None:
+    """As recorded of a session and its resumption, at whose start the file that is named is not the session's."""
+    path = setup.settings_path("gemini-cli", tmp_path, lambda _: None)
+    setup.apply(setup.install("gemini-cli", path, setup.program(home)), keep=True)
+    commands = setup.commands("gemini-cli", path)
+    assert {
+        hook["timeout"] for groups in json.loads(path.read_text())["hooks"].values() for hook in groups[0]["hooks"]
+    } == {
+        5000,
+        3000,
+    }
+    target, rows, heard = Path(), b"", []
+    with ScriptedResident(home, "MARK-{kind}-{n} <b>"):
+        for n, event in enumerate(recorded("gemini-cli", tmp_path)):
+            if event["hook_event_name"] not in commands:
+                continue
+            target = Path(event["transcript_path"])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            is_start = event["hook_event_name"] == "SessionStart"
+            rows += b"" if is_start else json.dumps({"id": f"m{n}", "type": "user", "content": "x"}).encode() + b"\n"
+            target.write_bytes(
+                json.dumps({"sessionId": event["session_id"]}).encode() + b"\n" + (b"" if is_start else rows)
+            )
+            called = Called(home, event, command=commands[event["hook_event_name"]])
+            assert called.status == 0 and not called.err
+            heard.append((event["hook_event_name"], called.text))
+    said = ["MARK-start-1 <b>\n\nMARK-prompt-2 <b>", "MARK-start-3 <b>\n\nMARK-prompt-4 <b>"]
+    assert heard == [
+        item
+        for text in said
+        for item in (("SessionStart", ""), ("BeforeAgent", text), ("AfterAgent", ""), ("SessionEnd", ""))
+    ]
+    assert archived(home) == {str(target): target.read_bytes()} and failures.recorded(home) == []
+
+
+def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_message(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "chats" / "t.jsonl"
+    path.parent.mkdir()
+    said = [{"sessionId": "s1", "kind": "main"}, {"id": "m1", "type": "user", "content": "x"}]
+    loaded = {"$set": {"sessionId": "s1"}}
+    short = {"$set": {"messages": [{"id": "m2", "type": "gemini", "content": [{"text": gemini.ACCEPTED}]}]}}
+    event = {"session_id": "s1", "transcript_path": str(path), "cwd": "/w"}
+    heard = []
+    with ScriptedResident(home, "MARK-{kind}") as resident:
+        for name, more in (
+            ("BeforeAgent", []),
+            ("AfterAgent", [loaded, short]),
+            ("BeforeAgent", []),
+            ("BeforeAgent", []),
+        ):
+            said += more
+            path.write_bytes(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in said))
+            heard.append(Called(home, {**event, "hook_event_name": name, "prompt": "why?"}, "gemini-cli").text)
+    assert heard == ["MARK-prompt", "", "MARK-after-compact\n\nMARK-prompt", "MARK-prompt"]
+    assert [asked["event"]["kind"] for asked in resident.asked] == ["prompt", "after-compact", "prompt", "prompt"]
+
+
+def test_sub_agents_of_gemini_are_captured_with_their_session(home: Path, tmp_path: Path) -> None:
+    chats = tmp_path / "p" / "chats"
+    (chats / "s1").mkdir(parents=True)
+    (tmp_path / "p" / ".project_root").write_text("/w")
+    for path, kind, words in ((chats / "t.jsonl", "main", "ask it"), (chats / "s1" / "a1.jsonl", "subagent", "a task")):
+        rows = [
+            {"sessionId": path.stem.replace("t", "s1"), "kind": kind},
+            {"id": words, "type": "user", "content": words},
+        ]
+        path.write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    Called(
+        home,
+        {"hook_event_name": "AfterAgent", "session_id": "s1", "transcript_path": str(chats / "t.jsonl")},
+        "gemini-cli",
+    )
+    with perdure.open(home) as opened:
+        opened.drain()
+        opened.catch_up()
+        top, below = opened.conversation("s1")
+        assert (below.session, below.parent_run_id, below.cwd) == ("a1", top.run_id, "/w")
+        assert {hit.role for hit in opened.search("task", mode="keyword").hits} == {"user"}
+    with perdure.open(home) as opened:  # an import says the same of the same files
+        assert opened.import_files([chats]).n_runs == 0
+
+
+def test_a_message_of_gemini_is_forgotten_where_a_resumption_restates_it(home: Path, tmp_path: Path, grep) -> None:
+    path = tmp_path / "t.jsonl"
+    words = {"id": "m1-0123456789", "timestamp": "2026-01-15T09:00:00Z", "type": "user", "content": "the xylophone"}
+    other = {"id": "m2", "timestamp": "2026-01-15T19:00:00Z", "type": "user", "content": "and the piano?"}
+    rows = [{"sessionId": "s1", "kind": "main"}, words]
+    for more in ([], [{"$set": {"messages": [{**words, "timestamp": "2026-01-15T19:00:00Z"}]}}, other]):
+        rows += more
+        path.write_bytes(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
+        Called(home, {"hook_event_name": "AfterAgent", "session_id": "s1", "transcript_path": str(path)}, "gemini-cli")
+    with perdure.open(home) as opened:
+        opened.drain()
+        opened.catch_up()
+        (hit,) = opened.search("xylophone", mode="keyword").hits  # what is restated is not found twice
+        opened.forget(opened.doomed([hit.turn_id]))
+        assert [hit.text for hit in opened.search("piano", mode="keyword").hits] == ["and the piano?"]
+    assert grep(home, b"xylophone") == []
+
+
+def test_an_import_of_gemini_asks_the_same_folder_and_passes_over_what_says_nothing(home: Path, tmp_path: Path) -> None:
+    chats = tmp_path / "tmp" / "p" / "chats"
+    chats.mkdir(parents=True)
+    (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/secret\n")
+    header, said = (
+        {"sessionId": "s1", "projectHash": "h", "kind": "main"},
+        {"id": "m1", "type": "user", "content": "hello"},
+    )
+    for name, rows in (("resumed", [header]), ("said", [header, said])):
+        (chats / f"{name}.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    (home / "config.toml").write_text('[capture]\nexclude = ["/w/secret"]\n')
+    with perdure.open(home) as opened:
+        done = opened.import_files([chats])
+        assert (done.n_runs, len(done.left_out)) == (0, 1) and "excluded" in done.left_out[0][1]
+    (home / "config.toml").write_text("")
+    with perdure.open(home) as opened:
+        assert opened.import_files([chats]).n_runs == 1
+        assert [view.cwd for view in opened.conversation("s1")] == ["/w/secret"]
+
+
 def grow(path: Path, name: str, number: int, written: dict[Path, bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     agent = path.stem.removeprefix("agent-") if "subagents" in path.parts else ""
@@ -142,15 +262,16 @@ def test_the_hook_and_an_import_name_a_session_alike() -> None:
     paths = [
         path
         for path in SAMPLES.rglob("*.jsonl")
-        if path.relative_to(SAMPLES).parts[0] in ("claude-code", "codex", "pi")
+        if path.relative_to(SAMPLES).parts[0] in ("claude-code", "codex", "pi", "gemini-cli")
     ]
-    assert len(paths) >= 4
+    assert len(paths) >= 5
     for path in paths:
         head = path.read_bytes()[:65536]
         runtime = detect(head, path.name)
         assert runtime
         known = formats.identify(runtime, head, str(path))
         found = origin.read(runtime, path, session="other", cwd="/other")
+        found["cwd"] = found["cwd"] if found["cwd"] != "/other" else None  # only the hook knows it
         assert {name: getattr(known, name) for name in found} == found
 
 

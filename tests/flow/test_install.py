@@ -13,13 +13,19 @@ import pytest
 from perdure.capture import failures
 from perdure.clients import hooks, setup
 
-FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "pi": ".pi/agent/extensions/perdure.ts"}
+FILES = {
+    "claude-code": ".claude/settings.json",
+    "codex": ".codex/hooks.json",
+    "pi": ".pi/agent/extensions/perdure.ts",
+    "gemini-cli": ".gemini/settings.json",
+    "opencode": ".config/opencode/plugin/perdure.js",
+}
 
 
 @pytest.fixture
 def run(tmp_path: Path):
     def run_(*words: str) -> subprocess.CompletedProcess[str]:
-        moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
+        moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
         env = {name: value for name, value in os.environ.items() if name not in moved}
         env |= {"HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
         line = [sys.executable, "-m", "perdure.surfaces.cli", *words]

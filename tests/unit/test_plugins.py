@@ -19,6 +19,24 @@ def test_the_plugin_answers_the_events_that_both_clients_know() -> None:
     assert hooks.EVENTS["codex"] == hooks.EVENTS["claude-code"]
 
 
+def test_the_skill_is_one_that_clients_find() -> None:
+    """Its name is that of its folder, and its description, by which a model chooses it, is one line of at most 1,024
+    characters, as the format asks.
+    """
+    (path,) = (PLUGIN / "skills").glob("*/SKILL.md")
+    _, head, _ = path.read_text(encoding="utf-8").split("---\n", 2)
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    assert fields["name"] == path.parent.name and 0 < len(fields["description"]) <= 1024
+
+
+def test_the_skill_has_agents_say_that_they_are_agents() -> None:
+    (path,) = (PLUGIN / "skills").glob("*/SKILL.md")
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("$ perdure ")]
+    writing = ("remember", "floor note", "floor card", "floor write")
+    found = [line for line in lines if line.removeprefix("$ perdure ").startswith(writing)]
+    assert len(found) == 4 and all(line.endswith("--by-agent") for line in found)
+
+
 def test_the_marketplace_leads_to_the_plugin() -> None:
     (entry,) = read(ROOT / ".claude-plugin" / "marketplace.json")["plugins"]
     assert read(ROOT / entry["source"] / ".claude-plugin" / "plugin.json")["name"] == entry["name"]

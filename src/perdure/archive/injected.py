@@ -18,6 +18,7 @@ from perdure.archive.journal import Event, Journal, decode
 from perdure.types import Run
 
 TYPE = "injected"
+FLOOR = "floor"  # kind of an injection: what is at hand in every session, and not what a message recalled
 USED = "used"  # what of an injection the answer rested on
 ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
 TOOL = "mcp"  # the runtime of what a model asked for by a tool: its session is not known
@@ -33,23 +34,31 @@ class Held:
 
     turns: frozenset[str] = frozenset()
     since_at: datetime | None = None  # when its context was last emptied
-    n_injected: int = 0  # blocks since then
+    n_injected: int = 0  # blocks of recall since then
+    floor: bool = False  # it was given its floor, or there was none to give
 
 
 def held(journal: Journal, runtime: str, session: str, agent: str = "") -> Held:
     """What this session (or a sub-agent in it) holds."""
     turns: set[str] = set()
-    since_at, n_injected = None, 0
+    since_at, n_injected, has_floor = None, 0, False
     for event in _events(journal, runtime, session, TYPE, RESET):
         if event.data.get("agent", "") != agent:
             continue
         if event.type == RESET:
-            turns, n_injected = set(), 0
+            turns, n_injected, has_floor = set(), 0, False
             since_at = said_at(event)
-        elif event.type == TYPE:
+        elif is_floor(event):
+            has_floor = True
+        else:
             turns.update(event.data["turns"])
             n_injected += 1
-    return Held(frozenset(turns), since_at, n_injected)
+    return Held(frozenset(turns), since_at, n_injected, has_floor)
+
+
+def is_floor(event: Event) -> bool:
+    """Whether an injection is a floor, which recalled nothing."""
+    return event.data.get("kind") == FLOOR
 
 
 def blocks(journal: Journal, run: Run) -> dict[str, str]:
@@ -60,7 +69,7 @@ def blocks(journal: Journal, run: Run) -> dict[str, str]:
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name, TYPE)]
     events += _events(journal, TOOL, "", TYPE)
-    return {event.data["nonce"]: event.data["digest"] for event in events}
+    return {event.data["nonce"]: event.data["digest"] for event in events if event.data["nonce"]}
 
 
 def n_asked(journal: Journal, runtime: str, session: str) -> int:

@@ -273,6 +273,14 @@ class Ledger:
             WHERE change > ? ORDER BY change LIMIT ?"""
         return _held(self.db.execute(query, (after, limit)))
 
+    def newest(self, user: str, after: int, upto: int, limit: int) -> list[tuple[int, Held]]:
+        """(seconds since 1970, run): a user's runs committed after one change and up to another, by when something was
+        last said in them or, where that is not known, when they were captured; the latest first.
+        """
+        query = f"""SELECT coalesce(ended_s, captured_s), {_HELD} FROM run JOIN source ON source.id = run.source
+            WHERE change > ? AND change <= ? AND user = ? ORDER BY 1 DESC, run_id DESC LIMIT ?"""
+        return [(row[0], Held._make(row[1:])) for row in self.db.execute(query, (after, upto, user, limit))]
+
     def count_after(self, change: int) -> int:
         """How many runs were committed or rewritten after a change."""
         return int(next(row[0] for row in self.db.execute("SELECT count(*) FROM run WHERE change > ?", (change,))))

@@ -2,7 +2,8 @@
 
 A tombstone holds the byte ranges that were forgotten and, for each turn, keyed hashes of its normalised texts and
 of its native id: enough to recognise a copy, never enough to read it back. A line is forgotten when its range is
-named, when it belongs to a turn whose native id is, or when it carries a forgotten text said at that time.
+named, when it belongs to a turn whose native id is, when it restates a message of that id (a client that resumes may
+write the whole history again), or when it carries a forgotten text said at that time.
 Short texts ("yes") are recognised only by place and native id: they say nothing about who copied whom.
 """
 
@@ -117,13 +118,17 @@ class Tombstones:
         return place > 0 and ranges[place - 1][1] > low
 
     def _is_copy(self, line: Line, turn: Turn | None, source: Source) -> bool:
+        if self.natives and any(self._is_native(name, source) for name in _restated(line.raw)):
+            return True
         if turn is not None:
-            native = f"{source.runtime}\0{turn.native_id}" if turn.native_id else None
-            if native and any(keyed(key, native) in self.natives for key in self.keys):
+            if turn.native_id and self._is_native(turn.native_id, source):
                 return True
             return any(self._was_said(text, turn.stated_at) for text in texts_of(turn))
         at = first_stamp(line.raw)
         return any(self._was_said(text, at) for text in _leaves(line.raw))
+
+    def _is_native(self, name: str, source: Source) -> bool:
+        return any(keyed(key, f"{source.runtime}\0{name}") in self.natives for key in self.keys)
 
     def _was_said(self, text: str, at: datetime | None) -> bool:
         for key in self.keys:
@@ -131,6 +136,19 @@ class Tombstones:
                 if said_s is None or at is None or abs(at.timestamp() - said_s) <= _NEAR_S:
                     return True
         return False
+
+
+def _restated(raw: bytes) -> Iterator[str]:
+    """The ids of the messages in a patch that writes a history again."""
+    if not raw.startswith(b'{"$set":{"messages":'):
+        return
+    try:
+        messages = msgspec.json.decode(raw)["$set"]["messages"]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict) and isinstance(message.get("id"), str):
+            yield message["id"]
 
 
 def _leaves(raw: bytes) -> Iterator[str]:

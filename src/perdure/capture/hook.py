@@ -3,13 +3,15 @@
 It keeps what the client's transcript gained, asks the resident home what belongs beside the message, and prints that
 in the client's own shape. Its exit status is 0 whatever happens, because another one would block what a person
 typed; it ends at the limit of the settings, whatever it is doing. What fails is noted in the home, and shown once.
-Standard library only; without a resident home it answers by itself, for which the rest of Perdure is then imported.
+Standard library only; without a resident home it answers by itself, and a client's database is read by its adapter, for
+which the rest of Perdure is then imported.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -21,14 +23,16 @@ from typing import Any, NoReturn
 
 from perdure.capture import cursor, events, failures, origin, post, rules, wire
 from perdure.capture.wire import Event
-from perdure.environ import home_path
+from perdure.environ import environment, home_path, user_home
 from perdure.errors import HomeMissing, PerdureError, UsageError
 
 _LIMIT_MS = 1000  # until the settings say otherwise
 _GRACE_S = 0.1  # to note that the limit was reached
 _ANSWER_MS = 60  # of the limit are kept for printing and leaving
 _LATE_S, _STEP_S = 0.25, 0.01  # a client may write a turn's last line a little after it says that the turn is over
-_TAIL_BYTES = 65_536  # of the transcript in which that line is looked for
+_TAIL_BYTES = 65_536  # of the transcript in which that line is looked for, or whether a session is being resumed
+_MOST_GAINED = 1 << 24  # bytes in which a compaction is looked for
+_DATABASE_MS = 10_000  # for reading a client's database at the end of a turn, for which nobody waits
 
 
 class _Hook:
@@ -77,6 +81,8 @@ def _run(call: _Hook, arguments: list[str]) -> None:
     call.limit_ms = found.limit_ms
     _arm(call)
     failures.over(home, "settings")
+    if call.event.client in events.LATER:
+        _stage(call, "recall", lambda: _compacted(call, home))
     if events.is_asked(call.event, found.asked_for):
         _stage(call, "recall", lambda: _recall(call, home))
         _print(call)
@@ -122,29 +128,63 @@ def _stage(call: _Hook, stage: str, work: Callable[[], None]) -> None:
 
 
 def _recall(call: _Hook, home: Path) -> None:
-    """Take the answer of the resident home, or of this process where there is none."""
-    assert call.event is not None
+    """Take the answer, and with it what was kept for this message; what a client loses at a start is kept."""
+    event = call.event
+    assert event is not None
+    text, call.notices = _answered(call, home, event)
+    call.text = _with_later(home, event, text) if event.client in events.LATER else text
+
+
+def _with_later(home: Path, event: Event, text: str) -> str:
+    """What is to be said now: with a message also what was kept for it; at a start nothing, as that is kept."""
+    from perdure.capture import later  # this and others like it: a client that needs none of it pays nothing for it
+
+    if event.kind != "prompt":
+        later.put(home, event.client, event.session, text)
+        return ""
+    return "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
+
+
+def _compacted(call: _Hook, home: Path) -> None:
+    """Where the transcript has gained a compaction, say so, and keep what comes back for the next message."""
+    from perdure.capture import gemini
+
+    event = call.event
+    assert event is not None
+    path = Path(event.transcript or "/")
+    if not path.is_file():
+        return
+    at = cursor.read(home / "outbox" / "cursors", path)
+    with path.open("rb") as file:
+        file.seek(max(0, at - _TAIL_BYTES))
+        before, gained = file.read(min(at, _TAIL_BYTES)), file.read(_MOST_GAINED)
+    if gemini.compacted(gained, before=before):
+        emptied = event._replace(kind="after-compact", prompt="")
+        _with_later(home, emptied, _answered(call, home, emptied)[0])
+
+
+def _answered(call: _Hook, home: Path, event: Event) -> tuple[str, str]:
+    """(text, notice) that the resident home, or this process where there is none, says to an event."""
     limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
     try:
-        request = {"op": "event", "event": call.event._asdict(), "limit_ms": limit_ms}
+        request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
         said = wire.ask(home, request, timeout_s=limit_ms / 1000)
     except (FileNotFoundError, ConnectionError, BrokenPipeError):  # none, or it was killed meanwhile
-        said = _alone(call, home)
-    text, notice = said.get("text") or "", said.get("notice") or ""
-    if len(text) > events.MAX_TEXT_CHARS:
+        limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
+        said = _beyond("perdure.live").answer_alone(home, event, limit_ms=limit_ms)
+    text, notice = str(said.get("text") or ""), str(said.get("notice") or "")
+    if len(text) > events.MAX_TEXT_CHARS and events.is_cut(call.client):
         raise ValueError("the answer is too long")
-    call.text, call.notices = str(text), str(notice)
+    return text, notice
 
 
-def _alone(call: _Hook, home: Path) -> dict[str, Any]:
-    if "site" not in sys.modules:  # started without it, which is faster: what follows needs what is installed
+def _beyond(name: str) -> Any:
+    """A module that needs what is installed; by its name, as capture knows nothing of what stands above it."""
+    if "site" not in sys.modules:  # started without it, which is faster
         import site
 
         site.main()
-    live = importlib.import_module("perdure.live")  # by its name: capture knows nothing of what stands above it
-    limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
-    found: dict[str, Any] = live.answer_alone(home, call.event, limit_ms=limit_ms)
-    return found
+    return importlib.import_module(name)
 
 
 # capture ------------------------------------------------------------------------------------------------------
@@ -154,6 +194,9 @@ def _capture(call: _Hook, found: rules.Rules) -> None:
     """Post what the transcripts of the session gained since they were last looked at."""
     assert call.event is not None
     event = call.event
+    if event.client in events.EMITTED:
+        _capture_session(call, event, found)
+        return
     if event.kind in ("turn-end", "subagent-end"):
         _wait_for_last_line(call, event)
     for path in _transcripts(call, event, found.home / "outbox" / "cursors"):
@@ -161,6 +204,25 @@ def _capture(call: _Hook, found: rules.Rules) -> None:
             whose = origin.read(event.client, path, session=event.session, cwd=event.cwd)
             try:
                 post.post_file(found, whose, path)
+            except UsageError:  # paused, excluded or off the record, which is no failure
+                continue
+
+
+def _capture_session(call: _Hook, event: Event, found: rules.Rules) -> None:
+    """Post the lines that a client's database gained of a session and those below it; no message waits for it."""
+    if event.kind in ("prompt", "start"):
+        return
+    from perdure.capture import places
+
+    call.limit_ms = max(call.limit_ms, _DATABASE_MS)
+    _arm(call)
+    formats, paths = _beyond("perdure.formats"), [Path(event.transcript)] if event.transcript else []
+    paths = paths or [path for _, path in places.find(user_home(), environment, only=event.client)]
+    for session, path in itertools.product(events.sessions(event, call.said), paths):
+        for whose, lines in formats.emit_session(event.client, path, session):
+            fields = {name: getattr(whose, name) for name in whose.__dataclass_fields__}
+            try:
+                post.post_lines(found, fields, lines, path=str(path.absolute()))
             except UsageError:  # paused, excluded or off the record, which is no failure
                 continue
 

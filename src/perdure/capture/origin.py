@@ -133,4 +133,15 @@ def _named(path: str) -> str:
     return stem.partition("_")[2] or stem
 
 
-_READ = {"claude-code": _claude_code, "codex": _codex, "pi": _pi}
+def _gemini(lines: list[Fields], path: Path, session: str, cwd: str | None) -> Fields:
+    from perdure.capture import gemini
+
+    header: Fields = next((line for line in lines if "sessionId" in line), {})
+    named, spawner = ident(header.get("sessionId")) or session, ident(path.parent.name)
+    cwd = gemini.folder(path) or cwd
+    if header.get("kind") != "subagent" or not spawner:
+        return _origin("gemini-cli", named, cwd)
+    return _origin("gemini-cli", named, cwd, conversation=spawner, parent_session=spawner)
+
+
+_READ = {"claude-code": _claude_code, "codex": _codex, "pi": _pi, "gemini-cli": _gemini}

@@ -10,22 +10,28 @@ _NOTES = {".md", ".markdown"}
 
 Environment = Callable[[str], str | None]
 
-# runtime -> (folder under the user's home, variable that moves it, patterns below it)
+# runtime -> (folder under the user's home, variable that moves it with what of it lies below, patterns below it)
 _PLACES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("claude-code", ".claude", "CLAUDE_CONFIG_DIR", ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl")),
     ("codex", ".codex", "CODEX_HOME", ("sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl")),
     ("pi", ".pi/agent", "PI_CODING_AGENT_DIR", ("sessions/*/*.jsonl",)),
-    ("gemini-cli", ".gemini", "", ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl")),
+    (
+        "gemini-cli",
+        ".gemini",
+        "GEMINI_CLI_HOME/.gemini",
+        ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl", "tmp/*/chats/*/*.jsonl"),
+    ),
     ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
-    ("opencode", ".local/share/opencode", "OPENCODE_DATA_DIR", ("opencode.db",)),
+    ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
 )
 
 
-def find(user_home: Path, environment: Environment) -> Iterator[tuple[str, Path]]:
-    """(runtime, path) of every transcript in the standard places, each runtime's oldest name first."""
+def find(user_home: Path, environment: Environment, *, only: str | None = None) -> Iterator[tuple[str, Path]]:
+    """(runtime, path) of every transcript (of one runtime) in the standard places, each one's oldest name first."""
     for runtime, folder, variable, patterns in _PLACES:
-        moved = environment(variable) if variable else None
-        root = Path(moved).expanduser() if moved else user_home / folder
+        if only not in (None, runtime):
+            continue
+        root = root_of(user_home, environment, folder, variable)
         for pattern in patterns:
             for path in sorted(root.glob(pattern)):
                 yield runtime, path
@@ -34,8 +40,14 @@ def find(user_home: Path, environment: Environment) -> Iterator[tuple[str, Path]
 def roots(user_home: Path, environment: Environment) -> Iterator[tuple[str, Path]]:
     """(runtime, folder) of every standard place, whether it exists or not."""
     for runtime, folder, variable, _ in _PLACES:
-        moved = environment(variable) if variable else None
-        yield runtime, Path(moved).expanduser() if moved else user_home / folder
+        yield runtime, root_of(user_home, environment, folder, variable)
+
+
+def root_of(user_home: Path, environment: Environment, folder: str, variable: str) -> Path:
+    """A folder under the user's home, or where a variable moves it: "CODEX_HOME", or "XDG_DATA_HOME/opencode" below."""
+    name, _, below = variable.partition("/")
+    moved = environment(name)
+    return Path(moved).expanduser() / below if moved else user_home / folder
 
 
 def below(path: Path) -> Iterator[Path]:

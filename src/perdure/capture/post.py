@@ -43,15 +43,16 @@ def check(rules: Rules, origin: Fields) -> None:
 
 
 def post(
-    rules: Rules, origin: Fields, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()
+    rules: Rules, origin: Fields, data: bytes, *, from_offset: int | None, path: str | None, tags: Sequence[str] = ()
 ) -> int:
     """Put bytes of a session into the outbox; returns how many were taken, durable by then.
 
+    from_offset: None for lines without a place of their own: those that the archive lacks go behind what it has.
     An unfinished last line is not taken and belongs to the next call. Raises UsageError when capture is refused.
     """
     origin, n_bytes = clean(origin), complete(data)
     check(rules, origin)
-    head = {"origin": origin, "from_offset": from_offset, "tags": [plain(tag) for tag in tags]}
+    head: Fields = {"origin": origin, "from_offset": from_offset, "tags": [plain(tag) for tag in tags]}
     head |= {"path": None if path is None else escaped(path), "user": rules.user, "machine": rules.machine}
     if n_bytes:
         outbox.put(rules.home / "outbox", head, data[:n_bytes], now=datetime.now(UTC))
@@ -82,6 +83,27 @@ def post_file(
                 continue
             if len(data) < size:
                 return start, at - start
+
+
+def post_lines(rules: Rules, origin: Fields, lines: Sequence[bytes], *, path: str) -> int:
+    """Post the lines of a session that were not posted yet; returns how many.
+
+    They are what an adapter makes of a source that is rewritten in place. Raises UsageError when capture is refused.
+    """
+    from perdure.capture import emitted
+
+    check(rules, clean(origin))
+    cursors, source = rules.home / "outbox" / "cursors", f"{origin['runtime']}\0{origin['session']}"
+    rest = emitted.fresh(cursors, source, lines)
+    n_posted = len(rest)
+    while rest:
+        size, n_taken = 0, 0
+        while n_taken < len(rest) and (not n_taken or size + len(rest[n_taken]) < _PIECE_BYTES):
+            size, n_taken = size + len(rest[n_taken]) + 1, n_taken + 1
+        piece, rest = rest[:n_taken], rest[n_taken:]
+        post(rules, origin, b"".join(line + b"\n" for line in piece), from_offset=None, path=path)
+        emitted.note(cursors, source, piece)
+    return n_posted
 
 
 def grown(rules: Rules, path: Path) -> bool:

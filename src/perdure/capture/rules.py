@@ -17,7 +17,7 @@ from perdure.environ import environment, user_home
 if TYPE_CHECKING:
     from perdure.config import Config
 
-_FORMAT = 2
+_FORMAT = 3
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # variables from which the operating-system user is told
 
 
@@ -57,7 +57,7 @@ def of(home: Path, config: Config, *, user: str, user_home: Path) -> Rules:
     """The rules that these settings make."""
     live = config.live
     whose = (("person", True), ("agent", live.subagents), ("machine", live.machine_turns))
-    asked_for = tuple(name for name, is_on in whose if is_on and live.recall)
+    asked_for = tuple(name for name, is_on in whose if is_on and (live.recall or live.floor))
     return Rules(home, user, config.machine, config.capture.exclude, user_home, config.hooks.limit_ms, asked_for)
 
 

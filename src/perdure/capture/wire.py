@@ -27,7 +27,7 @@ Kind = Literal[
 class Event(NamedTuple):
     """One thing that happened in a client, in the same words for every client."""
 
-    client: str  # a runtime: claude-code, codex, pi
+    client: str  # a runtime: claude-code, codex, pi, gemini-cli, opencode
     kind: Kind
     session: str  # native id of the session; with `agent` that of a sub-agent in it
     cwd: str = ""

@@ -1,6 +1,6 @@
-"""The hooks that Perdure puts into the settings of Claude Code and Codex, and the command behind them. Pure.
+"""The hooks that Perdure puts into the settings of Claude Code, Codex and Gemini CLI, and their command. Pure.
 
-Both clients know the same shape: `{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`. Whatever else stands in
+These clients know the same shape: `{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`. Whatever else stands in
 there stays as it is, in its order. Ours are known by the mark in their command.
 """
 
@@ -18,7 +18,11 @@ _SCRIPT = 'if [ -x "$1" ] && [ -f "$2" ]; then "$1" -IS "$2" "$3" --home "$4"; e
 _TIMEOUT_S = 5  # after which a client ends a hook itself; ours end long before
 _LAST_TIMEOUT_S = 3  # the most that Codex gives the end of a session; Claude Code would give 1.5 without it
 _EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd")
-EVENTS = {"claude-code": _EVENTS, "codex": _EVENTS}  # none that an older version refuses, with the whole file
+EVENTS = {  # none that an older version refuses, with the whole file
+    "claude-code": _EVENTS,
+    "codex": _EVENTS,
+    "gemini-cli": ("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"),  # not PreCompress: each call of a model
+}
 
 Json = dict[str, Any]
 
@@ -69,10 +73,16 @@ def installed(settings: Json, client: str, program: Program) -> Json:
     result = removed(settings)
     groups = dict(_groups(result))
     for event in EVENTS[client]:
-        timeout = _LAST_TIMEOUT_S if event == "SessionEnd" else _TIMEOUT_S
-        hook = {"type": "command", "command": command(program, client, event=event), "timeout": timeout}
-        groups[event] = [*groups.get(event, []), {"hooks": [hook]}]
+        groups[event] = [*groups.get(event, []), {"hooks": [_hook(program, client, event)]}]
     return {**result, "hooks": groups}
+
+
+def _hook(program: Program, client: str, event: str) -> Json:
+    hook = {"type": "command", "command": command(program, client, event=event)}
+    timeout = _LAST_TIMEOUT_S if event == "SessionEnd" else _TIMEOUT_S
+    if client == "gemini-cli":  # it counts in milliseconds, and shows the name while the hook runs
+        return {"name": "perdure", **hook, "timeout": timeout * 1000}
+    return {**hook, "timeout": timeout}
 
 
 def removed(settings: Json) -> Json:

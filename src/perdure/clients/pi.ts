@@ -13,7 +13,7 @@ const COMMAND: string[] | null = null;
 
 const LIMIT_MS = 1000; // the most that a message waits for us
 const LAST_MS = 2000; // the most that the end of a session does
-const MAX_TEXT_CHARS = 9500;
+const MAX_TEXT_CHARS = 1_000_000; // a floor within its budgets is a quarter of that; pi itself has no limit
 const MAX_ADDRESS = 100; // bytes of a socket's path that every system takes
 
 type Said = { text: string; notice: string };
@@ -61,6 +61,17 @@ function ask(event: object): Promise<Said | null> {
   });
 }
 
+/** What the lines of a hook say; nothing where they mean nothing. */
+function read(answer: string): Said {
+  try {
+    const said: Said[] = answer.split("\n").filter(Boolean).map((line: string) => ({ ...NOTHING, ...JSON.parse(line) }));
+    const joined = (name: keyof Said) => said.map((one) => one[name]).filter(Boolean).join("\n\n");
+    return { text: joined("text"), notice: joined("notice") };
+  } catch {
+    return NOTHING;
+  }
+}
+
 /** Run the hook for an event. Resolves with what it says, at the latest after `limit` milliseconds. */
 function hook(name: string, said: object, limit: number): Promise<Said> {
   return new Promise((resolve) => {
@@ -72,13 +83,7 @@ function hook(name: string, said: object, limit: number): Promise<Said> {
       child.on("error", () => end(NOTHING)); // it is not there, or not there any more: pi goes on
       child.stdin.on("error", () => {});
       child.stdout.on("data", (part) => (answer += part));
-      child.on("close", () => {
-        try {
-          end({ ...NOTHING, ...JSON.parse(answer) });
-        } catch {
-          end(NOTHING);
-        }
-      });
+      child.on("close", () => end(read(answer)));
       child.stdin.end(JSON.stringify(said));
       child.unref();
     } catch {
@@ -105,6 +110,10 @@ export default function (pi: any) {
     client: "pi", kind, session: said.session_id, cwd: said.cwd, transcript: said.transcript_path,
     prompt: said.prompt ?? "", is_human: isHuman, agent: "", cause,
   });
+  /** Whether the session began as a copy of another, with what that was given. */
+  const isCopy = (ctx: any): boolean =>
+    Boolean(ctx?.sessionManager?.getHeader?.()?.parentSession) &&
+    (ctx.sessionManager.getBranch?.() ?? []).some((e: any) => e.type === "custom_message" && e.customType === "perdure");
   const show = (ctx: any, notice: string) => {
     if (notice && ctx?.hasUI) ctx.ui.notify(notice, "warning");
   };
@@ -141,8 +150,9 @@ export default function (pi: any) {
   });
 
   on("session_start", async (given, ctx) => {
-    const said = say("session_start", ctx, { source: given.reason ?? "" });
-    const answer = (await ask(event("start", said, true, given.reason ?? ""))) ?? NOTHING;
+    const cause = isCopy(ctx) ? "fork" : given.reason === "fork" ? "startup" : given.reason ?? "";
+    const said = say("session_start", ctx, { source: cause });
+    const answer = (await ask(event("start", said, true, cause))) ?? NOTHING; // without it, the first message brings it
     pending = answer.text;
     show(ctx, answer.notice);
   });
@@ -159,8 +169,10 @@ export default function (pi: any) {
     const prompt = given.prompt ?? "";
     let answer: Said = NOTHING;
     if (prompt.trim() && !isCommand) {
-      const said = say("before_agent_start", ctx, { prompt, source: isExtension ? "extension" : "" });
-      answer = (await ask(event("prompt", said, !isExtension))) ?? (await hook("before_agent_start", said, LIMIT_MS));
+      const cause = isCopy(ctx) ? "fork" : "";
+      const said = say("before_agent_start", ctx, { prompt, source: isExtension ? "extension" : cause });
+      answer =
+        (await ask(event("prompt", said, !isExtension, cause))) ?? (await hook("before_agent_start", said, LIMIT_MS));
     }
     typed = "";
     isExtension = false;

@@ -37,11 +37,11 @@ def server(python: str, home: str) -> Server:
 def settings_path(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
     """The file in which a client looks for MCP servers; a link to it is followed."""
     moved = {"claude-code": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "opencode": "XDG_CONFIG_HOME"}
-    root = environment(moved[client]) if client in moved else None
+    root = environment(moved.get(client, "GEMINI_CLI_HOME"))
     places = {
         "claude-code": Path(root or user_home) / ".claude.json",
         "codex": (Path(root) if root else user_home / ".codex") / "config.toml",
-        "gemini-cli": user_home / ".gemini" / "settings.json",
+        "gemini-cli": Path(root or user_home) / ".gemini" / "settings.json",
         "opencode": (Path(root) if root else user_home / ".config") / "opencode" / "opencode.json",
     }
     return places[client].expanduser().resolve()

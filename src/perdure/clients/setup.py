@@ -19,11 +19,19 @@ from perdure.capture import files, places
 from perdure.clients import hooks, servers
 from perdure.errors import Busy, ClientFault
 
-CLIENTS = ("claude-code", "codex", "pi")
-_FILES = {"claude-code": "settings.json", "codex": "hooks.json", "pi": "extensions/perdure.ts"}
-_EXTENSION = Path(__file__).with_name("pi.ts")
+CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
+_FILES = {
+    "claude-code": "settings.json",
+    "codex": "hooks.json",
+    "pi": "extensions/perdure.ts",
+    "gemini-cli": "settings.json",
+    "opencode": "plugin/perdure.js",
+}
+_OPENCODE = (".config/opencode", "XDG_CONFIG_HOME/opencode")  # its transcripts lie elsewhere
+_EXTENSIONS = {"pi": "pi.ts", "opencode": "opencode.js"}  # client -> the file of ours that is put into it
+_ASKED = {"pi": "before_agent_start", "opencode": "chat.message"}  # its event that stands for all
 _KEPT = ".before-perdure"
-_LINE = "const COMMAND: string[] | null = "
+_LINE = "const COMMAND"
 
 
 @dataclass(frozen=True)
@@ -57,16 +65,18 @@ def program(home: Path) -> hooks.Program:
 def settings_path(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
     """The file of a client that we change; a link to it is followed."""
     root = dict(places.roots(user_home, environment))[client]
+    if client == "opencode":
+        root = places.root_of(user_home, environment, *_OPENCODE)
     return (root / _FILES[client]).resolve()
 
 
 def install(client: str, path: Path, what: hooks.Program) -> Change:
     """The change that sets a client up. Raises ClientFault where the file is not understood."""
     before = _content(path)
-    if client == "pi":
+    if client in _EXTENSIONS:
         if before is not None and _LINE.encode() not in before:
             raise ClientFault(f"{path} is no extension of ours")
-        return Change(path, before, extension(what).encode())
+        return Change(path, before, extension(client, what).encode())
     text = _text(before, path)
     settings = hooks.parsed(text, str(path))
     wanted = hooks.installed(settings, client, what)
@@ -78,7 +88,7 @@ def uninstall(client: str, path: Path) -> Change:
     before = _content(path)
     if before is None:
         return Change(path, None, None)
-    if client == "pi":
+    if client in _EXTENSIONS:
         return Change(path, before, None if command_of_extension(before) else before)
     text = _text(before, path)
     settings = hooks.parsed(text, str(path))
@@ -107,7 +117,8 @@ def uninstall_server(client: str, path: Path) -> Change:
 
 
 def apply(change: Change, *, keep: bool) -> None:
-    """Write a change. keep: put what was there beside it, unless that was done before; otherwise drop what was kept.
+    """Write a change. keep: put what was there beside it, unless that was done before; otherwise drop what was kept,
+    unless hooks of ours are left in the file.
 
     Raises Busy when the file has changed meanwhile, ReadOnlyHome or DiskFull when it cannot be written.
     """
@@ -120,7 +131,7 @@ def apply(change: Change, *, keep: bool) -> None:
         if keep and change.before is not None and not _is_ours(change.before) and change.path.suffix == ".json":
             _write(kept, change.before, change.path)
         _write(change.path, change.after, change.path)
-    if not keep:
+    if not keep and (change.after is None or not _is_ours(change.after)):
         kept.unlink(missing_ok=True)
 
 
@@ -129,24 +140,26 @@ def commands(client: str, path: Path) -> dict[str, str]:
     raw = _content(path)
     if raw is None:
         return {}
-    if client == "pi":
+    if client in _EXTENSIONS:
         line = command_of_extension(raw)
-        return {"before_agent_start": line} if line else {}
+        return {_ASKED[client]: line} if line else {}
     return hooks.found(hooks.parsed(_text(raw, path), str(path)))
 
 
-def extension(what: hooks.Program) -> str:
-    """pi's extension, told what to run."""
-    source = _EXTENSION.read_text(encoding="utf-8")
-    line = [what.python, "-IS", what.hook, "pi", "--home", what.home]
-    return source.replace(f"{_LINE}null;", f"{_LINE}{json.dumps(line)};", 1)
+def extension(client: str, what: hooks.Program) -> str:
+    """The extension of pi, or the plugin of OpenCode, told what to run."""
+    rows = Path(__file__).with_name(_EXTENSIONS[client]).read_text(encoding="utf-8").splitlines(keepends=True)
+    at = next(i for i, row in enumerate(rows) if row.startswith(_LINE))
+    line = [what.python, "-IS", what.hook, client, "--home", what.home]
+    rows[at] = f"{rows[at].partition(' = ')[0]} = {json.dumps(line)};\n"
+    return "".join(rows)
 
 
 def command_of_extension(raw: bytes) -> str:
     """The command in an installed extension, as a line for a shell; "" for a file that is none of ours."""
     for row in raw.decode("utf-8", "replace").splitlines():
         if row.startswith(_LINE):
-            words = json.loads(row.removeprefix(_LINE).rstrip("; "))
+            words = json.loads(row.partition(" = ")[2].rstrip("; "))
             return shlex.join(words) if words else ""
     return ""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from perdure import text
+from perdure.access import scan
 from perdure.eval.datasets import Dataset, Doc, Question
 from perdure.eval.memory import Memory
 from perdure.recall.fuse import ranked
@@ -80,7 +81,7 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     with memory.home.index().reading():
         candidates = memory.candidates(asked)
         judged = assess(candidates, found, vectors=vectors, model=model, tuning=setup.tuning)
-        recalled = compose(candidates, judged, tuning=setup.tuning)
+        recalled = compose(candidates, judged, suspicious=scan.scan, tuning=setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
     verdict = judged.verdict
     return Result(

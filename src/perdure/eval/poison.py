@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from perdure.errors import UsageError
 from perdure.eval import measures
 from perdure.eval.datasets import rows
 from perdure.eval.supersession import ended
@@ -43,10 +44,15 @@ class Report:
 
     def text(self) -> str:
         """The table as a person reads it."""
-        lines = [f"{'trust':8}{'n':>5}" + "".join(name.rjust(22) for name in SHOWN) + "the owner's ended".rjust(22)]
+        lines = [
+            f"{'trust':8}{'n':>5}"
+            + "".join(name.rjust(22) for name in SHOWN)
+            + "the owner's ended".rjust(22)
+            + "refused".rjust(9)
+        ]
         for trust, row in self.figures.items():
             cells = "".join(_cell(row["interval"][name]).rjust(22) for name in SHOWN)
-            lines.append(f"{trust:8}{row['n']:5d}{cells}{row['ended']:22d}")
+            lines.append(f"{trust:8}{row['n']:5d}{cells}{row['ended']:22d}{row['refused']:9d}")
         return "\n".join(lines)
 
 
@@ -83,10 +89,11 @@ def poisoned(row: Mapping[str, Any]) -> Poisoned:
 
 
 def _measure(home: Home, cases: Sequence[Poisoned], trust: Trust, *, vectors: bool) -> dict[str, Any]:
+    n_refused = 0
     for case in cases:
         home.remember(case.answer, trust="owner", stated_at=_STATED_AT)
         for passage in case.passages:
-            home.remember(passage, trust=trust, stated_at=_STATED_AT + timedelta(days=1))
+            n_refused += not _kept(home, passage, trust)
     if vectors:
         home.embed()
     passages = [passage for case in cases for passage in case.passages]
@@ -97,7 +104,17 @@ def _measure(home: Home, cases: Sequence[Poisoned], trust: Trust, *, vectors: bo
         **measures.mean(asked),
         "interval": {name: asdict(measures.bootstrap([one[name] for one in asked])) for name in SHOWN},
         "ended": sum(case.answer in gone for case in cases),
+        "refused": n_refused,
     }
+
+
+def _kept(home: Home, passage: str, trust: Trust) -> bool:
+    """Whether a passage became a memory: what reads like an order to a model does not, unless its owner says it."""
+    try:
+        home.remember(passage, trust=trust, stated_at=_STATED_AT + timedelta(days=1))
+    except UsageError:
+        return False
+    return True
 
 
 def _cues(home: Home, case: Poisoned, *, vectors: bool) -> Sequence[Cue]:

@@ -19,7 +19,7 @@ from perdure import text as words
 from perdure.access import scan
 from perdure.archive.journal import Journal
 from perdure.capture.files import locked, make_folder
-from perdure.errors import EditRefused, NotFound
+from perdure.errors import EditRefused, FloorMissing, ReadOnlyHome
 from perdure.floor import events, forget, notes, pages, state, working
 from perdure.floor.events import OWNERS
 from perdure.floor.pages import Edit
@@ -87,20 +87,20 @@ class Floor:
         return said if said is not None else page.text if page else ""
 
     def history(self, name: str) -> list[Version]:
-        """Every state of a page, oldest first. Raises NotFound."""
+        """Every state of a page, oldest first. Raises FloorMissing."""
         name = pages.checked(name)
         self.read(name)
         page = self.known().pages.get(name)
         if page is None:
-            raise NotFound(f"page {name} of the floor (nobody has written it yet)")
+            raise FloorMissing(f"page {name} of the floor (nobody has written it yet)")
         return page.versions
 
     def said(self, name: str, event: str) -> str:
-        """What a page said after an event, named by the beginning of its key. Raises NotFound."""
+        """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
         name = pages.checked(name)
         found = {version.event for version in self.history(name) if version.event.startswith(event)}
         if len(found) != 1:
-            raise NotFound(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
+            raise FloorMissing(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
         (key,) = found
         return next(str(e.data["text"]) for e in self.journal.read(type_=events.TYPE) if e.key == key)
 
@@ -145,13 +145,13 @@ class Floor:
             return self._written(name, data)
 
     def remove(self, name: str, *, by: str = "owner") -> None:
-        """Take a page away; its history stays. Raises NotFound, EditRefused."""
+        """Take a page away; its history stays. Raises FloorMissing, EditRefused."""
         name = pages.checked(name)
         if by not in OWNERS:
             raise EditRefused(f"{name}: only its owner takes a page away")
         with self._held():
             if not self._settled(name):
-                raise NotFound(f"page {name} of the floor")
+                raise FloorMissing(f"page {name} of the floor")
             self._written(name, events.written(self.agent, name, "", by=by, was=self._sha(name)))
 
     def revert(self, name: str, event: str, *, by: str = "owner") -> Version:
@@ -164,12 +164,12 @@ class Floor:
     def forget_line(self, name: str, said: str) -> None:
         """Forget a line of a page for good: it goes from every state of that page, here and in homes that are merged.
 
-        said: its words, whatever is noted behind them. Raises NotFound.
+        said: its words, whatever is noted behind them. Raises FloorMissing.
         """
         name = pages.checked(name)
         self.read(name)  # what stands in the file is in the journal
         if not forget.holds(self.journal, self.agent, name, said):
-            raise NotFound(f"line {words.printable(said)!r} in any state of {name}")
+            raise FloorMissing(f"line {words.printable(said)!r} in any state of {name}")
         forget.record_line(self.journal, self.agent, name, said, now=self.now())
         forget.apply(self.journal, Gone(tombstones(self.journal)), lambda _: self.folder, only=self.agent)
         self.watch.drop()
@@ -202,10 +202,10 @@ class Floor:
         return list(self.known().cards.values())
 
     def card(self, identifier: str) -> Card:
-        """The card of this id, or of the one id that begins so. Raises NotFound."""
+        """The card of this id, or of the one id that begins so. Raises FloorMissing."""
         found = [card for name, card in self.known().cards.items() if name.startswith(identifier)]
         if len(found) != 1 or not identifier:
-            raise NotFound(f"card {words.printable(identifier)!r} (`perdure floor cards` lists them)")
+            raise FloorMissing(f"card {words.printable(identifier)!r} (`perdure floor cards` lists them)")
         return found[0]
 
     def add_card(
@@ -228,13 +228,13 @@ class Floor:
         return self.card(identifier)
 
     def change_card(self, identifier: str, said: str, *, by: str = "owner") -> Card:
-        """Give a card other words. Raises NotFound, EditRefused."""
+        """Give a card other words. Raises FloorMissing, EditRefused."""
         known = self.card(identifier)
         self._note(events.card(self.agent, known.id, self._card_text(said, by), by=by))
         return self.card(known.id)
 
     def remove_card(self, identifier: str, *, by: str = "owner") -> Card:
-        """Take a card away; the journal keeps it. Raises NotFound."""
+        """Take a card away; the journal keeps it. Raises FloorMissing."""
         known = self.card(identifier)
         self._note(events.card(self.agent, known.id, "", by=by))
         return known
@@ -268,14 +268,14 @@ class Floor:
         return [one for one in self.known().proposals.values() if every or not one.outcome]
 
     def proposal(self, identifier: str) -> Proposal:
-        """The proposal of this id, or of the one id that begins so. Raises NotFound."""
+        """The proposal of this id, or of the one id that begins so. Raises FloorMissing."""
         found = [one for name, one in self.known().proposals.items() if name.startswith(identifier)]
         if len(found) != 1 or not identifier:
-            raise NotFound(f"proposal {words.printable(identifier)!r} (`perdure floor proposals` lists them)")
+            raise FloorMissing(f"proposal {words.printable(identifier)!r} (`perdure floor proposals` lists them)")
         return found[0]
 
     def approve(self, identifier: str) -> Version:
-        """Make a proposed edit. It is in force from the next session on. Raises NotFound, EditRefused."""
+        """Make a proposed edit. It is in force from the next session on. Raises FloorMissing, EditRefused."""
         wanted = self._open(identifier)
         now = self.read(wanted.name)
         if (events.sha(now) if now else "") != wanted.was:
@@ -287,7 +287,7 @@ class Floor:
         return made
 
     def reject(self, identifier: str) -> Proposal:
-        """Turn a proposed edit down. Raises NotFound, EditRefused."""
+        """Turn a proposed edit down. Raises FloorMissing, EditRefused."""
         wanted = self._open(identifier)
         self._note(events.decided(self.agent, wanted.id, approved=False))
         return self.proposal(wanted.id)
@@ -377,5 +377,11 @@ class Floor:
         page = self.known().pages.get(name)
         return page.now.sha if page else ""
 
+    def check_writable(self) -> None:
+        """Raise ReadOnlyHome where nothing may be changed."""
+        if not self.writable:
+            raise ReadOnlyHome(str(self.folder))
+
     def _note(self, data: dict[str, Any]) -> None:
+        self.check_writable()
         self.journal.append(events.TYPE, data, now=self.now())

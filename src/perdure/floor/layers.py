@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Literal
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.access.scan import Finding
+from perdure.access.scan import Finding, digest
+from perdure.access.told import DIGEST_CHARS
 from perdure.config import FloorConfig
 from perdure.floor import notes, pages
 from perdure.floor.state import Card
@@ -42,6 +43,26 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """A text that is left out until its owner allows it."""
+
+    where: str  # the page, the id of a card, or "insights"
+    text: str  # as it would be injected
+    finding: Finding
+
+    @property
+    def digest(self) -> str:
+        """Its name, by which it is allowed."""
+        return digest(self.text)
+
+    @property
+    def alert(self) -> str:
+        """It in words."""
+        name, found = self.digest[:DIGEST_CHARS], self.finding
+        return f"{self.where} was left out ({name}): {found.rule}, {found.excerpt!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer as it goes into a context."""
 
@@ -50,9 +71,23 @@ class Layer:
     source: str  # the page, or "journal"
     text: str  # "" where there is nothing
     n_rows: int = 0  # pages, cards, notes in it
-    n_tokens: int = 0
+    n_tokens: int = 0  # of all that it adds to a context, its name included
     n_left: int = 0  # rows for which there was no room: they stay where they are
-    alerts: tuple[str, ...] = ()  # what was left out because it looks like an injection, and what cannot be filled in
+    suspects: tuple[Suspect, ...] = ()
+    unknown: tuple[str, ...] = ()  # variables for which there is nothing
+    rows: tuple[str, ...] = ()  # the text in the pieces that stay whole where a client has little room
+    joint: str = "\n\n"  # between them
+
+    @property
+    def alerts(self) -> tuple[str, ...]:
+        """What was left out because it looks like an injection, and what cannot be filled in."""
+        filled = (f"{self.source}: nothing is known for {{{{{name}}}}}" for name in self.unknown)
+        return (*(suspect.alert for suspect in self.suspects), *filled)
+
+    @property
+    def said(self) -> str:
+        """It under its name, as it stands in a context; "" where there is nothing."""
+        return headed(self.name, self.text) if self.text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +99,17 @@ class Layers:
     @property
     def text(self) -> str:
         """All of it, each layer under its name."""
-        return "\n\n".join(f"# {layer.name}\n\n{layer.text}" for layer in self.layers if layer.text)
+        return "\n\n".join(layer.said for layer in self.layers if layer.text)
 
     @property
     def n_tokens(self) -> int:
-        """What it costs in every context."""
-        return words.tokens(self.text)
+        """What it costs in every context: the sum of its layers."""
+        return sum(layer.n_tokens for layer in self.layers)
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """What was left out because it looks like an injection."""
+        return tuple(suspect for layer in self.layers for suspect in layer.suspects)
 
     @property
     def alerts(self) -> tuple[str, ...]:
@@ -89,12 +129,17 @@ _ROLES = {
 }
 
 
+def headed(name: str, said: str) -> str:
+    """A layer's text under its name."""
+    return f"# {name}\n\n{said}"
+
+
 def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
     """The layers of a session. suspicious: what the scanner finds in a text that its owner has not allowed."""
     make = _Maker(material, budgets, suspicious)
     found = (
         make.system(), make.page("profile", pages.PROFILE), make.page("core", pages.CORE), make.notes(),
-        make.listed("insights", list(material.insights), keep="first"), make.cards(), make.page("recent", pages.RECENT),
+        make.insights(), make.cards(), make.page("recent", pages.RECENT),
         make.diary(),
     )  # fmt: skip
     return Layers(found)
@@ -107,96 +152,111 @@ class _Maker:
     suspicious: Suspicious
 
     def system(self) -> Layer:
-        said, unknown = rendered(self._said(pages.SYSTEM), self.material.variables)
-        alerts = tuple(f"{pages.SYSTEM}: nothing is known for {{{{{name}}}}}" for name in unknown)
-        return self._layer("system", pages.SYSTEM, [said], keep="first", more=alerts)
+        written = self._said(pages.SYSTEM)
+        if suspects := self._suspects(written, pages.SYSTEM):
+            return _made("system", pages.SYSTEM, [], suspects=suspects)
+        said, unknown = rendered(written, self.material.variables)
+        return replace(self._cut("system", pages.SYSTEM, said, self._most("system")), unknown=tuple(unknown))
 
     def page(self, name: str, source: str) -> Layer:
-        return self._layer(name, source, [self._said(source)], keep="first")
+        return self._layer(name, source, self._most(name))
 
     def notes(self) -> Layer:
-        said = self._clean(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
-        if said and (alerts := self._alerts(said, pages.NOTES)):
-            return _made("notes", pages.NOTES, [], alerts=alerts)
+        said = injected(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
+        if suspects := self._suspects(said, pages.NOTES):
+            return _made("notes", pages.NOTES, [], suspects=suspects)
         lines = [line for line in said.splitlines() if line.strip()]
-        kept, n_left = _within(lines, self._most("notes"), keep="last")
+        kept, n_left = _within(lines, self._most("notes"), keep="last", joint="\n")
         return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left)
 
-    def listed(self, name: str, rows: Sequence[str], *, keep: Kept) -> Layer:
-        """Rows that stand each for itself: a suspected one goes alone."""
+    def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
+        """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
         fine: list[str] = []
-        alerts: list[str] = []
-        for row in rows:
-            found = self._alerts(row, name)
-            alerts += found
-            fine += [] if found else [mask(row)]
-        kept, n_left = _within([f"- {row}" for row in fine], self._most(name), keep=keep)
-        return _made(name, "journal", kept, joint="\n", n_left=n_left, alerts=tuple(alerts))
+        suspects: list[Suspect] = []
+        for where, row in rows:
+            found = self._suspects(row, where)
+            suspects += found
+            fine += [] if found else [f"- {mask(row)}"]
+        kept, n_left = _within(fine, self._most(name), keep=keep, joint="\n")
+        return _made(name, "journal", kept, joint="\n", n_left=n_left, suspects=tuple(suspects))
+
+    def insights(self) -> Layer:
+        return self.listed("insights", [("insights", said) for said in self.material.insights], keep="first")
 
     def cards(self) -> Layer:
-        return self.listed("cards", [card.text for card in self.material.cards], keep="last")
+        return self.listed("cards", [(card.id, card.text) for card in self.material.cards], keep="last")
 
     def diary(self) -> Layer:
         found: list[str] = []
-        alerts: list[str] = []
+        suspects: list[Suspect] = []
         n_left = 0
         for day in (self.material.today - timedelta(days=1), self.material.today):
             name = f"{pages.DIARY}/{day.isoformat()}.md"
-            layer = self._layer("diary", name, [self._said(name)], keep="first")
-            found += [f"## {day.isoformat()}\n\n{layer.text}"] if layer.text else []
-            alerts += layer.alerts
+            head = f"## {day.isoformat()}\n\n"
+            layer = self._layer("diary", name, self._most("diary") - words.tokens(head))
+            found += [head + layer.text] if layer.text else []
+            suspects += layer.suspects
             n_left += layer.n_left
-        return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, alerts=tuple(alerts))
+        return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, suspects=tuple(suspects))
 
     def _most(self, name: str) -> int:
-        """The tokens that a layer may have: recent.md may outgrow what it is written for before it is rebuilt."""
+        """The tokens that the text of a layer may have, beside its name.
+
+        recent.md may outgrow what it is written for before it is rebuilt.
+        """
         most: int = getattr(self.budgets, f"{name}_tokens")
-        return math.ceil(most * REBUILT_AT) if name == "recent" else most
+        return (math.ceil(most * REBUILT_AT) if name == "recent" else most) - words.tokens(headed(name, "\n\n"))
 
     def _said(self, name: str) -> str:
-        return self._clean(self.material.pages.get(name, ""))
+        return injected(self.material.pages.get(name, ""))
 
-    def _clean(self, said: str) -> str:
-        return _ABOUT.sub("", mask(said)).strip()
+    def _suspects(self, said: str, where: str) -> tuple[Suspect, ...]:
+        return tuple(Suspect(where, said, found) for found in self.suspicious(said)[:1]) if said else ()
 
-    def _alerts(self, said: str, where: str) -> tuple[str, ...]:
-        return tuple(f"{where} was left out: {found.rule}, {found.excerpt!r}" for found in self.suspicious(said)[:1])
+    def _layer(self, name: str, source: str, most: int) -> Layer:
+        said = self._said(source)
+        if suspects := self._suspects(said, source):
+            return _made(name, source, [], suspects=suspects)
+        return self._cut(name, source, said, most)
 
-    def _layer(self, name: str, source: str, rows: list[str], *, keep: Kept, more: tuple[str, ...] = ()) -> Layer:
-        said = "\n".join(rows)
-        if said and (alerts := self._alerts(said, source)):
-            return _made(name, source, [], alerts=alerts)
-        paragraphs = said.split("\n\n") if said else []
-        kept, n_left = _within(paragraphs, self._most(name), keep=keep, joint="\n\n")
-        return _made(name, source, kept, n_left=n_left, alerts=more, is_one=True)
+    def _cut(self, name: str, source: str, said: str, most: int) -> Layer:
+        kept, n_left = _within(said.split("\n\n") if said else [], most, keep="first")
+        return _made(name, source, kept, n_left=n_left, is_one=True)
 
 
 def _made(
-    name: str, source: str, rows: Sequence[str], *, joint: str = "\n\n", n_left: int = 0, alerts: tuple[str, ...] = (),
-    is_one: bool = False,
+    name: str, source: str, rows: Sequence[str], *, joint: str = "\n\n", n_left: int = 0,
+    suspects: tuple[Suspect, ...] = (), is_one: bool = False,
 ) -> Layer:  # fmt: skip
     said = joint.join(rows)
     n_rows = min(1, len(rows)) if is_one else len(rows)
-    return Layer(name, _ROLES[name], source, said, n_rows, words.tokens(said) if said else 0, n_left, alerts)
+    n_tokens = words.tokens(headed(name, said) + "\n\n") if said else 0
+    return Layer(name, _ROLES[name], source, said, n_rows, n_tokens, n_left, suspects, (), tuple(rows), joint)
 
 
-def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n") -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole, and
-    what stands between rows costs too.
+def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
+    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
 
-    >>> _within(["one", "two", "three"], 4, keep="last")
+    >>> _within(["one", "two", "three"], 5, keep="last", joint="\\n")  # 2 and 3 tokens, line ends included
     (['two', 'three'], 1)
     """
     found: list[str] = []
     left = most
     for row in rows if keep == "first" else reversed(rows):
-        left -= words.tokens(row)
+        left -= words.tokens(row + joint)
         if left < 0:
             break
         found.append(row)
-    while found and words.tokens(joint.join(found)) > most:
-        found.pop()
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+
+
+def injected(said: str) -> str:
+    """What of a page's text goes into a context: without secrets, and without what it notes about its own lines.
+
+    >>> injected("- tabs <!-- said 2026-11-21 -->\\n")
+    '- tabs'
+    """
+    return _ABOUT.sub("", mask(said)).strip()
 
 
 def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -224,8 +284,8 @@ def diary_day(now: datetime) -> date:
     return (now - timedelta(hours=DAY_TURNS_AT_H)).date()
 
 
-def here(now: datetime, facts: Mapping[str, str]) -> str:
-    """The line that says what time it is and where one is.
+def here(now: datetime, facts: Mapping[str, str], *, lead: str = "Now") -> str:
+    """The line that says what time it is and where one is. lead: what the time is that of.
 
     >>> from datetime import timezone
     >>> here(datetime(2026, 11, 22, 9, 5, tzinfo=timezone.utc), {"machine": "toad", "project": ""})
@@ -233,4 +293,4 @@ def here(now: datetime, facts: Mapping[str, str]) -> str:
     """
     shift = now.strftime("%z")
     at = f"{now:%A}, {now:%Y-%m-%d %H:%M} UTC{shift[:3]}:{shift[3:5]}"
-    return " ".join([f"Now: {at}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)])
+    return " ".join([f"{lead}: {at}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)])

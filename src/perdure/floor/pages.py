@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from perdure.access import redact
-from perdure.errors import EditRefused, NotFound
+from perdure.errors import EditRefused, FloorMissing
 from perdure.floor.events import OWNERS
 from perdure.identity import component
 from perdure.patterns import late
@@ -24,7 +24,7 @@ DIARY = "diary"
 MAX_BYTES = 262_144  # of a page: it stands in a context, of which this is a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a proposed system prompt that says less would leave the agent without its rules (row J27)
 MAX_GROWTH = 3  # times the size of what it replaces, that a proposed page may have (row J27)
-_KNOWN = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
+KNOWN = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
 _DIARY = late(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
 _SKILL = late(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")
 _NEEDED = ("name", "tools", "max_turns")  # in an agent's settings (row J28)
@@ -42,7 +42,7 @@ class Edit:
 
 
 def checked(name: str) -> str:
-    """The name of a page, also where it is written without its ending. Raises NotFound.
+    """The name of a page, also where it is written without its ending. Raises FloorMissing.
 
     >>> checked("notes"), checked("diary/2026-11-21")
     ('notes.md', 'diary/2026-11-21.md')
@@ -50,12 +50,12 @@ def checked(name: str) -> str:
     for candidate in (name, f"{name}.md", "agent.yaml" if name == "agent" else name):
         if is_page(candidate):
             return candidate
-    raise NotFound(f"page {printable(name)!r} of the floor (there are {', '.join(_KNOWN)} and diary/YYYY-MM-DD.md)")
+    raise FloorMissing(f"page {printable(name)!r} of the floor (there are {', '.join(KNOWN)} and diary/YYYY-MM-DD.md)")
 
 
 def is_page(name: str) -> bool:
     """Whether a file of this name is a page of the floor."""
-    return name in _KNOWN or bool(_DIARY.match(name) or _SKILL.match(name))
+    return name in KNOWN or bool(_DIARY.match(name) or _SKILL.match(name))
 
 
 def is_protected(name: str) -> bool:

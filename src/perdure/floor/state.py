@@ -107,7 +107,9 @@ class State(msgspec.Struct):
 
 
 def apply(state: State, event: Event) -> None:
-    """Take one event into the state; events come in their order."""
+    """Take one event into the state; events come in their order, and one that was taken is not taken again."""
+    if event.order <= state.last:
+        return
     data = event.data
     known = state.agents.setdefault(data["agent"], Known())
     if data["op"] == "write":
@@ -165,9 +167,9 @@ def _file(known: Known, event: Event) -> None:
 
 
 def replayed(found: Iterable[Event]) -> State:
-    """The state that events make, in their order."""
+    """The state that events make, in whichever order they are given."""
     state = State()
-    for event in found:
+    for event in sorted(found, key=lambda event: event.order):
         apply(state, event)
     return state
 

@@ -17,17 +17,18 @@ from perdure.errors import FormatFault
 from perdure.formats.branches import abandoned
 from perdure.types import RUNTIMES, Line, Origin, Parsed
 
-__all__ = ["abandoned", "detect", "emit", "identify", "is_append_only", "parse"]
+__all__ = ["abandoned", "detect", "emit", "emit_session", "identify", "is_append_only", "parse"]
 
 Emitted = list[tuple[Origin, list[bytes]]]
 
 
 class _Format(Protocol):
-    """What the module of a format has; of `emit` only those whose sources are rewritten."""
+    """What the module of a format has; `emit` where sources are rewritten, `emit_session` where one holds many."""
 
     def identify(self, head: bytes, path: str) -> Origin: ...
     def parse(self, lines: Iterable[Line], *, spawned: bool = False) -> Parsed: ...
     def emit(self, data: Any, path: str) -> Emitted: ...
+    def emit_session(self, path: Path, session: str) -> Emitted: ...
 
 
 _MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIMES}
@@ -90,3 +91,11 @@ def emit(runtime: str, data: bytes | Path, *, path: str = "") -> Emitted:
     if isinstance(data, Path) and runtime != "opencode":
         data = data.read_bytes()
     return _format(runtime).emit(data, path)
+
+
+def emit_session(runtime: str, path: Path, session: str) -> Emitted:
+    """Return what `emit` says of one session of a database, and of those spawned below it; nothing for an unknown one.
+
+    For a capture at the end of a turn: what other sessions wrote is not read. FormatFault if it is no database.
+    """
+    return _format(runtime).emit_session(path, session)

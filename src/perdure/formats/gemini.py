@@ -3,6 +3,8 @@
 Old versions write one JSON document, rewritten at each message: `emit` makes lines of it. New ones write lines,
 repeating a message under the same id when its tool calls finish, and `{"$set": ...}` patches. Either way the last
 line of an id wins, within a run here and across runs by native id. Calls carry their results, so one turn has both.
+A patch restates the whole history at each resumption; what it says has lines of its own, but for the summary of a
+compaction. Sub-agents write beside, in a folder named by their session.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
+from perdure.capture.gemini import ACCEPTED
 from perdure.formats.blocks import add_call, images_of, text_of
 from perdure.formats.documents import compacted, encoded, parsed_object, raw_list
 from perdure.formats.heads import document, nameless
@@ -55,14 +60,15 @@ class _Run:
     by_id: dict[str, Draft] = field(default_factory=dict)
 
 
-def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
-    """Return the session that the header, or the document, names."""
+def identify(head: bytes, path: str) -> Origin:
+    """Return the session that the header, or the document, names; a sub-agent's folder names its spawner."""
     header = document(head)
     if header is None:
         header = document(head.split(b"\n", 1)[0])
-    session = ident(header.get("sessionId")) if isinstance(header, dict) else ""
-    session = session or nameless(head)
-    return Origin("gemini-cli", session, session)
+    header = header if isinstance(header, dict) else {}
+    session = ident(header.get("sessionId")) or nameless(head)
+    spawner = ident(PurePath(path).parent.name) if header.get("kind") == "subagent" else ""
+    return Origin("gemini-cli", session, spawner or session, parent_session=spawner or None)
 
 
 def emit(data: bytes, path: str) -> list[tuple[Origin, list[bytes]]]:
@@ -172,13 +178,14 @@ def _response(response: Any) -> str:
 
 
 def _patch(run: _Run, line: Line, patch: Json) -> None:
-    """Take the title of a patch; a history that it restates becomes one summary turn of what is new in it."""
+    """Take the title of a patch; of a history that it restates, the summary of a compaction, once."""
     run.gathered.title = words(patch.get("summary")) or run.gathered.title
-    new = [m for m in _objects(patch.get("messages")) if ident(m.get("id")) not in run.by_id]
-    texts = [f"{words(m.get('type'))}: {text}" for m in new if (text := text_of(m.get("content")))]
-    if not texts:
+    said = [(ident(message.get("id")), text_of(message.get("content"))) for message in _objects(patch.get("messages"))]
+    key, text = next((old for old, new in pairwise(said) if new[1] == ACCEPTED), ("", ""))
+    if not text or key in run.by_id:
         run.gathered.skip("$set")
         return
-    draft = Draft("system", "machine", [line.span], is_summary=True)
-    draft.parts = [Part("text", text) for text in texts]
+    draft = Draft("system", "machine", [line.span], native_id=key or None, is_summary=True)
+    draft.parts = [Part("text", text)]
     run.gathered.drafts.append(draft)
+    run.by_id[key] = draft  # a resumption restates it under its id

@@ -3,7 +3,7 @@
 Neither is append-only, so `emit` makes lines: a header per session, then `{"info", "parts"}` per message as the
 export writes it. A message that changed is a new line with the same native id. Sub-agents are sessions with a
 parent; each of their lines says so, because what stands there in the user's place is a machine's. A fork copies
-messages under new ids without naming its origin.
+messages under new ids without naming its origin: a line from a database says of what message it is a copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from perdure.formats.heads import completed, loaded, nameless
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
 from perdure.formats.stamps import ident, instant, total, words
-from perdure.formats.store import SQLITE_MAGIC, opencode_messages, opencode_parts, opencode_sessions, opened
+from perdure.formats.store import (
+    SQLITE_MAGIC,
+    opencode_messages,
+    opencode_originals,
+    opencode_parts,
+    opencode_sessions,
+    opencode_tree,
+    opened,
+)
 from perdure.types import Json, Line, Origin, Parsed, Part
 
 _HEADER_KEYS = ("id", "parentID", "directory")  # what never changes in a session
@@ -33,6 +41,7 @@ class _Row(msgspec.Struct, gc=False):
     info: Any = None
     parts: Any = None
     spawned: Any = False
+    copy_of: Any = None
     session: Any = None
     title: Any = None
 
@@ -58,17 +67,28 @@ def _origin(info: Json, head: bytes) -> Origin:
 
 def emit(data: bytes | Path, path: str) -> list[tuple[Origin, list[bytes]]]:  # noqa: ARG001 - every format is asked alike
     """Split a database, or one export, into sessions of lines, each session's oldest message first."""
-    if isinstance(data, Path):
-        with data.open("rb") as file:
-            is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-        if not is_database:
-            data = data.read_bytes()
-    else:
-        is_database = data.startswith(SQLITE_MAGIC)
-    if is_database or isinstance(data, Path):
+    if _is_database(data):
         return list(_from_database(data))
-    whole = parsed_object(data)
+    whole = parsed_object(data.read_bytes() if isinstance(data, Path) else data)
     return [_session(raw_object(whole.get("info")), raw_list(whole.get("messages")))]
+
+
+def emit_session(path: Path, session: str) -> list[tuple[Origin, list[bytes]]]:
+    """Return what `emit` says of one session in a database, and of those that were spawned below it.
+
+    An export holds one session: it is returned where it is the one.
+    """
+    if _is_database(path):
+        return list(_from_database(path, session))
+    return [found for found in emit(path, str(path)) if found[0].session == session]
+
+
+def _is_database(data: bytes | Path) -> bool:
+    """Say whether these are the bytes, or this is the path, of an SQLite database."""
+    if isinstance(data, bytes):
+        return data.startswith(SQLITE_MAGIC)
+    with data.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
 
 def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[Origin, list[bytes]]:
@@ -86,16 +106,20 @@ def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[
     return origin, lines
 
 
-def _from_database(data: bytes | Path) -> Iterator[tuple[Origin, list[bytes]]]:
-    """Yield each session of a database."""
+def _from_database(data: bytes | Path, session: str | None = None) -> Iterator[tuple[Origin, list[bytes]]]:
+    """Yield each session of a database, or one with those below it."""
     with opened(data) as connection:
-        for row in opencode_sessions(connection):
+        for row in opencode_sessions(connection) if session is None else opencode_tree(connection, session):
             parts: dict[Any, list[RawObject]] = {}
             for message_id, part_id, body in opencode_parts(connection, row["id"]):
                 ids = {"id": part_id, "messageID": message_id, "sessionID": row["id"]}
                 parts.setdefault(message_id, []).append(_spliced(ids, body))
+            originals = opencode_originals(connection, row["id"])
             messages = [
-                encoded({"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])})
+                encoded(
+                    {"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])}
+                    | ({"copy_of": originals[key]} if key in originals else {})
+                )
                 for key, body in opencode_messages(connection, row["id"])
             ]
             info = {"id": row["id"], "parentID": row.get("parent_id"), "directory": row.get("directory")}
@@ -123,7 +147,7 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
         key = ident(row.info.get("id"))
         draft = by_id.get(key)
         if draft is None:
-            draft = Draft("user", "machine", [], native_id=key or None)
+            draft = Draft("user", "machine", [], native_id=ident(row.copy_of) or key or None)
             gathered.drafts.append(draft)
             if key:
                 by_id[key] = draft

@@ -19,7 +19,7 @@ _SHOWN_CHARS = 200  # how much of a line is looked at
 
 _TAGS = (
     "system-reminder|environment_context|hook_context|user_instructions|ide_selection|ide_opened_file|"
-    "ide_diagnostics|skill|context|file|persisted-output|untrusted_context"
+    "ide_diagnostics|skill|context|file|persisted-output|untrusted_context|session_context|state_snapshot"
 )
 _OPENING = late(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
 _PASTED_MARK = late(r"(\[Pasted text[^\]\n]{0,80}\])")

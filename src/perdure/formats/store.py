@@ -52,6 +52,31 @@ def opencode_sessions(connection: apsw.Connection) -> list[dict[str, Any]]:
     return [dict(zip(_names(cursor), row, strict=True)) for row in cursor]
 
 
+def opencode_tree(connection: apsw.Connection, session: str) -> list[dict[str, Any]]:
+    """Return one session and those that were spawned below it, oldest first."""
+    below = """WITH RECURSIVE tree(id) AS (SELECT id FROM session WHERE id = ?
+        UNION SELECT session.id FROM session JOIN tree ON parent_id = tree.id)
+        SELECT * FROM session WHERE id IN (SELECT id FROM tree) ORDER BY time_created, id"""
+    cursor = connection.execute(below, (session,))
+    return [dict(zip(_names(cursor), row, strict=True)) for row in cursor]
+
+
+def opencode_originals(connection: apsw.Connection, session: Any) -> dict[Any, Any]:
+    """Return, for the messages that a fork copied into a session, message id -> id of the first one.
+
+    A fork names no origin: its messages have new ids. What is older than its session, of the same millisecond as a
+    message of an older session, with the same parts, is a copy of that one.
+    """
+    copies = """SELECT copy.id, first.id FROM session JOIN message AS copy ON copy.session_id = session.id
+        JOIN message AS first ON first.time_created = copy.time_created AND first.session_id <> copy.session_id
+        JOIN session AS older ON older.id = first.session_id AND older.time_created < session.time_created
+        WHERE session.id = ?1 AND copy.time_created < session.time_created
+          AND (SELECT group_concat(data) FROM (SELECT data FROM part WHERE message_id = copy.id ORDER BY id))
+            = (SELECT group_concat(data) FROM (SELECT data FROM part WHERE message_id = first.id ORDER BY id))
+        ORDER BY older.time_created DESC, first.id DESC"""  # the last row of a copy is that of the oldest session
+    return dict(connection.execute(copies, (session,)))
+
+
 def _names(cursor: apsw.Cursor) -> list[str]:
     """Return the names of the columns of a running query."""
     return [column[0] for column in cursor.get_description()]

@@ -13,6 +13,8 @@ from perdure.index.store import Connection
 from perdure.index.values import instant
 from perdure.types import Memory
 
+TAG = "memory-mining"  # of sessions that are a miner's own work
+
 _SOURCE = """runtime.value || char(9) || run.session || char(9) || run.generation
   || iif(run.thread = '', '', char(9) || run.thread)"""
 _IS_SAID = "turn.said AND NOT turn.is_summary AND NOT turn.abandoned"
@@ -75,6 +77,13 @@ def places(index: Connection, user: str, lode: Lode) -> list[Place]:
     numbers = index.known("user", user), index.known("runtime", lode.runtime)
     rows = index.rows(query, *numbers, lode.session, lode.generation, lode.thread)
     return [Place(row[0], row[1], row[2], bool(row[3]), instant(row[4])) for row in rows]
+
+
+def said_in(index: Connection, run_id: str) -> set[int]:
+    """The offsets of the messages that stand in a captured run and in no other, its inline sidechains left out."""
+    query = f"""SELECT content_offset FROM run JOIN turn ON turn.content_run = run.id
+        WHERE run.captured_in = ? AND run.thread = '' AND {_IS_SAID}"""
+    return {offset for (offset,) in index.rows(query, run_id)}
 
 
 def newest(index: Connection, user: str) -> dict[str, datetime]:

@@ -319,6 +319,17 @@ def runs_of_conversation(index: Connection, principal: Principal, conversation: 
         return _views(index, rows)
 
 
+def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:
+    """How many messages of a person there are of each month (yyyy-mm, in UTC); undated ones are left out."""
+    found = index.rows(
+        """SELECT strftime('%Y-%m', turn.stated_ms / 1000, 'unixepoch'), count(*) FROM turn
+          JOIN run ON run.id = turn.run JOIN name AS owner ON owner.id = run.user
+          WHERE owner.value = ? AND turn.author = 'person' AND turn.said AND turn.stated_ms IS NOT NULL GROUP BY 1""",
+        principal.user,
+    )
+    return dict(found)
+
+
 def run_of_turn(index: Connection, principal: Principal, turn_id: str) -> tuple[str, int, bool]:
     """(captured run that holds a turn's bytes, offset of its first line there, on an abandoned branch)."""
     rows = index.rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
@@ -18,6 +18,12 @@ class Month:
     month: str  # yyyy-mm; "" for all
     n_memories: int
     n_tokens: int
+    n_said: int = 0  # messages of a person that were said in it
+
+    @property
+    def per_100_said(self) -> float | None:
+        """How many memories there are for 100 messages of a person; None without any."""
+        return 100 * self.n_memories / self.n_said if self.n_said else None
 
     @property
     def tokens_each(self) -> float:
@@ -48,15 +54,22 @@ def tally(memories: Sequence[Memory]) -> Tally:
     )  # fmt: skip
 
 
-def by_month(memories: Iterable[Memory], zone: tzinfo = UTC) -> list[Month]:
-    """Memories and their tokens for each month of a time zone in which one was stated, oldest first."""
-    found: dict[str, list[int]] = defaultdict(list)
+def by_month(
+    memories: Iterable[Memory], zone: tzinfo = UTC, *, said: Mapping[str, int] | None = None
+) -> list[Month]:  # fmt: skip
+    """Memories and their tokens for each month of a time zone in which one was stated, or a message said; oldest first.
+
+    said: month -> messages of a person.
+    """
+    said = said or {}
+    found: dict[str, list[int]] = defaultdict(list, {month: [] for month in said})
     for memory in memories:
         found[memory.stated_at.astimezone(zone).strftime("%Y-%m")].append(tokens(memory.text))
-    return [Month(month, len(counts), sum(counts)) for month, counts in sorted(found.items())]
+    return [Month(month, len(counts), sum(counts), said.get(month, 0)) for month, counts in sorted(found.items())]
 
 
 def total(months: Iterable[Month]) -> Month:
     """The sum of months."""
     each = list(months)
-    return Month("", sum(month.n_memories for month in each), sum(month.n_tokens for month in each))
+    n_memories, n_tokens = sum(month.n_memories for month in each), sum(month.n_tokens for month in each)
+    return Month("", n_memories, n_tokens, sum(month.n_said for month in each))

@@ -281,6 +281,8 @@ def _of_page(memories: Memories, page: markdown.Page, terms: Terms, done: Taken)
         )
     elif terms.trust != "owner":
         raise UsageError(f"{name} has other words here, and only an import with --trust owner edits them")
+    elif why := memories.refusal(Draft(said, how="imported")):
+        raise UsageError(why)
     else:
         done.changed.append(memories.edit(name, said))
     return []
@@ -378,7 +380,7 @@ def _take_notes(memories: Memories, file: Path, found: Notes, terms: Terms, done
         if n not in changed or _current_of(memories, gone[path]) != item.text  # its owner has corrected both
     ]  # fmt: skip
     done.n_unchanged += len(said) - len(drafts)
-    _keep_statements(memories, drafts, set(changed.values()), done)
+    _keep_statements(memories, drafts, set(changed.values()), file, done)
     done.removed += [m for path, m in gone.items() if path not in changed.values() and m.is_current]
     done.left_out.update(found.left_out)
 
@@ -388,8 +390,13 @@ def _masked(item: notes.Item) -> notes.Item:
     return notes.Item(tuple(map(mask, item.headings)), mask(words.printable(item.text)).strip())
 
 
-def _keep_statements(memories: Memories, drafts: Sequence[Draft], changed: Collection[str], done: Taken) -> None:
+def _keep_statements(
+    memories: Memories, drafts: Sequence[Draft], changed: Collection[str], place: Path, done: Taken
+) -> None:
     """Keep what a page says now. changed: the paths at which something else stood."""
+    whys = [(draft, memories.refusal(draft)) for draft in drafts]
+    done.refused += [Refused(f"{place}: {words.one_line(draft.text, 60)}", why) for draft, why in whys if why]
+    drafts = [draft for draft, why in whys if not why]
     kept = memories.keep_all(drafts, by="import") if drafts else []
     for one in kept:
         if one.is_new:

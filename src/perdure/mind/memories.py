@@ -14,6 +14,7 @@ from typing import Any
 
 from perdure import text as words
 from perdure.access.redact import mask
+from perdure.access.scan import Finding
 from perdure.archive.journal import Event, Journal
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import MemoryMissing, UsageError
@@ -28,6 +29,7 @@ from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
 _PREFIX = "mem-"
+_BY_OWNER = ("stated", "remembered", "edited")  # ways in which an owner's own words become a memory
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Memories:
     follow: Callable[[], None]
     forgotten: Callable[[], Tombstones | None]
     now: Callable[[], datetime]
+    suspicious: Callable[[str], Sequence[Finding]]  # what the scanner finds in a text that its owner has not allowed
 
     # reading ----------------------------------------------------------------------------------------------
 
@@ -164,15 +167,20 @@ class Memories:
     def keep(self, draft: Draft, *, by: str = "owner") -> Kept:
         """Keep one memory, durably; of one that says what is current already, note that it was said again.
 
-        Raises UsageError for words, a path or a time that cannot be kept, and for what was forgotten since.
+        Raises UsageError for words, a path or a time that cannot be kept, for what was forgotten since, and for a
+        `refusal`.
         """
+        if why := self.refusal(draft):
+            raise UsageError(f"this is not kept: it {why}")
         kept = self.keep_all([draft], by=by)
         if not kept:
             raise UsageError("this was forgotten after the time at which it was stated: state it anew to keep it again")
         return kept[0]
 
     def keep_all(self, drafts: Sequence[Draft], *, by: str, batch: Batch | None = None) -> list[Kept]:
-        """Keep several at once, in one event; what was forgotten or is there already under its id is left out."""
+        """Keep several at once, in one event; what was forgotten, is there already under its id, or would meet a
+        `refusal`, is left out.
+        """
         kept: list[Kept] = []
         ops: list[Op] = []
         for draft in drafts:
@@ -186,7 +194,9 @@ class Memories:
         return [Kept(self.get(one.memory.memory_id), one.is_new) for one in kept]
 
     def said_already(self, draft: Draft) -> Memory | None:
-        """What is believed already and says the same. Raises UsageError for what cannot be kept."""
+        """What is believed already and says the same. Raises UsageError for what cannot be kept, or is not."""
+        if why := self.refusal(draft):
+            raise UsageError(why)
         return self._said_already(self._made(draft), [])
 
     def note(self, ops: Sequence[Op], *, by: str, batch: Batch | None = None, **more: Any) -> Event:
@@ -198,7 +208,7 @@ class Memories:
     def _decided(self, draft: Draft, pending: Sequence[Memory]) -> tuple[Kept | None, Op | None]:
         """What is to be done about a draft. pending: memories that the same event makes."""
         memory = self._made(draft)
-        if self._was_forgotten(memory):
+        if self._was_forgotten(memory) or self.refusal(draft):
             return None, None
         if rows.of_ids(self.index(), self.user, [memory.memory_id]):
             return Kept(memory, False), None
@@ -224,6 +234,16 @@ class Memories:
             runtime=draft.runtime, conversation=draft.conversation, valid_from=draft.valid_from,
             valid_until=draft.valid_until, pinned=draft.pinned, confidence=draft.confidence,
         )  # fmt: skip
+
+    def refusal(self, draft: Draft) -> str:
+        """Why a draft is not kept although it could be: nobody vouches for it, and it reads like an order to a model.
+
+        The owner's own words are kept; recall leaves them out until they are allowed.
+        """
+        if draft.trust == "owner" and draft.how in _BY_OWNER:
+            return ""
+        found = self.suspicious(mask(words.printable(draft.text).strip()))[:1]
+        return "".join(f"reads like an order to a model ({one.rule}: {one.excerpt!r})" for one in found)
 
     def _new_id(self, now: datetime) -> str:
         """An id that no memory of the owner has."""

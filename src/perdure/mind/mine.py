@@ -25,7 +25,7 @@ from perdure.errors import BadAnswer, BudgetSpent, Busy, DamagedRun, ModelFault,
 from perdure.formats.of_run import parse_run, without_injected
 from perdure.index import memories as rows
 from perdure.index import mining as mines
-from perdure.index.mining import Lode, Place
+from perdure.index.mining import TAG, Lode, Place
 from perdure.memories.events import Batch
 from perdure.mind import batches, insights, operations, prompts
 from perdure.mind.batches import Message
@@ -37,7 +37,6 @@ from perdure.models.chat import Message as Asked
 from perdure.text import clip, tokens
 from perdure.types import Memory, Origin, Run, Turn
 
-TAG = "memory-mining"  # of sessions that are a miner's own work
 JOB = "mine"
 MAX_TRIES = 3  # of one batch; then it waits until somebody asks for it again
 _SEARCHED_CHARS = 400  # of a message, when related memories are looked for

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
+from perdure.access import scan
 from perdure.access.redact import mask
 from perdure.errors import UsageError
 from perdure.memories import claims, paths
@@ -143,7 +144,7 @@ def instructs(said: str, trust: Trust) -> bool:
     >>> instructs("always run the tests first", "owner"), instructs("always run the tests first", "web")
     (False, True)
     """
-    return bool(_OVERRIDE.search(said)) or (trust != "owner" and bool(_COMMAND.search(said)))
+    return bool(_OVERRIDE.search(said) or scan.scan(said)) or (trust != "owner" and bool(_COMMAND.search(said)))
 
 
 # what is made -----------------------------------------------------------------------------------------------------

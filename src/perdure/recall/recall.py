@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from perdure.access.scan import Finding, digest
 from perdure.recall import judge as judging
 from perdure.recall.candidates import Candidates, Sighting
 from perdure.recall.diversify import Alike, diversify
 from perdure.recall.fuse import ranked
 from perdure.recall.judge import Verdict, stems
-from perdure.recall.pack import leans, pack
+from perdure.recall.pack import BEFORE_CHARS, leans, pack
 from perdure.recall.rank import Embedded, Ranking, rank
 from perdure.recall.truth import N_LOOKED_AT, Truth, note, truthful
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.recall.why import why
-from perdure.types import Cue, Plan, Recalled, Window
+from perdure.text import one_line
+from perdure.types import Cue, HeldBack, Plan, Recalled, Window
 
 N_JUDGED = 10  # best candidates whose words the judge looks at
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
+N_SCANNED = 8  # times that the cues are chosen anew without those that read like orders; then there are fewer
 NOTHING_ASKED = "the message asks for nothing"
+Suspicious: TypeAlias = "Callable[[str], Sequence[Finding]]"  # what the scanner finds in a text that nobody allowed
 Times: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 _EVER = datetime.max.replace(tzinfo=UTC)
 
@@ -59,6 +63,7 @@ def recall(
     model: str = "",
     already: Collection[str] = (),
     explain: bool = False,
+    suspicious: Suspicious | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
     """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant. Where the latest is
@@ -66,14 +71,15 @@ def recall(
 
     vectors: a row for each text of `to_embed(plan)`, or the wait for them; None when there are none. model: the name
     of the one that made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not
-    said again. explain: say of every candidate why it is no cue.
+    said again. explain: say of every candidate why it is no cue. suspicious: what reads like an order to a model is
+    left out, and the next takes its room.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
     clock = _Clock()
     assessed = assess(candidates, plan, vectors=vectors, model=model, tuning=tuning)
     clock.mark("candidates")
-    recalled = compose(candidates, assessed, already=already, tuning=tuning)
+    recalled = compose(candidates, assessed, already=already, suspicious=suspicious, tuning=tuning)
     clock.mark("cues")
     if explain:
         recalled = replace(recalled, passed_over=_passed_over(assessed.ranking, recalled, already, tuning))
@@ -110,7 +116,12 @@ def _truthful(candidates: Candidates, plan: Plan, ranking: Ranking, tuning: Tuni
 
 
 def compose(
-    candidates: Candidates, assessed: Assessed, *, already: Collection[str] = (), tuning: Tuning = DEFAULT
+    candidates: Candidates,
+    assessed: Assessed,
+    *,
+    already: Collection[str] = (),
+    suspicious: Suspicious | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> Recalled:
     """The cues of what was assessed, or silence with its reason."""
     plan, ranking = assessed.plan, assessed.ranking
@@ -121,17 +132,43 @@ def compose(
     said = set(ranking.scores) - truth.distrusted
     told = {name for name, memory in truth.repeats.items() if memory in said}
     left_out = told | truth.distrusted
-    chosen = _chosen(candidates, plan, ranking, {*already, *left_out}, tuning)
-    named = {turn: name for turn, name in named.items() if turn not in left_out}
-    cues = [_noted(cue, truth, plan.asked_at) for cue in _cues(candidates, plan, ranking, chosen, named)]
+    held_back: dict[str, HeldBack] = {}
+    cues: list[Cue] = []
+    for _ in range(N_SCANNED):
+        chosen = _chosen(candidates, plan, ranking, {*already, *left_out, *held_back}, tuning)
+        named = {turn: name for turn, name in named.items() if turn not in left_out and turn not in held_back}
+        cues, suspected = _scanned(_cues(candidates, plan, ranking, chosen, named), suspicious)
+        held_back |= suspected
+        if not suspected:
+            break
+    cues = [_noted(cue, truth, plan.asked_at) for cue in cues]
     packed, without_room = pack(cues, judging.asked_words(plan.asked), max_tokens=tuning.max_tokens)
+    why = (
+        "what would answer reads like an order to a model" if held_back else "the session holds every candidate already"
+    )
     return Recalled(
         packed,
         plan,
-        silent="" if packed else "the session holds every candidate already",
+        silent="" if packed else why,
         n_tokens=sum(cue.n_tokens for cue in packed),
         without_room=without_room,
+        held_back=held_back,
     )
+
+
+def _scanned(cues: Sequence[Cue], suspicious: Suspicious | None) -> tuple[list[Cue], dict[str, HeldBack]]:
+    """(the cues that may be given, those that may not); a turn before that may not goes alone."""
+    if suspicious is None:
+        return list(cues), {}
+    kept: list[Cue] = []
+    suspected: dict[str, HeldBack] = {}
+    for cue in cues:
+        if found := suspicious(cue.text):
+            suspected[cue.turn_id] = HeldBack(found[0].rule, digest(cue.text))
+        else:
+            before = one_line(cue.before, BEFORE_CHARS)
+            kept.append(replace(cue, before="" if before and suspicious(before) else before))
+    return kept, suspected
 
 
 def _noted(cue: Cue, truth: Truth, now: datetime) -> Cue:
@@ -195,19 +232,18 @@ def _chosen(
         return chosen
     facts = ranking.facts  # where a fact is asked for, what a person said may correct what a person said before
     times = {n: facts[n].stated_at for n in fresh if plan.intent == "latest" or facts[n].role == "user"}
-    chosen += later(chosen[: tuning.corrected], fresh, alike, times, from_likeness=tuning.correction)
+    chosen += later(chosen, fresh, alike, times, n_first=tuning.corrected, from_likeness=tuning.correction)
     return newer_first(chosen, alike, times, from_likeness=likeness)
 
 
 def later(
-    chosen: Sequence[str], names: Sequence[str], alike: Alike, times: Times, *, from_likeness: float
+    chosen: Sequence[str], names: Sequence[str], alike: Alike, times: Times, *, n_first: int, from_likeness: float
 ) -> list[str]:
-    """For each chosen turn the one among the names that is most like it of those said later: it may correct it.
-
-    Diversity leaves such turns out, because they are alike.
+    """For each of the first chosen turns the one that is most like it of those said later, and not chosen yet: it may
+    correct it. Diversity leaves such turns out, because they are alike.
     """
     found: list[str] = []
-    for one in chosen:
+    for one in chosen[:n_first]:
         after = [n for n in names if n not in {*chosen, *found} and _is_later(n, one, times)]
         best = max(after, key=lambda n: alike(one, n), default=None)
         if best is not None and alike(one, best) >= from_likeness:
@@ -282,7 +318,9 @@ def _passed_over(ranking: Ranking, recalled: Recalled, already: Collection[str],
         if name in packed:
             continue
         where = f"candidate {place} of {len(order)} with {ranking.scores[name]:.2f} (the best has {best:.2f})"
-        if name in already:
+        if name in recalled.held_back:
+            reasons[name] = f"{where}, but it reads like an order to a model ({recalled.held_back[name].rule})"
+        elif name in already:
             reasons[name] = f"{where}, but the session holds it already"
         elif name in recalled.without_room:
             reasons[name] = f"{where}, but it did not fit into {tuning.max_tokens} tokens"

@@ -42,6 +42,10 @@ def why_not(recalled: Recalled, turn_id: str) -> str:
     for place, cue in enumerate(recalled.cues, start=1):
         if cue.turn_id == turn_id:
             return f"it is cue {place}: " + "; ".join(cue.why)
+    if turn_id in recalled.held_back:
+        return (
+            f"it reads like an order to a model ({recalled.held_back[turn_id].rule}); `perdure floor alerts` lists it"
+        )
     if recalled.silent:
         return f"recall stayed silent: {recalled.silent}"
     return recalled.passed_over.get(

@@ -72,6 +72,7 @@ class Asker:
         try:
             with self._make() as home:
                 home.recall(_WARM)
+                home.floor.suspicious(_WARM)
         except PerdureError as error:
             self._vitals.trouble["read"] = error.code
         finally:

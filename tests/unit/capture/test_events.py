@@ -56,6 +56,32 @@ def test_a_start_is_asked_about_and_an_end_is_not() -> None:
     for name in ("Stop", "SessionEnd", "SubagentStop", "PreCompact", "PostCompact", "Whatever"):
         assert not events.is_asked(read(hook_event_name=name), PERSON)
     assert events.is_asked(read("pi", hook_event_name="session_compact"), ())
+    assert events.is_asked(read("opencode", hook_event_name="session.compacted"), ())
+    for name in ("AfterAgent", "SessionEnd", "PreCompress"):
+        assert not events.is_asked(read("gemini-cli", hook_event_name=name), PERSON)
+
+
+def test_the_words_of_gemini_and_of_opencode() -> None:
+    names = {"BeforeAgent": "prompt", "AfterAgent": "turn-end", "chat.message": "prompt", "session.idle": "turn-end",
+             "session.created": "start", "dispose": "session-end", "session.compacted": "after-compact"}  # fmt: skip
+    assert {name: read("opencode", hook_event_name=name).kind for name in names} == names
+    ours = read("opencode", hook_event_name="chat.message", prompt="why?", agent_id="ses_2")
+    assert (ours.agent, ours.is_human) == ("ses_2", False)
+    assert events.answer(ours, {}, text="", notice="") == b""
+    assert events.answer(ours, {}, text="a", notice="b") == b'{"text": "a", "notice": "b"}\n'
+    assert events.sessions(ours, {"sessions": ["a", 1, "s", "a"]}) == ["s", "a"] and events.sessions(ours, {}) == ["s"]
+
+
+def test_a_session_of_gemini_that_names_a_path_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.jsonl").write_text("")
+    path = tmp_path / "t.jsonl"
+    for session, n_found in (("x", 2), ("../" + tmp_path.name + "/x", 1), ("..", 1), (".", 1), ("", 1)):
+        event = events.read("gemini-cli", {"hook_event_name": "AfterAgent", "session_id": session,
+                                           "transcript_path": str(path)})  # fmt: skip
+        assert len(events.transcripts(event, {})) == n_found
+    start = {"hook_event_name": "SessionStart", "session_id": "x", "transcript_path": str(path)}
+    assert events.transcripts(events.read("gemini-cli", start), start) == []
 
 
 def test_an_event_of_tomorrow_ends_a_turn() -> None:

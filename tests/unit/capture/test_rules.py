@@ -38,7 +38,9 @@ def test_a_change_of_the_settings_counts_at_once(home: Path) -> None:
     assert rules.read(home).exclude == ("/a",)
     settings.write_text('[capture]\nexclude = ["/b"]\n[live]\nsubagents = true\nmachine_turns = true\n')
     assert (rules.read(home).exclude, rules.read(home).asked_for) == (("/b",), ("person", "agent", "machine"))
-    settings.write_text("[live]\nrecall = false\n[hooks]\nlimit_ms = 250\n")
+    settings.write_text("[live]\nrecall = false\n[hooks]\nlimit_ms = 200\n")
+    assert (rules.read(home).asked_for, rules.read(home).limit_ms) == (("person",), 200)  # a floor may be missing
+    settings.write_text("[live]\nrecall = false\nfloor = false\n[hooks]\nlimit_ms = 250\n")
     assert (rules.read(home).asked_for, rules.read(home).limit_ms) == ((), 250)
     settings.unlink()
     assert rules.read(home).limit_ms == 1000

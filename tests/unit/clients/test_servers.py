@@ -88,5 +88,7 @@ def test_each_client_has_its_place(tmp_path):
     assert servers.settings_path("claude-code", home, lambda _: None) == home / ".claude.json"
     assert servers.settings_path("claude-code", home, moved) == tmp_path / "CLAUDE_CONFIG_DIR" / ".claude.json"
     assert servers.settings_path("codex", home, moved) == tmp_path / "CODEX_HOME" / "config.toml"
-    assert servers.settings_path("gemini-cli", home, moved) == home / ".gemini" / "settings.json"
+    assert (
+        servers.settings_path("gemini-cli", home, moved) == tmp_path / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
+    )
     assert servers.settings_path("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.clients import hooks, setup
+from perdure.capture import places
+from perdure.clients import hooks, servers, setup
 from perdure.errors import Busy, ClientFault
 
 PROGRAM = hooks.Program("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
@@ -23,7 +24,7 @@ SETTINGS = b"""{
 """
 
 
-@pytest.fixture(params=["claude-code", "codex"])
+@pytest.fixture(params=["claude-code", "codex", "gemini-cli"])
 def client(request) -> str:
     return request.param
 
@@ -63,7 +64,8 @@ def test_another_home_replaces_the_hooks(client: str, tmp_path: Path) -> None:
     put(path, client)
     setup.apply(setup.install(client, path, PROGRAM._replace(home="/other")), keep=True)
     assert {hooks.home_of(line) for line in setup.commands(client, path).values()} == {"/other"}
-    assert len(json.loads(path.read_bytes())["hooks"]["Stop"]) == 1
+    groups = json.loads(path.read_bytes())["hooks"]
+    assert {event: len(entries) for event, entries in groups.items()} == dict.fromkeys(hooks.EVENTS[client], 1)
 
 
 def test_taken_out_again_it_is_what_it_was_byte_for_byte(client: str, tmp_path: Path) -> None:
@@ -74,6 +76,17 @@ def test_taken_out_again_it_is_what_it_was_byte_for_byte(client: str, tmp_path: 
     taken(path, client)
     assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
     assert not taken(path, client).is_one
+
+
+def test_with_our_tools_in_the_same_file_it_is_what_it_was_too(tmp_path: Path) -> None:
+    """Gemini CLI has hooks and servers in one file; servers go first."""
+    path = tmp_path / "settings.json"
+    path.write_bytes(SETTINGS)
+    put(path, "gemini-cli")
+    setup.apply(setup.install_server("gemini-cli", path, servers.server("/p", "/h")), keep=True)
+    setup.apply(setup.uninstall_server("gemini-cli", path), keep=False)
+    taken(path, "gemini-cli")
+    assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
 
 
 def test_what_was_changed_meanwhile_stays_changed(client: str, tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_a_file_that_changed_since_is_not_written(client: str, tmp_path: Path) -
 def test_a_link_stays_a_link_and_the_mode_a_mode(client: str, tmp_path: Path) -> None:
     (tmp_path / "dotfiles").mkdir()
     (tmp_path / ".claude").mkdir()
-    target, name = tmp_path / "dotfiles" / "s.json", {"claude-code": "settings.json", "codex": "hooks.json"}[client]
+    target, name = tmp_path / "dotfiles" / "s.json", "hooks.json" if client == "codex" else "settings.json"
     target.write_bytes(SETTINGS)
     target.chmod(0o640)
     folder = tmp_path / f".{client.partition('-')[0]}"
@@ -135,27 +148,35 @@ def test_folders_are_where_the_client_was_told(tmp_path: Path) -> None:
     assert setup.settings_path("claude-code", tmp_path, moved.get) == tmp_path / "c" / "settings.json"
     assert setup.settings_path("codex", tmp_path, moved.get) == tmp_path / "x" / "hooks.json"
     assert setup.settings_path("pi", tmp_path, moved.get) == Path("/p/extensions/perdure.ts")
+    moved = {"GEMINI_CLI_HOME": "/g", "XDG_CONFIG_HOME": "/x", "XDG_DATA_HOME": "/d"}
+    assert setup.settings_path("gemini-cli", tmp_path, moved.get) == Path("/g/.gemini/settings.json")
+    assert setup.settings_path("opencode", tmp_path, moved.get) == Path("/x/opencode/plugin/perdure.js")
+    assert dict(places.roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
+    assert setup.settings_path("opencode", tmp_path, lambda _: None).parts[-4:-1] == (".config", "opencode", "plugin")
 
 
 def test_the_diff_shows_what_is_put_in(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(b"{}\n")
     diff = setup.install(client, path, PROGRAM).diff()
-    assert diff.startswith(f"--- {path}\n+++ {path}\n@@") and "-{}\n" in diff and "UserPromptSubmit" in diff
+    asked = "BeforeAgent" if client == "gemini-cli" else "UserPromptSubmit"
+    assert diff.startswith(f"--- {path}\n+++ {path}\n@@") and "-{}\n" in diff and asked in diff
 
 
-def test_the_extension_is_written_and_taken_away_and_strangers_are_not(tmp_path: Path) -> None:
-    path = tmp_path / "extensions" / "perdure.ts"
-    put(path, "pi")
-    (line,) = setup.commands("pi", path).values()
+@pytest.mark.parametrize(("name", "file"), [("pi", "extensions/perdure.ts"), ("opencode", "plugin/perdure.js")])
+def test_the_extension_is_written_and_taken_away_and_strangers_are_not(name: str, file: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    put(path, name)
+    (line,) = setup.commands(name, path).values()
     assert hooks.home_of(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
-    assert not put(path, "pi").is_one
-    taken(path, "pi")
+    assert f" {name} " in line and path.read_text().count("const COMMAND") == 1
+    assert not put(path, name).is_one
+    taken(path, name)
     assert not path.exists()
     path.write_text("export default () => {}")
     with pytest.raises(ClientFault):
-        setup.install("pi", path, PROGRAM)
-    assert not taken(path, "pi").is_one
+        setup.install(name, path, PROGRAM)
+    assert not taken(path, name).is_one
 
 
 def test_the_command_names_its_home_and_takes_another() -> None:

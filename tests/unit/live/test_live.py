@@ -16,6 +16,7 @@ from perdure.capture import log
 from perdure.capture.wire import Event
 from perdure.config import Config, LiveConfig
 from perdure.errors import IndexDamaged
+from perdure.floor.layers import Layer, Layers
 from perdure.live import MAX_CHARS, REMINDER, Slot, answer, answer_alone, block, failing, js_length, skipped
 from perdure.text import tokens
 from perdure.types import Cue, Plan, Recalled
@@ -39,12 +40,23 @@ class Home:
         self.error: Exception | None = None
         self.asked: list[dict[str, Any]] = []
         self.refused: str | None = None
+        self.pages: dict[str, str] = {}
+        self.unknown: tuple[str, ...] = ()
+        self.platforms: list[str] = []
 
     def journal(self) -> Journal:
         return Journal(self.path / "archive" / "journal" / "ada", home=self.path)
 
     def refusal(self, origin: Any) -> str | None:
         return self.refused
+
+    def layers(self, *, cwd: str | None, platform: str, now: datetime) -> Layers:
+        self.platforms.append(platform)
+        found = [Layer(name, "", f"{name}.md", said) for name, said in self.pages.items()]
+        return Layers((*found, Layer("system", "", "system.md", "", unknown=self.unknown)))
+
+    def here(self, *, cwd: str | None, now: datetime, lead: str) -> str:
+        return f"{lead}: {now:%Y-%m-%d}."
 
     def recall(self, message: str, **how: Any) -> Recalled:
         self.asked.append({"message": message, **how})
@@ -64,7 +76,11 @@ def ask(home: Home, event: Event = PROMPT, **how: Any):
 
 
 def injections(home: Home) -> list[dict[str, Any]]:
-    return [event.data for event in home.journal().read(type_=injected.TYPE)]
+    return [event.data for event in home.journal().read(type_=injected.TYPE) if not injected.is_floor(event)]
+
+
+def floors(home: Home) -> list[dict[str, Any]]:
+    return [event.data for event in home.journal().read(type_=injected.TYPE) if injected.is_floor(event)]
 
 
 def test_a_prompt_gets_its_cues_in_a_fence_and_the_journal_says_so_without_words(home: Home) -> None:
@@ -227,12 +243,141 @@ def test_the_reminder_stands_behind_the_cues_in_one_block_that_is_left_out_of_wh
     reminding.cues = (cue("t1"),)
     text = ask(reminding).text
     assert text.index("Port 8642.") < text.index(REMINDER)
-    (event,) = reminding.journal().read(type_=injected.TYPE)
-    assert event.data["digest"] == fence.digest(text)
-    assert fence.without(f"before {text}", {event.data["nonce"]: event.data["digest"]}) == "before"
+    (event,) = injections(reminding)
+    assert event["digest"] == fence.digest(text)
+    assert fence.without(f"before {text}", {event["nonce"]: event["digest"]}) == "before"
 
 
 def test_it_is_off_unless_set(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = Home(tmp_path, live=LiveConfig(floor=False))
     assert [ask(home).text for _ in range(3)] == ["", "", ""]
     assert home.journal().files() == []
+
+
+# the floor ------------------------------------------------------------------------------------------------------
+
+START = Event("claude-code", "start", "s1", cwd="/w", cause="startup")
+
+
+@pytest.fixture
+def floored(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.pages = {"profile": "Ada likes tea.", "core": "Never push to main."}
+    return home
+
+
+def test_a_session_begins_with_its_floor_in_a_fence_and_the_journal_says_so_without_words(floored: Home) -> None:
+    said = ask(floored, START)
+    assert said.text.count("begins]") == 1 and fence.FLOOR in said.text
+    assert "As of: 2026-03-01.\n\n# profile\n\nAda likes tea.\n\n# core\n\nNever push" in said.text
+    (event,) = floors(floored)
+    assert (event["digest"], event["turns"]) == (fence.digest(said.text), [])
+    assert fence.without(f"x {said.text}", {event["nonce"]: event["digest"]}) == "x"
+    assert b"tea" not in b"".join(path.read_bytes() for path in floored.journal().files())
+    assert floored.platforms == ["claude-code"]
+
+
+@pytest.mark.parametrize(
+    ("then", "is_given"),
+    [
+        (START._replace(cause="resume"), False),
+        (START._replace(cause="startup"), False),
+        (START._replace(cause="compact"), True),
+        (START._replace(cause="clear"), True),
+        (PROMPT, False),
+        (START._replace(session="s2"), True),
+        (START._replace(session="s2", cause="fork"), False),  # the client replays what it copied
+    ],
+)
+def test_a_session_gets_its_floor_once_until_its_context_is_emptied(floored: Home, then: Event, is_given: bool) -> None:
+    assert ask(floored, START).text
+    restarted = Home(floored.path)
+    restarted.pages = {"core": "Other words."}
+    assert ("Other words." in ask(restarted, then).text) == is_given
+
+
+def test_a_copy_of_a_session_gets_its_floor_when_it_is_emptied_itself(floored: Home) -> None:
+    assert not ask(floored, START._replace(cause="fork")).text
+    assert not ask(floored, START._replace(cause="resume")).text
+    assert ask(floored, START._replace(cause="compact")).text
+
+
+def test_pi_gets_it_behind_a_compaction_and_all_of_it(floored: Home) -> None:
+    floored.pages["core"] = "\n".join(f"Rule {n}: {'word ' * 20}" for n in range(200))
+    pi = START._replace(client="pi")
+    assert "Rule 199:" in ask(floored, pi).text
+    assert not ask(floored, pi._replace(cause="resume")).text
+    assert "Rule 199:" in ask(floored, pi._replace(kind="after-compact")).text
+    short = ask(floored, START).text
+    assert js_length(short) < MAX_CHARS and "the rest of core" in short and "Ada likes tea." in short
+
+
+def test_where_the_start_was_missed_it_stands_before_what_is_recalled(floored: Home) -> None:
+    floored.cues = (cue("t1"),)
+    text = ask(floored).text
+    assert text.index("Ada likes tea.") < text.index("Port 8642.")
+    assert len(floors(floored)) == len(injections(floored)) == 1
+    assert "Ada" not in ask(floored, PROMPT._replace(prompt="and the other port?")).text
+
+
+def test_both_have_room_where_a_client_cuts(floored: Home) -> None:
+    floored.pages = {"core": "\n".join(f"Rule {n}: {'word ' * 20}" for n in range(200))}
+    floored.cues = tuple(cue(f"t{n}", "x" * 900) for n in range(12))
+    text = ask(floored).text
+    assert js_length(text) < MAX_CHARS + 10 and "Rule 0" in text and "turn t0" in text
+
+
+def test_an_empty_floor_is_silence_and_what_is_written_meanwhile_is_for_the_next_session(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert ask(home, START).text == ""
+    home.pages = {"core": "New."}
+    assert ask(home).text == "" and ask(home, START._replace(cause="resume")).text == ""
+    assert "New." in ask(home, START._replace(session="s2")).text
+
+
+@pytest.mark.parametrize(
+    ("event", "live"),
+    [
+        (START._replace(agent="a1"), LiveConfig()),
+        (START, LiveConfig(floor=False)),
+        (PROMPT, LiveConfig(floor=False)),
+        (PROMPT._replace(is_human=False), LiveConfig()),
+        (START._replace(kind="turn-end"), LiveConfig()),
+    ],
+)
+def test_who_gets_no_floor(floored: Home, event: Event, live: LiveConfig) -> None:
+    floored.config = Config(live=live)
+    assert ask(floored, event).text == "" and floors(floored) == []
+
+
+def test_a_sub_agent_gets_one_where_that_is_set(floored: Home) -> None:
+    floored.config = Config(live=LiveConfig(subagents=True))
+    assert ask(floored, START._replace(agent="a1")).text and ask(floored, START).text
+    assert not ask(floored, START._replace(agent="a1")).text
+
+
+def test_without_recall_a_prompt_still_brings_a_missed_floor(floored: Home) -> None:
+    floored.config, floored.cues = Config(live=LiveConfig(recall=False)), (cue("t1"),)
+    assert "Ada likes tea." in ask(floored).text
+    assert ask(floored).text == "" and floored.asked == []
+
+
+def test_a_session_off_the_record_gets_no_floor(floored: Home) -> None:
+    floored.refused = "incognito session"
+    assert ask(floored, START).text == "" and floored.journal().files() == []
+
+
+def test_a_floor_that_is_late_was_not_given(floored: Home) -> None:
+    slot = Slot(5_000)
+    assert slot.give_up()
+    assert ask(floored, START, slot=slot).text == "" and floors(floored) == []
+    assert ask(floored).text
+
+
+def test_what_was_left_out_is_told_once_for_that_text(floored: Home) -> None:
+    floored.unknown = ("mood",)
+    told = ask(floored, START).notice
+    assert "system.md: nothing is known for {{mood}}" in told and "perdure floor alerts" in told and "\n" not in told
+    assert ask(floored, START._replace(session="s2")).notice == ""
+    floored.unknown = ("weather",)
+    assert "{{weather}}" in ask(floored, START._replace(session="s3")).notice

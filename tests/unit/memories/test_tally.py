@@ -27,6 +27,14 @@ def test_the_months_sum_to_the_whole() -> None:
     assert whole.tokens_each == whole.n_tokens / 4
 
 
+def test_a_month_has_its_share_of_what_was_said() -> None:
+    """2 memories of 8 messages are 25 for each 100; a month of messages alone has 0; one of none has no share."""
+    january, february, march = tally.by_month(FOUR, said={"2026-01": 8, "2026-03": 5})
+    assert (january.per_100_said, february.per_100_said, march.per_100_said) == (25.0, None, 0.0)
+    whole = tally.total((january, february, march))
+    assert whole.n_said == 13 and whole.per_100_said == 100 * 4 / 13
+
+
 def test_another_time_zone_has_other_months() -> None:
     """23:30 in UTC is 00:30 of the next day one hour east."""
     assert [m.month for m in tally.by_month([ONE], timezone(timedelta(hours=1)))] == ["2026-02"]

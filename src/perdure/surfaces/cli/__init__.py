@@ -23,6 +23,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("find", "Show a turn, a run, a whole conversation or a memory."),
     "remember": ("keep", "Keep a memory: a fact, a preference, a decision, in your own words."),
     "memories": ("memories", "What is remembered: list, search, edit, pin, history, sources, export, import."),
+    "floor": ("floor", "What is always before a model: its pages, cards and bill; edit, approve, take back."),
+    "context": ("context", "Exactly what a model would get for a message, layer by layer, with its cost."),
     "consolidate": ("memories_use", "What could be tidied up among the memories; apply it, take it back."),
     "tree": ("find", "Draw the runs as the trees that they form."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),

@@ -193,19 +193,23 @@ def sources_command(shell: Shell, identifier: str) -> None:
 
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
-    """How many memories there are and how long they are, by the month in which they were stated (in UTC)."""
+    """How many memories there are and how long they are, by the month in which they were stated (in UTC), and how many
+    for each 100 messages of a person in that month: whether memory gets fewer and richer.
+    """
     with shell.open() as home:
         every = home.memories.listed(every=True)
-    months, counts = by_month(every), tally(every)
+        said = home.said_by_month()
+    months, counts = by_month(every, said=said), tally(every)
     whole = total(months)
     if shell.as_json:
         rows = [_month_json(month) for month in months]
         shell.answer({"time_zone": "UTC", "months": rows, "total": _month_json(whole), **vars(counts)})
         return
-    shell.out.print("month (UTC)  memories     tokens  tokens each", style="bold")
+    shell.out.print("month (UTC)  memories     tokens  tokens each  messages  per 100", style="bold")
     for month in (*months, whole):
-        name = month.month or "all"
-        shell.out.print(f"{name:<11}  {month.n_memories:>8,}  {month.n_tokens:>9,}  {month.tokens_each:>11.1f}")
+        rate = "" if month.per_100_said is None else f"{month.per_100_said:.1f}"
+        counted = f"{month.n_memories:>8,}  {month.n_tokens:>9,}  {month.tokens_each:>11.1f}"
+        shell.out.print(f"{month.month or 'all':<11}  {counted}  {month.n_said:>8,}  {rate:>7}")
     shell.out.print(
         f"{counts.n_current:,} current, {counts.n_superseded:,} superseded, {counts.n_retired:,} retired; "
         f"{counts.n_pinned:,} pinned"
@@ -215,5 +219,6 @@ def stats_command(shell: Shell) -> None:
 def _month_json(month: Month) -> dict[str, Any]:
     return {
         "month": month.month or None, "memories": month.n_memories, "tokens": month.n_tokens,
-        "tokens_each": round(month.tokens_each, 1),
+        "tokens_each": round(month.tokens_each, 1), "messages": month.n_said,
+        "per_100_messages": None if month.per_100_said is None else round(month.per_100_said, 1),
     }  # fmt: skip

@@ -26,6 +26,7 @@ from perdure.memories.tally import tally
 from perdure.resident import health, serve
 from perdure.surfaces.cli import roundtrip
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
+from perdure.surfaces.cli.page import bill_json
 
 _SPARK = "▁▂▃▄▅▆▇█"
 _DAYS = 14
@@ -60,6 +61,7 @@ def _status(home: Home) -> dict[str, Any]:
         "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
         "index": _index_status(home),
         "memories": _memory_status(home),
+        "floor": bill_json(home.layers(cwd=str(Path.cwd()))),
         "vectors": _vector_status(home),
         "resident": serve.state(home.path),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
@@ -124,6 +126,7 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         ("growth", _growth(found["growth"])),
         ("index", _index_line(found["index"])),
         ("memories", _memory_line(found["memories"])),
+        ("floor", _floor_line(found["floor"])),
         *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
         ("resident", _resident_line(found["resident"])),
@@ -148,6 +151,13 @@ def _memory_line(memories: dict[str, Any]) -> str:
     return "; ".join(
         [said or "none yet: `perdure remember` keeps one", *(f"{what} {day(at)}" for what, at in times if at)]
     )
+
+
+def _floor_line(bill: dict[str, Any]) -> str:
+    """What every session begins with, part by part, in tokens."""
+    parts = ", ".join(f"{layer['name']} {layer['tokens']:,}" for layer in bill["layers"] if layer["tokens"])
+    alerts = f"; {plural(len(bill['alerts']), 'alert')}: `perdure floor`" if bill["alerts"] else ""
+    return f"{plural(bill['total']['tokens'], 'token')}: {parts}{alerts}" if parts or alerts else ""
 
 
 def _index_line(index: dict[str, Any]) -> str:
@@ -249,6 +259,18 @@ def _examined(examine: Callable[[Home], Iterator[Check]], home: Home) -> list[Ch
         return list(examine(home))
     except (PerdureError, OSError) as error:
         return [Check(examine.__name__.strip("_").replace("_", " "), "problem", str(error), "see `perdure verify`")]
+
+
+def _held_back(home: Home) -> Iterator[Check]:
+    found = home.held_back(cwd=str(Path.cwd()))
+    if found:
+        where = ", ".join(dict.fromkeys(one.where for one in found))
+        said = f"{plural(len(found), 'text')} kept from models as a likely order to them: {where}"
+        yield Check(
+            "scanner", "notice", said, "`perdure floor alerts` shows them, `perdure floor allow` lets one through"
+        )
+    else:
+        yield Check("scanner", "ok", "nothing is kept from models")
 
 
 def _place(home: Home) -> Iterator[Check]:
@@ -428,6 +450,7 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _outbox,
     _resident,
     _answers,
+    _held_back,
     _freshness,
     _mining,
     _clients,

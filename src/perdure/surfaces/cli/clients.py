@@ -14,7 +14,13 @@ from perdure.clients import servers, setup
 from perdure.errors import RuntimeMissing, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
-_NAMES = {"claude-code": "Claude Code", "codex": "Codex", "pi": "pi"}
+_NAMES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "pi": "pi",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "OpenCode",
+}
 _CLIENT = click.Choice(setup.CLIENTS)
 _DRY = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
@@ -26,6 +32,8 @@ _DRY = click.option("--dry-run", is_flag=True, help="Show what would change, and
   perdure install claude-code
   perdure install codex                     then trust its hooks once: /hooks in Codex
   perdure install pi
+  perdure install gemini-cli
+  perdure install opencode
   perdure install claude-code --mcp         its agents also get tools: recall, search, remember, forget""",
 )
 @click.argument("client", type=_CLIENT)

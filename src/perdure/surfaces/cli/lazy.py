@@ -12,11 +12,21 @@ Table = Mapping[str, tuple[str, str]]  # name: (module of perdure.surfaces.cli, 
 
 
 class LazyGroup(click.Group):
-    """A group whose command `name` is `name_command` in the module that its table names."""
+    """A group whose command `name` is `name_command` in the module that its table names.
 
-    def __init__(self, *args: Any, table: Table, **more: Any) -> None:
+    usual: the command that is meant where none is named.
+    """
+
+    def __init__(self, *args: Any, table: Table, usual: str = "", **more: Any) -> None:
         super().__init__(*args, **more)
         self.table = table
+        self.usual = usual
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; without the name of a command the usual one is meant."""
+        if self.usual and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
+            args = [self.usual, *args]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names of its commands, in the order of the table."""

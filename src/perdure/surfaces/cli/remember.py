@@ -95,6 +95,9 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
         shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
     elif mode != "keyword" and found.timings_ms and "compute" not in found.timings_ms:
         shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
+    if found.held_back:
+        names = ", ".join(f"{name} ({why.rule})" for name, why in found.held_back.items())
+        shell.note(f"Left out, because it reads like an order to a model: {names}. `perdure floor alerts` says more.")
     if "helper" in found.degraded:
         shell.note("Without the helper model, which failed or was late. `perdure models test helper` tries it.")
     if "behind" in found.degraded:
@@ -159,7 +162,7 @@ def _json(found: Recalled) -> dict[str, Any]:
     return {
         "cues": [asdict(cue) for cue in found.cues], "silent": found.silent or None, "degraded": found.degraded,
         "n_tokens": found.n_tokens, "plan": _plan_json(found.plan), "timings_ms": found.timings_ms,
-        "depth": found.depth,
+        "depth": found.depth, "held_back": {name: why._asdict() for name, why in found.held_back.items()},
     }  # fmt: skip
 
 

@@ -317,7 +317,7 @@ def why_command(shell: Shell, session: str | None) -> None:
 def _last(home: Home, session: str | None) -> Event:
     """The last injection (into a session). Raises NotFound."""
     for event in reversed(home.journal().read(type_=injected.TYPE)):
-        if str(event.data["session"]).startswith(session or ""):
+        if not injected.is_floor(event) and str(event.data["session"]).startswith(session or ""):
             return event
     raise NotFound(f"no recall into session {session}" if session else "no recall into any session yet")
 

@@ -23,7 +23,11 @@ from perdure.home import open_home
 
 _LIMIT_MS = 10_000  # of the scratch home: a busy machine is no broken set-up
 _WAIT_S = 15.0
-_NAMES = {"pi": ("turn_end", "before_agent_start")}  # else as Claude Code and Codex call them
+_NAMES = {  # else as Claude Code and Codex call them
+    "pi": ("turn_end", "before_agent_start"),
+    "gemini-cli": ("AfterAgent", "BeforeAgent"),
+    "opencode": ("session.idle", "chat.message"),
+}
 _ENDED, _ASKED = "Stop", "UserPromptSubmit"
 _SAID = "The harbour of {word} is where the probe of perdure doctor lies."
 
@@ -120,5 +124,27 @@ def _pi_head(session: str, now: str, cwd: str) -> list[dict[str, Any]]:
     return [{"type": "session", "version": 3, "id": session, "timestamp": now, "cwd": cwd}]
 
 
-_HEADS = {"codex": _codex_head, "pi": _pi_head}
-_ROWS = {"claude-code": _claude_row, "codex": _codex_row, "pi": _pi_row}
+def _gemini_head(session: str, now: str, cwd: str) -> list[dict[str, Any]]:  # noqa: ARG001
+    return [{"sessionId": session, "projectHash": "", "startTime": now, "lastUpdated": now, "kind": "main"}]
+
+
+def _gemini_row(entry: str, text: str, session: str, now: str, cwd: str) -> dict[str, Any]:  # noqa: ARG001
+    return {"id": entry + session[8:], "timestamp": now, "type": "user", "content": [{"text": text}]}
+
+
+def _opencode_row(entry: str, text: str, session: str, now: str, cwd: str) -> dict[str, Any]:
+    """A whole session, as `opencode export` writes it: read like the database."""
+    created_ms = int(datetime.fromisoformat(now).timestamp() * 1000)
+    info = {"id": f"msg_{entry}", "sessionID": session, "role": "user", "time": {"created": created_ms}}
+    parts = [{"id": f"prt_{entry}", "type": "text", "text": text}]
+    return {"info": {"id": session, "directory": cwd}, "messages": [{"info": info, "parts": parts}]}
+
+
+_HEADS = {"codex": _codex_head, "pi": _pi_head, "gemini-cli": _gemini_head}
+_ROWS = {
+    "claude-code": _claude_row,
+    "codex": _codex_row,
+    "pi": _pi_row,
+    "gemini-cli": _gemini_row,
+    "opencode": _opencode_row,
+}

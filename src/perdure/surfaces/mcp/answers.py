@@ -87,10 +87,14 @@ def note(home: Home, words: str, *, place: str, cwd: str | None) -> str:
     if place == "card":
         card = home.floor.add_card(words, by="agent", project=project_of(cwd))
         return f"Kept as {card.id}. Sessions from the next one on have it before them."
-    page = "notes.md" if place == "note" else f"diary/{_diary_day()}.md"
-    line = f"- {words.strip()}" if place == "note" else words.strip()
-    old = home.floor.read(page).rstrip()
-    home.floor.write(page, f"{old}\n{line}".strip(), by="agent", piece=line)
+    if place == "note":
+        noted = home.note(words, by="agent", cwd=cwd)
+        if not noted.is_new:
+            return f"The notes say so already: {noted.known}"
+        instead = f" It takes the place of: {noted.replaced}" if noted.replaced else ""
+        return f"Written into notes.md. Sessions from the next one on have it before them.{instead}"
+    page = f"diary/{_diary_day()}.md"
+    home.floor.write(page, f"{home.floor.read(page).rstrip()}\n\n{words.strip()}".strip(), by="agent")
     return f"Written into {page}. Sessions from the next one on have it before them."
 
 

@@ -1,0 +1,49 @@
+"""What a person was told of what the scanner kept from a model: each text once, whatever process or session met it.
+
+`run/told.json` holds names of texts (digests) and where they stand, never their words. It is a cache: without it a
+person is told once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perdure.capture.files import make_folder, replace
+from perdure.errors import PerdureError
+
+DIGEST_CHARS = 8  # of a text's name that are shown: so much of it names it
+_MOST = 2000  # names that are kept, the newest
+
+
+def untold(home: Path, found: Mapping[str, str]) -> list[str]:
+    """The names among these that nobody was told of; from now on they count as told. found: name -> where it stands."""
+    known = places(home)
+    fresh = [name for name in found if name not in known]
+    if fresh:
+        kept = dict([*known.items(), *((name, found[name]) for name in fresh)][-_MOST:])
+        with contextlib.suppress(OSError, PerdureError):  # a home that cannot be written tells it again
+            make_folder(_file(home).parent)
+            replace(_file(home), json.dumps(kept).encode(), sync=False)
+    return fresh
+
+
+def lines(fresh: Sequence[str]) -> list[str]:
+    """What a person is told of alerts, in one line; none where there are none."""
+    more = f" (and {len(fresh) - 1} more)" if len(fresh) > 1 else ""
+    return [f"Perdure: {fresh[0]}{more}. `perdure floor alerts` lists what is kept from models."] if fresh else []
+
+
+def places(home: Path) -> dict[str, str]:
+    """Name of a text -> where it stood when somebody was told of it, oldest first."""
+    try:
+        found = json.loads(_file(home).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(where) for name, where in found.items()} if isinstance(found, dict) else {}
+
+
+def _file(home: Path) -> Path:
+    return home / "run" / "told.json"

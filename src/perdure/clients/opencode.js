@@ -1,0 +1,116 @@
+// Perdure for OpenCode: what matters, beside each message; every turn, kept.
+//
+// It never blocks OpenCode and never fails it: everything has a time limit, and an error is an answer without text. What
+// is said and what is kept is decided by the hook, a process; here is only when it is asked.
+import { spawn } from "node:child_process";
+
+const COMMAND = null;
+
+const LIMIT_MS = 1500; // the most that a message waits; the hook ends itself before
+const LAST_MS = 2000; // the most that the end of OpenCode does
+const NOTHING = { text: "", notice: "" };
+
+const command = COMMAND ?? ["perdure-hook", "opencode"];
+
+/** What the lines of a hook say; nothing where they mean nothing. */
+function read(answer) {
+  try {
+    const said = answer.split("\n").filter(Boolean).map((line) => ({ ...NOTHING, ...JSON.parse(line) }));
+    const joined = (name) => said.map((one) => one[name]).filter(Boolean).join("\n\n");
+    return { text: joined("text"), notice: joined("notice") };
+  } catch {
+    return NOTHING;
+  }
+}
+
+/** Run the hook for an event. Resolves with what it says, at the latest after `limit` milliseconds. */
+function hook(name, said, limit = LIMIT_MS) {
+  return new Promise((resolve) => {
+    let answer = "";
+    const timer = setTimeout(() => resolve(NOTHING), limit);
+    const end = (value) => (clearTimeout(timer), resolve(value));
+    try {
+      const stdio = ["pipe", "pipe", "ignore"];
+      const child = spawn(command[0], [...command.slice(1), name], { stdio, detached: true });
+      child.on("error", () => end(NOTHING)); // it is not there, or not there any more: OpenCode goes on
+      child.stdin.on("error", () => {});
+      child.stdout.on("data", (part) => (answer += part));
+      child.on("close", () => end(read(answer)));
+      child.stdin.end(JSON.stringify({ hook_event_name: name, ...said }));
+      child.unref();
+    } catch {
+      end(NOTHING);
+    }
+  });
+}
+
+export const Perdure = async ({ client, directory }) => {
+  const parents = new Map(); // session -> the one that spawned it, or ""
+  const made = new Set(); // sessions that began here
+  const known = new Set(); // sessions that had a message here
+  const commands = new Set(); // sessions whose next message is a command's, not a person's
+  const emptied = new Set(); // sessions that were compacted since their last message
+
+  const show = ({ notice }) => {
+    if (notice) void client.tui?.showToast?.({ body: { message: notice, variant: "warning" } })?.catch?.(() => {});
+  };
+
+  async function parentOf(id) {
+    if (!parents.has(id)) {
+      const found = await client.session.get({ path: { id } }).catch(() => undefined);
+      parents.set(id, found?.data?.parentID ?? "");
+    }
+    return parents.get(id);
+  }
+
+  /** What goes with a message: what a session is told when it begins or was compacted, and what matters now. */
+  async function beside(id, prompt) {
+    const parent = await parentOf(id);
+    const said = { session_id: id, cwd: directory, agent_id: parent ? id : "" };
+    const asked = [];
+    const isNew = !known.has(id);
+    known.add(id);
+    if (emptied.delete(id)) {
+      asked.push(hook("session.compacted", said));
+      await asked[0]; // it holds nothing any more: that comes first
+    } else if (isNew && !parent) {
+      asked.push(hook("session.created", { ...said, source: made.has(id) ? "startup" : "resume" }));
+    }
+    if (!commands.delete(id) && prompt.trim()) asked.push(hook("chat.message", { ...said, prompt }));
+    const answers = await Promise.all(asked);
+    answers.forEach(show);
+    return answers.map((answer) => answer.text).filter(Boolean).join("\n\n");
+  }
+
+  return {
+    "command.execute.before": async (input) => void commands.add(input.sessionID),
+
+    "chat.message": async (input, output) => {
+      try {
+        const { sessionID } = input;
+        const typed = output.parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text);
+        const text = await beside(sessionID, typed.join("\n"));
+        // The id sorts behind those of the other parts: the text stands behind what was typed.
+        const id = "prt_zzz" + Date.now().toString(36) + Math.random().toString(36).slice(2, 10);
+        if (text) output.parts.push({ id, messageID: output.message.id, sessionID, type: "text", text, synthetic: true });
+      } catch {} // nobody's trouble: the message goes on without it
+    },
+
+    event: async ({ event }) => {
+      const { sessionID, info } = event.properties ?? {};
+      if (event.type === "session.created" && info) {
+        made.add(info.id);
+        parents.set(info.id, info.parentID ?? "");
+      } else if (event.type === "session.compacted") {
+        emptied.add(sessionID);
+      } else if (event.type === "session.idle") {
+        void hook("session.idle", { session_id: sessionID, cwd: directory }, LAST_MS).then(show); // not waited for
+      }
+    },
+
+    // What OpenCode changes behind the last turn, and what a turn that was broken off left.
+    dispose: async () => {
+      if (known.size) await hook("dispose", { sessions: [...known], cwd: directory }, LAST_MS);
+    },
+  };
+};

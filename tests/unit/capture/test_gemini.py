@@ -1,0 +1,61 @@
+"""Files of Gemini CLI: where a session works, whether anything was said in it, whether it was compacted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perdure.capture import gemini
+
+HEADER = {"sessionId": "s1", "projectHash": "h", "startTime": "2026-01-15T09:00:00.000Z", "kind": "main"}
+CONTEXT = {"$set": {"messages": [{"id": "m0", "type": "user", "content": "<session_context>"}]}}
+LOADED = {"$set": {"sessionId": "s1"}}
+SAID = {"id": "m1", "type": "user", "content": "hi"}
+STAMP = {"$set": {"lastUpdated": "2026-01-15T09:00:01.000Z"}}
+WHOLE = {"$set": {"messages": [SAID]}}
+SHORT = {"$set": {"messages": [SAID, {"id": "m2", "type": "gemini", "content": [{"text": gemini.ACCEPTED}]}]}}
+FRESH = [HEADER, CONTEXT, SAID, STAMP]
+
+
+def lines(*rows: object) -> bytes:
+    return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("before", "gained", "is_one"),
+    [
+        ([], FRESH, False),
+        (FRESH, [LOADED, SHORT], True),  # in the middle of a session
+        ([], [*FRESH, LOADED, SHORT, SAID], True),
+        (FRESH, [HEADER, CONTEXT, LOADED, WHOLE, SAID, STAMP], False),  # resumed
+        ([*FRESH, LOADED, SHORT, SAID], [HEADER, CONTEXT, LOADED, SHORT, SAID], False),  # resumed after a compaction
+        ([*FRESH, LOADED, SHORT, SAID, HEADER, CONTEXT], [LOADED, SHORT], False),  # and seen in two parts
+        (FRESH, [HEADER, CONTEXT, LOADED, WHOLE, LOADED, SHORT], True),  # resumed, and compacted at once
+        ([*FRESH, HEADER, CONTEXT, LOADED, WHOLE], [LOADED, SHORT], True),
+        ([*FRESH, LOADED, SHORT], [SAID, STAMP], False),  # seen before
+        (FRESH, [LOADED, WHOLE], False),  # a rolled back turn, outputs left out: nothing is summed up
+    ],
+)
+def test_a_compaction_is_told_from_a_resumption(before: list, gained: list, is_one: bool) -> None:
+    assert gemini.compacted(lines(*gained), before=lines(*before)) is is_one
+
+
+def test_half_a_line_in_front_means_nothing() -> None:
+    assert gemini.compacted(lines(LOADED, SHORT), before=lines(*FRESH)[70:])
+
+
+def test_a_file_in_which_nothing_was_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    for rows, blank in (([HEADER, CONTEXT], True), ([HEADER, CONTEXT, LOADED], True), (FRESH, False)):
+        path.write_bytes(lines(*rows))
+        assert gemini.is_blank(path) is blank
+
+
+def test_the_folder_is_noted_beside(tmp_path: Path) -> None:
+    path = tmp_path / "tmp" / "p" / "chats" / "t.jsonl"
+    assert gemini.folder(path) is None
+    path.parent.mkdir(parents=True)
+    (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/harbour\n")
+    assert gemini.folder(path) == gemini.folder(path.parent / "s1" / "a1.jsonl") == "/w/harbour"

@@ -1,0 +1,188 @@
+"""The layers of C₀: their order, their budgets in tokens, what is cut, what is left out, and their bill."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.access.scan import Finding, digest
+from perdure.config import FloorConfig
+from perdure.floor import layers
+from perdure.floor.layers import Material
+from perdure.floor.state import Card
+from perdure.text import tokens
+
+TODAY = date(2026, 11, 22)
+NAMES = ["system", "profile", "core", "notes", "insights", "cards", "recent", "diary"]
+EMPTY = Material({}, (), (), {}, TODAY)
+FULL = Material(
+    {
+        "system.md": "You are {{agent}}.", "profile.md": "Ada", "core.md": "The house is Alder.", "notes.md": "- key",
+        "recent.md": "We painted.", "diary/2026-11-21.md": "Dear next one", "diary/2026-11-22.md": "Good morning",
+        "diary/2026-11-20.md": "too old", "agent.yaml": "name: a", "skills/a/SKILL.md": "Do it",
+    },
+    (Card("card-1", "Ask first", "2026", "agent"),), ("Run the tests",), {"agent": "jarvis"}, TODAY,
+)  # fmt: skip
+
+
+def nothing(_):
+    return ()
+
+
+def by_name(found):
+    return {layer.name: layer for layer in found.layers}
+
+
+def cards(*texts):
+    return tuple(Card(f"card-{n}", text, f"2026-01-{n:02}", "agent") for n, text in enumerate(texts, start=1))
+
+
+def test_the_layers_stand_in_their_order_with_their_sources():
+    """Row F06. Yesterday's and today's page of the diary are in it; older ones, settings and skills are not."""
+    found = layers.assembled(FULL, FloorConfig(), nothing)
+    assert [layer.name for layer in found.layers] == NAMES
+    assert found.text == (
+        "# system\n\nYou are jarvis.\n\n# profile\n\nAda\n\n# core\n\nThe house is Alder.\n\n# notes\n\n- key\n\n"
+        "# insights\n\n- Run the tests\n\n# cards\n\n- Ask first\n\n# recent\n\nWe painted.\n\n"
+        "# diary\n\n## 2026-11-21\n\nDear next one\n\n## 2026-11-22\n\nGood morning"
+    )
+    assert found.n_tokens == sum(layer.n_tokens for layer in found.layers) >= tokens(found.text)
+    assert [layer.n_rows for layer in found.layers] == [1, 1, 1, 1, 1, 1, 1, 2]
+
+
+def test_nothing_costs_nothing():
+    found = layers.assembled(EMPTY, FloorConfig(), nothing)
+    assert (found.text, found.n_tokens, found.alerts) == ("", 0, ())
+
+
+def test_the_newest_notes_stay():
+    """Worked out: "# notes" with its line ends has 0.28 + 5 x 0.25 + 4 x 0.8 = 4.73, so 5 tokens; each row 4 x 0.25 +
+    0.8 = 1.8, so 2. Of a budget of 10 that leaves room for two. They cost 0.28 + 1.25 + 2 x 0.8 + 2 x 1 + 0.8 + 2 x 0.8
+    = 7.53, so 8.
+    """
+    material = replace(EMPTY, pages={"notes.md": "aaaa\n\nbbbb\ncccc\n"})
+    notes = by_name(layers.assembled(material, FloorConfig(notes_tokens=10), nothing))["notes"]
+    assert (notes.text, notes.n_rows, notes.n_left, notes.n_tokens) == ("bbbb\ncccc", 2, 1, 8)
+    assert by_name(layers.assembled(material, FloorConfig(notes_tokens=8), nothing))["notes"].text == "cccc"
+
+
+def test_cards_leave_first_in_first_out():
+    """Worked out: "# cards" has 0.28 + 5 x 0.25 + 4 x 0.8 = 4.73, so 5 tokens; "- aaaa" 0.28 + 4 x 0.25 + 0.8 = 2.08,
+    so 3. A budget of 11 holds two.
+    """
+    material = replace(EMPTY, cards=cards("aaaa", "bbbb", "cccc"))
+    found = by_name(layers.assembled(material, FloorConfig(cards_tokens=11), nothing))["cards"]
+    assert (found.text, found.n_rows, found.n_left) == ("- bbbb\n- cccc", 2, 1)
+
+
+def test_the_surest_insights_and_the_beginning_of_a_page_stay():
+    material = replace(EMPTY, insights=("aaaa", "bbbb"), pages={"core.md": "aaaa\n\nbbbb\n\ncccc"})
+    found = by_name(layers.assembled(material, FloorConfig(insights_tokens=10, core_tokens=11), nothing))
+    assert (found["insights"].text, found["insights"].n_left) == ("- aaaa", 1)
+    assert (found["core"].text, found["core"].n_rows, found["core"].n_left) == ("aaaa\n\nbbbb", 1, 1)
+
+
+SAID = (
+    "",
+    " ",
+    "a",
+    "aaaa",
+    "Ask first.",
+    "two\nlines",
+    "\n\n",
+    "- é",
+    "満潮と干潮",
+    "🙂🙂",
+    "x" * 90,
+    "7 7 7 7",
+    "# a head",
+)
+rows = st.lists(st.sampled_from(SAID), max_size=8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows, rows, rows, st.integers(0, 60))
+def test_no_layer_has_more_tokens_than_its_budget(page, some_cards, insights, most):
+    """The diary has its budget for each of two pages; recent.md may outgrow its own by a fifth before it is rebuilt."""
+    said = "\n\n".join(page)
+    names = ("system", "profile", "core", "notes", "recent")
+    material = Material(
+        {f"{name}.md": said for name in names} | {f"diary/2026-11-{day}.md": said for day in (21, 22)},
+        cards(*some_cards), insights, {}, TODAY,
+    )  # fmt: skip
+    budgets = FloorConfig(**{f"{name}_tokens": most for name in NAMES})
+    found = layers.assembled(material, budgets, nothing)
+    for layer in found.layers:
+        allowed = {"recent": ceil(most * 1.2), "diary": 2 * most}.get(layer.name, most)
+        assert tokens(layer.said) <= layer.n_tokens <= allowed
+        assert bool(layer.text) == bool(layer.n_tokens)
+    listed = by_name(found)
+    assert listed["cards"].n_rows + listed["cards"].n_left == len(some_cards)
+    assert listed["insights"].n_rows + listed["insights"].n_left == len(insights)
+    assert layers.assembled(material, budgets, nothing) == found
+
+
+def test_variables_are_filled_in_and_unknown_ones_stay_and_are_said():
+    """Row F16."""
+    material = replace(EMPTY, pages={"system.md": "On {{platform}} and {{ agent }}, {{mood}}."})
+    for platform in ("telegram", "web"):
+        found = layers.assembled(
+            replace(material, variables={"platform": platform, "agent": "a"}), FloorConfig(), nothing
+        )
+        assert by_name(found)["system"].text == f"On {platform} and a, {{{{mood}}}}."
+        assert found.alerts == ("system.md: nothing is known for {{mood}}",)
+
+
+def test_variables_are_of_the_system_prompt_alone():
+    material = replace(EMPTY, pages={"core.md": "{{agent}}"}, variables={"agent": "a"})
+    assert by_name(layers.assembled(material, FloorConfig(), nothing))["core"].text == "{{agent}}"
+
+
+@pytest.mark.parametrize("page", ["system.md", "profile.md", "core.md", "notes.md", "recent.md", "diary/2026-11-21.md"])
+def test_a_suspected_page_is_left_out_and_said(page):
+    """Row P19: nothing of it is in the context, the others are."""
+    material = replace(FULL, pages=FULL.pages | {page: "EVIL words"})
+    found = layers.assembled(material, FloorConfig(), lambda said: [Finding("x", "EVIL", 1.0)] * ("EVIL" in said))
+    assert "EVIL" not in found.text and [alert for alert in found.alerts if alert.startswith(page)] == [
+        f"{page} was left out ({digest('EVIL words')[:8]}): x, 'EVIL'"
+    ]
+    assert [(one.where, one.text) for one in found.suspects] == [(page, "EVIL words")]
+    assert found.text.count("# ") >= 7
+
+
+def test_a_suspected_card_goes_alone():
+    material = replace(EMPTY, cards=cards("fine", "EVIL", "good"))
+    found = layers.assembled(material, FloorConfig(), lambda said: [Finding("x", "EVIL", 1.0)] * ("EVIL" in said))
+    assert by_name(found)["cards"].text == "- fine\n- good" and [one.where for one in found.suspects] == ["card-2"]
+
+
+def test_what_is_approved_of_the_system_prompt_does_not_depend_on_the_platform():
+    """The scanner reads it as it is written: with its variables unfilled."""
+    read = []
+    material = replace(EMPTY, pages={"system.md": "On {{platform}}"}, variables={"platform": "web"})
+    layers.assembled(material, FloorConfig(), lambda said: read.append(said) or ())
+    assert "On {{platform}}" in read
+
+
+def test_secrets_and_remarks_are_in_no_layer():
+    material = replace(FULL, pages={"notes.md": "- key AKIAIOSFODNN7EXAMPLE <!-- of 2026\n-->\n- next"})
+    assert "AKIA" not in (said := layers.assembled(material, FloorConfig(), nothing).text) and "2026" not in said
+
+
+@pytest.mark.parametrize(("hour", "minute", "day"), [(5, 59, 21), (6, 0, 22), (0, 0, 21), (23, 59, 22)])
+def test_a_day_of_the_diary_turns_at_six(hour, minute, day):
+    """Row F04."""
+    assert layers.diary_day(datetime(2026, 11, 22, hour, minute)) == date(2026, 11, day)
+
+
+@pytest.mark.parametrize(
+    ("zone", "said"),
+    [(UTC, "09:05 UTC+00:00"), (timezone(timedelta(hours=-3, minutes=-30)), "09:05 UTC-03:30")],
+)
+def test_the_clock_has_its_zone_and_empty_facts_are_left_out(zone, said):
+    """Row F26."""
+    found = layers.here(datetime(2026, 11, 22, 9, 5, tzinfo=zone), {"machine": "toad", "place": "", "project": "/w"})
+    assert found == f"Now: Sunday, 2026-11-22 {said}. Machine: toad. Project: /w."

@@ -1,0 +1,141 @@
+"""Which names are pages, who may write them, and what they may hold."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perdure.errors import EditRefused, NotFound
+from perdure.floor import pages
+from perdure.floor.pages import Edit
+
+LONG = "You are Jarvis. Name your sources, run the tests, and ask before you push anything to a place that others use."
+SETTINGS = "name: jarvis\ntools: [shell, read]\nmax_turns: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("notes", "notes.md"),
+        ("notes.md", "notes.md"),
+        ("agent", "agent.yaml"),
+        ("agent.yaml", "agent.yaml"),
+        ("diary/2026-11-21", "diary/2026-11-21.md"),
+        ("skills/release-notes/SKILL.md", "skills/release-notes/SKILL.md"),
+    ],
+)
+def test_a_page_may_be_named_without_its_ending(name, page):
+    assert pages.checked(name) == page
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "/etc/passwd", "/notes.md", "../notes.md", "notes.md/..", "./notes.md", "diary/../notes.md", "NOTES.md",
+        "diary/2026-11-21/../../x.md", "diary/2026-1-1.md", "diary/2026-11-21.md\n", "notes.md\0", "skills/SKILL.md",
+        "skills/../SKILL.md", "skills/a/b/SKILL.md", "skills/-a/SKILL.md", "skills/a/README.md", ".lock", "notes.md ",
+        "agents/default/notes.md", f"skills/{'a' * 65}/SKILL.md", "~/notes.md", "notes.txt",
+    ],
+)  # fmt: skip
+def test_no_other_name_is_a_page(name):
+    with pytest.raises(NotFound):
+        pages.checked(name)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_what_is_a_page_stays_below_its_folder(name):
+    """Every name that passes has no root, no step up, no empty part and no byte that a path cannot have."""
+    try:
+        found = pages.checked(name)
+    except NotFound:
+        return
+    parts = found.split("/")
+    assert not found.startswith("/") and "\0" not in found and not {"", ".", ".."} & set(parts)
+
+
+def test_agents_of_other_users_have_a_place_of_their_own():
+    """The owner's pages lie under the agent's name; nobody's names leave agents/ or meet another's."""
+    places = {
+        str(pages.folder_of(agent, user, "ada"))
+        for agent in ("default", "..", "a/b", "a~b")
+        for user in ("ada", "bo", "../x")
+    }
+    assert len(places) == 12 and str(pages.folder_of("default", "ada", "ada")) == "agents/default"
+    assert all(place.startswith("agents/") and ".." not in place.split("/") for place in places)
+    assert all(place.count("/") == 1 for place in places)
+
+
+@pytest.mark.parametrize("by", ["agent", "model", "rules"])
+@pytest.mark.parametrize("is_proposal", [False, True])
+def test_the_profile_is_its_owners(by, is_proposal):
+    with pytest.raises(EditRefused, match="only the owner"):
+        pages.check(Edit(pages.PROFILE, "Ada likes tea", by, is_proposal=is_proposal))
+    pages.check(Edit(pages.PROFILE, "Ada likes tea", "hand"))
+
+
+@pytest.mark.parametrize("by", ["agent", "model", "rules"])
+@pytest.mark.parametrize(
+    ("name", "text"), [("system.md", LONG), ("agent.yaml", SETTINGS), ("skills/a/SKILL.md", "Do it so.")]
+)
+def test_what_is_protected_can_only_be_proposed(by, name, text):
+    with pytest.raises(EditRefused, match="proposal"):
+        pages.check(Edit(name, text, by))
+    pages.check(Edit(name, text, by, is_proposal=True))
+    pages.check(Edit(name, text, "owner"))
+
+
+@pytest.mark.parametrize("by", ["owner", "agent"])
+@pytest.mark.parametrize("text", ["", " \n\t\n", "a\0b", "half \ud800 a pair", "x" * (pages.MAX_BYTES + 1)])
+def test_what_is_no_text_is_refused_from_everybody(by, text):
+    with pytest.raises(EditRefused):
+        pages.check(Edit("notes.md", text, by))
+
+
+def test_the_most_bytes_are_counted_as_they_are_written():
+    """262,144 bytes: 131,072 letters of two bytes fit, and one more does not."""
+    pages.check(Edit("notes.md", "é" * 131_072, "owner"))
+    with pytest.raises(EditRefused, match="262146 bytes"):
+        pages.check(Edit("notes.md", "é" * 131_073, "owner"))
+
+
+def test_a_proposed_system_prompt_is_neither_short_nor_bloated():
+    """Row J27: at least 100 characters, at most three times what it replaces (which counts as 100 at least)."""
+    propose = {"by": "agent", "is_proposal": True}
+    pages.check(Edit("system.md", "x" * 100, **propose))
+    with pytest.raises(EditRefused, match="at least 100"):
+        pages.check(Edit("system.md", " " * 50 + "x" * 99, **propose))
+    pages.check(Edit("system.md", "x" * 600, old="y" * 200, **propose))
+    with pytest.raises(EditRefused, match="3 times"):
+        pages.check(Edit("system.md", "x" * 601, old="y" * 200, **propose))
+    pages.check(Edit("system.md", "x" * 300, old="short", **propose))
+    pages.check(Edit("system.md", "brief", "owner", "y" * 200))  # an owner writes what they like
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name: [", "no YAML"),
+        ("- a\n- b", "no mapping"),
+        ("tools: []\nmax_turns: 3", "lacks name"),
+        ("name: a\nmax_turns: 3", "lacks tools"),
+        ("name: a\ntools: []", "lacks max_turns"),
+        ("name: ''\ntools: []\nmax_turns: 3", "`name`"),
+        ("name: a\ntools: shell\nmax_turns: 3", "`tools`"),
+        ("name: a\ntools: [1]\nmax_turns: 3", "`tools`"),
+        ("name: a\ntools: []\nmax_turns: 0", "`max_turns`"),
+        ("name: a\ntools: []\nmax_turns: true", "`max_turns`"),
+        ("name: !!python/object/apply:os.system ['true']\ntools: []\nmax_turns: 3", "no YAML"),
+    ],
+)
+def test_settings_are_checked_whoever_writes_them(text, why):
+    """Row J28."""
+    for by in ("owner", "agent"):
+        with pytest.raises(EditRefused, match=why):
+            pages.check(Edit("agent.yaml", text, by, is_proposal=by == "agent"))
+    pages.check(Edit("agent.yaml", SETTINGS, "owner"))
+
+
+def test_secrets_are_refused_by_kind_and_not_repeated():
+    with pytest.raises(EditRefused) as refused:
+        pages.check(Edit("notes.md", "the key is AKIAIOSFODNN7EXAMPLE", "owner"))
+    assert "AKIAIOSFODNN7EXAMPLE" not in str(refused.value) and "secret (" in str(refused.value)
