@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perdure.access.redact import mask
-from perdure.errors import IndexFault, PerdureError, ToolError, UsageError
+from perdure.errors import EditRefused, IndexFault, PerdureError, ToolError, UsageError
 from perdure.floor import floor as floors
 from perdure.floor import tree
 from perdure.floor.files import Files
@@ -48,6 +48,8 @@ class MemoryTool:
             return mask(self._view(command) if command["command"] == "view" else self._change(command))
         except ToolError:
             raise
+        except EditRefused as error:
+            raise ToolError(f"{ROOT}/{error.detail}") from error
         except UsageError as error:
             raise ToolError(error.detail) from error
         except PerdureError as error:
@@ -95,41 +97,38 @@ class MemoryTool:
 
     def _view(self, command: Mapping[str, Any]) -> str:
         at = commands.place(command["path"])
-        known = self._tree(at)
+        known, n_more = self._tree(at)
         said = commands.done(known, command).said
         if _is_of_others(at) and at in known.texts:
-            self.home.floor.refuse_suspect(known.texts[at], command["path"])
-        n_more = len(self._known()) - MAX_KNOWN if at in ("", KNOWN) else 0
-        return f"{said}\n({n_more} older memories are below {ROOT}/{KNOWN} as well.)" if n_more > 0 else said
+            self.home.floor.refuse_suspect(known.texts[at], at)
+        return f"{said}\n({n_more} older memories are below {ROOT}/{KNOWN} as well.)" if n_more else said
 
     def _change(self, command: Mapping[str, Any]) -> str:
         places = [commands.place(command[name]) for name in ("path", "old_path", "new_path") if name in command]
         with self._files.held():
-            if NOTES in places:
-                return self._change_notes(command)
-            done = commands.done(self._tree(*places), command)
+            if any(tree.is_within(place, NOTES) for place in places):
+                return self._change_notes(command, places)
+            done = commands.done(self._tree(*places)[0], command)
             assert done.change is not None
             self._act(done.change)
         return done.said
 
-    def _tree(self, *paths: str) -> Tree:
-        """What there is, as far as commands about these paths need it."""
+    def _tree(self, *paths: str) -> tuple[Tree, int]:
+        """What there is, as far as commands about these paths need it, and how many memories more there are."""
         known = self._files.known()
         texts = {path: file.text for path, file in known.files.items()}
         folders = set(known.folders)
         if "" in paths or NOTES in paths:
             page = self.home.floor.read(NOTES)
             texts |= {NOTES: page} if page else {}
-        for path, memory in self._memories(*paths):
-            tree.put(texts, folders, path, memory.text)
-        return Tree(texts, folders)
-
-    def _memories(self, *paths: str) -> list[tuple[str, Memory]]:
-        if "" not in paths and not any(tree.is_within(path, KNOWN) for path in paths):
-            return []
+        if not any(not path or tree.is_within(path, KNOWN) for path in paths):
+            return Tree(texts, folders), 0
         every = self._known()
-        shown = list(every.items())[:MAX_KNOWN]
-        return [*shown, *((path, every[path]) for path in paths if path in every)]
+        for n, (path, memory) in enumerate(every.items()):
+            if n < MAX_KNOWN or path in paths:
+                tree.put(texts, folders, path, memory.text)
+        is_listed = "" in paths or KNOWN in paths
+        return Tree(texts, folders), max(0, len(every) - MAX_KNOWN) if is_listed else 0
 
     def _known(self) -> dict[str, Memory]:
         """The memories that no file made, by path, the newest first: those of the project at hand before those of none.
@@ -140,19 +139,20 @@ class MemoryTool:
             every = self.home.memories.listed()
         except IndexFault:  # the files do not depend on it
             return {}
+        agent, project = self.home.config.agent, project_of(self.cwd)
         here = [
             memory
             for memory in every
-            if memory.agent == self.home.config.agent and memory.trust in ("owner", "agent")
-            and memory.project in (None, project_of(self.cwd)) and not mirror.is_of_file(memory)
+            if memory.agent == agent and memory.trust in ("owner", "agent")
+            and memory.project in (None, project) and not mirror.is_of_file(memory)
         ]  # fmt: skip
         found = {f"{KNOWN}/{memory.path}.md": memory for memory in here if memory.project is None}
         found |= {f"{KNOWN}/{memory.path}.md": memory for memory in here if memory.project is not None}
         return dict(sorted(found.items(), key=lambda item: item[1].stated_at, reverse=True))
 
-    def _change_notes(self, command: Mapping[str, Any]) -> str:
+    def _change_notes(self, command: Mapping[str, Any], places: list[str]) -> str:
         """Edit the page of notes by what it says at that moment."""
-        if command["command"] not in ("create", "str_replace", "insert"):
+        if command["command"] not in ("create", "str_replace", "insert") or places != [NOTES]:
             raise ToolError(f"{ROOT}/{NOTES} is the page of notes that every session begins with: it stays where it is")
         said = ""
 
