@@ -36,6 +36,8 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["million", "--runs", n_runs],
         ["resident", *(["--captures", "200", "--seconds", "9"] if few else [])],
         ["recall", "--quick"],
+        ["tokens"],
+        ["floor", "--keep", str(keep), "--chunks", chunks[0], "--memories", "2000" if few else "20000"],
         ["mining", *(["--scripted"] if few else [])],
         ["scanner"],
         ["quality"] if scale == "quick" else ["quality", "--vary"],

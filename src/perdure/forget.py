@@ -5,16 +5,18 @@ is the commit; then everything that holds a copy is rewritten. Interrupted, it i
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.archive import tombstones as tombs
 from perdure.archive.archive import Archive
-from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
 from perdure.archive.metadata import FORGOTTEN, source_lines
 from perdure.archive.store import Held
 from perdure.errors import DamagedRun, NotFound
@@ -112,6 +114,9 @@ def _described(item: Doomed, key: bytes) -> dict[str, object]:
     }  # fmt: skip
 
 
+_LOOK_AGAIN_BYTES = 1_000_000  # of a journal: to read so much costs an opening less than noting that it was read
+
+
 class Watch:
     """The tombstones of one user, read once and then as the journal grows: it may be long, and seldom forgets."""
 
@@ -143,8 +148,26 @@ def load(journal: Journal) -> tombs.Tombstones:
 
 def unapplied(archive: Archive, journal: Journal) -> list[str]:
     """Ids of tombstones that have not been applied to everything captured before them."""
+    known, now = _looked_through(archive, journal), places(journal.root)
+    fresh, read = tails(journal.root, known, now, (tombs.TYPE,))
     done = archive.ledger.applied()
-    return [event.id for event in journal.read(type_=tombs.TYPE) if event.id not in done]
+    found = [event.id for event in fresh if event.id not in done]
+    if not found and _n_bytes(read) > _n_bytes(known) + _LOOK_AGAIN_BYTES:
+        noted = msgspec.json.encode((read, ends(journal.root, read)))
+        archive.ledger.set_meta(f"looked-through {journal.root.name}", noted.decode())
+    return found
+
+
+def _n_bytes(read: Mapping[str, Read]) -> int:
+    return sum(each.n_bytes for each in read.values())
+
+
+def _looked_through(archive: Archive, journal: Journal) -> dict[str, Read]:
+    """How far each file of a journal holds no tombstone that is not applied: every opening would read it again."""
+    said = archive.ledger.meta(f"looked-through {journal.root.name}")
+    known, its_ends = msgspec.json.decode(said or "[{}, {}]", type=tuple[dict[str, Read], dict[str, str]])
+    is_same = not was_rewritten(known, places(journal.root)) and ends(journal.root, known) == its_ends
+    return known if is_same else {}
 
 
 def apply(archive: Archive, journal: Journal, user: str, event_ids: Sequence[str]) -> list[str]:

@@ -962,7 +962,7 @@ class Home:
         self._hear()
         now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
         material = layers.Material(
-            pages={name: floor.read(name) for name in floor.names()},
+            pages={name: floor.read(name) for name in layers.needed(layers.diary_day(now))},
             cards=[card for card in floor.cards() if card.project in (None, project)],
             insights=self._insight_texts(cwd),
             variables={

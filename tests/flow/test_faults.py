@@ -295,3 +295,36 @@ def test_errors_say_what_to_do():
     for kind in below(PerdureError):
         text = str(kind("the thing"))
         assert text.startswith("the thing: ") and len(text) > 30 and kind("x").code.islower()
+
+
+def test_a_full_disk_keeps_every_page_of_the_floor_and_shows_hand_edits(small_disk):
+    with perdure.open(small_disk / "home", user="ada") as home:
+        floor = home.floor
+        floor.write("notes", "one")
+        fill(small_disk)
+        with pytest.raises(DiskFull, match="free some space"):
+            floor.write("notes", "two " * 2000)
+        assert floor.read("notes") == "one\n"
+        (floor.folder / "notes.md").write_text("a hand\n")  # no longer than a block, which it has
+        read = floor.read("notes")
+        (small_disk / "ballast").unlink()
+        assert read == "a hand\n" and floor.read("notes") == "a hand\n"
+        assert floor.history("notes")[-1].by == "hand"
+        floor.write("notes", "two " * 2000)
+        assert list(home.journal().damage()) == []
+
+
+def test_a_floor_that_cannot_be_written_is_read_as_it_stands(small_disk):
+    with perdure.open(small_disk / "home", user="ada") as home:
+        home.floor.write("notes", "one")
+        home.floor.write("core", "alder")
+        (home.floor.folder / "notes.md").write_text("a hand\n")
+    mount("-o", "remount,ro", small_disk)
+    try:
+        with perdure.open(small_disk / "home", user="ada") as home:
+            assert home.floor.read("notes") == "a hand\n" and home.floor.read("core") == "alder\n"
+            assert "alder" in home.layers().text
+    finally:
+        mount("-o", "remount,rw", small_disk)
+    with perdure.open(small_disk / "home", user="ada") as home:
+        assert home.floor.read("notes") == "a hand\n" and home.floor.history("notes")[-1].by == "hand"

@@ -8,6 +8,8 @@ import pytest
 
 import perdure
 from perdure import forget as forgetting
+from perdure.archive.journal import encode
+from perdure.capture.files import make_folder
 from perdure.errors import NotFound
 
 SECRET = "the marmalade is hidden under the third stair"
@@ -353,3 +355,24 @@ def test_short_ids_number_messages_and_do_not_join_conversations(tmp_path: Path)
         assert sorted(hit.text for hit in hits) == ["anchor of a", "anchor of b"]
         home.forget(home.doomed([hit.turn_id for hit in hits if hit.text.endswith("a")]))
         assert [hit.text for hit in home.search("anchor").hits] == ["anchor of b"]
+
+
+def test_a_long_journal_is_looked_through_once_and_again_when_a_merge_rewrites_it(kept, opened, grep):
+    """Where an opening found nothing to apply, the next reads on from there; what a merge brings is read."""
+    home, _lines = kept
+    other = opened("other")
+    other.merge(home.path)
+    writer = home.journal().root / "wlong"
+    make_folder(writer)
+    stamp = "2026-01-01T00:00:00.000Z#{:04d}"
+    lines = [encode(stamp.format(n), "wlong", n + 1, "injected", {"cues": ["x" * 900]}) for n in range(1300)]
+    (writer / "2026-01.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    (writer / "2026-01.jsonl").chmod(0o600)
+    again = opened("home")
+    noted = again.archive.ledger.meta("looked-through ada")
+    assert noted and "wlong/2026-01.jsonl" in noted
+    forget(other)
+    again.merge(other.path)
+    assert grep(again.path, NEEDLE) == [] and again.search("marmalade").hits == ()
+    assert len(again.search("thank").hits) == 1
+    assert not [found for found in again.verify().findings if found.severity == "problem"]

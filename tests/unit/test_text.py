@@ -351,8 +351,11 @@ def test_forms_of_one_text_are_one() -> None:
 
 
 def test_the_estimate_of_tokens() -> None:
-    """40 small letters at 0.25 are 10; ten Chinese characters at 0.75 are 7.5, rounded up to 8."""
+    """A word of 40 small letters: 0.53 + 40 * 0.12 = 5.33, rounded up; four of ten, with their spaces: 4 * 0.53 + 4.8;
+    ten Chinese characters without a space: 0.53 + 10 * 0.77 = 8.23.
+    """
     assert tokens("") == 0
-    assert tokens("abcdefghij" * 4) == 10
-    assert tokens("我们把数据库迁移到新") == 8
-    assert tokens("\ud800") == 1
+    assert tokens("abcdefghij" * 4) == 6
+    assert tokens("abcdefghij " * 4) == 7
+    assert tokens("我们把数据库迁移到新") == 9
+    assert tokens("\ud800") == 2

@@ -27,6 +27,7 @@ _HEAD = b'{"id":"'
 _REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
+_END_BYTES = 64  # of what was read, by which it is known again: they are the end of some event's text
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -283,6 +284,18 @@ def was_rewritten(known: Mapping[str, Read], now: Mapping[str, Read]) -> bool:
         name not in now or now[name].inode != read.inode or now[name].n_bytes < read.n_bytes
         for name, read in known.items()
     )
+
+
+def ends(folder: Path, read: Mapping[str, Read]) -> dict[str, str]:
+    """The last bytes of what was read of each file, as hex: other ones show that it was rewritten, also where the new
+    file happens to have the number of an old one.
+    """
+    found = {}
+    for name, (_, n_bytes) in read.items():
+        with contextlib.suppress(FileNotFoundError), (folder / name).open("rb") as file:
+            file.seek(max(0, n_bytes - _END_BYTES))
+            found[name] = file.read(min(n_bytes, _END_BYTES)).hex()
+    return found
 
 
 def tails(

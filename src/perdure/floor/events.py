@@ -54,6 +54,11 @@ def written(
     return found | {key: value for key, value in more.items() if value}
 
 
+def approved(agent: str, identifier: str, name: str, text: str, *, was: str, why: str) -> dict[str, Any]:
+    """A page got the text that was proposed, and its owner approved that: one event, so no crash comes between."""
+    return written(agent, name, text, by="owner", was=was, why=why) | {"approves": identifier}
+
+
 def pieces_of(data: Mapping[str, Any]) -> list[Piece]:
     """The lines that an event says it added."""
     return [Piece(line, memory, _spans(raw)) for line, memory, raw in data.get("pieces", ())]

@@ -19,7 +19,7 @@ from perdure import text as words
 from perdure.access import scan
 from perdure.archive.journal import Journal
 from perdure.capture.files import locked, make_folder
-from perdure.errors import EditRefused, FloorMissing, ReadOnlyHome
+from perdure.errors import Busy, DiskFull, EditRefused, FloorMissing, ReadOnlyHome
 from perdure.floor import events, forget, notes, pages, state, working
 from perdure.floor.events import OWNERS
 from perdure.floor.pages import Edit
@@ -28,6 +28,8 @@ from perdure.forget import Gone
 from perdure.forget import load as tombstones
 from perdure.types import Span
 
+READ_WAITS_S = 2.0  # who reads waits so long for who writes; after that they read what stands there
+WRITE_WAITS_S = 60.0
 MAX_CARD_CHARS = 4000  # a card is a few sentences: the corpus it comes from has 191 tokens on average (row F01)
 
 
@@ -76,15 +78,25 @@ class Floor:
         return sorted(filter(pages.is_page, found))
 
     def read(self, name: str) -> str:
-        """What a page says now, "" for one that there is not. A hand edit is noted first, if the home is writable."""
+        """What a page says now, "" for one that there is not. A hand edit is noted first, where that can be done."""
         name = pages.checked(name)
-        if self.writable and self.folder.is_dir():
-            with self._held():
-                return self._settled(name)
-        page = self.known().pages.get(name)
-        copy = working.read(self.folder / name)
-        said = copy.text if copy is not None else None
-        return said if said is not None else page.text if page else ""
+        copy, page = working.read(self.folder / name), self.known().pages.get(name)
+        if not self._agree(page, copy) and self.writable and self.folder.is_dir():
+            try:
+                with self._held(READ_WAITS_S):
+                    return self._settled(name)
+            except (DiskFull, ReadOnlyHome, Busy) as error:
+                self._alert(f"{name}: {error}")
+        if copy is not None and copy.text is not None and self._is_edit(page, copy):
+            return copy.text
+        return page.text if page else ""
+
+    def _agree(self, page: Page | None, copy: working.Copy | None) -> bool:
+        """Whether the journal and a working copy say the same, and nothing beside it waits to be looked at."""
+        if copy is None:
+            return not (page and page.text)
+        is_same = bool(page and copy.text and events.sha(copy.text) == page.now.sha)
+        return is_same and bool(working.is_noted(copy)) and not working.has_displaced(copy.path)
 
     def history(self, name: str) -> list[Version]:
         """Every state of a page, oldest first. Raises FloorMissing."""
@@ -93,7 +105,9 @@ class Floor:
         page = self.known().pages.get(name)
         if page is None:
             raise FloorMissing(f"page {name} of the floor (nobody has written it yet)")
-        return page.versions
+        if len(page.versions) < state.KEPT_VERSIONS:
+            return page.versions
+        return self._every_version(name)
 
     def said(self, name: str, event: str) -> str:
         """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
@@ -137,7 +151,7 @@ class Floor:
             self._check(Edit(name, said, change.by, old))
             if said == old and change.cursor is None:
                 return self.known().pages[name].now
-            was = events.sha(base) if base else self._sha(name)
+            was = self._sha(name) if base is None else events.sha(base) if base else ""
             data = events.written(
                 self.agent, name, said, by=change.by, was=was, why=change.why, pieces=change.pieces,
                 sources=change.sources, cursor=change.cursor,
@@ -216,28 +230,32 @@ class Floor:
         Raises EditRefused.
         """
         said = self._card_text(said, by)
-        beside = [card for card in self.cards() if card.project == project]
-        for known in beside:
-            if notes.same(said, known.text):
-                return known
-        identifier = f"card-{secrets.token_hex(4)}"
-        self._note(events.card(self.agent, identifier, said, by=by, project=project, sources=sources))
-        for known in beside:
-            if notes.corrects(said, known.text):
-                self._note(events.card(self.agent, known.id, "", by=by))
-        return self.card(identifier)
+        with self._held():
+            beside = [card for card in self.cards() if card.project == project]
+            for known in beside:
+                if notes.same(said, known.text):
+                    return known
+            identifier = f"card-{secrets.token_hex(4)}"
+            self._note(events.card(self.agent, identifier, said, by=by, project=project, sources=sources))
+            for known in beside:
+                if notes.corrects(said, known.text):
+                    self._note(events.card(self.agent, known.id, "", by=by))
+            return self.card(identifier)
 
     def change_card(self, identifier: str, said: str, *, by: str = "owner") -> Card:
         """Give a card other words. Raises FloorMissing, EditRefused."""
-        known = self.card(identifier)
-        self._note(events.card(self.agent, known.id, self._card_text(said, by), by=by))
-        return self.card(known.id)
+        said = self._card_text(said, by)
+        with self._held():
+            known = self.card(identifier)
+            self._note(events.card(self.agent, known.id, said, by=by))
+            return self.card(known.id)
 
     def remove_card(self, identifier: str, *, by: str = "owner") -> Card:
         """Take a card away; the journal keeps it. Raises FloorMissing."""
-        known = self.card(identifier)
-        self._note(events.card(self.agent, known.id, "", by=by))
-        return known
+        with self._held():
+            known = self.card(identifier)
+            self._note(events.card(self.agent, known.id, "", by=by))
+            return known
 
     def _card_text(self, said: str, by: str) -> str:
         said = words.printable(said).strip()
@@ -276,21 +294,24 @@ class Floor:
 
     def approve(self, identifier: str) -> Version:
         """Make a proposed edit. It is in force from the next session on. Raises FloorMissing, EditRefused."""
-        wanted = self._open(identifier)
-        now = self.read(wanted.name)
-        if (events.sha(now) if now else "") != wanted.was:
-            raise EditRefused(f"{wanted.name}: it was changed after {wanted.id} was proposed; reject that one")
-        if self.suspicious(wanted.text):
-            self.allow(wanted.text, where=wanted.name)  # the owner has read it
-        made = self.write(wanted.name, wanted.text, why=f"{wanted.id}: {wanted.why}" if wanted.why else wanted.id)
-        self._note(events.decided(self.agent, wanted.id, approved=True))
-        return made
+        with self._held():
+            wanted = self._open(identifier)
+            now = self._settled(wanted.name)
+            if (events.sha(now) if now else "") != wanted.was:
+                raise EditRefused(f"{wanted.name}: it was changed after {wanted.id} was proposed; reject that one")
+            self._check(Edit(wanted.name, wanted.text, "owner", now))
+            if self.suspicious(wanted.text):
+                self.allow(wanted.text, where=wanted.name)  # the owner has read it
+            why = f"{wanted.id}: {wanted.why}" if wanted.why else wanted.id
+            data = events.approved(self.agent, wanted.id, wanted.name, wanted.text, was=wanted.was, why=why)
+            return self._written(wanted.name, data)
 
     def reject(self, identifier: str) -> Proposal:
         """Turn a proposed edit down. Raises FloorMissing, EditRefused."""
-        wanted = self._open(identifier)
-        self._note(events.decided(self.agent, wanted.id, approved=False))
-        return self.proposal(wanted.id)
+        with self._held():
+            wanted = self._open(identifier)
+            self._note(events.decided(self.agent, wanted.id, approved=False))
+            return self.proposal(wanted.id)
 
     def _open(self, identifier: str) -> Proposal:
         wanted = self.proposal(identifier)
@@ -301,10 +322,10 @@ class Floor:
     # the working copies -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
+    def _held(self, wait_s: float = WRITE_WAITS_S) -> Iterator[None]:
         """The lock under which this agent's pages change."""
         make_folder(self.folder)
-        with locked(self.folder / ".lock"):
+        with locked(self.folder / ".lock", wait_s=wait_s):
             yield
 
     def _settled(self, name: str) -> str:
@@ -313,48 +334,69 @@ class Floor:
         for aside in working.displaced(path):
             self._take_displaced(name, aside)
         page, copy = self.known().pages.get(name), working.read(path)
+        if copy is not None and self._is_edit(page, copy):
+            copy = working.quiet(path)  # not half of it
         if copy is None:
             return self._restored(name, page)
-        said = copy.text
-        if said is None:
-            return self._unreadable(name, page, copy)
-        if page is not None and events.sha(said) == page.now.sha:
-            return said
-        if page is not None and self._is_left_behind(page, said, copy):
+        if copy.text is None:
+            return self._unfit(name, page, copy)
+        if self._is_edit(page, copy):
+            self._note(events.written(self.agent, name, copy.text, by="hand", was=self._sha(name)))
+        elif page is None or events.sha(copy.text) != page.now.sha:
             return self._restored(name, page)
-        was = self._sha(name)
-        self._note(events.written(self.agent, name, said, by="hand", was=was))
-        return said
+        if not working.is_noted(copy):
+            working.note(copy)
+        return copy.text
 
-    def _is_left_behind(self, page: Page, said: str, copy: working.Copy) -> bool:
-        """Whether a file holds an earlier state: we were killed before we wrote it, or a merge brought a later."""
-        return copy.is_before(page.now.at) and events.sha(said) in {version.sha for version in page.versions}
+    def _is_edit(self, page: Page | None, copy: working.Copy) -> bool:
+        """Whether a file holds what somebody wrote there, and not a state that the journal has left behind: we were
+        killed before we wrote the next, or a merge brought it.
+        """
+        sha = events.sha(copy.text) if copy.text is not None else ""
+        if not sha or page is None or sha == page.now.sha:
+            return bool(sha) and page is None
+        is_noted = working.is_noted(copy)
+        if is_noted is None:
+            is_noted = copy.is_before(page.now.at) and sha in {version.sha for version in page.versions}
+        return not is_noted
 
     def _restored(self, name: str, page: Page | None) -> str:
-        """Put what the journal says into the working copy."""
+        """Put what the journal says into the working copy; what is no file of ours is left as it is."""
         path, said = self.folder / name, page.text if page else ""
-        if said:
+        copy = working.read(path)
+        if copy is not None and copy.is_foreign:
+            self._alert(f"{name} {copy.why}; what the journal says counts")
+        elif said:
             working.put(path, said)
         elif page is not None:
             working.remove(path)
         return said
 
-    def _unreadable(self, name: str, page: Page | None, copy: working.Copy) -> str:
-        """A file that is empty, or no text: an editor may be at it; after that the page is put back."""
-        if not copy.is_fresh:
-            if copy.raw.strip():
-                aside = working.set_aside(copy)
-                self.alerts.append(f"{name} was no text; it is kept as {aside.name}")
-            else:
-                self.alerts.append(f"{name} was empty; `perdure floor remove {name}` takes a page away")
+    def _unfit(self, name: str, page: Page | None, copy: working.Copy) -> str:
+        """A file without a text: an editor may be at it; after that the page is put back."""
+        said = page.text if page else ""
+        if copy.is_fresh and not copy.is_foreign:
+            return said
+        if copy.why == working.EMPTY:
+            if said:
+                self._alert(f"{name} was empty; `perdure floor remove {name}` takes a page away")
             return self._restored(name, page)
-        return page.text if page else ""
+        if not copy.is_foreign:
+            self._set_aside(name, copy)
+            if not said:
+                working.remove(self.folder / name)
+        return self._restored(name, page)
+
+    def _set_aside(self, name: str, copy: working.Copy) -> None:
+        """Keep what is no text that a page can have, and say so."""
+        aside = working.set_aside(copy)
+        self._alert(f"{name} {copy.why}: it does not count, and is kept as {aside.name}")
 
     def _take_displaced(self, name: str, aside: working.Copy) -> None:
         """Keep in the history what somebody wrote into a file at the moment in which we replaced it."""
-        said, page = aside.text, self.known().pages.get(name)
-        shas = {version.sha for version in page.versions} if page else set()
-        if said is not None and events.sha(said) not in shas:
+        page = self.known().pages.get(name)
+        said = aside.text
+        if said is not None and not self._has_said(name, events.sha(said)):
             now = page.text if page else ""
             self._note(events.written(self.agent, name, said, by="hand", was=self._sha(name), why="written meanwhile"))
             if page and now:  # what replaced it came later, and counts
@@ -362,8 +404,21 @@ class Floor:
                     self.agent, name, now, by="rules", was="", why="the later edit counts", cursor=page.cursor
                 )
                 self._note(again)
-        if not aside.is_fresh:
-            aside.path.unlink(missing_ok=True)
+        if aside.is_just_displaced:
+            return
+        if aside.text is None and aside.why != working.EMPTY and not aside.is_foreign:
+            self._set_aside(name, aside)
+        aside.path.unlink(missing_ok=True)
+
+    def _has_said(self, name: str, sha: str) -> bool:
+        """Whether a page ever had a text of this name."""
+        page = self.known().pages.get(name)
+        if page is None or sha in {version.sha for version in page.versions}:
+            return page is not None
+        return len(page.versions) == state.KEPT_VERSIONS and sha in {v.sha for v in self._every_version(name)}
+
+    def _every_version(self, name: str) -> list[Version]:
+        return state.versions(self.journal.read(type_=events.TYPE), self.agent, name)
 
     def _written(self, name: str, data: dict[str, Any]) -> Version:
         self._note(data)
@@ -372,6 +427,10 @@ class Floor:
         for aside in working.displaced(self.folder / name):
             self._take_displaced(name, aside)
         return page.now
+
+    def _alert(self, said: str) -> None:
+        if said not in self.alerts:
+            self.alerts.append(said)
 
     def _sha(self, name: str) -> str:
         page = self.known().pages.get(name)

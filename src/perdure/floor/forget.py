@@ -309,12 +309,14 @@ def _clean_copies(path: Path, page: _Page) -> None:
 
 
 def _clean(copy: working.Copy, page: _Page, *, is_page: bool) -> None:
+    if copy.is_foreign:
+        return
     old = copy.text
-    said = copy.raw.decode("utf-8", "replace") if old is None else old
+    said = copy.path.read_bytes().decode("utf-8", "replace") if old is None else old
     left = (page.said if is_page else "") if events.sha(said) in page.emptied else page.strip(said)
     if left == said:
         return
     if left and old is not None:
-        files.replace(copy.path, left.encode())
+        files.replace(copy.path.resolve(), left.encode())
     else:
         copy.path.unlink(missing_ok=True)

@@ -8,9 +8,10 @@ place change with every message and are no layer: `here` makes them for the end 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 from perdure import text as words
@@ -134,6 +135,20 @@ def headed(name: str, said: str) -> str:
     return f"# {name}\n\n{said}"
 
 
+def needed(today: date) -> list[str]:
+    """The pages of which layers are made on a day of the diary."""
+    named = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
+    return named + [_diary_page(day) for day in _diary_days(today)]
+
+
+def _diary_days(today: date) -> tuple[date, date]:
+    return today - timedelta(days=1), today
+
+
+def _diary_page(day: date) -> str:
+    return f"{pages.DIARY}/{day.isoformat()}.md"
+
+
 def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
     """The layers of a session. suspicious: what the scanner finds in a text that its owner has not allowed."""
     make = _Maker(material, budgets, suspicious)
@@ -171,14 +186,19 @@ class _Maker:
 
     def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
         """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
-        fine: list[str] = []
         suspects: list[Suspect] = []
-        for where, row in rows:
-            found = self._suspects(row, where)
-            suspects += found
-            fine += [] if found else [f"- {mask(row)}"]
-        kept, n_left = _within(fine, self._most(name), keep=keep, joint="\n")
-        return _made(name, "journal", kept, joint="\n", n_left=n_left, suspects=tuple(suspects))
+
+        def fine() -> Iterator[str]:
+            for where, row in rows if keep == "first" else reversed(rows):
+                found = self._suspects(row, where)
+                suspects.extend(found)
+                if not found:
+                    yield f"- {_masked(row)}"
+
+        kept = _fitting(fine(), self._most(name), "\n")
+        ordered = kept if keep == "first" else kept[::-1]
+        n_left = len(rows) - len(suspects) - len(kept)
+        return _made(name, "journal", ordered, joint="\n", n_left=n_left, suspects=tuple(suspects))
 
     def insights(self) -> Layer:
         return self.listed("insights", [("insights", said) for said in self.material.insights], keep="first")
@@ -190,8 +210,8 @@ class _Maker:
         found: list[str] = []
         suspects: list[Suspect] = []
         n_left = 0
-        for day in (self.material.today - timedelta(days=1), self.material.today):
-            name = f"{pages.DIARY}/{day.isoformat()}.md"
+        for day in _diary_days(self.material.today):
+            name = _diary_page(day)
             head = f"## {day.isoformat()}\n\n"
             layer = self._layer("diary", name, self._most("diary") - words.tokens(head))
             found += [head + layer.text] if layer.text else []
@@ -240,14 +260,19 @@ def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") 
     >>> _within(["one", "two", "three"], 5, keep="last", joint="\\n")  # 2 and 3 tokens, line ends included
     (['two', 'three'], 1)
     """
+    found = _fitting(rows if keep == "first" else reversed(rows), most, joint)
+    return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+
+
+def _fitting(rows: Iterable[str], most: int, joint: str) -> list[str]:
+    """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
     found: list[str] = []
-    left = most
-    for row in rows if keep == "first" else reversed(rows):
-        left -= words.tokens(row + joint)
-        if left < 0:
+    for row in rows:
+        most -= _tokens(row + joint)
+        if most < 0:
             break
         found.append(row)
-    return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+    return found
 
 
 def injected(said: str) -> str:
@@ -256,7 +281,11 @@ def injected(said: str) -> str:
     >>> injected("- tabs <!-- said 2026-11-21 -->\\n")
     '- tabs'
     """
-    return _ABOUT.sub("", mask(said)).strip()
+    return _ABOUT.sub("", _masked(said)).strip()
+
+
+_masked = lru_cache(maxsize=2048)(mask)  # a card or a page is asked for again and again, and changes seldom
+_tokens = lru_cache(maxsize=4096)(words.tokens)
 
 
 def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -14,13 +14,16 @@ from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, Read, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
 from perdure.floor import events, tree
 from perdure.types import Span
 
-_FORMAT = 3  # of the kept file
+_FORMAT = 4  # of the kept file
+KEPT_VERSIONS = 100  # of a page that are at hand; the journal has all of them
+_ALL = 1 << 60
+_KEPT_AFTER_BYTES = 1_000_000  # of a journal in which nothing was of the floor, the kept file says that they were read
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -41,7 +44,7 @@ class Page(msgspec.Struct):
     """A page and how it came to be."""
 
     text: str
-    versions: list[Version]  # oldest first, never empty
+    versions: list[Version]  # oldest first, never empty, at most the last `KEPT_VERSIONS`
     sources: list[Span] = []  # of the last version that names any
 
     @property
@@ -102,6 +105,7 @@ class State(msgspec.Struct):
 
     format: int = _FORMAT
     read: dict[str, Read] = {}
+    ends: dict[str, str] = {}  # of what was read
     last: tuple[str, str, int] = ("", "", 0)  # order of the last event applied
     agents: dict[str, Known] = {}
 
@@ -129,7 +133,7 @@ def apply(state: State, event: Event) -> None:
     state.last = event.order
 
 
-def _write(known: Known, event: Event) -> None:
+def _write(known: Known, event: Event, most: int = KEPT_VERSIONS) -> None:
     data = event.data
     page = known.pages.get(data["name"]) or Page("", [])
     replaced = page.now if page.versions else None
@@ -143,7 +147,20 @@ def _write(known: Known, event: Event) -> None:
     if made.forgotten:
         said, sources = page.text, None
     spans = [Span(*span) for span in sources] if sources else page.sources
-    known.pages[data["name"]] = Page(said, [*page.versions, made], spans)
+    known.pages[data["name"]] = Page(said, [*page.versions, made][-most:], spans)
+    approved = known.proposals.get(data.get("approves", ""))
+    if approved:
+        known.proposals[approved.id] = msgspec.structs.replace(approved, outcome="approved")
+
+
+def versions(found: Iterable[Event], agent: str, name: str) -> list[Version]:
+    """Every state of a page, oldest first; of the events in their order."""
+    known = Known()
+    for event in found:
+        data = event.data
+        if data["op"] == "write" and (data["agent"], data["name"]) == (agent, name):
+            _write(known, event, most=_ALL)
+    return known.pages[name].versions if name in known.pages else []
 
 
 def _card(known: Known, event: Event) -> None:
@@ -185,14 +202,17 @@ class Watch:
         self._journal = journal
         self._kept = kept
         self._state: State | None = None
+        self._is_new = False  # something of the floor was read that is not in the kept file
+        self._n_unkept = 0  # bytes read since that was written
 
     def state(self) -> State:
         """What the journal says now."""
         state = self._state or self._loaded()
         now = places(self._journal.root)
         if now != state.read:
-            state = self._grown(state, now)
-            self._keep(state)
+            before, state = state.read, self._grown(state, now)
+            if self._is_worth_keeping(before, state):
+                self._keep(state)
         self._state = state
         return state
 
@@ -202,7 +222,9 @@ class Watch:
         self._kept.unlink(missing_ok=True)
 
     def _grown(self, state: State, now: dict[str, Read]) -> State:
-        known = {} if was_rewritten(state.read, now) else state.read
+        known = state.read
+        if was_rewritten(known, now) or ends(self._journal.root, known) != state.ends:
+            known = {}
         fresh, read = tails(self._journal.root, known, now, (events.TYPE,))
         if known and fresh and fresh[0].order < state.last:  # a merge brought what was said before
             known = {}
@@ -210,8 +232,14 @@ class Watch:
         grown = state if known else State()
         for event in fresh:
             apply(grown, event)
-        grown.read = read
+        grown.read, grown.ends = read, ends(self._journal.root, read)
+        self._is_new = self._is_new or bool(fresh) or not known
         return grown
+
+    def _is_worth_keeping(self, before: dict[str, Read], state: State) -> bool:
+        """Whether it would cost the next process much to read again what was just read."""
+        self._n_unkept += sum(read.n_bytes - before.get(name, (0, 0))[1] for name, read in state.read.items())
+        return self._is_new or self._n_unkept > _KEPT_AFTER_BYTES
 
     def _loaded(self) -> State:
         try:
@@ -224,3 +252,4 @@ class Watch:
         with contextlib.suppress(PerdureError, OSError):  # a home that cannot be written reads it again next time
             make_folder(self._kept.parent)
             replace(self._kept, msgspec.json.encode(state), sync=False)
+            self._is_new, self._n_unkept = False, 0

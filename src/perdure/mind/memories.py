@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure import text as words
 from perdure.access.redact import mask
@@ -21,11 +21,13 @@ from perdure.errors import MemoryMissing, UsageError
 from perdure.identity import memory_id
 from perdure.index import memories as rows
 from perdure.index.store import Connection
-from perdure.memories import claims, events, paths, replay
+from perdure.memories import events, paths, replay
 from perdure.memories.events import Batch, Op
 from perdure.memories.replay import Chain
-from perdure.memories.values import Claim
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory, MemoryKind, Span, Trust
+
+if TYPE_CHECKING:  # the rules of what a statement claims are loaded by those who keep one, not by every session
+    from perdure.memories.values import Claim
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
 _PREFIX = "mem-"
@@ -105,7 +107,7 @@ class Memories:
         """
         wanted = paths.folded(paths.checked(prefix.rstrip("/"))) if prefix else ""
         is_then = as_of is not None or recorded_as_of is not None
-        found = self._as_of(as_of, recorded_as_of) if is_then else self._now(wanted, every=every)
+        found = self._as_of(as_of, recorded_as_of) if is_then else self._now(wanted, kind, every=every)
         return [
             memory
             for memory in found
@@ -115,13 +117,15 @@ class Memories:
             and (project is None or (memory.project or "") == project)
         ]
 
-    def _now(self, prefix: str, *, every: bool) -> list[Memory]:
-        """Every memory below a folded path, or those of them that are believed; newest first."""
+    def _now(self, prefix: str, kind: str, *, every: bool) -> list[Memory]:
+        """Every memory below a folded path and of a kind, or those of them that are believed; newest first."""
         where = "1" if every else "superseded_by IS NULL AND NOT retired"
-        if not prefix:
-            return rows.every(self.index(), self.user, where)
-        below = r"(place = ? OR place LIKE ? ESCAPE '\')"
-        return rows.every(self.index(), self.user, f"{where} AND {below}", prefix, f"{_like(prefix)}/%")
+        values = [kind] if kind else []
+        where += " AND kind = ?" if kind else ""
+        if prefix:
+            where += r" AND (place = ? OR place LIKE ? ESCAPE '\')"
+            values += [prefix, f"{_like(prefix)}/%"]
+        return rows.every(self.index(), self.user, where, *values)
 
     def _as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
         """Every memory as it stood then, newest first."""
@@ -254,6 +258,8 @@ class Memories:
 
     def _path_for(self, said: str, draft: Draft, agent: str) -> str:
         """The path that the words call for: that of a memory about the same thing where there is one."""
+        from perdure.memories import claims
+
         path, claim = claims.path_for(said, draft.kind), claims.claim(said)
         if claim is None or self._at(path, draft.project, agent):
             return path
@@ -276,6 +282,8 @@ class Memories:
 
     def _said_already(self, memory: Memory, pending: Sequence[Memory]) -> Memory | None:
         """The current memory that says the same, if there is one on its path."""
+        from perdure.memories import claims
+
         chain = replay.chain_of(memory)
         here = [*rows.of_chain(self.index(), self.user, chain), *(m for m in pending if replay.chain_of(m) == chain)]
         current = replay.current_at(here, max(memory.stated_at, *(m.stated_at for m in here))) if here else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from perdure import text
 from perdure.patterns import late
@@ -26,6 +27,7 @@ UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping 
 LEAST = 0.1  # what a word counts that stands everywhere: in a memory of one turn every word does
 RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
 ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
+N_STEMS, N_TEXTS = 16_384, 64  # words and texts whose stems are at hand: a recall looks at its best texts several times
 MIN_KNOWN = 2  # asked words that a turn must hold for that
 
 _WORDS = late(r"[^\W_]+")
@@ -54,6 +56,7 @@ class Verdict:
     silent: str = ""  # the reason in words; empty when recall speaks
 
 
+@lru_cache(maxsize=N_STEMS)
 def stem(word: str) -> str:
     """A word without the commonest English endings: enough to compare, never shown.
 
@@ -78,7 +81,8 @@ def evidence(
 ) -> Evidence:
     """What speaks for candidates with these texts. words: the asked ones: (how many pieces hold it, its rarity)."""
     weights = {word: _weight(word, *found) for word, found in words.items()}
-    covered, n_held = max((_covered(weights, each) for each in texts), default=(0.0, 0))
+    asked = {word: stems(word) for word in weights}
+    covered, n_held = max((_covered(weights, asked, stems(each)) for each in texts), default=(0.0, 0))
     seen = list(names.values())
     known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
     unknown = sum(not one.n_turns for one in seen)
@@ -91,14 +95,16 @@ def _weight(word: str, n_held: int, rarity: float) -> float:
     return max(rarity, LEAST) * (UNKNOWN_PAIR if not n_held and not word.isascii() and len(word) == PAIR else 1.0)
 
 
-def _covered(weights: Mapping[str, float], words: str) -> tuple[float, int]:
-    """(share of the weight that a text holds, how many of the words)."""
+def _covered(
+    weights: Mapping[str, float], asked: Mapping[str, frozenset[str]], held_stems: frozenset[str]
+) -> tuple[float, int]:
+    """(share of the weight that a text with these stems holds, how many of the words). asked: the stems of each."""
     total = sum(weights.values())
-    held_stems = stems(words)
-    held = [word for word in weights if stems(word) <= held_stems]
+    held = [word for word in weights if asked[word] <= held_stems]
     return (sum(weights[word] for word in held) / total if total else 0.0), len(held)
 
 
+@lru_cache(maxsize=N_TEXTS)
 def stems(words: str) -> frozenset[str]:
     """The stems of all words of a text, as the index sees it: parts of identifiers apart, pairs where no spaces are."""
     return frozenset(map(stem, set(_WORDS.findall(text.index_terms(words).lower()))))

@@ -275,7 +275,8 @@ def _alike(candidates: Candidates, names: Sequence[str]) -> Alike:
         if one in held and other in held and len(held[one]) and len(held[other]):
             return max(0.0, float((held[one] @ held[other].T).max()))
         first, second = words.get(one, frozenset()), words.get(other, frozenset())
-        return len(first & second) / max(1, len(first | second))
+        n_both = len(first & second)
+        return n_both / max(1, len(first) + len(second) - n_both)
 
     return alike
 

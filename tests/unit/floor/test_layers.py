@@ -59,19 +59,19 @@ def test_nothing_costs_nothing():
 
 
 def test_the_newest_notes_stay():
-    """Worked out: "# notes" with its line ends has 0.28 + 5 x 0.25 + 4 x 0.8 = 4.73, so 5 tokens; each row 4 x 0.25 +
-    0.8 = 1.8, so 2. Of a budget of 10 that leaves room for two. They cost 0.28 + 1.25 + 2 x 0.8 + 2 x 1 + 0.8 + 2 x 0.8
-    = 7.53, so 8.
+    """Worked out: "# notes" with its four line ends has 0.75 + 5 x 0.12 + 4 x 0.1 + 2 x 0.53 = 2.81, so 3 tokens; each
+    row 4 x 0.12 + 0.1 + 0.53 = 1.11, so 2. Of a budget of 8 that leaves room for two. They cost 0.75 + 0.6 + 8 x 0.12 +
+    5 x 0.1 + 4 x 0.53 = 4.93, so 5.
     """
     material = replace(EMPTY, pages={"notes.md": "aaaa\n\nbbbb\ncccc\n"})
-    notes = by_name(layers.assembled(material, FloorConfig(notes_tokens=10), nothing))["notes"]
-    assert (notes.text, notes.n_rows, notes.n_left, notes.n_tokens) == ("bbbb\ncccc", 2, 1, 8)
-    assert by_name(layers.assembled(material, FloorConfig(notes_tokens=8), nothing))["notes"].text == "cccc"
+    notes = by_name(layers.assembled(material, FloorConfig(notes_tokens=8), nothing))["notes"]
+    assert (notes.text, notes.n_rows, notes.n_left, notes.n_tokens) == ("bbbb\ncccc", 2, 1, 5)
+    assert by_name(layers.assembled(material, FloorConfig(notes_tokens=6), nothing))["notes"].text == "cccc"
 
 
 def test_cards_leave_first_in_first_out():
-    """Worked out: "# cards" has 0.28 + 5 x 0.25 + 4 x 0.8 = 4.73, so 5 tokens; "- aaaa" 0.28 + 4 x 0.25 + 0.8 = 2.08,
-    so 3. A budget of 11 holds two.
+    """Worked out: "# cards" has 0.75 + 5 x 0.12 + 4 x 0.1 + 2 x 0.53 = 2.81, so 3 tokens; "- aaaa" 0.75 + 4 x 0.12 +
+    0.1 + 2 x 0.53 = 2.39, so 3. A budget of 11 holds two.
     """
     material = replace(EMPTY, cards=cards("aaaa", "bbbb", "cccc"))
     found = by_name(layers.assembled(material, FloorConfig(cards_tokens=11), nothing))["cards"]
@@ -80,7 +80,7 @@ def test_cards_leave_first_in_first_out():
 
 def test_the_surest_insights_and_the_beginning_of_a_page_stay():
     material = replace(EMPTY, insights=("aaaa", "bbbb"), pages={"core.md": "aaaa\n\nbbbb\n\ncccc"})
-    found = by_name(layers.assembled(material, FloorConfig(insights_tokens=10, core_tokens=11), nothing))
+    found = by_name(layers.assembled(material, FloorConfig(insights_tokens=9, core_tokens=8), nothing))
     assert (found["insights"].text, found["insights"].n_left) == ("- aaaa", 1)
     assert (found["core"].text, found["core"].n_rows, found["core"].n_left) == ("aaaa\n\nbbbb", 1, 1)
 

@@ -9,14 +9,14 @@ from perdure.floor import working
 
 
 def kept(path):
-    return sorted(copy.raw for copy in working.displaced(path))
+    return sorted(copy.text for copy in working.displaced(path))
 
 
 def test_a_page_is_put_where_there_was_none(tmp_path):
     path = tmp_path / "agents/default/diary/2026-11-21.md"
     working.put(path, "Dear next one\n")
     assert path.read_text() == "Dear next one\n" and kept(path) == []
-    assert list(path.parent.iterdir()) == [path]
+    assert {found.name for found in path.parent.iterdir()} == {path.name, f".{path.name}.noted"}
     assert path.stat().st_mode & 0o077 == 0
 
 
@@ -25,9 +25,9 @@ def test_what_stood_there_is_kept_for_a_while(tmp_path):
     working.put(path, "one\n")
     path.write_text("an edit of the last moment\n")
     working.put(path, "two\n")
-    assert path.read_text() == "two\n" and kept(path) == [b"an edit of the last moment\n"]
+    assert path.read_text() == "two\n" and kept(path) == ["an edit of the last moment\n"]
     working.remove(path)
-    assert not path.exists() and kept(path) == [b"an edit of the last moment\n", b"two\n"]
+    assert not path.exists() and kept(path) == ["an edit of the last moment\n", "two\n"]
 
 
 def test_without_a_swap_the_same_in_two_steps(tmp_path):
@@ -35,7 +35,7 @@ def test_without_a_swap_the_same_in_two_steps(tmp_path):
     path.write_text("one\n")
     new.write_text("two\n")
     working._linked_over(new, path)
-    assert path.read_text() == "two\n" and kept(path) == [b"one\n"]
+    assert path.read_text() == "two\n" and kept(path) == ["one\n"]
 
 
 def test_an_editor_that_holds_the_old_file_open_is_not_lost(tmp_path):
@@ -44,7 +44,7 @@ def test_an_editor_that_holds_the_old_file_open_is_not_lost(tmp_path):
     with path.open("a") as editor:
         working.put(path, "two\n")
         editor.write("late\n")
-    assert path.read_text() == "two\n" and kept(path) == [b"one\nlate\n"]
+    assert path.read_text() == "two\n" and kept(path) == ["one\nlate\n"]
 
 
 def test_what_is_displaced_belongs_to_one_page(tmp_path):
@@ -65,15 +65,19 @@ def test_the_text_of_a_file(tmp_path, raw, text):
     path = tmp_path / "notes.md"
     path.write_bytes(raw)
     found = working.read(path)
-    assert found is not None and found.text == text and found.raw == raw
+    assert found is not None and found.text == text and bool(found.why) == (text is None)
 
 
 def test_what_is_no_file_has_no_text(tmp_path):
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "file").write_text("x")
     (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere")
-    for name in ("none.md", "folder.md", "file/notes.md", "gone.md"):
+    (tmp_path / "lost.md").symlink_to(tmp_path / "no/where")
+    for name in ("none.md", "gone.md"):
         assert working.read(tmp_path / name) is None
+    for name in ("folder.md", "file/notes.md", "lost.md"):
+        found = working.read(tmp_path / name)
+        assert found.text is None and found.is_foreign and found.why
 
 
 def test_what_is_set_aside_is_whole_and_overwrites_nothing(tmp_path):

@@ -1,5 +1,6 @@
 """The six commands say, to the letter, what the SDK's own back end for a folder says."""
 
+import doctest
 import re
 import tempfile
 from pathlib import Path
@@ -11,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from perdure.errors import ToolError
-from perdure.floor import tree
-from perdure.surfaces.memory_tool import commands
+from perdure.floor import events, tree
+from perdure.surfaces.memory_tool import commands, mirror
 from perdure.surfaces.memory_tool.commands import Move, Put, Remove, Tree
 
 
@@ -203,3 +204,9 @@ def test_a_million_lines_are_not_shown(tmp_path):
     one = {"command": "view", "path": "/memories/a"}
     assert outcome(ours, one, ToolError) == outcome(theirs, one, SdkError)
     assert not outcome(ours, one, ToolError)[0]
+
+
+@pytest.mark.parametrize("module", [commands, mirror, tree, events])
+def test_the_examples_of_the_docstrings_hold(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 0 and found.failed == 0

@@ -35,7 +35,7 @@ def path_of(file: str) -> str:
     """The path of a file's memory. Two files never have the same: what could be mistaken gets a hash.
 
     >>> path_of("work/staging.md"), path_of("guide.xml"), path_of("README.md")
-    ('files/work/staging', 'files/guide.xml', 'files/README~1d3f5a5e')
+    ('files/work/staging', 'files/guide.xml', 'files/README~b3356305')
     """
     if file == paths.folded(file) and file.rpartition("/")[2].count(".") == 1:
         with contextlib.suppress(UsageError):
