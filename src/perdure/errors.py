@@ -2,7 +2,8 @@
 
 PerdureError
 ├── UsageError                 the call was wrong; exit status 2
-│   └── EditRefused
+│   ├── EditRefused
+│   └── ToolError
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
 │   ├── FloorMissing
@@ -73,6 +74,13 @@ class UsageError(PerdureError):
 
 class EditRefused(UsageError):
     """This may not be written into the floor. Nothing was changed."""
+
+
+class ToolError(UsageError):
+    """A command of the memory tool was refused, in the words that its model is told. Nothing was changed."""
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class NotFound(PerdureError):

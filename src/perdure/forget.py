@@ -191,6 +191,19 @@ def with_descendants(memories: Iterable[Memory], doomed: Iterable[str]) -> list[
     return found
 
 
+def with_versions(memories: Iterable[Memory], ids: Iterable[str]) -> set[str]:
+    """These ids, and for what a file says those of what it said before: a file is forgotten as a whole."""
+    files = {memory.memory_id: memory for memory in memories if memory.how == events.FILE}
+    found: set[str] = set()
+    todo = list(ids)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += files[name].made_from if name in files else ()
+    return found
+
+
 def of_turns(memories: Iterable[Memory], doomed: Sequence[Doomed]) -> list[str]:
     """The ids of the memories that were made of something that is about to be forgotten."""
     ranges: dict[str, list[tuple[int, int]]] = {}

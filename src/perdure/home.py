@@ -77,6 +77,7 @@ from perdure.types import (
     Recalled,
     Run,
     RunView,
+    Source,
     Span,
 )
 
@@ -232,6 +233,26 @@ class Home:
         (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
         self._follow()
         return answer
+
+    def capture_messages(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        session: str,
+        cwd: str | None = None,
+        now: datetime | None = None,
+    ) -> Answer:
+        """Keep what was said in a session since the last call, as messages of Anthropic's or OpenAI's format.
+
+        Give the person's own words, without what was put beside them. now: when they were said, where they do not say
+        so themselves. Two writers of one session wait for each other.
+        """
+        at = (now or _now()).isoformat()
+        lines = [msgspec.json.encode({"timestamp": at, **message}) + b"\n" for message in messages]
+        with files.locked(self.path / ".messages.lock"):
+            generation = self.archive.ledger.generation(self.user, "messages", session)
+            end = self.archive.ledger.end(Source(self.user, "messages", session, generation))
+            return self.capture(b"".join(lines), runtime="messages", session=session, from_offset=end, cwd=cwd)
 
     def _capture_rules(self) -> capturing.Rules:
         """The rules by which a hook captures, for this home's user."""
@@ -1154,7 +1175,7 @@ class Home:
             if memories:
                 raise
             return []
-        named = [self.memories.get(identifier).memory_id for identifier in memories]
+        named = forgetting.with_versions(every, [self.memories.get(identifier).memory_id for identifier in memories])
         return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
 
     def repeating(self, doomed: Sequence[Doomed]) -> list[tuple[str, str]]:

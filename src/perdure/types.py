@@ -249,9 +249,9 @@ class Memory:
     stated_at: datetime  # when it was said; decides what is current
     recorded_at: datetime  # when Perdure noted it
     trust: Trust  # the lowest of its lineage
-    how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported
+    how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported, file
     sources: tuple[Span, ...] = ()  # the turns behind it
-    made_from: tuple[str, ...] = ()  # memories that it was consolidated from
+    made_from: tuple[str, ...] = ()  # memories that it was made of
     entities: tuple[str, ...] = ()
     runtime: str = ""  # where its first source was said
     conversation: str = ""

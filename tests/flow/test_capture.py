@@ -333,3 +333,25 @@ def test_origins_that_are_posted_are_clean(home, message):
     home.post(Origin("messages", "a\0b\ud800", "c\0"), message("user", "through the box"), from_offset=0, path=None)
     assert home.drain() == 1
     assert len(home.search("box").hits) == 1
+
+
+def test_messages_of_a_session_are_kept_behind_those_before(opened):
+    said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    first = opened().capture_messages(said, session="s")
+    second = opened().capture_messages([{"role": "user", "content": "three"}], session="s")
+    assert (first.outcome, second.outcome) == ("stored", "stored") and second.to_offset > first.to_offset
+    home = opened()
+    home.catch_up()
+    turns = [turn for view in home.conversation("s") for turn in home.transcript(view.run_id).parsed.turns]
+    assert [(turn.role, turn.text()) for turn in turns] == [("user", "one"), ("assistant", "two"), ("user", "three")]
+    assert all(turn.stated_at is not None for turn in turns)
+
+
+def test_two_writers_of_one_session_lose_nothing(opened):
+    homes = [opened(), opened()]
+    for n in range(10):
+        homes[n % 2].capture_messages([{"role": "user", "content": f"message {n}"}], session="s")
+    homes[0].catch_up()
+    runs = homes[0].conversation("s")
+    said = [turn.text() for view in runs for turn in homes[0].transcript(view.run_id).parsed.turns]
+    assert said == [f"message {n}" for n in range(10)]

@@ -17,6 +17,7 @@ import pytest
 
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
+from perdure.testing.model_server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
 SKILL = "plugins/perdure/skills/perdure/SKILL.md"
@@ -65,6 +66,35 @@ def test_the_python_of_the_readme_runs(place: Path) -> None:
     done = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "None user We chose SQLite."
+
+
+PYTHON_PAGES = {
+    "docs/python.md": ([Answer("Opened.")], "We moved the staging server to port 9090"),
+    "docs/memory-tool.md": (
+        [
+            Answer(calls=[("memory", {"command": "view", "path": "/memories"})]),
+            Answer(calls=[("memory", {
+                "command": "create", "path": "/memories/deploys.md", "file_text": "We deploy on Tuesdays.\n",
+            })]),
+            Answer("I will."),
+        ],
+        "23B\t/memories/deploys.md\nWe deploy on Tuesdays.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_the_python_of_the_guides_runs(page: str, place: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    answers, printed = PYTHON_PAGES[page]
+    with ModelServer(answers=answers) as model:
+        env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        env |= {"PERDURE_HOME": str(place / "home"), "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"}
+        program = [sys.executable, "-c", "\n".join(blocks)]
+        done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
+    assert not model.answers, "everything that was scripted was asked for"
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])

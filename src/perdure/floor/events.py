@@ -1,15 +1,17 @@
 """The journal's events about the floor: their shapes, written and read in one place. Pure.
 
 One event type holds all: what a page says now (its full new text), a card, an edit that waits for approval and what
-became of it, and a text that its owner allows although the scanner suspects it.
+became of it, a text that its owner allows although the scanner suspects it, and the files of the memory tool.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from perdure.identity import memory_id
 from perdure.types import Span
 
 TYPE = "floor"
@@ -100,3 +102,33 @@ def decided(agent: str, identifier: str, *, approved: bool) -> dict[str, Any]:
 def allowed(agent: str, digest: str, *, where: str) -> dict[str, Any]:
     """The owner lets a suspected text through. digest: its name by the scanner."""
     return {"op": "allow", "agent": agent, "digest": digest, "where": where}
+
+
+def filed(agent: str, path: str, text: str | None, *, was: str = "") -> dict[str, Any]:
+    """A file of the memory tool got a new text; None takes it away, or a folder with all that is in it.
+
+    path: relative to the tool's root, never a place on a disk. was: key of the event that made the text before this.
+    """
+    found: dict[str, Any] = {"op": "file", "agent": agent, "path": path, "text": text}
+    return found | ({"was": was} if was else {})
+
+
+def moved(agent: str, path: str, to: str, *, was: str = "") -> dict[str, Any]:
+    """A file of the memory tool, or a folder with all that is in it, got another path."""
+    found: dict[str, Any] = {"op": "file", "agent": agent, "path": path, "to": to}
+    return found | ({"was": was} if was else {})
+
+
+def unfiled(agent: str, *, was: str = "") -> dict[str, Any]:
+    """What is left of an event about a file that was forgotten."""
+    found: dict[str, Any] = {"op": "file", "agent": agent, "forgotten": True}
+    return found | ({"was": was} if was else {})
+
+
+def memory_of(event: str, at: str) -> str:
+    """The id of the memory of what a file said after an event: the same in every home.
+
+    >>> memory_of("0a1b2c3d", "2026-03-01T09:30:00.000Z#0000")
+    'mem-20260301-093000-0a1b2c'
+    """
+    return memory_id(datetime.fromisoformat(at.partition("#")[0]), bytes.fromhex(event[:6]))

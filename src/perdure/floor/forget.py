@@ -10,7 +10,7 @@ later, means them: those stay.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -44,8 +44,9 @@ def apply(journal: Journal, gone: Gone, place: Place, *, only: str = "") -> None
                 held.enter_context(files.locked(place(agent) / ".lock"))
         for page in plan.pages.values():
             _clean_copies(place(page.agent) / page.name, page)
-        if plan.changed:
-            journal.rewrite(events.TYPE, lambda event: plan.changed.get(event.key))
+        changed = plan.changed | _files(found, gone.memories)
+        if changed:
+            journal.rewrite(events.TYPE, lambda event: changed.get(event.key))
 
 
 def record_line(journal: Journal, agent: str, name: str, words: str, *, now: datetime) -> None:
@@ -253,6 +254,23 @@ class _Plan:
     def _card(self, event: Event) -> dict[str, Any]:
         is_gone = (event.data["agent"], event.data["id"]) in self._cards and event.data["text"]
         return {**event.data, "text": "", "forgotten": True} if is_gone else event.data
+
+
+def _files(found: Sequence[Event], gone: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What is to be left of events about the memory tool's files, by their keys: where the memory of any state of a
+    file is forgotten, all its states go, with its name. gone: ids of memories.
+    """
+    origins: dict[str, str] = {}
+    about = [event for event in found if event.data["op"] == "file"]
+    for event in about:
+        was = event.data.get("was", "")
+        origins[event.key] = origins.get(was, was) or event.key
+    lost = {origins[event.key] for event in about if events.memory_of(event.key, event.at) in gone}
+    return {
+        event.key: events.unfiled(event.data["agent"], was=event.data.get("was", ""))
+        for event in about
+        if origins[event.key] in lost
+    }
 
 
 def _tombstones(journal: Journal) -> list[Event]:

@@ -1,4 +1,5 @@
-"""What the floor's events say: the pages of every agent with their history, its cards, proposals and permissions.
+"""What the floor's events say: the pages of every agent with their history, its cards, proposals and permissions,
+and the files of its memory tool.
 
 Pure but for `Watch`, which reads a journal once and then as it grows, and keeps what it knows in a file that may be
 lost at any time.
@@ -16,10 +17,10 @@ import msgspec
 from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
 from perdure.capture.files import make_folder, replace
 from perdure.errors import PerdureError
-from perdure.floor import events
+from perdure.floor import events, tree
 from perdure.types import Span
 
-_FORMAT = 3  # of the kept file
+_FORMAT = 4  # of the kept file
 KEPT_VERSIONS = 100  # of a page that are at hand; the journal has all of them
 _ALL = 1 << 60
 _KEPT_AFTER_BYTES = 1_000_000  # of a journal in which nothing was of the floor, the kept file says that they were read
@@ -80,6 +81,14 @@ class Proposal(msgspec.Struct, frozen=True):
     outcome: str = ""  # "", approved, rejected
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file of the memory tool."""
+
+    text: str
+    event: str  # the key of the event that made this text
+    at: str  # hybrid time of that
+
+
 class Known(msgspec.Struct):
     """What is known of one agent's floor."""
 
@@ -87,6 +96,8 @@ class Known(msgspec.Struct):
     cards: dict[str, Card] = {}  # in the order in which they were made
     proposals: dict[str, Proposal] = {}
     allowed: dict[str, str] = {}  # digest -> where
+    files: dict[str, File] = {}  # by path
+    folders: set[str] = set()  # those that files are in, or were
 
 
 class State(msgspec.Struct):
@@ -117,6 +128,8 @@ def apply(state: State, event: Event) -> None:
         known.proposals[data["id"]] = msgspec.structs.replace(known.proposals[data["id"]], outcome=outcome)
     elif data["op"] == "allow":
         known.allowed[data["digest"]] = data["where"]
+    elif data["op"] == "file" and "forgotten" not in data:
+        _file(known, event)
     state.last = event.order
 
 
@@ -158,6 +171,16 @@ def _card(known: Known, event: Event) -> None:
         return
     project = data.get("project", old.project if old else None)
     known.cards[data["id"]] = Card(data["id"], data["text"], old.at if old else event.at, data["by"], project)
+
+
+def _file(known: Known, event: Event) -> None:
+    data = event.data
+    if "to" in data:
+        tree.move(known.files, known.folders, data["path"], data["to"])
+    elif data["text"] is None:
+        tree.remove(known.files, known.folders, data["path"])
+    else:
+        tree.put(known.files, known.folders, data["path"], File(data["text"], event.key, event.at))
 
 
 def replayed(found: Iterable[Event]) -> State:

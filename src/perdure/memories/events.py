@@ -14,6 +14,7 @@ from perdure.types import Memory, Span
 
 TYPE = "memories"
 USED = "used"  # injected cues that the answer rests on
+FILE = "file"  # how the memory of what a file of the memory tool says came to be
 INJECTED = "injected"  # as archive.injected has it
 CHANGEABLE = ("path", "kind", "pinned", "retired", "valid_from", "valid_until", "entities", "project")
 _TIMES = ("valid_from", "valid_until")

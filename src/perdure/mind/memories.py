@@ -105,11 +105,9 @@ class Memories:
         as_of: by what had been stated until then. recorded_as_of: by what Perdure had noted until then. prefix: of the
         path, by whole parts. project: its path, "" for what has none.
         """
-        if as_of or recorded_as_of:
-            found = self._as_of(as_of, recorded_as_of)
-        else:
-            found = rows.every(self.index(), self.user, *(("kind = ?", kind) if kind else ()))
         wanted = paths.folded(paths.checked(prefix.rstrip("/"))) if prefix else ""
+        is_then = as_of is not None or recorded_as_of is not None
+        found = self._as_of(as_of, recorded_as_of) if is_then else self._now(wanted, kind, every=every)
         return [
             memory
             for memory in found
@@ -118,6 +116,16 @@ class Memories:
             and (not kind or memory.kind == kind)
             and (project is None or (memory.project or "") == project)
         ]
+
+    def _now(self, prefix: str, kind: str, *, every: bool) -> list[Memory]:
+        """Every memory below a folded path and of a kind, or those of them that are believed; newest first."""
+        where = "1" if every else "superseded_by IS NULL AND NOT retired"
+        values = [kind] if kind else []
+        where += " AND kind = ?" if kind else ""
+        if prefix:
+            where += r" AND (place = ? OR place LIKE ? ESCAPE '\')"
+            values += [prefix, f"{_like(prefix)}/%"]
+        return rows.every(self.index(), self.user, where, *values)
 
     def _as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
         """Every memory as it stood then, newest first."""
@@ -279,7 +287,11 @@ class Memories:
         chain = replay.chain_of(memory)
         here = [*rows.of_chain(self.index(), self.user, chain), *(m for m in pending if replay.chain_of(m) == chain)]
         current = replay.current_at(here, max(memory.stated_at, *(m.stated_at for m in here))) if here else None
-        return current if current is not None and claims.says_same(memory.text, current.text) else None
+        if current is None:
+            return None
+        if memory.how == events.FILE:  # what a file says is no single statement: every word of it counts
+            return current if memory.text == current.text else None
+        return current if claims.says_same(memory.text, current.text) else None
 
     def _was_forgotten(self, memory: Memory) -> bool:
         tombstones = self.forgotten()
