@@ -136,3 +136,13 @@ def test_hooks_and_tools_in_one_file_are_one_change(run, tmp_path: Path) -> None
     assert {"hooks", "mcpServers"} < set(json.loads(path.read_text()))
     assert run("uninstall", "gemini-cli").returncode == 0
     assert path.read_text() == '{"mcpServers": {}, "a":1}' and list(path.parent.iterdir()) == [path]
+
+
+def test_doctor_says_whether_the_tools_can_start(run, tmp_path: Path) -> None:
+    assert checks(run("doctor", "--json"), "codex tools") == []
+    run("install", "codex", "--mcp")
+    assert [check["grade"] for check in checks(run("doctor", "--json"), "codex tools")] == ["ok"]
+    path = tmp_path / ".codex" / "config.toml"
+    path.write_text(path.read_text().replace(sys.executable, "/moved/python"))
+    (check,) = checks(run("doctor", "--json"), "codex tools")
+    assert check["grade"] == "problem" and "/moved/python" in check["found"]

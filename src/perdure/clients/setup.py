@@ -169,6 +169,14 @@ def commands(client: str, path: Path) -> dict[str, str]:
     return hooks.found(hooks.parsed(_text(raw, path), str(path)))
 
 
+def server_command(client: str, path: Path) -> list[str]:
+    """The command of our MCP server in a client's settings; empty when it is not there. Raises ClientFault."""
+    raw = _content(path)
+    if raw is None or servers.MARK.encode() not in raw:
+        return []
+    return servers.command_of(client, _text(raw, path), str(path))
+
+
 def extension(client: str, what: hooks.Program) -> str:
     """The extension of pi, or the plugin of OpenCode, told what to run."""
     rows = Path(__file__).with_name(_EXTENSIONS[client]).read_text(encoding="utf-8").splitlines(keepends=True)
