@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
@@ -301,3 +302,33 @@ def test_whatever_happens_in_whatever_order(tmp_path_factory, steps: list[tuple[
         lines = found.get(session, [])
         assert len(lines) == len(set(lines)) and set(lines) == seen[session]
         assert {name: words for name, words in words_of(lines).items() if name in said} == said
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("AB"), st.sampled_from(["", "drain", "lose"])),
+                min_size=2, max_size=8))  # fmt: skip
+def test_what_returned_to_what_it_was_is_what_stands(tmp_path_factory, states: list[tuple[str, str, str]]) -> None:
+    """Whatever states a message and a title go through: the last that was captured is the last in the database."""
+    place = tmp_path_factory.mktemp("o")
+    opencode = OpenCode(place / "opencode.db" / "opencode.db")
+    opencode.session("ses_1")
+    with perdure.open(place / "home") as home:
+        for words, title, then in states:
+            opencode.say("ses_1", "msg1", words)
+            opencode.rename("ses_1", title)
+            for whose, lines in formats.emit_session("opencode", opencode.path, "ses_1"):
+                home.post_lines(whose, lines, path=str(opencode.path))
+            if then:
+                home.drain()
+            for path in (home.path / "outbox" / "cursors").glob("*.lines") if then == "lose" else ():
+                path.unlink()
+        home.import_files([opencode.path], index=False)
+    lines = kept(place / "home")["ses_1"]
+    parsed = formats.parse("opencode", [perdure.types.Line(n, raw) for n, raw in enumerate(lines)])
+    assert (
+        len(lines)
+        == len(set(lines))
+        == 1
+        + sum(1 + sum(before != now for before, now in pairwise(one)) for one in list(zip(*states, strict=True))[:2])
+    )
+    assert (words_of(lines), parsed.title) == ({"msg1": states[-1][0]}, states[-1][1])
