@@ -249,16 +249,11 @@ def _append(
     generation = archive.ledger.generation(rules.user, origin.runtime, origin.session)
     source = Source(rules.user, origin.runtime, origin.session, generation)
     end, stored = _stored_lines(archive, source)
-    fresh = formats.anew(origin.runtime, stored, lines) if is_live else _lacking(stored, lines)
+    fresh = formats.anew(origin.runtime, stored, lines, is_live=is_live)
     fresh = _unforgotten(batch, rules, source, end, origin, fresh)
     if fresh:
         data = b"".join(line + b"\n" for line in fresh)
         batch.add(rules.delta(origin, data, path=path, from_offset=end))
-
-
-def _lacking(stored: Sequence[bytes], lines: Sequence[bytes]) -> list[bytes]:
-    known = set(stored)
-    return [line for line in dict.fromkeys(lines) if line not in known]
 
 
 def _stored_lines(archive: Archive, source: Source) -> tuple[int, list[bytes]]:

@@ -172,6 +172,25 @@ def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> Non
         assert len(opened.search("quay four", mode="keyword").hits) == 2  # the question and the answer, each once
 
 
+def test_what_a_fork_copied_stays_a_copy_when_its_first_is_deleted(home: Path, opencode: OpenCode) -> None:
+    opencode.session("ses_1")
+    opencode.say("ses_1", "msg1", "on which quay does the ferry moor?")
+    opencode.session("ses_0", at_ms=1_768_467_700_000)
+    opencode.say("ses_0", "msg11", "on which quay does the ferry moor?", created_ms=1_768_467_601_000)
+    for session in ("ses_1", "ses_0"):
+        called(home, idle(session))
+    opencode.undo("ses_1", "msg1")
+    opencode.db.execute("DELETE FROM session WHERE id = 'ses_1'")
+    called(home, idle("ses_0"))
+    with perdure.open(home) as opened:
+        opened.import_files([opencode.path])
+        assert len(opened.search("ferry", mode="keyword").hits) == 1
+    assert len(kept(home)["ses_0"]) == 3
+    opencode.say("ses_0", "msg11", "where does the ferry moor?", created_ms=1_768_467_601_000)
+    called(home, idle("ses_0"))
+    assert words_of(kept(home)["ses_0"]) == {"msg1": "where does the ferry moor?"}
+
+
 def test_an_import_and_live_captures_agree(home: Path, opencode: OpenCode) -> None:
     """Whoever comes first: what the other has seen is not kept twice, also when all that was posted is not known."""
     opencode.session("ses_1")

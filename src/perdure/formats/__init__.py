@@ -101,14 +101,14 @@ def emit_session(runtime: str, path: Path, session: str) -> Emitted:
     return _format(runtime).emit_session(path, session)
 
 
-def anew(runtime: str, stored: Iterable[bytes], lines: Iterable[bytes]) -> list[bytes]:
-    """Return the lines of a live session that its source lacks: what `emit` says now against what is stored, in order.
+def anew(runtime: str, stored: Iterable[bytes], lines: Iterable[bytes], *, is_live: bool) -> list[bytes]:
+    """Return the lines that a source lacks, in order: what `emit` says against what is stored.
 
-    Of a database, also the states that returned: what stands is the last line of a message.
+    is_live: they say what stands now. Of a database then also the states that returned; a document may be old.
     """
     if runtime == "opencode":
         from perdure.formats import opencode
 
-        return opencode.anew(stored, lines)
+        return opencode.anew(stored, lines, is_live=is_live)
     known = set(stored)
     return [line for line in dict.fromkeys(lines) if line not in known]

@@ -10,6 +10,7 @@ messages under new ids without naming its origin: a line from a database says of
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ class _Head(msgspec.Struct, gc=False):
     """What a line is about."""
 
     info: Any = None
+    copy_of: Any = None
     session: Any = None
     title: Any = None
 
@@ -150,34 +152,42 @@ def _spliced(fields: dict[str, str], body: bytes | None) -> RawObject:
     return {**{k: msgspec.Raw(msgspec.json.encode(v)) for k, v in fields.items()}, **raw_object(decoded(body).encode())}
 
 
-def anew(stored: Iterable[bytes], lines: Iterable[bytes]) -> list[bytes]:
-    """Return the lines by which a session differs from what was stored of it last, in the order given.
+def anew(stored: Iterable[bytes], lines: Iterable[bytes], *, is_live: bool) -> list[bytes]:
+    """Return the lines that a session lacks, in order, against what is stored of it.
 
-    A line that is stored, and is not what stands, is a state that returned: it says for the how many-th time.
+    is_live: they say what stands now, so that a line which is stored, and is not what stood last, is a state that
+    returned: it says for the how many-th time. What was found to be a copy stays one when its first is gone.
     """
-    count: dict[bytes, int] = {}
+    count: Counter[bytes] = Counter()
     last: dict[str, bytes] = {}
+    copies: dict[str, bytes] = {}
     for line in stored:
         bare = _AGAIN.sub(b"}", line)
-        last[_about(bare)] = bare
-        count[bare] = count.get(bare, 0) + 1
+        about, copy_of = _about(bare)
+        last[about], copies[about] = bare, copy_of or copies.get(about, b"")
+        count[bare] += 1
     found = []
     for line in dict.fromkeys(lines):
-        if last.get(about := _about(line)) != line:
+        about, copy_of = _about(line)
+        line = line if copy_of else line[:-1] + copies[about] + b"}" if copies.get(about) else line
+        if last.get(about) != line if is_live else line not in count:
             last[about] = line
-            found.append(line if line not in count else line[:-1] + b',"again":%d}' % count[line])
+            found.append(line[:-1] + b',"again":%d}' % count[line] if count[line] else line)
     return found
 
 
-def _about(line: bytes) -> str:
-    """Return what a line states: a message, the title or the session; one line of each kind stands."""
+def _about(line: bytes) -> tuple[str, bytes]:
+    """Return what a line states (a message, the title or the session: of each the last line stands), and what it says
+    of its being a copy.
+    """
     try:
         row = _head.decode(line)
     except UNREADABLE:
-        return f"line {line!r}"
-    if isinstance(row.info, dict):
-        return f"message {ident(row.info.get('id'))}"
-    return "title" if row.title is not None else "session" if row.session is not None else f"line {line!r}"
+        return f"line {line!r}", b""
+    if isinstance(row.info, dict) and ident(row.info.get("id")):
+        copy_of = b',"copy_of":' + msgspec.json.encode(row.copy_of) if row.copy_of else b""
+        return f"message {ident(row.info.get('id'))}", copy_of
+    return "title" if row.title is not None else "session" if row.session is not None else f"line {line!r}", b""
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from perdure.errors import FormatFault
-from perdure.formats import detect, emit, identify, is_append_only, parse
+from perdure.formats import anew, detect, emit, identify, is_append_only, parse
 
 SCHEMA = """
 CREATE TABLE `session` (`id` text PRIMARY KEY, `project_id` text NOT NULL, `parent_id` text, `slug` text,
@@ -121,6 +121,11 @@ def test_text_that_is_not_utf_8_costs_only_itself(database, as_lines):
     parsed = parse("opencode", as_lines(*lines))
     assert [turn.text("text") for turn in parsed.turns] == ["read \ufffd a", "It says body."]
     assert (parsed.title, parsed.turns[1].native_id) == ("Re\ufffdad", "msg\ufffd2") and len(below) == 3
+
+
+def test_messages_without_an_id_are_told_apart_by_what_they_say():
+    lines = [b'{"info":{"role":"user"},"parts":[%d]}' % n for n in range(2)]
+    assert anew("opencode", lines, lines, is_live=True) == []
 
 
 def test_nothing_is_written(database):
