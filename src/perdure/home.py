@@ -1169,6 +1169,8 @@ class Home:
 
     def doomed_memories(self, doomed: Sequence[Doomed] = (), memories: Sequence[str] = ()) -> list[Memory]:
         """The memories that go with these turns and memories: those that were made of them."""
+        from perdure.floor.forget import with_states
+
         try:
             every = sorted(self.memories.listed(every=True), key=lambda memory: memory.order)
         except IndexFault:  # what was made of the turns goes all the same, by its sources
@@ -1176,6 +1178,7 @@ class Home:
                 raise
             return []
         named = forgetting.with_versions(every, [self.memories.get(identifier).memory_id for identifier in memories])
+        named = with_states(self.journal(), named)
         return forgetting.with_descendants(every, [*named, *forgetting.of_turns(every, doomed)])
 
     def repeating(self, doomed: Sequence[Doomed]) -> list[tuple[str, str]]:

@@ -129,7 +129,7 @@ def capture_lines(
     Raises Busy when another process wrote to the session meanwhile.
     """
     batch = _Batch(archive, tombstones, now, Imported())
-    _append(archive, rules, origin, lines, path=path, batch=batch)
+    _append(archive, rules, origin, lines, path=path, batch=batch, is_live=True)
     batch.flush()
     if batch.unsettled:
         raise Busy(f"session {origin.session}")
@@ -240,25 +240,28 @@ def _import_document(archive: Archive, rules: Rules, runtime: str, path: Path, b
 
 
 def _append(
-    archive: Archive, rules: Rules, origin: Origin, lines: Sequence[bytes], *, path: str | None, batch: _Batch
-) -> None:
-    """Add the lines of a session that its source lacks, behind those that it has."""
+    archive: Archive, rules: Rules, origin: Origin, lines: Sequence[bytes], *, path: str | None, batch: _Batch,
+    is_live: bool = False,
+) -> None:  # fmt: skip
+    """Add the lines of a session that its source lacks, behind those that it has. is_live: they say what stands now, so
+    that a state which returned counts; a document may be old.
+    """
     generation = archive.ledger.generation(rules.user, origin.runtime, origin.session)
     source = Source(rules.user, origin.runtime, origin.session, generation)
-    end, known = _stored_lines(archive, source)
-    fresh = [line for line in dict.fromkeys(lines) if line not in known]
+    end, stored = _stored_lines(archive, source)
+    fresh = formats.anew(origin.runtime, stored, lines, is_live=is_live)
     fresh = _unforgotten(batch, rules, source, end, origin, fresh)
     if fresh:
         data = b"".join(line + b"\n" for line in fresh)
         batch.add(rules.delta(origin, data, path=path, from_offset=end))
 
 
-def _stored_lines(archive: Archive, source: Source) -> tuple[int, set[bytes]]:
-    """(end of the source, its stored lines)."""
-    known: set[bytes] = set()
-    for held in archive.ledger.runs_of(source):
-        known.update(line.raw for line, _ in source_lines(archive.run(held), archive.read(held)))
-    return archive.ledger.end(source), known
+def _stored_lines(archive: Archive, source: Source) -> tuple[int, list[bytes]]:
+    """(end of the source, its stored lines in order)."""
+    found: list[bytes] = []
+    for held in sorted(archive.ledger.runs_of(source), key=lambda held: held.from_offset):
+        found += [line.raw for line, _ in source_lines(archive.run(held), archive.read(held))]
+    return archive.ledger.end(source), found
 
 
 def _unforgotten(

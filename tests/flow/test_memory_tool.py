@@ -152,6 +152,22 @@ def test_memories_that_no_file_made_are_files_below_known(home, tool, tmp_path):
     assert "tide/port.md" in MemoryTool(home, str(tmp_path)).view("/memories/known")
 
 
+def test_a_deleted_memory_does_not_bring_back_what_was_believed_before(home, tool):
+    for day in ("Monday", "Friday", "Sunday"):
+        home.remember(f"The deploy day is {day}.", path="deploy/day")
+    tool.delete("/memories/known/deploy/day.md")
+    assert texts(home, "deploy") == {} and all(memory.retired for memory in home.memories.history("deploy/day"))
+    assert "does not exist" in refused(tool.view, "/memories/known/deploy/day.md")
+    home.remember("The deploy day is Tuesday.", path="deploy/day")
+    assert texts(home, "deploy") == {"deploy/day": "The deploy day is Tuesday."}
+
+
+@pytest.mark.parametrize("folder", ["files", "Files"])
+def test_no_memory_is_made_where_files_have_theirs(home, tool, folder):
+    assert "create /memories/z.md instead" in refused(tool.create, f"/memories/known/{folder}/z.md", "The box is red.")
+    assert home.memories.listed(every=True) == []
+
+
 def test_no_more_memories_are_listed_than_can_be_read(home, tool):
     drafts = [Draft(f"The box {n} holds the number {n}.", path=f"boxes/{n}") for n in range(203)]
     home.memories.keep_all(drafts, by="owner")
@@ -266,6 +282,26 @@ def test_forgetting_what_a_file_says_takes_every_state_of_it_out_of_the_home(ope
     assert texts(home) == {"files/other": "The attic is wet."} and home.verify().ok
     tool.create("/memories/quince.md", "The safe opens with timbuktu.")
     assert "timbuktu" in MemoryTool(opened()).view("/memories/quince.md") and len(texts(home)) == 2
+
+
+@pytest.mark.parametrize("gap", ["emptied", "deleted", "deleted and moved"])
+def test_forgetting_a_file_takes_what_it_said_before_its_memory_was_retired(opened, grep, gap):
+    home = opened()
+    tool = MemoryTool(home)
+    tool.create("/memories/q/e.md", "The safe opens with zanzibar.")
+    if gap == "emptied":
+        tool.str_replace("/memories/q/e.md", "The safe opens with zanzibar.", " ")
+        tool.insert("/memories/q/e.md", 0, "The safe opens with timbuktu.")
+    else:
+        tool.delete("/memories/q/e.md")
+        tool.create("/memories/q/e.md", "The safe opens with timbuktu.")
+    if gap == "deleted and moved":
+        tool.rename("/memories/q", "/memories/w")
+    tool.create("/memories/other.md", "The attic is wet.")
+    (made,) = [m for m in home.memories.listed() if "timbuktu" in m.text]
+    home.forget([], memories=[made.memory_id])
+    assert not grep(home.path, b"zanzibar") and not grep(home.path, b"timbuktu")
+    assert texts(home) == {"files/other": "The attic is wet."} and home.verify().ok
 
 
 def test_what_was_forgotten_of_a_file_does_not_come_back_with_a_merge(opened, grep):

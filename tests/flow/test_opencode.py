@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
@@ -171,6 +172,25 @@ def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> Non
         assert len(opened.search("quay four", mode="keyword").hits) == 2  # the question and the answer, each once
 
 
+def test_what_a_fork_copied_stays_a_copy_when_its_first_is_deleted(home: Path, opencode: OpenCode) -> None:
+    opencode.session("ses_1")
+    opencode.say("ses_1", "msg1", "on which quay does the ferry moor?")
+    opencode.session("ses_0", at_ms=1_768_467_700_000)
+    opencode.say("ses_0", "msg11", "on which quay does the ferry moor?", created_ms=1_768_467_601_000)
+    for session in ("ses_1", "ses_0"):
+        called(home, idle(session))
+    opencode.undo("ses_1", "msg1")
+    opencode.db.execute("DELETE FROM session WHERE id = 'ses_1'")
+    called(home, idle("ses_0"))
+    with perdure.open(home) as opened:
+        opened.import_files([opencode.path])
+        assert len(opened.search("ferry", mode="keyword").hits) == 1
+    assert len(kept(home)["ses_0"]) == 3
+    opencode.say("ses_0", "msg11", "where does the ferry moor?", created_ms=1_768_467_601_000)
+    called(home, idle("ses_0"))
+    assert words_of(kept(home)["ses_0"]) == {"msg1": "where does the ferry moor?"}
+
+
 def test_an_import_and_live_captures_agree(home: Path, opencode: OpenCode) -> None:
     """Whoever comes first: what the other has seen is not kept twice, also when all that was posted is not known."""
     opencode.session("ses_1")
@@ -301,3 +321,33 @@ def test_whatever_happens_in_whatever_order(tmp_path_factory, steps: list[tuple[
         lines = found.get(session, [])
         assert len(lines) == len(set(lines)) and set(lines) == seen[session]
         assert {name: words for name, words in words_of(lines).items() if name in said} == said
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("AB"), st.sampled_from(["", "drain", "lose"])),
+                min_size=2, max_size=8))  # fmt: skip
+def test_what_returned_to_what_it_was_is_what_stands(tmp_path_factory, states: list[tuple[str, str, str]]) -> None:
+    """Whatever states a message and a title go through: the last that was captured is the last in the database."""
+    place = tmp_path_factory.mktemp("o")
+    opencode = OpenCode(place / "opencode.db" / "opencode.db")
+    opencode.session("ses_1")
+    with perdure.open(place / "home") as home:
+        for words, title, then in states:
+            opencode.say("ses_1", "msg1", words)
+            opencode.rename("ses_1", title)
+            for whose, lines in formats.emit_session("opencode", opencode.path, "ses_1"):
+                home.post_lines(whose, lines, path=str(opencode.path))
+            if then:
+                home.drain()
+            for path in (home.path / "outbox" / "cursors").glob("*.lines") if then == "lose" else ():
+                path.unlink()
+        home.import_files([opencode.path], index=False)
+    lines = kept(place / "home")["ses_1"]
+    parsed = formats.parse("opencode", [perdure.types.Line(n, raw) for n, raw in enumerate(lines)])
+    assert (
+        len(lines)
+        == len(set(lines))
+        == 1
+        + sum(1 + sum(before != now for before, now in pairwise(one)) for one in list(zip(*states, strict=True))[:2])
+    )
+    assert (words_of(lines), parsed.title) == ({"msg1": states[-1][0]}, states[-1][1])

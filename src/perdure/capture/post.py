@@ -94,6 +94,7 @@ def post_lines(rules: Rules, origin: Fields, lines: Sequence[bytes], *, path: st
 
     check(rules, clean(origin))
     cursors, source = rules.home / "outbox" / "cursors", f"{origin['runtime']}\0{origin['session']}"
+    emitted.keep(cursors, source, lines)
     rest = emitted.fresh(cursors, source, lines)
     n_posted = len(rest)
     while rest:

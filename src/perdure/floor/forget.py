@@ -19,7 +19,7 @@ from typing import Any
 from perdure.archive import tombstones as tombs
 from perdure.archive.journal import Event, Journal
 from perdure.capture import files
-from perdure.floor import events, notes, working
+from perdure.floor import events, notes, tree, working
 from perdure.forget import Gone, key_of
 from perdure.text import normalised
 
@@ -271,6 +271,36 @@ def _files(found: Sequence[Event], gone: Collection[str]) -> dict[str, dict[str,
         for event in about
         if origins[event.key] in lost
     }
+
+
+def with_states(journal: Journal, ids: Iterable[str]) -> set[str]:
+    """These ids, and for what a file says those of all that it said, or another of the same path before and after it.
+
+    By the file's own events: a memory that was retired is no longer linked to the next.
+    """
+    found = set(ids)
+    if not found:
+        return found
+    for named in _states(event for event in journal.read(type_=events.TYPE) if event.data["op"] == "file"):
+        if named & found:
+            found |= named
+    return found
+
+
+def _states(about: Iterable[Event]) -> Iterable[set[str]]:
+    """The ids of the memories of each file. about: events about files, in their order."""
+    of_event: dict[str, set[str]] = {}
+    at: dict[str, dict[str, set[str]]] = {}  # agent -> path -> ids; a path outlives its file
+    for event in about:
+        data = event.data
+        files = at.setdefault(data["agent"], {})
+        if "to" in data:
+            tree.move(files, set(), data["path"], data["to"])
+        elif data.get("text") is not None:
+            ids = of_event.get(data.get("was", ""), files.get(data["path"], set()))
+            ids.add(events.memory_of(event.key, event.at))
+            of_event[event.key] = files[data["path"]] = ids
+    return {id(ids): ids for ids in of_event.values()}.values()
 
 
 def _tombstones(journal: Journal) -> list[Event]:

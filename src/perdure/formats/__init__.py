@@ -17,7 +17,7 @@ from perdure.errors import FormatFault
 from perdure.formats.branches import abandoned
 from perdure.types import RUNTIMES, Line, Origin, Parsed
 
-__all__ = ["abandoned", "detect", "emit", "emit_session", "identify", "is_append_only", "parse"]
+__all__ = ["abandoned", "anew", "detect", "emit", "emit_session", "identify", "is_append_only", "parse"]
 
 Emitted = list[tuple[Origin, list[bytes]]]
 
@@ -99,3 +99,16 @@ def emit_session(runtime: str, path: Path, session: str) -> Emitted:
     For a capture at the end of a turn: what other sessions wrote is not read. FormatFault if it is no database.
     """
     return _format(runtime).emit_session(path, session)
+
+
+def anew(runtime: str, stored: Iterable[bytes], lines: Iterable[bytes], *, is_live: bool) -> list[bytes]:
+    """Return the lines that a source lacks, in order: what `emit` says against what is stored.
+
+    is_live: they say what stands now. Of a database then also the states that returned; a document may be old.
+    """
+    if runtime == "opencode":
+        from perdure.formats import opencode
+
+        return opencode.anew(stored, lines, is_live=is_live)
+    known = set(stored)
+    return [line for line in dict.fromkeys(lines) if line not in known]

@@ -1,28 +1,34 @@
 """OpenCode sessions: `~/.local/share/opencode/opencode.db`, or the output of `opencode export <id>` -> turns.
 
 Neither is append-only, so `emit` makes lines: a header per session, then `{"info", "parts"}` per message as the
-export writes it. A message that changed is a new line with the same native id. Sub-agents are sessions with a
+export writes it. A message that changed is a new line with the same native id, also where it is again what it was: the
+last line stands. Sub-agents are sessions with a
 parent; each of their lines says so, because what stands there in the user's place is a machine's. A fork copies
 messages under new ids without naming its origin: a line from a database says of what message it is a copy.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from perdure.formats.blocks import add_call, add_result, image
 from perdure.formats.documents import RawObject, compacted, encoded, parsed_object, raw_list, raw_object, value
 from perdure.formats.heads import completed, loaded, nameless
-from perdure.formats.lines import Draft, Gathered, feed
+from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
 from perdure.formats.stamps import ident, instant, total, words
 from perdure.formats.store import (
     SQLITE_MAGIC,
+    Session,
+    decoded,
     opencode_messages,
     opencode_originals,
     opencode_parts,
@@ -46,7 +52,18 @@ class _Row(msgspec.Struct, gc=False):
     title: Any = None
 
 
+class _Head(msgspec.Struct, gc=False):
+    """What a line is about."""
+
+    info: Any = None
+    copy_of: Any = None
+    session: Any = None
+    title: Any = None
+
+
 _row = msgspec.json.Decoder(_Row)
+_head = msgspec.json.Decoder(_Head)
+_AGAIN = re.compile(rb',"again":[0-9]+\}\Z')
 
 
 def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
@@ -109,28 +126,68 @@ def _session(info: RawObject, messages: Iterable[msgspec.Raw | bytes]) -> tuple[
 def _from_database(data: bytes | Path, session: str | None = None) -> Iterator[tuple[Origin, list[bytes]]]:
     """Yield each session of a database, or one with those below it."""
     with opened(data) as connection:
-        for row in opencode_sessions(connection) if session is None else opencode_tree(connection, session):
-            parts: dict[Any, list[RawObject]] = {}
-            for message_id, part_id, body in opencode_parts(connection, row["id"]):
-                ids = {"id": part_id, "messageID": message_id, "sessionID": row["id"]}
-                parts.setdefault(message_id, []).append(_spliced(ids, body))
-            originals = opencode_originals(connection, row["id"])
-            messages = [
-                encoded(
-                    {"info": _spliced({"id": key, "sessionID": row["id"]}, body), "parts": parts.get(key, [])}
-                    | ({"copy_of": originals[key]} if key in originals else {})
-                )
-                for key, body in opencode_messages(connection, row["id"])
-            ]
-            info = {"id": row["id"], "parentID": row.get("parent_id"), "directory": row.get("directory")}
-            info["title"] = row.get("title")
-            yield _session(_spliced({k: v for k, v in info.items() if isinstance(v, str)}, b"{}"), messages)
+        for found in opencode_sessions(connection) if session is None else opencode_tree(connection, session):
+            yield _session(_spliced(found.fields, b"{}"), _messages(connection, found))
 
 
-def _spliced(fields: dict[str, Any], body: Any) -> RawObject:
+def _messages(connection: apsw.Connection, session: Session) -> list[bytes]:
+    """Return the messages of a session of a database, as an export writes them."""
+    within = {"sessionID": decoded(session.key)}
+    parts: dict[bytes, list[RawObject]] = {}
+    for whose, key, body in opencode_parts(connection, session.key):
+        ids = {"id": decoded(key), "messageID": decoded(whose)}
+        parts.setdefault(whose, []).append(_spliced(ids | within, body))
+    originals = opencode_originals(connection, session.key)
+    return [
+        encoded(
+            {"info": _spliced({"id": decoded(key)} | within, body), "parts": parts.get(key, [])}
+            | ({"copy_of": decoded(originals[key])} if key in originals else {})
+        )
+        for key, body in opencode_messages(connection, session.key)
+    ]
+
+
+def _spliced(fields: dict[str, str], body: bytes | None) -> RawObject:
     """Return the fields and, behind them, those of a JSON object as they are written."""
-    data = body.encode("utf-8", "replace") if isinstance(body, str) else body if isinstance(body, bytes) else b"{}"
-    return {**{k: msgspec.Raw(msgspec.json.encode(v)) for k, v in fields.items()}, **raw_object(data)}
+    return {**{k: msgspec.Raw(msgspec.json.encode(v)) for k, v in fields.items()}, **raw_object(decoded(body).encode())}
+
+
+def anew(stored: Iterable[bytes], lines: Iterable[bytes], *, is_live: bool) -> list[bytes]:
+    """Return the lines that a session lacks, in order, against what is stored of it.
+
+    is_live: they say what stands now, so that a line which is stored, and is not what stood last, is a state that
+    returned: it says for the how many-th time. What was found to be a copy stays one when its first is gone.
+    """
+    count: Counter[bytes] = Counter()
+    last: dict[str, bytes] = {}
+    copies: dict[str, bytes] = {}
+    for line in stored:
+        bare = _AGAIN.sub(b"}", line)
+        about, copy_of = _about(bare)
+        last[about], copies[about] = bare, copy_of or copies.get(about, b"")
+        count[bare] += 1
+    found = []
+    for line in dict.fromkeys(lines):
+        about, copy_of = _about(line)
+        line = line if copy_of else line[:-1] + copies[about] + b"}" if copies.get(about) else line
+        if last.get(about) != line if is_live else line not in count:
+            last[about] = line
+            found.append(line[:-1] + b',"again":%d}' % count[line] if count[line] else line)
+    return found
+
+
+def _about(line: bytes) -> tuple[str, bytes]:
+    """Return what a line states (a message, the title or the session: of each the last line stands), and what it says
+    of its being a copy.
+    """
+    try:
+        row = _head.decode(line)
+    except UNREADABLE:
+        return f"line {line!r}", b""
+    if isinstance(row.info, dict) and ident(row.info.get("id")):
+        copy_of = b',"copy_of":' + msgspec.json.encode(row.copy_of) if row.copy_of else b""
+        return f"message {ident(row.info.get('id'))}", copy_of
+    return "title" if row.title is not None else "session" if row.session is not None else f"line {line!r}", b""
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from perdure.errors import FormatFault
-from perdure.formats import detect, emit, identify, is_append_only, parse
+from perdure.formats import anew, detect, emit, identify, is_append_only, parse
 
 SCHEMA = """
 CREATE TABLE `session` (`id` text PRIMARY KEY, `project_id` text NOT NULL, `parent_id` text, `slug` text,
@@ -106,6 +106,26 @@ def test_a_changed_message_is_a_new_line_with_the_same_id(database, as_lines):
     both = parse("opencode", as_lines(*before, *changed)).turns
     assert [t.native_id for t in both] == ["msg_1", "msg_2"]
     assert (len(both[1].lines), both[1].parts[-1].text) == (2, "It says more.")
+
+
+def test_text_that_is_not_utf_8_costs_only_itself(database, as_lines):
+    """What can be read of it is kept, and so is all that is beside it."""
+    connection = apsw.Connection(str(database))
+    bad = b'{"type":"text","text":"read \xff a"}'
+    connection.execute("UPDATE part SET data = CAST(? AS TEXT) WHERE id = 'prt_1'", (bad,))
+    connection.execute("UPDATE session SET title = CAST(? AS TEXT) WHERE id = 'ses_1'", (b"Re\xffad",))
+    connection.execute("UPDATE message SET id = CAST(? AS TEXT) WHERE id = 'msg_2'", (b"msg\xff2",))
+    connection.execute("UPDATE part SET message_id = CAST(? AS TEXT) WHERE message_id = 'msg_2'", (b"msg\xff2",))
+    connection.execute("UPDATE message SET data = CAST(? AS TEXT) WHERE id = 'msg_3'", (b'{"\xff',))
+    (_, lines), (_, below) = emit("opencode", database)
+    parsed = parse("opencode", as_lines(*lines))
+    assert [turn.text("text") for turn in parsed.turns] == ["read \ufffd a", "It says body."]
+    assert (parsed.title, parsed.turns[1].native_id) == ("Re\ufffdad", "msg\ufffd2") and len(below) == 3
+
+
+def test_messages_without_an_id_are_told_apart_by_what_they_say():
+    lines = [b'{"info":{"role":"user"},"parts":[%d]}' % n for n in range(2)]
+    assert anew("opencode", lines, lines, is_live=True) == []
 
 
 def test_nothing_is_written(database):

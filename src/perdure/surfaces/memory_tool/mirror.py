@@ -28,7 +28,12 @@ _MAX_NAME_CHARS = 48  # of a file whose name cannot be a memory's path as it is
 
 def is_of_file(memory: Memory) -> bool:
     """Whether a memory has its place among those that files made."""
-    return memory.how == events.FILE or memory.path.lower().startswith(f"{FOLDER}/")
+    return memory.how == events.FILE or is_place_of_files(memory.path)
+
+
+def is_place_of_files(path: str) -> bool:
+    """Whether a memory's path is one that only files have."""
+    return path.lower().startswith(f"{FOLDER}/")
 
 
 def path_of(file: str) -> str:

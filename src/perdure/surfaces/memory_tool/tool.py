@@ -177,7 +177,7 @@ class MemoryTool:
     def _change_memory(self, change: Change) -> None:
         known = self._known()
         if isinstance(change, Remove) and change.path in known:
-            self.home.memories.change([known[change.path].memory_id], by="agent", retired=True)
+            self.home.memories.change(self._all_of(known[change.path]), by="agent", retired=True)
         elif isinstance(change, Put) and change.path.endswith(".md"):
             self._remember(change, known.get(change.path))
         else:
@@ -186,9 +186,21 @@ class MemoryTool:
                 "deleted one by one, and not moved"
             )
 
+    def _all_of(self, memory: Memory) -> list[str]:
+        """The ids of a memory and of what was believed on its path before: without it, that would count again."""
+        memories, place = self.home.memories, (memory.agent, memory.project)
+        found = [*memories.history(memory.path), *memories.history(memory.memory_id)]
+        every = dict.fromkeys(m.memory_id for m in found if not m.retired and (m.agent, m.project) == place)
+        return list(every)
+
     def _remember(self, change: Put, old: Memory | None) -> None:
         self._files.check(change.path, change.text)
         path = change.path.removeprefix(f"{KNOWN}/")
+        if mirror.is_place_of_files(path):
+            raise ToolError(
+                f"{ROOT}/{KNOWN}/{mirror.FOLDER} is where files that are kept elsewhere become memories: "
+                f"create {ROOT}/{path.partition('/')[2]} instead, which is remembered as well"
+            )
         draft = Draft(change.text, path=path, project=self._project_for(path), trust="agent")
         if old is not None:
             draft = Draft(
