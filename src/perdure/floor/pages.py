@@ -6,6 +6,7 @@ no text at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,6 +22,9 @@ SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
     "system.md", "profile.md", "notes.md", "core.md", "recent.md", "agent.yaml",
 )  # fmt: skip
 DIARY = "diary"
+MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
+MAX_DEPTH = 50  # of what is nested in it: a parser that follows deeper nesting takes the whole process down
+MAX_ALIASES = 10  # in it: merged into one another, a few more multiply to billions of entries
 MAX_BYTES = 262_144  # of a page: it stands in a context, of which this is a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a proposed system prompt that says less would leave the agent without its rules (row J27)
 MAX_GROWTH = 3  # times the size of what it replaces, that a proposed page may have (row J27)
@@ -129,10 +133,34 @@ def _settings(text: str) -> str:
     """What is wrong with the settings of an agent."""
     import yaml  # 20 ms, for those who edit one
 
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SETTINGS_BYTES:
+        return f"settings have at most {MAX_SETTINGS_BYTES} bytes"
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
+        if tangled := _tangled(yaml.parse(text, Loader=loader)):
+            return tangled
+        return _unset(yaml.load(text, Loader=loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         return f"it is no YAML: {' '.join(str(error).split())}"
+
+
+def _tangled(events: Iterable[Any]) -> str:
+    """Why a text may not be loaded, from its events, of which no call nests in another; "" where it may."""
+    depth = n_aliases = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind in ("SequenceStartEvent", "MappingStartEvent")
+        depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
+        n_aliases += kind == "AliasEvent"
+        if depth > MAX_DEPTH:
+            return f"settings nest at most {MAX_DEPTH} deep"
+        if n_aliases > MAX_ALIASES:
+            return f"settings have at most {MAX_ALIASES} aliases"
+    return ""
+
+
+def _unset(found: Any) -> str:
+    """What the settings of an agent lack."""
     if not isinstance(found, dict):
         return "it is no mapping of settings"
     missing = [name for name in _NEEDED if name not in found]

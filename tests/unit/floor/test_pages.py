@@ -139,3 +139,23 @@ def test_secrets_are_refused_by_kind_and_not_repeated():
     with pytest.raises(EditRefused) as refused:
         pages.check(Edit("notes.md", "the key is AKIAIOSFODNN7EXAMPLE", "owner"))
     assert "AKIAIOSFODNN7EXAMPLE" not in str(refused.value) and "secret (" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 60_000, "16384 bytes"),
+        ("[" * 16_000, "50 deep"),
+        ("{" * 16_000, "50 deep|no YAML"),
+        ("{a: " * 4_000, "50 deep"),
+        ("- " * 8_000, "50 deep"),
+        ("? " * 8_000, "50 deep"),
+        ("\n".join(" " * n + "a:" for n in range(150)), "50 deep"),
+        ("a: &a {k: 1}\n" + "".join(f"b{n}: &a {{<<: [*a, *a, *a]}}\n" for n in range(30)), "10 aliases"),
+        ("name: 2026-13-40", "no YAML"),
+    ],
+)
+def test_settings_cannot_take_the_process_down(text, why):
+    """Sixty thousand brackets ended it: a loader nests as deep as its text."""
+    with pytest.raises(EditRefused, match=why):
+        pages.check(Edit("agent.yaml", text, "owner"))
