@@ -68,11 +68,11 @@ class Context:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Everything in it, in order; layers without text and without an alert are left out."""
+        """Everything in it, in order; layers of which there is nothing to say are left out."""
         found = [
             Part(one.name, one.source, one.said, one.n_tokens, True, one.n_rows, one.n_left, one.alerts)
             for one in self.floor.layers
-            if one.text or one.alerts
+            if one.text or one.alerts or one.n_left
         ]
         said = "\n\n".join(f"{sent.get('role', '?')}: {_plain(sent.get('content'))}" for sent in self.window)
         if said:

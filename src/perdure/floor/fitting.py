@@ -23,7 +23,7 @@ Size = Callable[[str], int]
 
 
 def block(layers: Sequence[Layer], here: str, nonce: str, room: int | None, *, size: Size = len) -> str:
-    """The fenced block that a session begins with, in so much room; "" where no layer says anything.
+    """The fenced block that a session begins with, in so much room; "" where there is nothing to say.
 
     here: time and place as they are, which say nothing alone.
     """
@@ -46,7 +46,7 @@ def fitted(layers: Sequence[Layer], room: int | None, size: Size = len) -> list[
         filled = _filled(layers, room - NOTE_SIZE, size)
         said = [one.text() for one in filled if one.taken]
         left |= {one.layer.name: len(one.waiting) + one.layer.n_left for one in filled}
-    return [*said, *_left_out(left)] if said else []
+    return [*said, *_left_out(left)] if said or room is None or room >= NOTE_SIZE else []
 
 
 @dataclass

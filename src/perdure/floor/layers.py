@@ -8,6 +8,7 @@ place change with every message and are no layer: `here` makes them for the end 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -24,6 +25,7 @@ from perdure.floor.state import Card
 from perdure.patterns import late
 
 REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
+PAGE_FULL = 0.5  # of its budget, that whole paragraphs of a page take at least: else a part of the next follows
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
@@ -195,7 +197,7 @@ class _Maker:
                 if not found:
                     yield f"- {_masked(row)}"
 
-        kept = _fitting(fine(), self._most(name), "\n")
+        kept, _ = _fitting(fine(), self._most(name), "\n")
         ordered = kept if keep == "first" else kept[::-1]
         n_left = len(rows) - len(suspects) - len(kept)
         return _made(name, "journal", ordered, joint="\n", n_left=n_left, suspects=tuple(suspects))
@@ -240,8 +242,9 @@ class _Maker:
         return self._cut(name, source, said, most)
 
     def _cut(self, name: str, source: str, said: str, most: int) -> Layer:
-        kept, n_left = _within(said.split("\n\n") if said else [], most, keep="first")
-        return _made(name, source, kept, n_left=n_left, is_one=True)
+        rows = said.split("\n\n") if said else []
+        kept, n_whole = _fitting(rows, most, "\n\n", least=PAGE_FULL)
+        return _made(name, source, kept, n_left=len(rows) - n_whole, is_one=True)
 
 
 def _made(
@@ -255,24 +258,43 @@ def _made(
 
 
 def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
+    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole,
+    unless none does: then it is the beginning of one.
 
     >>> _within(["one", "two", "three"], 3, keep="last", joint="\\n")  # 1 and 2 tokens, line ends included
     (['two', 'three'], 1)
     """
-    found = _fitting(rows if keep == "first" else reversed(rows), most, joint)
+    found, _ = _fitting(rows if keep == "first" else reversed(rows), most, joint)
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
 
 
-def _fitting(rows: Iterable[str], most: int, joint: str) -> list[str]:
-    """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
+def _fitting(rows: Iterable[str], most: int, joint: str, *, least: float = 0.0) -> tuple[list[str], int]:
+    """(the rows that a budget holds, how many of them are whole), up to the first that it does not hold; those behind
+    that are not looked at. Of that one the beginning, where the others take no more than this share of the budget.
+    """
     found: list[str] = []
+    left = most
     for row in rows:
-        most -= _tokens(row + joint)
-        if most < 0:
-            break
+        cost = _tokens(row + joint)
+        if cost > left:
+            begun = _beginning(row, left - _tokens(f" {words.ELLIPSIS}{joint}")) if most - left <= most * least else ""
+            return found + [f"{begun} {words.ELLIPSIS}"] * bool(begun), len(found)
         found.append(row)
-    return found
+        left -= cost
+    return found, len(found)
+
+
+def _beginning(row: str, most: int) -> str:
+    """What a budget holds of a row: up to the end of a line, else of a sentence, else of a word.
+
+    >>> _beginning("Ada wants short answers. The command comes first.", 8)
+    'Ada wants short answers.'
+    """
+    n_chars = bisect_right(range(len(row) + 1), most, key=lambda n: words.tokens(row[:n])) - 1
+    if n_chars < 1:
+        return ""
+    start, end = words.split(row[: n_chars + 1], max_chars=n_chars, overlap_chars=0)[0]
+    return row[start:end].rstrip()
 
 
 def injected(said: str) -> str:

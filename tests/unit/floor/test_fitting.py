@@ -48,6 +48,7 @@ def test_of_notes_cards_and_the_diary_the_newest_stay() -> None:
 
 def test_what_its_budget_left_out_is_said_too() -> None:
     assert "7 older notes" in fitted([Layer("notes", "", "notes.md", "a", 1, 0, 7, (), (), ("a",), "\n")], None)[-1]
+    assert "the rest of core" in block([layer("core", n_left=3)], "Now.", "0" * 16, 2000)
 
 
 ROW = st.text("abcdef é😀", min_size=1, max_size=200).filter(str.strip).map(str.strip)

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from perdure.access.scan import Finding, digest
 from perdure.config import FloorConfig
+from perdure.context import Context
 from perdure.floor import layers
 from perdure.floor.layers import Material
 from perdure.floor.state import Card
 from perdure.text import tokens
+from perdure.types import Recalled
 
 TODAY = date(2026, 11, 22)
 NAMES = ["system", "profile", "core", "notes", "insights", "cards", "recent", "diary"]
@@ -186,3 +188,31 @@ def test_the_clock_has_its_zone_and_empty_facts_are_left_out(zone, said):
     """Row F26."""
     found = layers.here(datetime(2026, 11, 22, 9, 5, tzinfo=zone), {"machine": "toad", "place": "", "project": "/w"})
     assert found == f"Now: Sunday, 2026-11-22 {said}. Machine: toad. Project: /w."
+
+
+@pytest.mark.parametrize("page", ["system.md", "profile.md", "core.md", "recent.md", "notes.md"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "\n".join(f"- fact {n} of the owner" for n in range(400)), "One long line of words. " * 400, "長" * 4000,
+        "# Title\n\n" + "\n".join(f"- fact {n} of the owner" for n in range(400)),
+    ],
+)  # fmt: skip
+def test_a_page_over_its_budget_keeps_a_part(page, said):
+    """Four hundred lines without a blank one left nothing, and nobody was told."""
+    most = FloorConfig(**{f"{name}_tokens": 300 for name in NAMES})
+    layer = by_name(layers.assembled(replace(EMPTY, pages={page: said}), most, nothing))[page[:-3]]
+    assert 100 < layer.n_tokens <= 360
+    assert "…" in layer.text or (page == "notes.md" and layer.n_left)
+
+
+def test_a_card_over_the_budget_keeps_its_beginning():
+    most = FloorConfig(cards_tokens=100)
+    found = by_name(layers.assembled(replace(EMPTY, cards=cards("old", "word " * 500)), most, nothing))["cards"]
+    assert found.text.startswith("- word word") and found.text.endswith(" …") and found.n_left == 1
+
+
+def test_a_layer_without_room_is_listed_in_a_context():
+    floor = layers.assembled(replace(EMPTY, pages={"core.md": "word " * 50}), FloorConfig(core_tokens=1), nothing)
+    context = Context(floor, "hello", Recalled((), None), "Now.", "0" * 16)
+    assert [(part.name, part.n_left) for part in context.parts if part.n_left] == [("core", 1)]
