@@ -7,7 +7,9 @@ no text at all.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -43,6 +45,7 @@ class Edit:
     by: str
     old: str = ""  # what the page says now
     is_proposal: bool = False
+    why: str = ""  # what its writer says of it
 
 
 def checked(name: str) -> str:
@@ -59,7 +62,16 @@ def checked(name: str) -> str:
 
 def is_page(name: str) -> bool:
     """Whether a file of this name is a page of the floor."""
-    return name in KNOWN or bool(_DIARY.match(name) or _SKILL.match(name))
+    return name in KNOWN or _is_day(name) or bool(_SKILL.match(name))
+
+
+def _is_day(name: str) -> bool:
+    """Whether this is the diary's page of a day that there is."""
+    if not _DIARY.match(name):
+        return False
+    with suppress(ValueError):
+        return bool(date.fromisoformat(name[len(DIARY) + 1 : -len(".md")]))
+    return False
 
 
 def is_protected(name: str) -> bool:
@@ -85,7 +97,7 @@ def is_of(folder: str, user: str, owner: str) -> bool:
 
 def check(edit: Edit) -> None:
     """Raise EditRefused, saying why, for an edit that may not be made."""
-    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit.text), _form(edit))):
+    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit), _form(edit))):
         raise EditRefused(f"{edit.name}: {why}")
 
 
@@ -112,9 +124,21 @@ def _unfit(text: str) -> str:
     return f"the new text has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
 
 
-def _secret(text: str) -> str:
-    kinds = sorted({secret.kind for secret in redact.find(text)})
-    return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""
+def _secret(edit: Edit) -> str:
+    """Which secrets an edit brings. What a page holds already is no reason to refuse what comes beside it."""
+    brought = _secrets(edit.text) - _secrets(edit.old)
+    if brought:
+        return f"it holds what looks like a secret ({_kinds(brought)}); leave that out"
+    said = _secrets(edit.why)
+    return f"the reason given holds what looks like a secret ({_kinds(said)}); leave that out" if said else ""
+
+
+def _secrets(text: str) -> set[tuple[str, str]]:
+    return {(secret.kind, text[secret.start : secret.end]) for secret in redact.find(text)}
+
+
+def _kinds(found: set[tuple[str, str]]) -> str:
+    return ", ".join(sorted({kind for kind, _ in found}))
 
 
 def _form(edit: Edit) -> str:
