@@ -82,7 +82,8 @@ class Context:
         if cues:
             block = fence.fenced([*map(render, cues)], self.nonce)
             found.append(Part("recall", "memories and archive", block, words.tokens(block), False, len(cues)))
-        found.append(Part("here", "the clock and this machine", self.here, words.tokens(self.here), False, 1))
+        alerts, n_tokens = tuple(one.alert for one in self.floor.beside), words.tokens(self.here)
+        found.append(Part("here", "the clock and this machine", self.here, n_tokens, False, 1, alerts=alerts))
         return tuple(found)
 
     @property

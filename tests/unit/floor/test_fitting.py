@@ -75,7 +75,7 @@ ROW = st.text("abcdef é😀", min_size=1, max_size=200).filter(str.strip).map(s
     st.lists(ROW, min_size=1, max_size=40),
     st.integers(300, 4000),
 )
-def test_it_never_takes_more_than_its_room_and_keeps_rows_or_their_beginning(
+def test_it_takes_no_more_than_its_room_and_keeps_rows_or_their_beginning(
     names: list[str], rows: list[str], room: int
 ) -> None:
     said = fitted([layer(name, *rows) for name in names], room)
