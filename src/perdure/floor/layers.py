@@ -18,7 +18,7 @@ from typing import Literal
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.access.scan import Finding, digest
+from perdure.access.scan import Finding, digest, scan
 from perdure.access.told import DIGEST_CHARS
 from perdure.config import FloorConfig
 from perdure.floor import notes, pages
@@ -204,11 +204,21 @@ class _Maker:
 
     def notes(self) -> Layer:
         said = injected(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
-        if suspects := self._suspects(said, pages.NOTES):
-            return _made("notes", pages.NOTES, [], suspects=suspects)
-        lines = [line for line in defused(said, "notes").splitlines() if line.strip()]
-        kept, n_left = _within(lines, self._most("notes"), keep="last", joint="\n")
-        return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left)
+        lines = [line for line in said.splitlines() if line.strip()]
+        suspects = self._suspects(said, pages.NOTES)
+        if suspects:
+            lines, suspects = self._fine_lines(lines) or ([], suspects)
+        plain = [defused(line, "notes") for line in lines]
+        kept, n_left = _within(plain, self._most("notes"), keep="last", joint="\n")
+        return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left, suspects=suspects)
+
+    def _fine_lines(self, lines: Sequence[str]) -> tuple[list[str], tuple[Suspect, ...]] | None:
+        """(the lines that are fine, those that are not), where the others are suspected no more without these."""
+        suspects = {line: found for line in lines if (found := self._suspects(line, pages.NOTES))}
+        kept = [line for line in lines if line not in suspects]
+        if self.suspicious("\n".join(line for line in kept if not scan(line))):  # a line that is allowed is no reason
+            return None
+        return kept, tuple(one for found in suspects.values() for one in found)
 
     def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
         """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
