@@ -68,11 +68,11 @@ class Context:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Everything in it, in order; layers without text and without an alert are left out."""
+        """Everything in it, in order; layers of which there is nothing to say are left out."""
         found = [
             Part(one.name, one.source, one.said, one.n_tokens, True, one.n_rows, one.n_left, one.alerts)
             for one in self.floor.layers
-            if one.text or one.alerts
+            if one.text or one.alerts or one.n_left
         ]
         said = "\n\n".join(f"{sent.get('role', '?')}: {_plain(sent.get('content'))}" for sent in self.window)
         if said:
@@ -82,7 +82,8 @@ class Context:
         if cues:
             block = fence.fenced([*map(render, cues)], self.nonce)
             found.append(Part("recall", "memories and archive", block, words.tokens(block), False, len(cues)))
-        found.append(Part("here", "the clock and this machine", self.here, words.tokens(self.here), False, 1))
+        alerts, n_tokens = tuple(one.alert for one in self.floor.beside), words.tokens(self.here)
+        found.append(Part("here", "the clock and this machine", self.here, n_tokens, False, 1, alerts=alerts))
         return tuple(found)
 
     @property

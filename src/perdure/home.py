@@ -969,7 +969,7 @@ class Home:
                 "platform": platform, "agent": self.config.agent, "user": self.user, "machine": self.config.machine,
                 "project": Path(project).name if project else "",
             },
-            today=layers.diary_day(now), project=project,
+            today=layers.diary_day(now), project=project, facts=self._facts(cwd),
         )  # fmt: skip
         return layers.assembled(material, self.config.floor, floor.suspicious)
 
@@ -990,8 +990,12 @@ class Home:
         """The line that says what time it is and where one is."""
         from perdure.floor import layers
 
-        facts = {"machine": self.config.machine, "place": self.config.floor.place, "project": project_of(cwd) or ""}
+        facts, _ = layers.clean(self._facts(cwd), self.floor.suspicious)
         return layers.here(now or datetime.now().astimezone(), facts, lead=lead)
+
+    def _facts(self, cwd: str | None) -> dict[str, str]:
+        place = self.config.floor.place
+        return {"machine": self.config.machine, "place": place, "project": project_of(cwd) or ""}
 
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""

@@ -1,4 +1,5 @@
-"""A floor for a client that has little room: of each layer as much as its share allows, in whole rows. Pure.
+"""A floor for a client that has little room: of each layer as much as its share allows, in whole rows, or, where one is
+larger than that share, in whole sentences. Pure.
 
 The layers are filled side by side, always the one that has least for its weight, so that a small layer is complete and
 a long one pushes no other out. What is left out is said, with the command that shows it.
@@ -7,8 +8,11 @@ a long one pushes no other out. What is left out is said, with the command that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
+from perdure import text as words
 from perdure.access import fence
 from perdure.floor.layers import Layer, headed
 
@@ -17,13 +21,15 @@ from perdure.floor.layers import Layer, headed
 # what says who an agent is stands at the beginning.
 WEIGHTS = {"profile": 4, "core": 4, "notes": 3, "recent": 3, "system": 2, "insights": 2, "cards": 2, "diary": 1}
 NOTE_SIZE = 240  # is kept for the line about what was left out
+PIECE_CHARS = 200  # of a row that is larger than its layer's share of the room
+_CUT = f" {words.ELLIPSIS}"  # behind a row of which only the beginning is there
 _NEWEST_LAST = ("notes", "cards", "diary")  # of these the last rows stay, of the others the first
 _COUNTED = {"notes": "older notes", "insights": "insights", "cards": "older cards", "diary": "pages of the diary"}
 Size = Callable[[str], int]
 
 
 def block(layers: Sequence[Layer], here: str, nonce: str, room: int | None, *, size: Size = len) -> str:
-    """The fenced block that a session begins with, in so much room; "" where no layer says anything.
+    """The fenced block that a session begins with, in so much room; "" where there is nothing to say.
 
     here: time and place as they are, which say nothing alone.
     """
@@ -44,58 +50,95 @@ def fitted(layers: Sequence[Layer], room: int | None, size: Size = len) -> list[
     left = {layer.name: layer.n_left for layer in layers}
     if room is not None and sum(size(f"{one}\n\n") for one in said) > room - NOTE_SIZE:
         filled = _filled(layers, room - NOTE_SIZE, size)
-        said = [one.text() for one in filled if one.taken]
-        left |= {one.layer.name: len(one.waiting) + one.layer.n_left for one in filled}
-    return [*said, *_left_out(left)] if said else []
+        said = [one.text() for one in filled if one.n_taken]
+        left |= {one.name: one.n_waiting + one.layer.n_left for one in filled}
+    return [*said, *_left_out(left)] if said or room is None or room >= NOTE_SIZE else []
 
 
 @dataclass
 class _Filling:
-    """One layer while it is being filled."""
+    """One layer while it is being filled. share: what it may have of the room before a row of it is cut in pieces."""
 
     layer: Layer
-    taken: list[str] = field(default_factory=list)
+    share: float
+    size: Size
     used: int = 0
+    n_taken: int = 0  # pieces
 
     @property
-    def is_page(self) -> bool:
-        return self.layer.name not in _COUNTED
+    def name(self) -> str:
+        """Of its layer."""
+        return self.layer.name
+
+    @cached_property
+    def pieces(self) -> list[list[str]]:
+        """The rows that it is filled with, the first one first, each in the pieces that stay whole."""
+        rows = self.layer.rows if self.name in _COUNTED else self.layer.text.split("\n")
+        return [_pieces(row, self.share, self.size) for row in (rows[::-1] if self.name in _NEWEST_LAST else rows)]
+
+    @cached_property
+    def costs(self) -> list[int]:
+        """What each of its pieces takes, in their order."""
+        found: list[int] = []
+        for pieces in self.pieces:
+            before = "\n\n" if found else f"\n\n{headed(self.name, '')}"
+            cut = _CUT if len(pieces) > 1 else ""
+            found += [self.size(before + cut + pieces[0]), *(self.size(f" {piece}") for piece in pieces[1:])]
+        return found
 
     @property
-    def waiting(self) -> Sequence[str]:
-        """The rows that are not taken, the next one first."""
-        rows = self.layer.text.split("\n") if self.is_page else self.layer.rows
-        return (rows[::-1] if self.layer.name in _NEWEST_LAST else rows)[len(self.taken) :]
+    def is_complete(self) -> bool:
+        """Whether nothing waits."""
+        return self.n_taken == len(self.costs)
 
     @property
-    def share(self) -> float:
+    def ratio(self) -> float:
         """What it has, for its weight."""
-        return self.used / WEIGHTS[self.layer.name]
+        return self.used / WEIGHTS[self.name]
 
-    def cost(self, size: Size) -> int:
-        """What the next row takes."""
-        before = "\n\n" if self.taken else f"\n\n{headed(self.layer.name, '')}"
-        return size(before + self.waiting[0])
+    @property
+    def n_waiting(self) -> int:
+        """The rows that are not taken whole."""
+        ends = accumulate(len(pieces) for pieces in self.pieces)
+        return sum(end > self.n_taken for end in ends)
+
+    def take(self, cost: int) -> None:
+        """Take the next piece."""
+        self.used, self.n_taken = self.used + cost, self.n_taken + 1
 
     def text(self) -> str:
         """What was taken, under the layer's name."""
-        rows = self.taken[::-1] if self.layer.name in _NEWEST_LAST else self.taken
-        return headed(self.layer.name, ("\n" if self.is_page else self.layer.joint).join(rows).rstrip())
+        rows, left = [], self.n_taken
+        for pieces in self.pieces:
+            if left > 0:
+                rows.append("".join(pieces[:left]).rstrip() + (_CUT if left < len(pieces) else ""))
+            left -= len(pieces)
+        ordered = rows[::-1] if self.name in _NEWEST_LAST else rows
+        return headed(self.name, (self.layer.joint if self.name in _COUNTED else "\n").join(ordered).rstrip())
+
+
+def _pieces(row: str, share: float, size: Size) -> list[str]:
+    """A row, in pieces of a few sentences where it is larger than its layer's share of the room."""
+    if len(row) <= PIECE_CHARS or size(row) <= share:
+        return [row]
+    return [row[start:end] for start, end in words.split(row, max_chars=PIECE_CHARS, overlap_chars=0)]
 
 
 def _filled(layers: Sequence[Layer], room: int, size: Size) -> list[_Filling]:
     """The layers that have rows, in their order, each with what it gets."""
-    found = [_Filling(layer) for layer in layers if layer.text]
-    growing = sorted(found, key=lambda one: -WEIGHTS[one.layer.name])
+    there = [layer for layer in layers if layer.text]
+    whole = sum(WEIGHTS[layer.name] for layer in there)
+    found = [_Filling(layer, room * WEIGHTS[layer.name] / whole, size) for layer in there]
+    growing = sorted(found, key=lambda one: -WEIGHTS[one.name])
     while growing:
-        least = min(growing, key=lambda one: one.share)
-        cost = least.cost(size)
+        least = min(growing, key=lambda one: one.ratio)
+        cost = least.costs[least.n_taken]
         if cost <= room:
-            least.taken.append(least.waiting[0])
-            least.used, room = least.used + cost, room - cost
-            if least.waiting:
+            least.take(cost)
+            room -= cost
+            if not least.is_complete:
                 continue
-        growing.remove(least)  # complete, or its next row has no room: what comes behind that would leave a hole
+        growing.remove(least)  # complete, or its next piece has no room: what comes behind that would leave a hole
     return found
 
 

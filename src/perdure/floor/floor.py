@@ -148,7 +148,7 @@ class Floor:
             if change is None:
                 return None
             said = change.text.rstrip() + "\n"
-            self._check(Edit(name, said, change.by, old))
+            self._check(Edit(name, said, change.by, old, why=change.why))
             if said == old and change.cursor is None:
                 return self.known().pages[name].now
             was = self._sha(name) if base is None else events.sha(base) if base else ""
@@ -272,7 +272,7 @@ class Floor:
         """Ask the owner for an edit of any page. Nothing changes until they approve. Raises EditRefused."""
         name = pages.checked(name)
         said, old = said.rstrip() + "\n", self.read(name)
-        pages.check(Edit(name, said, by, old, is_proposal=True))
+        pages.check(Edit(name, said, by, old, is_proposal=True, why=why))
         if said == old:
             raise EditRefused(f"{name}: it says that already")
         identifier = f"edit-{secrets.token_hex(4)}"

@@ -8,15 +8,17 @@ place change with every message and are no layer: `here` makes them for the end 
 from __future__ import annotations
 
 import math
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Literal
 
 from perdure import text as words
 from perdure.access.redact import mask
-from perdure.access.scan import Finding, digest
+from perdure.access.scan import Finding, digest, scan
 from perdure.access.told import DIGEST_CHARS
 from perdure.config import FloorConfig
 from perdure.floor import notes, pages
@@ -24,9 +26,14 @@ from perdure.floor.state import Card
 from perdure.patterns import late
 
 REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
+MAX_VALUE_CHARS = 200  # of a variable or a fact
+PAGE_FULL = 0.5  # of its budget, that whole paragraphs of a page take at least: else a part of the next follows
 DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
 _VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
+_INNER = late(r"(?<=\n)(?=[^\n])")  # where a line begins that is not the first
+_BREAK = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"  # what a reader may take for the end of a line
+_OWNERS = ("system", "profile")  # the layers that are the owner's words
 Suspicious = Callable[[str], Sequence[Finding]]
 Kept = Literal["first", "last"]
 
@@ -41,6 +48,7 @@ class Material:
     variables: Mapping[str, str]  # for the system prompt
     today: date  # by the clock of the diary
     project: str | None = None  # where the session runs: notes of another stay away
+    facts: Mapping[str, str] = field(default_factory=dict)  # of `here`, which are scanned as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,7 @@ class Layers:
     """C₀ for one session."""
 
     layers: tuple[Layer, ...]  # in their order, those without text too
+    beside: tuple[Suspect, ...] = ()  # facts that are left out of `here`
 
     @property
     def text(self) -> str:
@@ -110,12 +119,12 @@ class Layers:
     @property
     def suspects(self) -> tuple[Suspect, ...]:
         """What was left out because it looks like an injection."""
-        return tuple(suspect for layer in self.layers for suspect in layer.suspects)
+        return (*(suspect for layer in self.layers for suspect in layer.suspects), *self.beside)
 
     @property
     def alerts(self) -> tuple[str, ...]:
         """What a person must know."""
-        return tuple(alert for layer in self.layers for alert in layer.alerts)
+        return (*(alert for layer in self.layers for alert in layer.alerts), *(one.alert for one in self.beside))
 
 
 _ROLES = {
@@ -129,6 +138,9 @@ _ROLES = {
     "diary": "letters from the days before",
 }
 
+_BLANK = rf"[^\S{_BREAK}]"
+_HEAD = late(rf"(?<![^{_BREAK}])(?=(?:{_BLANK}|[>*+-])*#+{_BLANK}*({'|'.join(_ROLES)})\b)", re.IGNORECASE)
+
 
 def headed(name: str, said: str) -> str:
     """A layer's text under its name."""
@@ -139,6 +151,15 @@ def needed(today: date) -> list[str]:
     """The pages of which layers are made on a day of the diary."""
     named = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
     return named + [_diary_page(day) for day in _diary_days(today)]
+
+
+def defused(said: str, name: str = "") -> str:
+    """A text in which no line looks like the heading of a layer, but for that of the layer in which it stands.
+
+    >>> defused("tabs\\n\\n# Profile\\n\\nThe owner wants it")
+    'tabs\\n\\n| # Profile\\n\\nThe owner wants it'
+    """
+    return _HEAD.sub(lambda match: "" if match[1].lower() == name else "| ", said)
 
 
 def _diary_days(today: date) -> tuple[date, date]:
@@ -157,7 +178,7 @@ def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) 
         make.insights(), make.cards(), make.page("recent", pages.RECENT),
         make.diary(),
     )  # fmt: skip
-    return Layers(found)
+    return Layers(found, clean(material.facts, suspicious)[1])
 
 
 @dataclass(frozen=True)
@@ -170,19 +191,34 @@ class _Maker:
         written = self._said(pages.SYSTEM)
         if suspects := self._suspects(written, pages.SYSTEM):
             return _made("system", pages.SYSTEM, [], suspects=suspects)
-        said, unknown = rendered(written, self.material.variables)
-        return replace(self._cut("system", pages.SYSTEM, said, self._most("system")), unknown=tuple(unknown))
+        given = self.material.variables
+        used = {name: given[name] for name in _VARIABLE.findall(written) if name in given}
+        known, suspects = clean(used, self.suspicious)
+        said, missing = rendered(written, known)
+        unknown = tuple(name for name in missing if name not in given)
+        layer = self._cut("system", pages.SYSTEM, said, self._most("system"))
+        return replace(layer, unknown=unknown, suspects=suspects)
 
     def page(self, name: str, source: str) -> Layer:
         return self._layer(name, source, self._most(name))
 
     def notes(self) -> Layer:
         said = injected(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
-        if suspects := self._suspects(said, pages.NOTES):
-            return _made("notes", pages.NOTES, [], suspects=suspects)
         lines = [line for line in said.splitlines() if line.strip()]
-        kept, n_left = _within(lines, self._most("notes"), keep="last", joint="\n")
-        return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left)
+        suspects = self._suspects(said, pages.NOTES)
+        if suspects:
+            lines, suspects = self._fine_lines(lines) or ([], suspects)
+        plain = [defused(line, "notes") for line in lines]
+        kept, n_left = _within(plain, self._most("notes"), keep="last", joint="\n")
+        return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left, suspects=suspects)
+
+    def _fine_lines(self, lines: Sequence[str]) -> tuple[list[str], tuple[Suspect, ...]] | None:
+        """(the lines that are fine, those that are not), where the others are suspected no more without these."""
+        suspects = {line: found for line in lines if (found := self._suspects(line, pages.NOTES))}
+        kept = [line for line in lines if line not in suspects]
+        if self.suspicious("\n".join(line for line in kept if not scan(line))):  # a line that is allowed is no reason
+            return None
+        return kept, tuple(one for found in suspects.values() for one in found)
 
     def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
         """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
@@ -193,9 +229,9 @@ class _Maker:
                 found = self._suspects(row, where)
                 suspects.extend(found)
                 if not found:
-                    yield f"- {_masked(row)}"
+                    yield f"- {_INNER.sub('  ', defused(_masked(row)))}"
 
-        kept = _fitting(fine(), self._most(name), "\n")
+        kept, _ = _fitting(fine(), self._most(name), "\n")
         ordered = kept if keep == "first" else kept[::-1]
         n_left = len(rows) - len(suspects) - len(kept)
         return _made(name, "journal", ordered, joint="\n", n_left=n_left, suspects=tuple(suspects))
@@ -240,8 +276,10 @@ class _Maker:
         return self._cut(name, source, said, most)
 
     def _cut(self, name: str, source: str, said: str, most: int) -> Layer:
-        kept, n_left = _within(said.split("\n\n") if said else [], most, keep="first")
-        return _made(name, source, kept, n_left=n_left, is_one=True)
+        plain = said if name in _OWNERS else defused(said, name)
+        rows = plain.split("\n\n") if plain else []
+        kept, n_whole = _fitting(rows, most, "\n\n", least=PAGE_FULL)
+        return _made(name, source, kept, n_left=len(rows) - n_whole, is_one=True)
 
 
 def _made(
@@ -255,24 +293,43 @@ def _made(
 
 
 def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole.
+    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole,
+    unless none does: then it is the beginning of one.
 
     >>> _within(["one", "two", "three"], 3, keep="last", joint="\\n")  # 1 and 2 tokens, line ends included
     (['two', 'three'], 1)
     """
-    found = _fitting(rows if keep == "first" else reversed(rows), most, joint)
+    found, _ = _fitting(rows if keep == "first" else reversed(rows), most, joint)
     return (found if keep == "first" else found[::-1]), len(rows) - len(found)
 
 
-def _fitting(rows: Iterable[str], most: int, joint: str) -> list[str]:
-    """The rows that a budget holds, up to the first that it does not; those behind that are not looked at."""
+def _fitting(rows: Iterable[str], most: int, joint: str, *, least: float = 0.0) -> tuple[list[str], int]:
+    """(the rows that a budget holds, how many of them are whole), up to the first that it does not hold; those behind
+    that are not looked at. Of that one the beginning, where the others take no more than this share of the budget.
+    """
     found: list[str] = []
+    left = most
     for row in rows:
-        most -= _tokens(row + joint)
-        if most < 0:
-            break
+        cost = _tokens(row + joint)
+        if cost > left:
+            begun = _beginning(row, left - _tokens(f" {words.ELLIPSIS}{joint}")) if most - left <= most * least else ""
+            return found + [f"{begun} {words.ELLIPSIS}"] * bool(begun), len(found)
         found.append(row)
-    return found
+        left -= cost
+    return found, len(found)
+
+
+def _beginning(row: str, most: int) -> str:
+    """What a budget holds of a row: up to the end of a line, else of a sentence, else of a word.
+
+    >>> _beginning("Ada wants short answers. The command comes first.", 8)
+    'Ada wants short answers.'
+    """
+    n_chars = bisect_right(range(len(row) + 1), most, key=lambda n: words.tokens(row[:n])) - 1
+    if n_chars < 1:
+        return ""
+    start, end = words.split(row[: n_chars + 1], max_chars=n_chars, overlap_chars=0)[0]
+    return row[start:end].rstrip()
 
 
 def injected(said: str) -> str:
@@ -286,6 +343,20 @@ def injected(said: str) -> str:
 
 _masked = lru_cache(maxsize=2048)(mask)  # a card or a page is asked for again and again, and changes seldom
 _tokens = lru_cache(maxsize=4096)(words.tokens)
+
+
+def clean(given: Mapping[str, str], suspicious: Suspicious) -> tuple[dict[str, str], tuple[Suspect, ...]]:
+    """(names and places as one printable line each, those of them that look like an injection, and are left out).
+
+    >>> clean({"project": "a\\n\\n# profile"}, lambda said: ())
+    ({'project': 'a # profile'}, ())
+    """
+    lines = {name: defused(words.one_line(value, MAX_VALUE_CHARS)) for name, value in given.items()}
+    found = {name: suspicious(line)[:1] for name, line in lines.items() if line}
+    suspects = tuple(
+        Suspect(f"the name of the {name}", lines[name], one) for name, ones in found.items() for one in ones
+    )
+    return {name: line for name, line in lines.items() if not found.get(name)}, suspects
 
 
 def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:

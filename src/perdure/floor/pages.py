@@ -6,7 +6,10 @@ no text at all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,6 +24,9 @@ SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
     "system.md", "profile.md", "notes.md", "core.md", "recent.md", "agent.yaml",
 )  # fmt: skip
 DIARY = "diary"
+MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
+MAX_DEPTH = 50  # of what is nested in it: a parser that follows deeper nesting takes the whole process down
+MAX_ALIASES = 10  # in it: merged into one another, a few more multiply to billions of entries
 MAX_BYTES = 262_144  # of a page: it stands in a context, of which this is a quarter of a million tokens
 MIN_SYSTEM_CHARS = 100  # a proposed system prompt that says less would leave the agent without its rules (row J27)
 MAX_GROWTH = 3  # times the size of what it replaces, that a proposed page may have (row J27)
@@ -39,6 +45,7 @@ class Edit:
     by: str
     old: str = ""  # what the page says now
     is_proposal: bool = False
+    why: str = ""  # what its writer says of it
 
 
 def checked(name: str) -> str:
@@ -55,7 +62,16 @@ def checked(name: str) -> str:
 
 def is_page(name: str) -> bool:
     """Whether a file of this name is a page of the floor."""
-    return name in KNOWN or bool(_DIARY.match(name) or _SKILL.match(name))
+    return name in KNOWN or _is_day(name) or bool(_SKILL.match(name))
+
+
+def _is_day(name: str) -> bool:
+    """Whether this is the diary's page of a day that there is."""
+    if not _DIARY.match(name):
+        return False
+    with suppress(ValueError):
+        return bool(date.fromisoformat(name[len(DIARY) + 1 : -len(".md")]))
+    return False
 
 
 def is_protected(name: str) -> bool:
@@ -81,7 +97,7 @@ def is_of(folder: str, user: str, owner: str) -> bool:
 
 def check(edit: Edit) -> None:
     """Raise EditRefused, saying why, for an edit that may not be made."""
-    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit.text), _form(edit))):
+    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit), _form(edit))):
         raise EditRefused(f"{edit.name}: {why}")
 
 
@@ -108,9 +124,21 @@ def _unfit(text: str) -> str:
     return f"the new text has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
 
 
-def _secret(text: str) -> str:
-    kinds = sorted({secret.kind for secret in redact.find(text)})
-    return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""
+def _secret(edit: Edit) -> str:
+    """Which secrets an edit brings. What a page holds already is no reason to refuse what comes beside it."""
+    brought = _secrets(edit.text) - _secrets(edit.old)
+    if brought:
+        return f"it holds what looks like a secret ({_kinds(brought)}); leave that out"
+    said = _secrets(edit.why)
+    return f"the reason given holds what looks like a secret ({_kinds(said)}); leave that out" if said else ""
+
+
+def _secrets(text: str) -> set[tuple[str, str]]:
+    return {(secret.kind, text[secret.start : secret.end]) for secret in redact.find(text)}
+
+
+def _kinds(found: set[tuple[str, str]]) -> str:
+    return ", ".join(sorted({kind for kind, _ in found}))
 
 
 def _form(edit: Edit) -> str:
@@ -129,10 +157,34 @@ def _settings(text: str) -> str:
     """What is wrong with the settings of an agent."""
     import yaml  # 20 ms, for those who edit one
 
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_SETTINGS_BYTES:
+        return f"settings have at most {MAX_SETTINGS_BYTES} bytes"
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found: Any = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
+        if tangled := _tangled(yaml.parse(text, Loader=loader)):
+            return tangled
+        return _unset(yaml.load(text, Loader=loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         return f"it is no YAML: {' '.join(str(error).split())}"
+
+
+def _tangled(events: Iterable[Any]) -> str:
+    """Why a text may not be loaded, from its events, of which no call nests in another; "" where it may."""
+    depth = n_aliases = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind in ("SequenceStartEvent", "MappingStartEvent")
+        depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
+        n_aliases += kind == "AliasEvent"
+        if depth > MAX_DEPTH:
+            return f"settings nest at most {MAX_DEPTH} deep"
+        if n_aliases > MAX_ALIASES:
+            return f"settings have at most {MAX_ALIASES} aliases"
+    return ""
+
+
+def _unset(found: Any) -> str:
+    """What the settings of an agent lack."""
     if not isinstance(found, dict):
         return "it is no mapping of settings"
     missing = [name for name in _NEEDED if name not in found]

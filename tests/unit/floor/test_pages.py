@@ -31,7 +31,8 @@ def test_a_page_may_be_named_without_its_ending(name, page):
     "name",
     [
         "", "/etc/passwd", "/notes.md", "../notes.md", "notes.md/..", "./notes.md", "diary/../notes.md", "NOTES.md",
-        "diary/2026-11-21/../../x.md", "diary/2026-1-1.md", "diary/2026-11-21.md\n", "notes.md\0", "skills/SKILL.md",
+        "diary/2026-11-21/../../x.md", "diary/2026-1-1.md", "diary/2026-13-40", "diary/2026-02-29", "diary/0000-01-01",
+        "diary/2026-11-21.md\n", "notes.md\0", "skills/SKILL.md",
         "skills/../SKILL.md", "skills/a/b/SKILL.md", "skills/-a/SKILL.md", "skills/a/README.md", ".lock", "notes.md ",
         "agents/default/notes.md", f"skills/{'a' * 65}/SKILL.md", "~/notes.md", "notes.txt",
     ],
@@ -139,3 +140,39 @@ def test_secrets_are_refused_by_kind_and_not_repeated():
     with pytest.raises(EditRefused) as refused:
         pages.check(Edit("notes.md", "the key is AKIAIOSFODNN7EXAMPLE", "owner"))
     assert "AKIAIOSFODNN7EXAMPLE" not in str(refused.value) and "secret (" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 60_000, "16384 bytes"),
+        ("[" * 16_000, "50 deep"),
+        ("{" * 16_000, "50 deep|no YAML"),
+        ("{a: " * 4_000, "50 deep"),
+        ("- " * 8_000, "50 deep"),
+        ("? " * 8_000, "50 deep"),
+        ("\n".join(" " * n + "a:" for n in range(150)), "50 deep"),
+        ("a: &a {k: 1}\n" + "".join(f"b{n}: &a {{<<: [*a, *a, *a]}}\n" for n in range(30)), "10 aliases"),
+        ("name: 2026-13-40", "no YAML"),
+    ],
+)
+def test_settings_cannot_take_the_process_down(text, why):
+    """Sixty thousand brackets ended it: a loader nests as deep as its text."""
+    with pytest.raises(EditRefused, match=why):
+        pages.check(Edit("agent.yaml", text, "owner"))
+
+
+KEY, OTHER = "AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLF"
+
+
+def test_a_secret_that_a_person_wrote_there_refuses_no_later_note():
+    old = f"- the key is {KEY}\n"
+    pages.check(Edit("notes.md", f"{old}- tabs, never spaces\n", "agent", old))
+    with pytest.raises(EditRefused, match=r"secret \("):
+        pages.check(Edit("notes.md", f"{old}- the other is {OTHER}\n", "agent", old))
+
+
+def test_the_reason_for_an_edit_holds_no_secret():
+    with pytest.raises(EditRefused, match="reason") as refused:
+        pages.check(Edit("system.md", LONG, "agent", is_proposal=True, why=f"the key is {KEY}"))
+    assert KEY not in str(refused.value)

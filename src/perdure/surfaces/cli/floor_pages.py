@@ -184,8 +184,9 @@ def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> N
     shell.out.print(f"{name}: written. {NEXT_SESSION}", style="bold", markup=False)
     if version and version.unseen:
         shell.note(f"{name} was changed while you edited it. Yours counts; `perdure floor history {name}` has both.")
+    whole = f"a line of {name} or more" if name == pages.NOTES else name
     for one in suspects[:1]:
-        shell.note(f"{name} is left out: {one.rule}, {one.excerpt!r}. `perdure floor alerts` says more.")
+        shell.note(f"{whole} is left out: {one.rule}, {one.excerpt!r}. `perdure floor alerts` says more.")
 
 
 @command("remove", epilog="  perdure floor remove diary/2026-11-21\n  perdure floor remove core --json")
