@@ -32,7 +32,7 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import files, later, outbox, places, post, privacy
+from perdure.capture import files, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
     ArchiveFault,
@@ -935,7 +935,7 @@ class Home:
             from perdure.floor.state import Watch
 
             place = pages.folder_of(self.config.agent, self.user, self.config.user)
-            watch = Watch(self.journal(), self._floor_kept(self.user))
+            watch = Watch(self.journal(), self._floor_kept(self.user), is_kept=self.writable)
             self._floor = Floor(
                 self.config.agent, self.path / place, self.journal(), watch, writable=self.writable, now=_now
             )
@@ -1187,12 +1187,16 @@ class Home:
 
     def repeating(self, doomed: Sequence[Doomed]) -> list[tuple[str, str]]:
         """(page, line) of every line of the floor that repeats one of these turns word for word, and was not made of a
-        memory: a person wrote it, so it stays until they take it away (`floor.forget_line`).
+        memory: a person wrote it, so it stays until they take it away (`floor.forget_line`). For cards and proposals
+        their id stands in the place of the page (`floor.forget_asked`).
         """
         from perdure.floor import forget, notes
 
         said = [item.turn.text("text", "pasted") for item in doomed if item.turn is not None]
-        found = forget.repeating([(name, self.floor.read(name)) for name in self.floor.names()], said)
+        texts = [(name, self.floor.read(name)) for name in self.floor.names()]
+        texts += [(card.id, card.text) for card in self.floor.cards()]
+        texts += [(wanted.id, wanted.text) for wanted in self.floor.proposals(every=True)]
+        found = forget.repeating(texts, said)
         return [(name, raw) for name, raw in found if not notes.read(raw).memory]
 
     def erase(self) -> int:
@@ -1212,12 +1216,24 @@ class Home:
         self.catch_up()
         return n_runs
 
+    def linked_floors(self) -> list[Path]:
+        """The folders outside `agents` that links of the principal's there lead to: `erase` takes only the links."""
+        from perdure.floor import pages
+
+        found = sorted((self.path / "agents").glob("*"))
+        mine = [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
+        return [folder.resolve() for folder in mine if folder.is_symlink()]
+
     def _erase_floors(self) -> None:
         """Delete the principal's pages of every agent, and what is kept of them."""
         from perdure.floor import pages
 
         for folder in (self.path / "agents").glob("*"):
-            if pages.is_of(folder.name, self.user, self.config.user):
+            if not pages.is_of(folder.name, self.user, self.config.user):
+                continue
+            if folder.is_symlink():
+                folder.unlink()
+            else:
                 shutil.rmtree(folder)
         self._floor_kept(self.user).unlink(missing_ok=True)
         self._floor = None
@@ -1238,8 +1254,6 @@ class Home:
                 stated_in = forgetting.apply_to_memories(self.journal(user), gone)
                 left += stated_in if user == self.user else ()
                 done += todo
-        if done:
-            later.drop(self.path)
         if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
         self._look_again(left)

@@ -1,6 +1,7 @@
 """The diary: a letter for the day that is over, written once, and seen nowhere but in the floor."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from perdure import schedule
 from perdure.errors import EditRefused, ModelBusy
 from perdure.floor.layers import diary_day
+from perdure.surfaces.mcp import answers
 from perdure.testing import ScriptedChat
 from perdure.text import tokens
 
@@ -173,6 +175,24 @@ def test_without_a_model_the_page_says_what_happened_what_was_decided_and_what_i
     assert "not answered" in said and tokens(said) < 1000
 
 
+def test_sessions_that_are_suspicious_only_together_do_not_stop_the_page(opened_quiet, message):
+    home = opened_quiet()
+    say(home, message, "Look at the red door", 0, session="aaaaaaaa")
+    say(home, message, "Look at the blue door", 9, session="bbbbbbbb")
+    home.floor.suspicious = lambda said: ("found",) if 'first: "Look at the red' in said and "bbbbbbbb" in said else ()
+    assert home.write_diary(DAY).outcome == "written"
+    said = home.floor.read(f"diary/{DAY}")
+    assert "bbbbbbbb" in said and "aaaaaaaa" not in said
+
+
+def test_a_page_that_its_owner_took_away_stays_away(opened_quiet, message):
+    home = opened_quiet()
+    say(home, message, "hello", 0)
+    assert home.write_diary(DAY).outcome == "written"
+    home.floor.remove(f"diary/{DAY}")
+    assert home.write_diary(DAY).outcome == "nothing new" and home.floor.read(f"diary/{DAY}") == ""
+
+
 def test_the_page_is_there_in_the_next_window(opened_quiet, message):
     home = opened_quiet()
     yesterday = diary_day(datetime.now().astimezone()) - timedelta(days=1)
@@ -192,3 +212,16 @@ def test_no_page_of_the_diary_is_ever_recalled_or_found(opened_quiet, message):
     for asked in ("What was the zanzibar move?", "zanzibar", "staging server zanzibar"):
         assert not [cue for cue in home.recall(asked).cues if "zanzibar" in cue.text]
     assert home.search("staging").hits, "what was said is found"
+
+
+def test_what_two_sessions_put_into_it_at_once_is_all_there(opened_quiet):
+    homes = [opened_quiet(), opened_quiet()]
+
+    def put(n):
+        for one in range(4):
+            answers.note(homes[n], f"note {n}-{one}", place="diary", cwd=None)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(put, range(2)))
+    said = homes[0].floor.read(homes[0].floor.names()[0])
+    assert sorted(re.findall(r"note \d-\d", said)) == [f"note {n}-{one}" for n in range(2) for one in range(4)]

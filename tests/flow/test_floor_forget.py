@@ -7,12 +7,15 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 import perdure
 from perdure import forget as forgetting
 from perdure.errors import NotFound
 from perdure.floor import forget as floor_forget
+from perdure.floor import working
 from perdure.floor.notes import read
+from perdure.surfaces.cli import cli
 from perdure.types import Span
 
 NEEDLE = b"marmalade"
@@ -287,3 +290,99 @@ def test_the_command_tells_what_stays(kept, message):
     assert json.loads(done.stdout)["result"]["left_on_floor"] == [
         {"page": "core.md", "line": "- marmalade, never jam, says Ada of all people"}
     ]
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_merge_that_brings_a_forgetting_makes_no_edit_of_an_old_text(opened, grep, order):
+    a, b = opened("a"), opened("b")
+    a.floor.write("notes", "# Notes\n- the marmalade key\n- tea is green\n")
+    b.merge(a.path)
+    b.floor.write("notes", b.floor.read("notes") + "- b adds this\n")
+    a.floor.forget_line("notes", "the marmalade key")
+    a.floor.write("notes", "# Notes\n- the newest text\n")
+    homes = [(b, a), (a, b)]
+    for one, other in homes if order == "ab" else homes[::-1]:
+        one.merge(other.path)
+        one.floor.read("notes")
+    b.merge(a.path)
+    for home in (a, b):
+        assert home.floor.read("notes") == "# Notes\n- the newest text\n"
+        assert grep(home.path, NEEDLE) == []
+
+
+def test_what_lies_beside_a_page_that_was_taken_away_is_looked_at_and_goes(kept):
+    kept.floor.write("core", "one")
+    kept.floor.remove("core")
+    (aside,) = kept.floor.folder.glob(".core.md.*.displaced")
+    os.utime(aside, (1, 1))
+    assert kept.floor.read("core") == ""
+    time.sleep(max(0, working.SETTLED_S - (time.time() - aside.stat().st_ctime) + 0.1))
+    assert kept.floor.read("core") == "" and not aside.exists()
+
+
+def test_words_of_a_card_and_of_a_proposal_go_for_good_also_when_they_were_taken_away(opened, grep):
+    a, b = opened("a"), opened("b")
+    gone = a.floor.add_card("The larder holds marmalade")
+    stays = a.floor.add_card("Ask before you push")
+    wanted = a.floor.propose("core", "# House\n- marmalade\n", why="the marmalade")
+    a.floor.approve(wanted.id)
+    a.floor.change_card(gone.id, "Two jars of marmalade")
+    b.merge(a.path)
+    a.floor.remove_card(gone.id)
+    a.floor.forget_asked(gone.id)
+    a.floor.forget_asked(wanted.id)
+    a.floor.forget_line("core", "marmalade")
+    with pytest.raises(NotFound):
+        a.floor.forget_asked(gone.id)
+    b.merge(a.path)
+    a.merge(b.path)
+    for home in (a, b):
+        assert grep(home.path, NEEDLE) == []
+        assert home.floor.cards() == [stays] and home.floor.read("core") == "# House\n"
+
+
+def test_a_card_in_the_same_words_is_told(kept, message):
+    card = kept.floor.add_card("The key of the shed hangs behind the door")
+    say(kept, message, "The key of the shed hangs behind the door", "k", 7)
+    doomed = kept.doomed([hit.turn_id for hit in kept.search("shed").hits])
+    assert (card.id, card.text) in kept.repeating(doomed)
+
+
+def test_the_command_forgets_a_line_and_a_card(tmp_path, grep):
+    path = tmp_path / "home"
+    env = {"PERDURE_HOME": str(path), "HOME": str(tmp_path)}
+
+    def run(*words):
+        return CliRunner().invoke(cli, ["floor", *words], env=env, prog_name="perdure")
+
+    made = run("card", "Two jars of marmalade", "--json")
+    card = json.loads(made.output)["result"]["card"]["id"]
+    run("write", "core", "jars of marmalade")
+    run("remove", "core")
+    assert run("forget", "core", "jars", "of", "marmalade").exit_code == 2, "it asks"
+    assert run("forget", "core", "no such line", "--yes").exit_code == 4
+    assert run("forget", card, "words").exit_code == 2
+    done = run("forget", "core", "jars", "of", "marmalade", "--yes", "--json")
+    assert done.exit_code == 0 and json.loads(done.output)["result"]["name"] == "core.md", done.output
+    assert run("forget", card, "--dry-run").exit_code == 0 and grep(path, NEEDLE)
+    assert run("forget", card, "--yes").exit_code == 0
+    assert grep(path, NEEDLE) == []
+
+
+def test_erase_takes_a_link_away_and_leaves_its_target(kept, tmp_path):
+    kept.floor.write("core", "one")
+    target, folder = tmp_path / "mine", kept.floor.folder
+    folder.rename(target)
+    folder.symlink_to(target)
+    assert kept.linked_floors() == [target]
+    kept.erase()
+    assert not folder.is_symlink() and (target / "core.md").exists()
+
+
+def test_a_home_that_may_only_be_read_keeps_nothing_of_its_floor(kept):
+    kept.floor.write("core", "one")
+    (record,) = (kept.path / "run").glob("floor-*.json")
+    record.unlink()
+    with perdure.open(kept.path, user="ada", read_only=True) as reader:
+        assert reader.floor.read("core") == "one\n"
+    assert not record.exists()

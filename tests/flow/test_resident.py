@@ -264,7 +264,7 @@ def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
 
 
 def _embed_all(resident: Serving) -> None:
-    with resident._beside() as home:
+    with resident.beside() as home:
         home.embed()
 
 

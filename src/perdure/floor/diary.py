@@ -1,7 +1,7 @@
 """The diary: at a day's end a letter to the agent that will be there tomorrow.
 
-A page that somebody wrote is theirs: the job leaves it as it is. Pages stand in the floor and nowhere else: recall and
-search never see them. An answer that is empty, cut off or suspicious writes nothing.
+A page that somebody wrote or took away is theirs: the job leaves it as it is. Pages stand in the floor and nowhere
+else: recall and search never see them. An answer that is empty, cut off or suspicious writes nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Diary:
         try:
             chat = self.chat()
             if chat is None:
-                by, letter = "rules", extract.letter(said, zone=self.now().tzinfo)
+                letter = extract.letter(said, zone=self.now().tzinfo)
+                by, letter = "rules", extract.unsuspected(letter, partial(self._is_refused, day))
             else:
                 by, n_calls, said = "model", 1, shaped.newest(said)
                 letter = self._letter(chat, day, said)
@@ -110,16 +111,25 @@ class Diary:
         question = questions.Question(questions.DIARY, partial(questions.writing, day), said)
         return questions.answered(chat, question, self.limits, now=self.now(), most_words=MOST_WORDS)
 
+    def _is_refused(self, day: date, letter: str) -> bool:
+        return self.floor.is_refused(letter, self.floor.read(_name(day)))
+
     def _is_theirs(self, day: date) -> bool:
         """Whether somebody wrote the page, or the day's own letter is there."""
         if not self.floor.read(_name(day)):
-            return False
+            return self._is_removed(day)
         last = self.floor.history(_name(day))[-1]
         written_at = datetime.fromisoformat(last.at.partition("#")[0])
         return last.by in (*OWNERS, "agent") or written_at >= _bounds(day)[1]
 
+    def _is_removed(self, day: date) -> bool:
+        """Whether its owner took the page away."""
+        page = self.floor.known().pages.get(_name(day))
+        return page is not None and page.is_removed
+
     def _left(self, day: date) -> Paged:
-        return Paged("nothing new", day, n_tokens=tokens(self.floor.read(_name(day))), why="its page is written")
+        why = "its owner took its page away" if self._is_removed(day) else "its page is written"
+        return Paged("nothing new", day, n_tokens=tokens(self.floor.read(_name(day))), why=why)
 
     def _kept(self, day: date, why: str) -> Paged:
         return Paged("kept", day, n_tokens=tokens(self.floor.read(_name(day))), why=why)

@@ -6,7 +6,7 @@ A session is one paragraph whose first line names it, so that a later look repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import tzinfo
 
 from perdure.floor.shaped import Said, Talk, by_talk
@@ -27,15 +27,40 @@ _MOST_SESSIONS = 12  # of a day, that a letter tells one by one
 _MOST_LINES = 8  # of what was stated, and of what is open
 
 
-def recent(said: Iterable[Said], old: str, *, zone: tzinfo | None, most_tokens: int) -> str:
-    """recent.md with what was said put in: newest first, a paragraph for each session, the oldest cut off."""
+def recent(
+    said: Iterable[Said], old: str, *, zone: tzinfo | None, most_tokens: int, theirs: Collection[str] = ()
+) -> str:
+    """recent.md with what was said put in: newest first, a paragraph for each session, the oldest cut off.
+
+    theirs: paragraphs of the owner's, which are never cut off.
+    """
     paragraphs = [one for one in old.strip().split("\n\n") if one.strip()]
     for talk, found in sorted(by_talk(said).items(), key=lambda item: item[1][-1].at):
         known = next((one for one in paragraphs if _name(one) == _named(talk)), "")
         paragraphs = [one for one in paragraphs if one != known]
         made = _session(talk, found, known, zone)
         paragraphs.insert(_place(paragraphs, _time(made)), made)
-    return within("\n\n".join(paragraphs), most_tokens)
+    return _fitted(paragraphs, theirs, most_tokens)
+
+
+def only(text: str, theirs: Collection[str]) -> str:
+    """The paragraphs of a page that are its owner's, and no session's."""
+    return "\n\n".join(one for one in text.strip().split("\n\n") if _is_theirs(one, theirs))
+
+
+def unsuspected(text: str, is_refused: Callable[[str], bool], *, theirs: Collection[str] = ()) -> str:
+    """A page without the paragraphs with which it would be refused, those that are fine alone among them.
+
+    The owner's stay; of the sessions the newest are taken first.
+    """
+    paragraphs = text.split("\n\n")
+    order = sorted(range(len(paragraphs)), key=lambda n: _time(paragraphs[n]), reverse=True)
+    kept: set[int] = set()
+    for n in sorted(order, key=lambda n: bool(_name(paragraphs[n]))):
+        whole = "\n\n".join(paragraphs[one] for one in sorted({*kept, n}))
+        if _is_theirs(paragraphs[n], theirs) or not is_refused(whole):
+            kept.add(n)
+    return "\n\n".join(paragraphs[n] for n in sorted(kept))
 
 
 def letter(said: Sequence[Said], *, zone: tzinfo | None) -> str:
@@ -68,13 +93,41 @@ def _cut(text: str, fits: Callable[[str], bool]) -> str:
         return text
     for joint in ("\n\n", "\n", " ", ""):
         pieces = text.split(joint) if joint else list(text)
-        low, high = 0, len(pieces)
-        while low < high:  # the most pieces that fit
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if fits(joint.join(pieces[:middle])) else (low, middle - 1)
-        if kept := joint.join(pieces[:low]).strip():
+        if kept := _beginning(pieces, joint, fits):
             return kept
     return ""
+
+
+def _beginning(pieces: Sequence[str], joint: str, fits: Callable[[str], bool]) -> str:
+    """The first of some pieces, as many as fit."""
+    n_most = _most(len(pieces), lambda n: fits(joint.join(pieces[:n])))
+    return joint.join(pieces[:n_most]).strip()
+
+
+def _most(n: int, fits: Callable[[int], bool]) -> int:
+    """The greatest number up to n that fits, where all smaller ones fit too."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _fitted(paragraphs: Sequence[str], theirs: Collection[str], most_tokens: int) -> str:
+    """A page within its room: the owner's paragraphs, and of the others as many as fit beside them."""
+    ours = [n for n, one in enumerate(paragraphs) if not _is_theirs(one, theirs)]
+    if len(ours) == len(paragraphs):
+        return within("\n\n".join(paragraphs), most_tokens)
+
+    def with_ours(n_kept: int) -> str:
+        return "\n\n".join(one for n, one in enumerate(paragraphs) if n not in ours[n_kept:])
+
+    return with_ours(_most(len(ours), lambda n: tokens(with_ours(n)) <= most_tokens))
+
+
+def _is_theirs(paragraph: str, theirs: Collection[str]) -> bool:
+    """Whether a paragraph is the owner's; that of a session is not, whoever had a hand in it."""
+    return paragraph in theirs and not _name(paragraph)
 
 
 def _session(talk: Talk, said: Sequence[Said], known: str, zone: tzinfo | None) -> str:

@@ -51,6 +51,11 @@ def _added(edit: Edit) -> str:
     return "\n".join(line for line in edit.text.splitlines() if line not in old)
 
 
+def _in_question(edit: Edit) -> str:
+    """What may be a reason to refuse a text: what a person put there is none, for what comes beside it."""
+    return _added(edit) if scan.scan(edit.old) else edit.text
+
+
 @dataclass
 class Floor:
     """The floor of one agent. folder: where its working copies lie."""
@@ -81,7 +86,7 @@ class Floor:
         """What a page says now, "" for one that there is not. A hand edit is noted first, where that can be done."""
         name = pages.checked(name)
         copy, page = working.read(self.folder / name), self.known().pages.get(name)
-        if not self._agree(page, copy) and self.writable and self.folder.is_dir():
+        if not self._agree(name, page, copy) and self.writable and self.folder.is_dir():
             try:
                 with self._held(READ_WAITS_S):
                     return self._settled(name)
@@ -91,10 +96,10 @@ class Floor:
             return copy.text
         return page.text if page else ""
 
-    def _agree(self, page: Page | None, copy: working.Copy | None) -> bool:
+    def _agree(self, name: str, page: Page | None, copy: working.Copy | None) -> bool:
         """Whether the journal and a working copy say the same, and nothing beside it waits to be looked at."""
         if copy is None:
-            return not (page and page.text)
+            return not (page and page.text) and not working.has_displaced(self.folder / name)
         is_same = bool(page and copy.text and events.sha(copy.text) == page.now.sha)
         return is_same and bool(working.is_noted(copy)) and not working.has_displaced(copy.path)
 
@@ -108,6 +113,18 @@ class Floor:
         if len(page.versions) < state.KEPT_VERSIONS:
             return page.versions
         return self._every_version(name)
+
+    def written_by_owner(self, name: str) -> set[str]:
+        """The paragraphs that its owner put into a page, in any state of it."""
+        found: set[str] = set()
+        before: set[str] = set()
+        for event in self.journal.read(type_=events.TYPE):
+            data = event.data
+            if data["op"] == "write" and (data["agent"], data["name"]) == (self.agent, name):
+                now = set(data["text"].strip().split("\n\n"))
+                found |= now - before if data["by"] in OWNERS else set()
+                before = now
+        return found
 
     def said(self, name: str, event: str) -> str:
         """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
@@ -180,20 +197,46 @@ class Floor:
 
         said: its words, whatever is noted behind them. Raises FloorMissing.
         """
+        name = self.check_line(name, said)
+        self.check_writable()
+        forget.record_line(self.journal, self.agent, name, said, now=self.now())
+        self._forgotten()
+
+    def check_line(self, name: str, said: str) -> str:
+        """The name of a page some state of which has a line of these words. Raises FloorMissing."""
         name = pages.checked(name)
         self.read(name)  # what stands in the file is in the journal
-        if not forget.holds(self.journal, self.agent, name, said):
+        if not notes.read(said).name or not forget.holds(self.journal, self.agent, name, said):
             raise FloorMissing(f"line {words.printable(said)!r} in any state of {name}")
-        forget.record_line(self.journal, self.agent, name, said, now=self.now())
+        return name
+
+    def forget_asked(self, identifier: str) -> str:
+        """Forget a card or a proposal for good, also one that was taken away or decided. Raises FloorMissing.
+
+        Returns its id.
+        """
+        identifier = self.check_asked(identifier)
+        self.check_writable()
+        forget.record_asked(self.journal, self.agent, identifier, now=self.now())
+        self._forgotten()
+        return identifier
+
+    def check_asked(self, identifier: str) -> str:
+        """The id of the one card or proposal whose id begins so, of all that there ever were. Raises FloorMissing."""
+        found = [one for one in forget.ids(self.journal, self.agent) if one.startswith(identifier)]
+        if len(found) != 1 or not identifier:
+            raise FloorMissing(f"card or proposal {words.printable(identifier)!r} (`perdure floor cards` lists cards)")
+        return found[0]
+
+    def _forgotten(self) -> None:
+        """Do what the tombstones say."""
         forget.apply(self.journal, Gone(tombstones(self.journal)), lambda _: self.folder, only=self.agent)
         self.watch.drop()
 
     def _check(self, edit: Edit) -> None:
         pages.check(edit)
-        if edit.by in OWNERS:
-            return
-        is_old = bool(scan.scan(edit.old))  # what a person put there is no reason to refuse what comes beside it
-        self.refuse_suspect(_added(edit) if is_old else edit.text, edit.name)
+        if edit.by not in OWNERS:
+            self.refuse_suspect(_in_question(edit), edit.name)
 
     def refuse_suspect(self, said: str, where: str) -> None:
         """Raise EditRefused for a text that looks like an injection and that the owner has not allowed."""
@@ -204,6 +247,10 @@ class Floor:
         """What the scanner finds in a text, unless its owner allows that text."""
         found = scan.scan(said)
         return () if found and scan.digest(said) in self.known().allowed else found
+
+    def is_refused(self, said: str, old: str) -> bool:
+        """Whether a text of the rules' or a model's in the place of another would be refused as suspicious."""
+        return bool(self.suspicious(_in_question(Edit("", said, "rules", old))))
 
     def allow(self, said: str, *, where: str) -> None:
         """Let a text through although the scanner suspects it: this very text, and no other."""

@@ -26,6 +26,8 @@ from perdure.text import normalised
 MIN_CHARS = 16  # a shorter line is common property: that somebody said it too tells nothing
 _LINES = "floor"  # in a tombstone: hashes of lines that were forgotten by their words
 
+_WITH_ID = ("card", "propose")
+
 Place = Callable[[str], Path]  # of an agent's working copies
 
 
@@ -56,13 +58,24 @@ def record_line(journal: Journal, agent: str, name: str, words: str, *, now: dat
     journal.append(tombs.TYPE, {"turns": [], _LINES: [digest]}, now=now)
 
 
+def record_asked(journal: Journal, agent: str, identifier: str, *, now: datetime) -> None:
+    """Write the tombstone of a card or a proposal, with all that it ever said."""
+    journal.append(tombs.TYPE, {"turns": [], _LINES: [_digest(key_of(journal, now), agent, "", identifier)]}, now=now)
+
+
+def ids(journal: Journal, agent: str) -> set[str]:
+    """The cards and proposals of an agent of which any words are left, those that were taken away too."""
+    found = (event.data for event in journal.read(type_=events.TYPE))
+    return {data["id"] for data in found if data["op"] in _WITH_ID and data["agent"] == agent and data["text"]}
+
+
 def holds(journal: Journal, agent: str, name: str, words: str) -> bool:
-    """Whether some text of a page has a line of these words."""
+    """Whether some text of a page, or one that was proposed for it, has a line of these words."""
     line = notes.read(words).name
     return any(
         line in map(_name, event.data["text"].splitlines())
         for event in journal.read(type_=events.TYPE)
-        if event.data["op"] == "write" and (event.data["agent"], event.data["name"]) == (agent, name)
+        if event.data["op"] in ("write", "propose") and (event.data["agent"], event.data["name"]) == (agent, name)
     )
 
 
@@ -125,6 +138,10 @@ class _Page:
         is_lost = bool(self.lost_at(line.name)) and line.name not in self.spared
         return is_lost or (line.name in self.tainted and line.name not in self.clean)
 
+    def misses(self, text: str) -> bool:
+        """Whether lines went from a text only because one that rested on something forgotten had them too."""
+        return any(name in self.tainted and name not in self.clean for name in _names(text))
+
     def lost_at(self, name: str) -> str:
         """Until when a line is gone; "" for one that is not."""
         return max(self.lost.get(name, ""), self.worded_at(name))
@@ -154,7 +171,7 @@ class _Plan:
         self._hashes: dict[str, str] = {}
         for event in tombstones:
             self._hashes |= dict.fromkeys(event.data.get(_LINES, ()), event.at)
-        self._cards: set[tuple[str, str]] = set()
+        self._asked: set[tuple[str, str]] = set()  # cards and proposals that go with all that they say
         self.pages: dict[tuple[str, str], _Page] = {}
         self.changed: dict[str, dict[str, Any]] = {}  # by the key of the event
 
@@ -183,14 +200,19 @@ class _Plan:
     def _find(self, event: Event) -> None:
         """Note the lines and cards that an event says came from something forgotten."""
         data = event.data
-        if data["op"] == "card" and self._rests_on_it(data):
-            self._cards.add((data["agent"], data["id"]))
+        if data["op"] in _WITH_ID and ((data["op"] == "card" and self._rests_on_it(data)) or self._is_named(data)):
+            self._asked.add((data["agent"], data["id"]))
         if data["op"] == "write":
             lost = [piece for piece in events.pieces_of(data) if self._is_gone(piece)]
             self._page(data).lost |= dict.fromkeys(_names_of(lost), self._at)
 
     def _is_gone(self, piece: events.Piece) -> bool:
         return piece.memory in self._gone.memories or any(map(self._gone.overlaps, piece.sources))
+
+    def _is_named(self, data: dict[str, Any]) -> bool:
+        """Whether a card or a proposal was forgotten by its id."""
+        keys = self._gone.tombstones.keys if self._hashes else ()
+        return any(_digest(key, data["agent"], "", data["id"]) in self._hashes for key in keys)
 
     def _rests_on_it(self, data: dict[str, Any]) -> bool:
         return any(map(self._gone.overlaps, events.sources(data)))
@@ -214,11 +236,15 @@ class _Plan:
         kept = [piece._replace(line=left) for piece in live if (left := page.strip(piece.line))]
         self._pass(page, old, new)
         found = {**data, "text": new, "was": page.shas.get(data["was"], data["was"])}
+        if (page.agent, data.get("approves", "")) in self._asked:
+            found.pop("why", None)  # the proposal's
         if new != old or kept != pieces:
             found.pop("why", None)
             found |= {"gone": self._left_of(page, data, gone)}
             found |= {"pieces": [[p.line, p.memory, events.spans(p.sources)] for p in kept]}
             found = {name: value for name, value in found.items() if value or name not in ("gone", "pieces")}
+        if page.misses(old):
+            found["cursor"] = None  # what was not forgotten is missing too: the job reads all of it again
         return found
 
     def _emptied(self, page: _Page, data: dict[str, Any]) -> dict[str, Any]:
@@ -247,12 +273,13 @@ class _Plan:
 
     def _propose(self, event: Event) -> dict[str, Any]:
         data, page = event.data, self._page(event.data)
-        text = "" if self._rests_on_it(data) else page.strip(data["text"])
+        is_gone = self._rests_on_it(data) or (data["agent"], data["id"]) in self._asked
+        text = "" if is_gone else page.strip(data["text"])
         found = {**data, "text": text, "was": page.shas.get(data["was"], data["was"])}
         return found if text == data["text"] else {**found, "why": "", "forgotten": True}
 
     def _card(self, event: Event) -> dict[str, Any]:
-        is_gone = (event.data["agent"], event.data["id"]) in self._cards and event.data["text"]
+        is_gone = (event.data["agent"], event.data["id"]) in self._asked and event.data["text"]
         return {**event.data, "text": "", "forgotten": True} if is_gone else event.data
 
 
@@ -347,6 +374,8 @@ def _clean(copy: working.Copy, page: _Page, *, is_page: bool) -> None:
     if left == said:
         return
     if left and old is not None:
-        files.replace(copy.path.resolve(), left.encode())
+        is_noted = working.is_noted(copy) if is_page else False
+        is_known = events.sha(said) in page.shas if is_noted is None else is_noted
+        working.rewrite(copy, left, is_known=is_known)
     else:
         copy.path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -111,10 +111,21 @@ class Recent:
     @property
     def place(self) -> int:
         """The change of the archive up to which this home's captures are in the page; -1 where none are."""
-        page = self.floor.known().pages.get(RECENT)
-        cursor = page.cursor if page and page.text else None
-        found = cursor.get(writer_id(self.home)) if isinstance(cursor, Mapping) else None
+        found = self.places.get(writer_id(self.home))
         return int(found[1]) if found and found[0] == self.epoch else -1
+
+    @property
+    def places(self) -> Mapping[str, Any]:
+        """The same of every home, each with its epoch; of the page before where its owner took it away."""
+        page = self.floor.known().pages.get(RECENT)
+        cursor = page.cursor if page and (page.text or page.is_removed) else None
+        return cursor if isinstance(cursor, Mapping) else {}
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the owner took the page away: then the next one tells only what was said after it."""
+        page = self.floor.known().pages.get(RECENT)
+        return page is not None and page.is_removed
 
     @property
     def epoch(self) -> str:
@@ -163,19 +174,22 @@ class _Pass:
         if not rebuild and mark.failed >= MAX_TRIES and mark.failed_at == self._upto:
             return recent.kept(f"{MAX_TRIES} answers to this were no good; it waits until something else is said")
         try:
-            draft = self._draft(news, is_anew=rebuild or not self._old or self._has_outgrown())
+            draft = self._draft(news, is_anew=rebuild or self._is_to_begin_anew())
             return self._written(draft, news) if draft else recent.kept("told to stop, or there is nothing to tell")
         except (ModelFault, EditRefused) as error:
             self._note_failure(mark, error)
             kept = recent.kept(str(error))
             return replace(kept, n_turns=len(news.said), n_calls=self._n_calls, fault=error)
 
+    def _is_to_begin_anew(self) -> bool:
+        return not self._recent.is_removed and (not self._old or self._has_outgrown())
+
     def _has_outgrown(self) -> bool:
         return tokens(self._old) > REBUILT_AT * self._recent.limits.page or len(self._sources()) > MOST_SOURCES
 
     def _sources(self) -> Sequence[Span]:
         page = self._recent.floor.known().pages.get(RECENT)
-        return page.sources if page else ()
+        return page.sources if page and page.text else ()
 
     # the text ---------------------------------------------------------------------------------------------
 
@@ -185,7 +199,8 @@ class _Pass:
             return self._by_rules(news, is_anew=is_anew)
         if is_anew:
             return self._anew(chat)
-        said = self._asked(chat, partial(questions.updating, self._old), news)
+        shown = partial(questions.updating, self._old) if self._old else partial(questions.rebuilding, [])
+        said = self._asked(chat, shown, news)
         if tokens(said) > REBUILT_AT * self._recent.limits.page:
             return self._anew(chat)
         if tokens(said) < LEAST_KEPT * tokens(self._old) and tokens(self._old) > _LITTLE_TOKENS:
@@ -197,16 +212,15 @@ class _Pass:
         if is_anew or news.n_left:  # there is room for more than a question has
             after = -1 if is_anew else self._recent.place
             news = self._recent.ear.since(after, self._upto, most_chars=shaped.RULES_CHARS, stop=self._stop)
-        old = "" if is_anew else self._old
+        theirs = self._recent.floor.written_by_owner(RECENT) if self._old else set()
+        old = extract.only(self._old, theirs) if is_anew else self._old
         sources = shaped.spans(news.said, () if is_anew else self._sources())
-        made = self._unsuspected(extract.recent(news.said, old, zone=self._zone, most_tokens=most))
+        made = extract.recent(news.said, old, zone=self._zone, most_tokens=most, theirs=theirs)
+        made = extract.unsuspected(made, self._is_refused, theirs=theirs)
         return _Draft(made, "rules", len(news.said), sources, is_anew) if made else None
 
-    def _unsuspected(self, made: str) -> str:
-        """A page without the paragraphs of ours in which lines that were fine alone read like an injection together."""
-        known = set(self._old.split("\n\n"))
-        kept = (one for one in made.split("\n\n") if one in known or not self._recent.floor.suspicious(one))
-        return "\n\n".join(kept)
+    def _is_refused(self, made: str) -> bool:
+        return self._recent.floor.is_refused(made, self._old)
 
     def _anew(self, chat: Chat) -> _Draft | None:
         """From all memories and what was said last, in one call."""
@@ -241,9 +255,7 @@ class _Pass:
         recent = self._recent
         if recent.floor.read(RECENT) != self._old:  # the next run takes that edit in
             return replace(recent.kept("somebody edited it meanwhile"), n_calls=self._n_calls)
-        page = recent.floor.known().pages.get(RECENT)
-        others = page.cursor if page and page.text and isinstance(page.cursor, Mapping) else {}
-        cursor = {**others, writer_id(recent.home): [recent.epoch, self._upto]}
+        cursor = {**recent.places, writer_id(recent.home): [recent.epoch, self._upto]}
         is_again = draft.is_anew and bool(self._old)
         why = f"{draft.n_turns} messages" + (", made anew" if is_again else "")
         recent.floor.write(

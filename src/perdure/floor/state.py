@@ -53,6 +53,12 @@ class Page(msgspec.Struct):
         return next((one for one in reversed(self.versions) if not one.forgotten), self.versions[0])
 
     @property
+    def is_removed(self) -> bool:
+        """Whether its owner took it away, and it was not for something forgotten that its text went."""
+        last = self.versions[-1]
+        return not last.sha and not last.forgotten and last.by in events.OWNERS
+
+    @property
     def cursor(self) -> Any:
         """How far the job had read on whose work the text rests."""
         return self.now.cursor
@@ -197,9 +203,10 @@ class Watch:
     kept: a file that spares the next process the reading; it is a cache and nothing more.
     """
 
-    def __init__(self, journal: Journal, kept: Path) -> None:
-        """Nothing is read yet."""
+    def __init__(self, journal: Journal, kept: Path, *, is_kept: bool = True) -> None:
+        """Nothing is read yet. is_kept: whether the file may be written."""
         self._journal = journal
+        self._is_kept = is_kept
         self._kept = kept
         self._state: State | None = None
         self._is_new = False  # something of the floor was read that is not in the kept file
@@ -211,7 +218,7 @@ class Watch:
         now = places(self._journal.root)
         if now != state.read:
             before, state = state.read, self._grown(state, now)
-            if self._is_worth_keeping(before, state):
+            if self._is_kept and self._is_worth_keeping(before, state):
                 self._keep(state)
         self._state = state
         return state

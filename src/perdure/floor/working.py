@@ -128,6 +128,20 @@ def put(path: Path, text: str) -> None:
     sync_folder(path.parent)
 
 
+def rewrite(copy: Copy, text: str, *, is_known: bool) -> None:
+    """Give a file another text in its place, and keep nothing of the old. is_known: the journal has what it said, so
+    what it says now is no edit either, wherever we are killed.
+    """
+    path = _target(copy.path)
+    unfinished = _aside(path, "displaced").with_suffix(".tmp")
+    write(unfinished, text.encode())
+    if is_known:
+        _keep_noted(path, [copy.mark, _mark(unfinished.stat())])
+    with faults(path):
+        unfinished.replace(path)
+    sync_folder(path.parent)
+
+
 def remove(path: Path) -> None:
     """Take a page away; what stood there is kept for a while."""
     with faults(path), contextlib.suppress(FileNotFoundError):

@@ -129,18 +129,21 @@ def _counted(doomed: Sequence[Doomed], memories: Sequence[Memory]) -> str:
 
 def _erase(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
     n_runs = sum(1 for _ in home.archive.ledger.all(home.user))
+    linked = [str(folder) for folder in home.linked_floors()]
     if not dry_run:
         question = f"Delete all {plural(n_runs, 'run')} of {home.user} and their journal, for good?"
         if not confirmed(shell, question, yes=yes):
             raise UsageError("nothing was deleted")
         n_runs = home.erase()
     if shell.as_json:
-        shell.answer({"dry_run": dry_run, "user": home.user, "runs": n_runs, "not_deleted": _OUTSIDE})
+        shell.answer({"dry_run": dry_run, "user": home.user, "runs": n_runs, "not_deleted": _OUTSIDE, "linked": linked})
         return
     shell.out.print(
         f"{plural(n_runs, 'run')} of {home.user} {'would be' if dry_run else ''} deleted.".replace("  ", " ")
     )
     shell.out.print(_OUTSIDE, style="dim")
+    for folder in linked:
+        shell.note(f"{folder} stays with its pages: only the link to it in agents/ goes.")
 
 
 def _preview(shell: Shell, doomed: list[Doomed]) -> None:
@@ -204,3 +207,4 @@ def _report(
         shell.out.print("What a person wrote on the floor in the same words stays:")
         for page, raw in left[:_SHOWN]:
             shell.out.print(f"  {page}: {one_line(raw, 80)}", markup=False)
+        shell.out.print("`perdure floor forget` deletes it for good.", style="dim")

@@ -11,6 +11,7 @@ _FLOOR: dict[str, tuple[str, str]] = {
     "edit": ("floor_pages", "Open a page in your editor."),
     "write": ("floor_pages", "Give a page a new text."),
     "remove": ("floor_pages", "Take a page away; its history stays."),
+    "forget": ("floor_forget", "Delete a line of a page, a card or a proposal for good."),
     "history": ("floor_pages", "Every state of a page: when, by whom, why."),
     "diff": ("floor_pages", "What changed in a page."),
     "revert": ("floor_pages", "Let a page say again what it said."),

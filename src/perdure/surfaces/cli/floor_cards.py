@@ -79,7 +79,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], by_agent
 @click.argument("ids", nargs=-1, required=True, metavar="ID…", shell_complete=complete_cards)
 @by_agent_option
 def remove_command(shell: Shell, ids: tuple[str, ...], by_agent: bool) -> None:
-    """Take cards away; the journal keeps them. To delete their words for good: `perdure forget`."""
+    """Take cards away; the journal keeps them. To delete their words for good: `perdure floor forget`."""
     if not all(ids):
         raise UsageError("name cards by their ids")
     with shell.open() as home:

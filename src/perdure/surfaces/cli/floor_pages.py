@@ -193,7 +193,7 @@ def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> N
 @page_argument
 def remove_command(shell: Shell, page: str) -> None:
     """Take a page away. Its history stays, and `perdure floor revert` brings it back; to delete words for good,
-    `perdure forget`.
+    `perdure floor forget`.
     """
     with shell.open() as home:
         name = pages.checked(page)

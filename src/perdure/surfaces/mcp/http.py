@@ -88,8 +88,7 @@ class Guard:
         sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
         kind, _, secret = sent.partition(" ")
         known = _known(self._home)
-        is_it = hmac.compare_digest(_hash(secret.strip()).encode(), known.encode())
-        return kind.lower() == "bearer" and bool(known) and is_it
+        return kind.lower() == "bearer" and bool(known) and hmac.compare_digest(_hash(secret.strip()), known)
 
 
 def app(desk: Desk, home: Path, *, host: str) -> Starlette:
