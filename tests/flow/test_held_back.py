@@ -86,6 +86,18 @@ def test_what_recall_met_is_listed_by_doctor_and_alerts_and_allowed_by_its_diges
     assert poisoned.held_back() == [] and told_of(poisoned) == {PLAIN, ORDER}
 
 
+def test_what_a_command_says_is_held_back_is_listed_at_once(poisoned) -> None:
+    (poisoned.path / "config.toml").write_text('user = "ada"\n')
+    run, home = CliRunner().invoke, ["--home", str(poisoned.path)]
+    assert "floor alerts" in run(cli, ["recall", ASKED, "--mode", "keyword", *home]).output
+    (met,) = poisoned.held_back()
+    assert met.text == ORDER
+    kept = run(cli, ["remember", f"{ORDER} at noon", *home])
+    assert "left out of every context until you allow it" in kept.stderr.replace("\n", " ")
+    assert {one.text for one in poisoned.held_back()} == {ORDER, f"{ORDER} at noon"}
+    assert '"left_out":false' in run(cli, ["remember", "I like tea", "--json", *home]).output
+
+
 def test_a_page_that_gives_orders_is_absent_and_said_once(opened) -> None:
     """Rows P18 and P19: a planted page starts no session; the person hears of it."""
     home = opened()
