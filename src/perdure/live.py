@@ -23,6 +23,7 @@ from perdure.errors import IndexFault
 if TYPE_CHECKING:
     from perdure.archive.injected import Held
     from perdure.config import Config
+    from perdure.floor.layers import Layers
     from perdure.home import Home
     from perdure.types import Cue, Recalled
 
@@ -119,6 +120,8 @@ class _Call:
     outcome: str = "nothing"
     started_s: float = field(default_factory=time.perf_counter)
     facts: dict[str, Any] = field(default_factory=dict)  # for the log
+    told: dict[str, str] = field(default_factory=dict)  # what it tells the person: name -> where it stands
+    tells_alert: bool = False
 
     def answer(self) -> Answer:
         if self.event.kind not in ("prompt", "start", "after-compact"):
@@ -127,11 +130,28 @@ class _Call:
             self.outcome, self.facts["why"] = "skipped", reason
             return NOTHING
         given, notices = self._prompt() if self.event.kind == "prompt" else self._start()
-        if given and not self.slot.claim():
+        if (given or any(notices)) and not self.slot.claim():
             self.outcome = "late"
             return NOTHING
+        self._count_as_told()
         text = "\n\n".join(block for block in map(self._recorded, given) if block)
         return Answer(text, " ".join(filter(None, notices)))
+
+    def _count_as_told(self) -> None:
+        """Note what the person hears now, once it is sure that they do."""
+        from perdure.access import told
+
+        told.mark(self.home.path, self.told)
+        if self.tells_alert:
+            alert.mark_told(self.home.path)
+
+    def _untold(self, found: Mapping[str, str]) -> list[str]:
+        """The names among these that nobody was told of; this answer is to tell them. found: name -> where it is."""
+        from perdure.access import told
+
+        fresh = told.untold(self.home.path, found)
+        self.told |= {name: found[name] for name in fresh}
+        return fresh
 
     def _skipped(self) -> str:
         """Why nothing is put into this session, and nothing noted of it, which would be a record; or ""."""
@@ -182,15 +202,24 @@ class _Call:
             return [], []
         if event.cause == _COPIED:
             return [_Given("", _floor_data(event, "", ""))], []
-        from perdure.access import fence, told
+        from perdure.access import fence
         from perdure.floor import fitting
 
         layers, nonce = self.home.layers(cwd=event.cwd or None, platform=event.client, now=self.now), fence.new_nonce()
         here = self.home.here(cwd=event.cwd or None, now=self.now, lead="As of")
         text = fitting.block(layers.layers, here, nonce, room if events.is_cut(event.client) else None, size=js_length)
-        fresh = told.untold(self.home.path, dict.fromkeys(layers.alerts, ""))
         self.facts["n_floor_chars"] = len(text)
-        return [_Given(text, _floor_data(event, nonce if text else "", text))], told.lines(fresh)
+        return [_Given(text, _floor_data(event, nonce if text else "", text))], self._floor_notices(layers)
+
+    def _floor_notices(self, layers: Layers) -> list[str]:
+        """What the person must know of a floor: first what was left out of it, then what cannot be filled in."""
+        from perdure.access import told
+
+        suspects = {one.digest: one for one in layers.suspects}
+        left_out = self._untold({digest: one.where for digest, one in suspects.items()})
+        unfilled = self._untold(dict.fromkeys(layers.unfilled, ""))
+        said = [f"Perdure: {'; '.join(layers.unfilled[name] for name in unfilled)}."] if unfilled else []
+        return [*told.lines([suspects[digest].alert for digest in left_out]), *said]
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -200,7 +229,9 @@ class _Call:
         first, notices = self._floor(held, MAX_CHARS // 2)
         taken = js_length(first[0].text) if first and events.is_cut(self.event.client) else 0
         found, more = self._recall(held, MAX_CHARS - taken) if self.home.config.live.recall else ([], [])
-        return [*first, *found], [alert.untold(self.home.path), *notices, *more]
+        incident = alert.untold(self.home.path)
+        self.tells_alert = bool(incident)
+        return [*first, *found], [incident, *notices, *more]
 
     def _recall(self, held: Held, room: int) -> tuple[list[_Given], list[str]]:
         reminder, recalled = self._reminder(), self._recalled(held)
@@ -208,7 +239,18 @@ class _Call:
             raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
         given = self._given(recalled, reminder, room)
         self.outcome = self.outcome if given else "silent"
-        return given, _held_back(self.home.path, recalled)
+        return given, self._held_back(recalled)
+
+    def _held_back(self, recalled: Recalled) -> list[str]:
+        """What a person must know of cues that were left out, the first time that their words were met."""
+        if not recalled.held_back:
+            return []
+        from perdure.access import told
+
+        names = {held.digest: name for name, held in recalled.held_back.items()}
+        rules = {held.digest: held.rule for held in recalled.held_back.values()}
+        fresh = self._untold(names)
+        return told.lines([f"{names[one]} was left out ({one[: told.DIGEST_CHARS]}): {rules[one]}" for one in fresh])
 
     def _reminder(self) -> str:
         """What is said at one in so many of a person's messages, the first among them; "" at the others."""
@@ -315,18 +357,6 @@ def _who(event: Event) -> dict[str, str]:
 def _reason(cue: Cue) -> dict[str, Any]:
     """Why a turn was chosen, in numbers: words of a message would be a text outside the archive's runs."""
     return {"turn": cue.turn_id, "score": round(cue.score, 4), "legs": _rounded(cue.legs), "n_tokens": cue.n_tokens}
-
-
-def _held_back(home: Path, recalled: Recalled) -> list[str]:
-    """What a person must know of cues that were left out, the first time that their words were met."""
-    if not recalled.held_back:
-        return []
-    from perdure.access import told
-
-    names = {held.digest: name for name, held in recalled.held_back.items()}
-    fresh = told.untold(home, names)
-    rules = {held.digest: held.rule for held in recalled.held_back.values()}
-    return told.lines([f"{names[one]} was left out ({one[: told.DIGEST_CHARS]}): {rules[one]}" for one in fresh])
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

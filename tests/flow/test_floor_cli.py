@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import perdure
 from perdure.surfaces.cli import cli
 from perdure.surfaces.cli.floor import _FLOOR
+from perdure.surfaces.cli.page import bill_lines
 from perdure.text import tokens
 
 SYSTEM = "You are {{agent}} on {{platform}}. Answer briefly, name your sources, and run the tests before you end.\n"
@@ -79,6 +80,27 @@ def written(place: Place) -> Place:
     place.ok("floor", "write", "profile", "Ada", "Lovelace")
     place.ok("floor", "note", "The key hangs behind the door")
     return place
+
+
+@pytest.mark.parametrize("command", ["write", "propose"])
+def test_bytes_that_are_no_utf8_are_no_page(written: Place, command: str) -> None:
+    before = written.answer("floor", "show", "system")["text"]
+    done = CliRunner().invoke(
+        cli, ["floor", command, "system", "-", "--json"], input=b"caf\xe9\n", env=written.env, prog_name="perdure"
+    )
+    assert json.loads(done.stdout)["error"]["code"] == "edit-refused" and done.exit_code
+    assert written.answer("floor", "show", "system")["text"] == before
+
+
+def test_allow_makes_no_home(place: Place) -> None:
+    assert place.fails("floor", "allow", "notes")[1] == "home-missing"
+    assert not place.home.exists()
+
+
+def test_no_row_of_the_bill_is_longer_than_the_terminal(written: Place) -> None:
+    with perdure.open(written.home) as home:
+        found = home.layers()
+    assert max(line.cell_len for line in bill_lines(found, 80)) <= 80 < max(line.cell_len for line in bill_lines(found))
 
 
 # the bill -----------------------------------------------------------------------------------------------------

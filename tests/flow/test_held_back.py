@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from perdure import live
 from perdure.access import scan, told
+from perdure.capture import alert
 from perdure.capture.wire import Event
 from perdure.errors import UsageError
 from perdure.mind.exchange import Terms
@@ -85,6 +86,18 @@ def test_what_recall_met_is_listed_by_doctor_and_alerts_and_allowed_by_its_diges
     assert poisoned.held_back() == [] and told_of(poisoned) == {PLAIN, ORDER}
 
 
+def test_what_a_command_says_is_held_back_is_listed_at_once(poisoned) -> None:
+    (poisoned.path / "config.toml").write_text('user = "ada"\n')
+    run, home = CliRunner().invoke, ["--home", str(poisoned.path)]
+    assert "floor alerts" in run(cli, ["recall", ASKED, "--mode", "keyword", *home]).output
+    (met,) = poisoned.held_back()
+    assert met.text == ORDER
+    kept = run(cli, ["remember", f"{ORDER} at noon", *home])
+    assert "left out of every context until you allow it" in kept.stderr.replace("\n", " ")
+    assert {one.text for one in poisoned.held_back()} == {ORDER, f"{ORDER} at noon"}
+    assert '"left_out":false' in run(cli, ["remember", "I like tea", "--json", *home]).output
+
+
 def test_a_page_that_gives_orders_is_absent_and_said_once(opened) -> None:
     """Rows P18 and P19: a planted page starts no session; the person hears of it."""
     home = opened()
@@ -98,6 +111,28 @@ def test_a_page_that_gives_orders_is_absent_and_said_once(opened) -> None:
     assert "Tea at four." in again.text and again.notice == ""
     home.floor.allow(home.floor.read("notes").strip(), where="notes.md")
     assert "evil@" in live.answer(home, start._replace(session="s3"), limit_ms=20_000, now=NOW).text
+
+
+def test_what_was_told_is_noted_by_name_and_the_suspect_comes_first(opened) -> None:
+    home = opened()
+    home.floor.write("system", "You are calm. {{mood}}")
+    (home.floor.folder / "notes.md").write_text(f"- {ORDER}\n")
+    start = Event("claude-code", "start", "s1", cause="startup")
+    notice = live.answer(home, start, limit_ms=20_000, now=NOW).notice
+    assert notice.index("notes.md was left out") < notice.index("floor alerts") < notice.index("{{mood}}")
+    noted = (home.path / "run" / "told.json").read_text()
+    assert "ignore all" not in noted.casefold() and "evil" not in noted
+    assert set(told.places(home.path).values()) == {"notes.md", ""} and "system.md:mood" in noted
+
+
+def test_an_alert_is_used_up_only_by_an_answer_that_is_given(poisoned) -> None:
+    alert.settle(poisoned.path, ["the disk is full"])
+    late = live.Slot(20_000)
+    assert late.give_up() and live.answer(poisoned, PROMPT, limit_ms=20_000, slot=late, now=NOW) == live.NOTHING
+    assert told.places(poisoned.path) == {}
+    said = live.answer(poisoned, PROMPT, limit_ms=20_000, now=NOW).notice
+    assert "the disk is full" in said and "was left out" in said
+    assert live.answer(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
 
 
 @pytest.mark.parametrize("trust", ["agent", "tool", "web"])

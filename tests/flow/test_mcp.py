@@ -15,6 +15,7 @@ from mcp import Client
 from mcp.types import ElicitResult
 
 import perdure
+from perdure.surfaces.mcp import answers
 from perdure.surfaces.mcp.desk import Desk
 from perdure.surfaces.mcp.server import build
 
@@ -64,6 +65,11 @@ def call(name: str, **arguments: Any) -> Callable[[Client], Any]:
         return f"ERROR {text}" if result.is_error else text
 
     return said
+
+
+def test_a_new_home_has_nothing_to_recall(opened):
+    home = opened(embedder=None)
+    assert answers.recall(home, "Which port?", cwd=None) == "Nothing to recall: nothing has been captured yet."
 
 
 @pytest.mark.parametrize("mode", MODES)

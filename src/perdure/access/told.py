@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from perdure.capture.files import make_folder, replace
@@ -18,16 +18,20 @@ DIGEST_CHARS = 8  # of a text's name that are shown: so much of it names it
 _MOST = 2000  # names that are kept, the newest
 
 
-def untold(home: Path, found: Mapping[str, str]) -> list[str]:
-    """The names among these that nobody was told of; from now on they count as told. found: name -> where it stands."""
+def untold(home: Path, found: Iterable[str]) -> list[str]:
+    """The names among these that nobody was told of."""
     known = places(home)
-    fresh = [name for name in found if name not in known]
-    if fresh:
-        kept = dict([*known.items(), *((name, found[name]) for name in fresh)][-_MOST:])
-        with contextlib.suppress(OSError, PerdureError):  # a home that cannot be written tells it again
-            make_folder(_file(home).parent)
-            replace(_file(home), json.dumps(kept).encode(), sync=False)
-    return fresh
+    return [name for name in found if name not in known]
+
+
+def mark(home: Path, fresh: Mapping[str, str]) -> None:
+    """Count names as told from now on. fresh: name -> where it stands."""
+    if not fresh:
+        return
+    kept = dict([*places(home).items(), *fresh.items()][-_MOST:])
+    with contextlib.suppress(OSError, PerdureError):  # a home that cannot be written tells it again
+        make_folder(_file(home).parent)
+        replace(_file(home), json.dumps(kept).encode(), sync=False)
 
 
 def lines(fresh: Sequence[str]) -> list[str]:
@@ -42,7 +46,8 @@ def places(home: Path) -> dict[str, str]:
         found = json.loads(_file(home).read_bytes())
     except (OSError, ValueError):
         return {}
-    return {str(name): str(where) for name, where in found.items()} if isinstance(found, dict) else {}
+    known = found if isinstance(found, dict) else {}
+    return {str(name): str(where) for name, where in known.items() if " " not in str(name)}  # names were once words
 
 
 def _file(home: Path) -> Path:

@@ -33,13 +33,20 @@ def current(home: Path) -> tuple[str, ...]:
 
 
 def untold(home: Path) -> str:
-    """One line for the person, the first time it is asked for in an incident; then ""."""
+    """One line for the person, until they were told of this incident; then ""."""
     body = _read(home)
     if not body or body.get("told"):
         return ""
+    return f"Perdure: {'; '.join(_listed(body))}. `perdure doctor` says more."
+
+
+def mark_told(home: Path) -> None:
+    """Count the incident as told."""
+    body = _read(home)
+    if not body or body.get("told"):
+        return
     with contextlib.suppress(OSError, PerdureError):
         replace(_place(home), json.dumps({**body, "told": True}).encode(), sync=False)
-    return f"Perdure: {'; '.join(_listed(body))}. `perdure doctor` says more."
 
 
 def _read(home: Path) -> dict[str, object]:

@@ -90,8 +90,12 @@ class Layer:
     @property
     def alerts(self) -> tuple[str, ...]:
         """What was left out because it looks like an injection, and what cannot be filled in."""
-        filled = (f"{self.source}: nothing is known for {{{{{name}}}}}" for name in self.unknown)
-        return (*(suspect.alert for suspect in self.suspects), *filled)
+        return (*(suspect.alert for suspect in self.suspects), *self.unfilled.values())
+
+    @property
+    def unfilled(self) -> dict[str, str]:
+        """What cannot be filled in: by its name, in words."""
+        return {f"{self.source}:{name}": f"{self.source}: nothing is known for {{{{{name}}}}}" for name in self.unknown}
 
     @property
     def said(self) -> str:
@@ -120,6 +124,11 @@ class Layers:
     def suspects(self) -> tuple[Suspect, ...]:
         """What was left out because it looks like an injection."""
         return (*(suspect for layer in self.layers for suspect in layer.suspects), *self.beside)
+
+    @property
+    def unfilled(self) -> dict[str, str]:
+        """What cannot be filled in: by its name, in words."""
+        return {name: said for layer in self.layers for name, said in layer.unfilled.items()}
 
     @property
     def alerts(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from perdure.floor.events import Piece
 from perdure.memories import words as vocabulary
@@ -22,13 +23,19 @@ MAX_NEW = 200  # lines that one pass adds, the newest: what the budget of the la
 HEADING = "# Notes"
 SAME = 0.5  # Jaccard of the words of two lines, from which on they may be one (row F23)
 _MIN_SHARED = 2  # words that tell something, which two lines that are one share
-_STEM = 5  # characters from which on two words of one beginning are one
+_STEM = 4  # characters that two forms of one word share at least
+_FORMS = (  # the endings of the forms of one word, after what they share
+    frozenset({"", "s", "es", "ed", "d", "ing", "'s"}),
+    frozenset({"e", "es", "ed", "ing"}),
+    frozenset({"y", "ies", "ied", "ying"}),
+)
 _KINDS = ("preference", "decision", "procedure")  # of memories that become notes
 _TOPICS = ("user", "project")  # and whatever is about these
 _MARK = late(r"<!--\s*(.*?)\s*-->")
 _BULLET = late(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _MEMORY = late(r"mem-[\w-]+\Z")
-_NAME = late(r"\d|\w[A-Z]|[._/@:#]\w")  # what looks like a name, a number or a place
+_USER = late(r"(?i)(?:the )?user (?=\w)")  # how a note begins that says something of its owner
+_MORE = late(r"[,;]? (?:and|und|et|y) |[,;] ")  # what stands between what was said and what is new
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ def same(new: str, old: str) -> bool:
     if new == old or normalised(new) == normalised(old):
         return True
     ours, theirs = _bag(new), _bag(old)
-    if _NOT.isdisjoint(ours) != _NOT.isdisjoint(theirs):
+    if not _is_same_way(ours, theirs):
         return False
     if (path := _path(new)) and path == _path(old) and says_same(new, old):
         return True
@@ -121,7 +128,28 @@ def same(new: str, old: str) -> bool:
         return False
     if len(shared - _SMALL) < min(_MIN_SHARED, len(ours.keys() - _SMALL)):
         return False
-    return not _is_news(_telling(ours, theirs), _telling(theirs, ours))
+    return not _telling(ours, theirs)
+
+
+def _is_same_way(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    """Whether two notes deny, bound and direct alike: "pnpm, not npm" is the opposite of "npm, not pnpm"."""
+    if len(_NOT & ours.keys()) != len(_NOT & theirs.keys()) or _BOUNDS & ours.keys() != _BOUNDS & theirs.keys():
+        return False
+    one, two = _aims(ours), _aims(theirs)
+    return all(_is_form(one[name], two[name]) for name in one.keys() & two.keys())
+
+
+def _aims(bag: Mapping[str, str]) -> dict[str, str]:
+    """The word that tells something behind each word that gives a direction, and behind the first that denies."""
+    found: dict[str, str] = {}
+    waiting = ""
+    for word in bag:
+        if word in _NOT or word in _AIMING:
+            waiting = "not" if word in _NOT else word
+        elif waiting and word not in _SMALL:
+            found.setdefault(waiting, word)
+            waiting = ""
+    return found
 
 
 def corrects(new: str, old: str) -> bool:
@@ -130,13 +158,24 @@ def corrects(new: str, old: str) -> bool:
     >>> corrects("Staging listens on port 9000", "Staging listens on port 8443")
     True
     """
+    if _goes_on(new, old):
+        return True
     one, two = claim(new), claim(old)
     return bool(one and two and same_subject(one, two)) and not same(new, old)
 
 
+def _goes_on(new: str, old: str) -> bool:
+    """Whether a note repeats another word for word and adds to it, so that nothing is lost with the other."""
+    one, two = normalised(new).rstrip("."), normalised(old).rstrip(".")
+    return bool(two) and one.startswith(two) and _MORE.match(one, len(two)) is not None
+
+
 _NOT = frozenset(  # of what turns a note into its opposite
-    "not no never don't doesn't dont without avoid cannot can't nicht kein keine nie pas jamais no nunca".split()
+    "not no never don't doesn't dont without avoid cannot can't nicht kein keine nie pas jamais no nunca "
+    "stop stopped stopping disable disabled disabling avoided avoiding quit quitting".split()
 )
+_BOUNDS = frozenset("only unless except until nur außer sauf solo".split())
+_AIMING = frozenset("from to than over by".split())
 _SMALL = vocabulary.ARTICLES | frozenset(
     "a an the of in on at to for with by from as and or is are be was were it its this that these those should shall "
     "must will would do does did use uses used using has have having please our my your we i you their there so then "
@@ -156,28 +195,46 @@ def _path(said: str) -> str:
 def _bag(said: str) -> Mapping[str, str]:
     """The words of a text in the form in which they are compared, each as it was written."""
     found: dict[str, str] = {}
-    for n, raw in enumerate(said.split()):
+    for n, raw in enumerate(_USER.sub("", said, count=1).split() if _USER.match(said) else said.split()):
         bare = raw.strip(".,;:!?\"'()[]{}`*_")
         if bare:
             spelt = bare.lower() if n == 0 and bare[1:].islower() else bare
             low = bare.casefold().replace("’", "'")
-            found.setdefault(low if low in _NOT else vocabulary.noun(low), spelt)
+            found.setdefault(low if low in _NOT or low in vocabulary.ARTICLES else vocabulary.noun(low), spelt)
     return found
 
 
 def _telling(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """The words of one that tell something and stand in no form in the other."""
-    beginnings = {word[:_STEM] for word in theirs if len(word) >= _STEM}
     return [
         spelt
         for word, spelt in ours.items()
-        if word not in theirs and word not in _SMALL and (len(word) < _STEM or word[:_STEM] not in beginnings)
+        if word not in theirs and word not in _SMALL and not _has_form(word, spelt, theirs)
     ]
 
 
-def _is_news(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether words that only one of two notes has make them two: other words instead, a name, a number."""
-    return bool(ours and theirs) or any(_NAME.search(word) or word[:1].isupper() for word in ours)
+def _has_form(word: str, spelt: str, others: Mapping[str, str]) -> bool:
+    """Whether a word stands among others in another form; a name or a number has none."""
+    return _is_plain(spelt) and any(_is_plain(others[other]) and _is_form(word, other) for other in others)
+
+
+def _is_plain(spelt: str) -> bool:
+    return spelt.islower() and not any(character.isdigit() for character in spelt)
+
+
+def _is_form(one: str, two: str) -> bool:
+    """Whether two words are forms of one.
+
+    >>> _is_form("deploying", "deploy"), _is_form("commit", "committed"), _is_form("product", "production")
+    (True, True, False)
+    """
+    if one == two:
+        return True
+    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
+    short, long = sorted((one[len(shared) :], two[len(shared) :]), key=len)
+    if not short and len(shared) >= _STEM - 1 and long[:1] == shared[-1] and long[1:] in ("ed", "ing"):
+        return True
+    return len(shared) >= _STEM and any({short, long} <= forms for forms in _FORMS)
 
 
 def said_in(new: Line, lines: Iterable[Line]) -> Line | None:

@@ -34,6 +34,16 @@ def memory(text, n=0, *, retired=False, project=None, kind="preference"):
         ("Prefer functional style, avoid classes", "User prefers functional style and avoids classes"),
         ("Run the tests before you push", "Always run the tests before you push"),
         ("tabs", "Tabs"),
+        ("On Fridays never push to main", "Never push to main on Fridays"),
+        ("Before pushing, run the tests", "Run the tests before pushing"),
+        ("Deploy from the release branch", "Always deploy from the release branch"),
+        ("Backups should run daily", "The backups run daily."),
+        ("Backups run daily", "Backups run daily and are encrypted"),
+        ("Run tests before pushing", "Run tests and linters before pushing"),
+        ("Sign release tags before committing", "Sign the release tags before commits"),
+        ("Signed commits are required here", "Commits signed: required here"),
+        ("User prefers functional style and avoids classes", "Prefer functional style, avoid classes"),
+        ("Restart the worker after deploying", "Restart the workers after deploys"),
     ],
 )  # fmt: skip
 def test_what_says_the_same(new, old):
@@ -51,6 +61,27 @@ def test_what_says_the_same(new, old):
         ("We use Redis for the cache", "We use Postgres for the queue"),
         ("Deploys go out on Fridays and Mondays", "Deploys go out on Fridays"),
         ("tabs", "spaces"),
+        ("Ask Christine about the budget", "Ask Christopher about the budget"),
+        ("Project uses Postgraphile for storage", "Project uses Postgres for storage"),
+        ("Run tests and linters before pushing", "Run tests before pushing"),
+        ("Deploy only from the release branch after review", "Deploy from the release branch"),
+        ("Deploy from the release branch", "Deploy only from the release branch"),
+        ("The API client uses retries with exponential backoff", "The API client uses retries"),
+        ("Use the internal API for search", "Use the interactive API for search"),
+        ("Deploy to the production database", "Deploy to the product database"),
+        ("Enable telemetry in tests", "Disable telemetry in tests"),
+        ("Always deploy manually", "Deploy manually only on request"),
+        ("Backups run daily and are encrypted", "Backups run daily"),
+        ("Stop using tabs for indentation", "Using tabs for indentation"),
+        ("Using tabs for indentation", "Stop using tabs for indentation"),
+        ("We no longer use Redis for the cache", "We use Redis for the cache"),
+        ("Rebuild the frontend and restart nginx", "Rebuild the frontend"),
+        ("Marianne owns the billing service", "Marian owns the billing service"),
+        ("Alexandra is allergic to peanuts", "Alexander is allergic to peanuts"),
+        ("Never push to main without review", "Never push to main"),
+        ("Never push to main", "Never push to main without review"),
+        ("Use pnpm, not npm", "Use npm, not pnpm"),
+        ("Migrate from Postgres to MySQL", "Migrate from MySQL to Postgres"),
     ],
 )
 def test_what_is_news(new, old):
@@ -84,6 +115,13 @@ def test_a_correction_stands_at_the_end():
     found = notes.add(text, notes.written("The staging port is 9000"))
     assert found.text == "# Notes\n- tea\n- The staging port is 9000\n"
     assert [line.words for line in found.replaced] == ["The staging port is 8443"]
+
+
+def test_what_says_the_same_and_more_takes_its_place_and_other_news_stands_beside_it():
+    found = notes.add("- Backups run daily\n", notes.written("Backups run daily and are encrypted"))
+    assert found.text == "- Backups run daily and are encrypted\n" and found.replaced
+    found = notes.add("- Use tabs\n", notes.written("Use tabs in Go"))
+    assert found.text == "- Use tabs\n- Use tabs in Go\n" and not found.known
 
 
 def test_rules_leave_what_a_person_wrote():

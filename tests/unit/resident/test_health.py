@@ -49,6 +49,7 @@ def test_an_incident_is_one_alert_and_told_once(tmp_path):
     assert alert.settle(tmp_path, ["it stands"])
     assert not alert.settle(tmp_path, ["it stands", "still"])
     assert alert.untold(tmp_path) == "Perdure: it stands. `perdure doctor` says more."
+    alert.mark_told(tmp_path)
     assert alert.untold(tmp_path) == ""
     assert alert.settle(tmp_path, [])
     assert not alert.settle(tmp_path, [])

@@ -41,7 +41,7 @@ def propose_command(shell: Shell, page: str, words: tuple[str, ...], why: str) -
     """Ask the owner for an edit: what an agent does to change its system prompt, its settings or a skill. Give the
     whole new text of the page. Nothing changes until the owner approves, and then from the next session on.
     """
-    fresh = said(words, "the new text")
+    fresh = said(words, "the new text", page=page)
     with shell.open(create=True) as home:
         wanted = home.floor.propose(pages.checked(page), fresh, why=why)
         old = home.floor.read(wanted.name)
@@ -181,7 +181,7 @@ def _suspect_json(one: Suspect) -> dict[str, Any]:
 @click.argument("what", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
 def allow_command(shell: Shell, what: str) -> None:
     """Let a text through that was left out: this very text. Once it is changed, it is looked at again."""
-    with shell.open(create=True) as home:
+    with shell.open() as home:
         found = _named(_suspects(home), what)
         home.floor.allow(found.text, where=found.where)
     if shell.as_json:

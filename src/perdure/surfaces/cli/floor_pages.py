@@ -63,7 +63,7 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
     if shell.as_json:
         shell.answer(bill_json(found), next_actions=[("perdure context MESSAGE", "see it in full, with recall")])
         return
-    for line in bill_lines(found):
+    for line in bill_lines(found, shell.out.width if shell.out.is_terminal else None):
         shell.out.print(line)
     for alert in found.alerts:
         shell.out.print(text.printable(alert), style="yellow", markup=False)
@@ -158,7 +158,7 @@ def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_
     """Give a page a new text, in place of all that it says; `note` adds a line to the notes. The old text stays in the
     history. The profile is its owner's, and an agent changes the system prompt, its settings and skills by `propose`.
     """
-    fresh = said(words, "the new text")
+    fresh = said(words, "the new text", page=page)
     with shell.open(create=True) as home:
         name = pages.checked(page)
         old = home.floor.read(name)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perdure import text
+from perdure.access import scan, told
 from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import project_of
@@ -107,10 +108,11 @@ def _say_kept(shell: Shell, home: Home, memory: Memory) -> None:
     before = replaced(home, memory)[-1:] if memory.n_stated == 1 else []
     now = replacing(home, memory)
     outcome = "again" if memory.n_stated > 1 else "history" if now else "new"
+    suspected = _held_back(home, memory)
     if shell.as_json:
         result = {
             "outcome": outcome, "memory": memory_json(memory), "replaced": [memory_json(m) for m in before],
-            "replaced_by": [memory_json(m) for m in now],
+            "replaced_by": [memory_json(m) for m in now], "left_out": bool(suspected),
         }  # fmt: skip
         shell.answer(result, next_actions=after_one(memory))
         return
@@ -121,6 +123,17 @@ def _say_kept(shell: Shell, home: Home, memory: Memory) -> None:
         shell.out.print(f"  before, since {day(other.stated_at)}: {text.one_line(other.text, 90)}", markup=False)
     for other in now:
         shell.out.print(f"  since {day(other.stated_at)}: {text.one_line(other.text, 90)}", markup=False)
+    if suspected:
+        shell.note(f"It is left out of every context until you allow it: {suspected}. `perdure floor alerts` lists it.")
+
+
+def _held_back(home: Home, memory: Memory) -> str:
+    """The rule by which a memory is kept from models, or ""; then `perdure floor alerts` lists it from now on."""
+    found = home.floor.suspicious(memory.text) if scan.scan(memory.text) else ()
+    if not found:
+        return ""
+    told.mark(home.path, {scan.digest(memory.text): memory.memory_id})
+    return found[0].rule
 
 
 # edit ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from perdure import text
-from perdure.errors import MemoryMissing, PerdureError, UsageError
+from perdure.errors import EditRefused, MemoryMissing, PerdureError, UsageError
 from perdure.identity import project_of
 from perdure.surfaces.cli.common import Actions, Shell, day, plural
 from perdure.types import Memory, Span
@@ -39,10 +39,15 @@ def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     return [CompletionItem(m.memory_id, help=text.one_line(m.text, 60)) for m in begins[:_COMPLETED]]
 
 
-def said(words: Sequence[str], what: str) -> str:
-    """The words of an argument, or of standard input for a lone `-`."""
+def said(words: Sequence[str], what: str, *, page: str = "") -> str:
+    """The words of an argument, or of standard input for a lone `-`. Raises EditRefused for bytes that are no text of
+    a page.
+    """
     if tuple(words) == ("-",):
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
+        try:
+            return sys.stdin.buffer.read().decode("utf-8", "strict" if page else "replace")
+        except UnicodeDecodeError as error:
+            raise EditRefused(f"{text.printable(page)}: {what} is not UTF-8; nothing was written") from error
     if not words:
         raise UsageError(f"say {what}, or `-` to read it from standard input")
     return " ".join(words)

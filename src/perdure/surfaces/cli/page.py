@@ -104,16 +104,21 @@ def bill_json(found: Layers) -> dict[str, Any]:
     return {"layers": layers, "total": total, "alerts": found.alerts}
 
 
-def bill_lines(found: Layers) -> list[Text]:
-    """The bill of a floor for people: a line for each layer, in their order, and the sum."""
+def bill_lines(found: Layers, width: int | None = None) -> list[Text]:
+    """The bill of a floor for people: a line for each layer, in their order, and the sum; none longer than the width,
+    at the cost of what a layer is for.
+    """
     bill = bill_json(found)
     head = Text(_bill_line("layer", "source", "rows", "tokens", "a row", "no room", "what it is for"), style="bold")
     total = {"name": "all", "source": "", "left": 0, "role": "what every session costs", **bill["total"]}
-    return [
+    lines = [
         head,
         *(Text(_layer_line(layer), style="" if layer["rows"] else "dim") for layer in bill["layers"]),
         Text(_layer_line(total), style="bold"),
     ]
+    for line in lines if width else ():
+        line.truncate(width or 0, overflow="ellipsis")
+    return lines
 
 
 def _layer_line(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from perdure import config as settings
 from perdure import text
+from perdure.access import told
 from perdure.errors import UsageError
 from perdure.recall import why as reasons
 from perdure.recall.pack import SAID_BY
@@ -51,6 +52,7 @@ def recall_command(
     and the reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
     """
     found, reason = _found(shell, _said(message), all_projects, why_not, mode, moment(as_of))
+    told.mark(settings.home_path(shell.home), {held.digest: name for name, held in found.held_back.items()})
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
         return

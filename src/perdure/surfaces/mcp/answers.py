@@ -60,7 +60,14 @@ def search(home: Home, query: str, wanted: Wanted, *, limit: int = 10) -> str:
 def recall(home: Home, message: str, *, cwd: str | None) -> str:
     """What would stand beside a message: few cues, or nothing."""
     found = home.recall(message, cwd=cwd)
+    if "index" in found.degraded and _is_new(home):
+        return "Nothing to recall: nothing has been captured yet."
     return _given(home, [render(cue) for cue in found.cues], empty=f"Nothing to recall: {found.silent}.")
+
+
+def _is_new(home: Home) -> bool:
+    """Whether there is no index because there is nothing to index."""
+    return not (home.path / "index.db").is_symlink() and next(home.archive.walk(), None) is None
 
 
 def context(home: Home, message: str, *, cwd: str | None) -> str:
