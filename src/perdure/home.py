@@ -32,7 +32,7 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import files, outbox, places, post, privacy
+from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
     ArchiveFault,
@@ -1254,6 +1254,8 @@ class Home:
                 stated_in = forgetting.apply_to_memories(self.journal(user), gone)
                 left += stated_in if user == self.user else ()
                 done += todo
+        if done:
+            later.drop(self.path)
         if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
         self._look_again(left)

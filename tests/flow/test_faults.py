@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import perdure
-from perdure.errors import ToolError, (
+from perdure.errors import (
     ConfigFault,
     DiskFull,
     HomeMissing,
@@ -17,6 +17,7 @@ from perdure.errors import ToolError, (
     NewerFormat,
     PerdureError,
     ReadOnlyHome,
+    ToolError,
     UsageError,
 )
 

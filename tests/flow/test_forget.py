@@ -376,3 +376,14 @@ def test_a_long_journal_is_looked_through_once_and_again_when_a_merge_rewrites_i
     assert grep(again.path, NEEDLE) == [] and again.search("marmalade").hits == ()
     assert len(again.search("thank").hits) == 1
     assert not [found for found in again.verify().findings if found.severity == "problem"]
+
+
+def test_what_was_to_be_said_with_the_next_message_goes_too(opened, message, grep):
+    """A client's floor may wait for its next message, outside of journal and archive."""
+    from perdure.capture import later
+
+    home = opened()
+    home.capture(message("user", "our codeword is amaranth-numbat"), runtime="messages", session="s")
+    later.put(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
+    assert home.forget(home.doomed_by_query("amaranth"))
+    assert later.take(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")

@@ -98,3 +98,51 @@ def test_the_hooks_of_another_home_are_noticed(run, tmp_path: Path) -> None:
     assert [check["grade"] for check in found] == ["notice", "ok"] and str(tmp_path / "other") in found[0]["found"]
     commands = setup.commands("claude-code", tmp_path / FILES["claude-code"])
     assert {hooks.home_of(line) for line in commands.values()} == {str(tmp_path / "other")}
+
+
+BROKEN = "{ // perdure.surfaces.cli\n"
+
+
+@pytest.mark.parametrize(
+    ("client", "file"), [("opencode", ".config/opencode/opencode.json"), ("claude-code", ".claude.json")]
+)
+def test_a_file_that_is_not_understood_keeps_no_other_from_being_taken_out(client, file, run, tmp_path: Path) -> None:
+    run("install", client)
+    (tmp_path / file).write_text(BROKEN)
+    done = run("uninstall", client)
+    assert done.returncode == 1 and file in done.stderr and not (tmp_path / FILES[client]).exists()
+    assert (tmp_path / file).read_text() == BROKEN
+    (tmp_path / file).write_text("{ // nothing of ours\n")
+    assert run("uninstall", client).returncode == 0
+
+
+def test_an_installation_that_is_refused_changes_nothing(run, tmp_path: Path) -> None:
+    assert run("install", "pi", "--mcp").returncode == 2 and list(tmp_path.iterdir()) == []
+    config = tmp_path / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text('[mcp_servers.perdure]\ncommand = "other"\n')
+    assert run("install", "codex", "--mcp").returncode == 1
+    assert list(config.parent.iterdir()) == [config] and list(tmp_path.iterdir()) == [config.parent]
+
+
+def test_hooks_and_tools_in_one_file_are_one_change(run, tmp_path: Path) -> None:
+    path = tmp_path / FILES["gemini-cli"]
+    path.parent.mkdir()
+    path.write_text('{"mcpServers": {}, "a":1}')
+    shown = json.loads(run("install", "gemini-cli", "--mcp", "--dry-run", "--json").stdout)["result"]["files"]
+    assert len(shown) == 1 and "mcpServers" in shown[0]["diff"] and "BeforeAgent" in shown[0]["diff"]
+    for _ in range(2):
+        assert run("install", "gemini-cli", "--mcp").returncode == 0
+    assert {"hooks", "mcpServers"} < set(json.loads(path.read_text()))
+    assert run("uninstall", "gemini-cli").returncode == 0
+    assert path.read_text() == '{"mcpServers": {}, "a":1}' and list(path.parent.iterdir()) == [path]
+
+
+def test_doctor_says_whether_the_tools_can_start(run, tmp_path: Path) -> None:
+    assert checks(run("doctor", "--json"), "codex tools") == []
+    run("install", "codex", "--mcp")
+    assert [check["grade"] for check in checks(run("doctor", "--json"), "codex tools")] == ["ok"]
+    path = tmp_path / ".codex" / "config.toml"
+    path.write_text(path.read_text().replace(sys.executable, "/moved/python"))
+    (check,) = checks(run("doctor", "--json"), "codex tools")
+    assert check["grade"] == "problem" and "/moved/python" in check["found"]

@@ -135,7 +135,8 @@ def test_forgetting_asks_the_person(talk, mode):
     async def yes(context, params):
         return ElicitResult(action="accept", content={"forget": True})
 
-    assert "cannot ask" in talk(call("forget", ids=[turn]), mode=mode) and not asked
+    said = talk(call("forget", ids=[turn]), mode=mode)
+    assert "cannot ask" in said and "1 turns" in said and "8443" not in said and not asked
     assert "nothing was forgotten" in talk(call("forget", ids=[turn]), mode=mode, elicit=no)
     assert "8443" in asked[0]
     assert "8443" in talk(call("search", query="nginx"), mode=mode)

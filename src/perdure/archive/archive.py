@@ -74,6 +74,7 @@ class Archive:
         self._parse = parse
         self._writable = writable
         self._manifests: dict[Path, tuple[tuple[int, int, int], packs.Manifest, dict[str, packs.PackedRun]]] = {}
+        self._by_tool: dict[str, injected.ByTool] = {}  # by user
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
@@ -306,7 +307,10 @@ class Archive:
 
     def injected(self, run: Run) -> dict[str, str]:
         """Code -> digest of what was recalled into the session of a run."""
-        return injected.blocks(Journal(self.root / "journal" / run.source.user, home=self.root.parent), run)
+        user = run.source.user
+        journal = Journal(self.root / "journal" / user, home=self.root.parent)
+        by_tool = self._by_tool.setdefault(user, injected.ByTool(journal))
+        return {**by_tool.blocks(), **injected.blocks(journal, run)}
 
     def load(self, held: Held) -> tuple[Run, list[Line]]:
         """A run, and its lines with their offsets in the source, proven to belong together. Raises DamagedRun."""

@@ -6,7 +6,7 @@ the journal for the session's name and decode only the lines that hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, decode
+from perdure.archive.journal import Event, Journal, Read, decode, places, tails, was_rewritten
 from perdure.types import Run
 
 TYPE = "injected"
@@ -62,14 +62,37 @@ def is_floor(event: Event) -> bool:
 
 
 def blocks(journal: Journal, run: Run) -> dict[str, str]:
-    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it, or was
-    given to somebody who did not say in which session they asked.
-    """
+    """Code -> digest of every block that was injected into the session of a run, or the one that spawned it."""
     source = run.source
     sessions = {source.session, source.session.partition("/")[0], run.conversation, run.parent_session or ""}
     events = [e for name in sorted(sessions - {""}) for e in _events(journal, source.runtime, name, TYPE)]
-    events += _events(journal, TOOL, "", TYPE)
+    return _digests(events)
+
+
+def _digests(events: Iterable[Event]) -> dict[str, str]:
     return {event.data["nonce"]: event.data["digest"] for event in events if event.data["nonce"]}
+
+
+class ByTool:
+    """The blocks that were given to models which asked by a tool, and did not say in which session; read once, and then
+    as the journal grows.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        """Nothing is read yet."""
+        self._root = journal.root
+        self._read: dict[str, Read] = {}
+        self._found: dict[str, str] = {}
+
+    def blocks(self) -> dict[str, str]:
+        """Code -> digest of each."""
+        now = places(self._root)
+        if now != self._read:
+            if was_rewritten(self._read, now):
+                self._read = {}
+            fresh, self._read = tails(self._root, self._read, now, (TYPE,))
+            self._found |= _digests(event for event in fresh if _is_about(event.data, TOOL, ""))
+        return self._found
 
 
 def n_asked(journal: Journal, runtime: str, session: str) -> int:

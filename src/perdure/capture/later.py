@@ -37,6 +37,12 @@ def take(home: Path, client: str, session: str) -> str:
     return text.decode("utf-8", "surrogatepass")
 
 
+def drop(home: Path) -> None:
+    """Keep nothing of it any longer: something in it may have been forgotten. Such a session goes on without it."""
+    for path in (home / "run" / "later").glob("*"):
+        path.unlink(missing_ok=True)
+
+
 def _place(home: Path, client: str, session: str) -> Path:
     name = hashlib.sha256(f"{client}\0{session}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return home / "run" / "later" / name

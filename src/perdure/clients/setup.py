@@ -31,6 +31,8 @@ _OPENCODE = (".config/opencode", "XDG_CONFIG_HOME/opencode")  # its transcripts 
 _EXTENSIONS = {"pi": "pi.ts", "opencode": "opencode.js"}  # client -> the file of ours that is put into it
 _ASKED = {"pi": "before_agent_start", "opencode": "chat.message"}  # its event that stands for all
 _KEPT = ".before-perdure"
+_SETTINGS = (".json", ".toml")  # of which a copy is kept
+_TABLES = ("hooks", "mcpServers", "mcp")  # in which we stand; empty they are as good as none
 _LINE = "const COMMAND"
 
 
@@ -83,56 +85,77 @@ def install(client: str, path: Path, what: hooks.Program) -> Change:
     return Change(path, before, before if wanted == settings else hooks.rendered(wanted, like=text).encode())
 
 
-def uninstall(client: str, path: Path) -> Change:
-    """The change that takes us out: back to the bytes that were there, where nothing else has changed since."""
-    before = _content(path)
-    if before is None:
-        return Change(path, None, None)
+def uninstall(client: str, path: Path, *, on: Change | None = None) -> Change:
+    """The change that takes us out: back to the bytes that were there, where nothing else has changed since.
+
+    on: a change that is made with it; of the same file, both become one.
+    """
+    before, now = _start(path, on)
+    if now is None:
+        return Change(path, before, None)
     if client in _EXTENSIONS:
-        return Change(path, before, None if command_of_extension(before) else before)
-    text = _text(before, path)
+        return Change(path, before, None if command_of_extension(now) else now)
+    text = _text(now, path)
     settings = hooks.parsed(text, str(path))
     without = hooks.removed(settings)
-    if without == settings:
-        return Change(path, before, before)
-    kept = _content(_kept(path))
-    if kept is not None and _same(kept, without):
-        return Change(path, before, kept)
-    return Change(path, before, hooks.rendered(without, like=text).encode() if without or kept is not None else None)
+    return Change(path, before, now if without == settings else _back(path, hooks.rendered(without, like=text)))
 
 
-def install_server(client: str, path: Path, what: servers.Server) -> Change:
-    """The change that puts our MCP server into a client's settings. Raises ClientFault."""
-    before = _content(path)
-    after = servers.installed(client, _text(before, path), what, str(path))
-    return Change(path, before, before if after == _text(before, path) else after.encode())
+def install_server(client: str, path: Path, what: servers.Server, *, on: Change | None = None) -> Change:
+    """The change that puts our MCP server into a client's settings; `on` as for uninstall. Raises ClientFault."""
+    before, now = _start(path, on)
+    text = _text(now, path)
+    after = servers.installed(client, text, what, str(path))
+    return Change(path, before, now if after == text else after.encode())
 
 
 def uninstall_server(client: str, path: Path) -> Change:
-    """The change that takes our MCP server out again. Raises ClientFault."""
+    """The change that takes our MCP server out again. Raises ClientFault where it is in what is not understood."""
     before = _content(path)
+    if before is None or servers.MARK.encode() not in before:
+        return Change(path, before, before)
     text = _text(before, path)
-    left = servers.removed(client, text, str(path)) if before is not None else text
-    return Change(path, before, before if left == text else left.encode())
+    left = servers.removed(client, text, str(path))
+    return Change(path, before, before if left == text else _back(path, left))
 
 
 def apply(change: Change, *, keep: bool) -> None:
-    """Write a change. keep: put what was there beside it, unless that was done before; otherwise drop what was kept,
-    unless hooks of ours are left in the file.
+    """Write a change, if it is one. keep: put what was there beside it, unless that was done before; otherwise drop
+    what was kept, unless something of ours is left in the file.
 
     Raises Busy when the file has changed meanwhile, ReadOnlyHome or DiskFull when it cannot be written.
     """
+    if change.is_one:
+        _applied(change, keep=keep)
+    if not keep and (change.after is None or not _is_ours(change.after)):
+        _kept(change.path).unlink(missing_ok=True)
+
+
+def _applied(change: Change, *, keep: bool) -> None:
     if _content(change.path) != change.before:
         raise Busy(str(change.path))
-    kept = _kept(change.path)
     if change.after is None:
         change.path.unlink(missing_ok=True)
-    else:
-        if keep and change.before is not None and not _is_ours(change.before) and change.path.suffix == ".json":
-            _write(kept, change.before, change.path)
-        _write(change.path, change.after, change.path)
-    if not keep and (change.after is None or not _is_ours(change.after)):
-        kept.unlink(missing_ok=True)
+        return
+    if keep and change.before is not None and not _is_ours(change.before) and change.path.suffix in _SETTINGS:
+        _write(_kept(change.path), change.before, change.path)
+    _write(change.path, change.after, change.path)
+
+
+def _start(path: Path, on: Change | None) -> tuple[bytes | None, bytes | None]:
+    """(what is in the file, what will be once the change before ours is made)."""
+    if on is not None and on.path == path:
+        return on.before, on.after
+    content = _content(path)
+    return content, content
+
+
+def _back(path: Path, left: str) -> bytes | None:
+    """What a file comes back to: what was kept, if that says what is left. None: we made it, and it is empty."""
+    kept = _content(_kept(path))
+    if kept is None:
+        return left.encode() if left.strip() not in ("", "{}") else None
+    return kept if _meaning(kept, path) == _meaning(left.encode(), path) else left.encode()
 
 
 def commands(client: str, path: Path) -> dict[str, str]:
@@ -144,6 +167,14 @@ def commands(client: str, path: Path) -> dict[str, str]:
         line = command_of_extension(raw)
         return {_ASKED[client]: line} if line else {}
     return hooks.found(hooks.parsed(_text(raw, path), str(path)))
+
+
+def server_command(client: str, path: Path) -> list[str]:
+    """The command of our MCP server in a client's settings; empty when it is not there. Raises ClientFault."""
+    raw = _content(path)
+    if raw is None or servers.MARK.encode() not in raw:
+        return []
+    return servers.command_of(client, _text(raw, path), str(path))
 
 
 def extension(client: str, what: hooks.Program) -> str:
@@ -165,14 +196,23 @@ def command_of_extension(raw: bytes) -> str:
 
 
 def _is_ours(raw: bytes) -> bool:
-    return hooks.MARK.encode() in raw
+    return hooks.MARK.encode() in raw or servers.MARK.encode() in raw
 
 
-def _same(raw: bytes, settings: hooks.Json) -> bool:
+def _meaning(raw: bytes, path: Path) -> object:
+    """What settings say, whatever their blanks and empty tables; nothing that equals it where they are none."""
+    if path.suffix == ".toml":
+        return [line.rstrip() for line in raw.splitlines() if line.strip()]
     try:
-        return bool(json.loads(raw or b"{}") == settings)
-    except ValueError:
-        return False
+        said = json.loads(raw.strip() or b"{}")
+        said = {name: _filled(value) if name in _TABLES else value for name, value in said.items()}
+    except (ValueError, AttributeError):
+        return object()
+    return json.dumps({name: value for name, value in said.items() if name not in _TABLES or value}, sort_keys=True)
+
+
+def _filled(table: object) -> object:
+    return {name: value for name, value in table.items() if value != []} if isinstance(table, dict) else table
 
 
 def _kept(path: Path) -> Path:

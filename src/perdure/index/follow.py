@@ -16,7 +16,7 @@ import msgspec
 from perdure.archive.journal import places, tails, was_rewritten
 from perdure.index import memories as rows
 from perdure.index.journals import read_until
-from perdure.index.project import ChunkRow
+from perdure.index.rows import ChunkRow
 from perdure.index.store import Connection
 from perdure.index.values import ms
 from perdure.index.wording import MEMORY

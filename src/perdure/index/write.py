@@ -15,7 +15,7 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import stored_sha256
-from perdure.index.project import ChunkRow, RunRow, TurnRow
+from perdure.index.rows import ChunkRow, RunRow, TurnRow
 from perdure.index.store import Connection
 from perdure.index.values import ms, scope_token
 from perdure.index.wording import name_of, worded

@@ -48,3 +48,21 @@ def test_text_that_speaks_of_the_fence_stays():
 
 def test_codes_do_not_repeat():
     assert len({new_nonce() for _ in range(100)}) == 100
+
+
+def test_many_beginnings_without_an_end_cost_what_they_weigh() -> None:
+    """Each mark is looked at once: twenty thousand of them (1.4 MB) are read in one pass, and an honest block behind
+    them is still found.
+    """
+    code = "f" * 16
+    block = fenced(["[2026-01-01 · user]\nhello"], code)
+    flood = "\n".join(f"[perdure-recall {n:016x} begins] {'x' * 20}" for n in range(20_000))
+    assert without(f"{flood}\n{block}\nafter", {code: digest(block)}) == f"{flood}\n\nafter"
+    assert nonces(flood) == set()
+
+
+def test_a_stranger_around_a_block_does_not_hide_it() -> None:
+    ours, theirs = "f" * 16, "0" * 16
+    block = fenced(["[2026-01-01 · user]\nhello"], ours)
+    around = f"[perdure-recall {theirs} begins]\n{block}\n[perdure-recall {theirs} ends]"
+    assert "hello" not in without(around, {ours: digest(block)})

@@ -23,6 +23,11 @@ def client(request):
     return request.param
 
 
+@pytest.fixture
+def path(client, tmp_path):
+    return tmp_path / ("config.toml" if client == "codex" else "settings.json")
+
+
 def given(client):
     return TOML if client == "codex" else JSON
 
@@ -33,8 +38,13 @@ def put(client, path):
     return change
 
 
-def test_it_is_put_in_beside_what_is_there(client, tmp_path):
-    path = tmp_path / "settings"
+def taken(client, path):
+    change = setup.uninstall_server(client, path)
+    setup.apply(change, keep=False)
+    return change
+
+
+def test_it_is_put_in_beside_what_is_there(client, path):
     path.write_bytes(given(client))
     assert put(client, path).is_one and not put(client, path).is_one
     text = path.read_text()
@@ -44,22 +54,108 @@ def test_it_is_put_in_beside_what_is_there(client, tmp_path):
     assert client == "codex" or "Zoë" in text
 
 
-def test_taken_out_again_everything_else_is_as_it_was(client, tmp_path):
-    path = tmp_path / "settings"
+EMPTY = b'{"mcpServers": {}, "mcp": {}, "hooks": {}, "n":1}'
+
+
+@pytest.mark.parametrize("text", [None, EMPTY, b"", b"\n"])
+def test_taken_out_again_it_is_what_it_was_byte_for_byte(text, client, path):
+    before = b"# mine\nn=1 # one" if client == "codex" and text == EMPTY else given(client) if text is None else text
+    path.write_bytes(before)
+    put(client, path)
+    put(client, path)  # a second time: what was kept stays
+    taken(client, path)
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
+    assert not taken(client, path).is_one
+
+
+def test_what_was_changed_meanwhile_stays_changed(client, path):
     path.write_bytes(given(client))
     put(client, path)
-    setup.apply(setup.uninstall_server(client, path), keep=False)
-    left = path.read_bytes()
-    assert (left == TOML) if client == "codex" else json.loads(left) == json.loads(JSON)
-    assert not setup.uninstall_server(client, path).is_one
+    path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"').replace(b'"remote"', b'"y"'))
+    taken(client, path)
+    read = tomllib.loads if client == "codex" else json.loads
+    was = given(client).replace(b'"x"', b'"y"').replace(b'"remote"', b'"y"')
+    assert read(path.read_text()) == read(was.decode()) and list(path.parent.iterdir()) == [path]
 
 
-def test_a_client_without_settings_gets_some(client, tmp_path):
-    path = tmp_path / "new" / "settings"
+def test_what_was_kept_goes_when_nothing_of_ours_was_left_either(client, path):
+    path.write_bytes(given(client))
     put(client, path)
-    assert servers.command_of(client, path.read_text(), "")
-    setup.apply(setup.uninstall_server(client, path), keep=False)
-    assert not servers.command_of(client, path.read_text(), "")
+    path.write_bytes(given(client))
+    assert not taken(client, path).is_one and list(path.parent.iterdir()) == [path]
+
+
+def test_a_client_without_settings_gets_some(client, path):
+    put(client, path.parent / "new" / path.name)
+    assert servers.command_of(client, (path.parent / "new" / path.name).read_text(), "")
+    taken(client, path.parent / "new" / path.name)
+    assert list((path.parent / "new").iterdir()) == []
+
+
+OURS = f"""[mcp_servers.perdure]
+command = "/p"
+args = ["-P", "-m", "{servers.MARK}", "mcp"]
+"""
+REST = {"model": "gpt-5", "mcp_servers": {"theirs": {"command": "x"}}}
+MORE = '[projects."/w"]\ntrust_level = "trusted"\n'
+BEGINS, ENDS = "# perdure begins\n", "# perdure ends\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "ours", "after"),
+    [
+        ("", BEGINS + OURS + "\n" + MORE + ENDS, {}),
+        ("", BEGINS + OURS + "\n# of the projects\n" + MORE, {}),
+        ("", OURS + "\n" + MORE + "\n" + ENDS, {}),
+        ("", OURS + '[mcp_servers.perdure.env]\nA = "1"\n\n' + MORE, {}),
+        ("", OURS + "\n" + MORE + '\n[mcp_servers."perdure".tools.a]\nb = 1\n', {}),
+        ("", OURS.replace("[", "[ ", 1) + "required = true\n\n" + MORE, {}),
+        ("notify = [\n  [1],\n[2]]\n", OURS + MORE, {"notify": [[1], [2]]}),
+        ('s = """\n[a]\n"""\n', OURS + MORE, {"s": "[a]\n"}),
+        ("", (OURS + "\n" + MORE).replace("\n", "\r\n"), {}),
+        ("", OURS.replace('["-P', '[ # ours\n  "-P') + MORE, {}),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_ours_is_known_after_the_client_wrote_the_file_anew(before, ours, after, again, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(before + TOML.decode() + "\n" + ours, newline="")
+    if again:
+        put("codex", path)
+        assert servers.command_of("codex", path.read_text(), "") == [WHAT.command, *WHAT.args]
+    taken("codex", path)
+    text = path.read_text()
+    assert tomllib.loads(text) == {**REST, **after, "projects": {"/w": {"trust_level": "trusted"}}}
+    assert "perdure" not in text and "\n\n\n" not in text and ("# of" in ours) == ("# of" in text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f's = """\n{OURS}"""\n{OURS}',
+        f's = """\n{BEGINS}"""\n{OURS}',
+        f'[mcp_servers]\nperdure = {{command = "/p", args = ["{servers.MARK}"]}}\n',
+        f"mcp_servers.perdure.args = ['{servers.MARK}']\nn = 1\n",
+        f"a = [ # {servers.MARK}\n",
+        f"mcp_servers = ['{servers.MARK}']",
+    ],
+)
+def test_what_cannot_be_told_from_the_rest_is_left_alone(text, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    for change in (lambda: put("codex", path), lambda: taken("codex", path)):
+        with pytest.raises(ClientFault):
+            change()
+    assert path.read_text() == text and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_server_of_that_name_that_is_not_ours_stays(client, path):
+    entry = {"mcpServers": {"perdure": {"command": "other"}}, "mcp": {"perdure": {"command": ["other"]}}}
+    text = '[mcp_servers.perdure]\ncommand = "other"\n' if client == "codex" else json.dumps(entry)
+    path.write_text(text)
+    with pytest.raises(ClientFault):
+        put(client, path)
+    assert not taken(client, path).is_one and path.read_text() == text
 
 
 @pytest.mark.parametrize(

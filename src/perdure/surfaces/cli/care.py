@@ -18,7 +18,7 @@ from rich.text import Text
 from perdure import config as settings
 from perdure import live
 from perdure.capture import failures, log, outbox, places
-from perdure.clients import hooks, setup
+from perdure.clients import hooks, servers, setup
 from perdure.errors import Busy, ClientFault, IndexFault, ModelFault, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
@@ -418,6 +418,22 @@ def _set_up(home: Home, client: str, path: Path, commands: dict[str, str]) -> It
         yield Check("codex hooks", "problem", "Codex does not run them yet", "in Codex, type /hooks and trust them")
 
 
+def _tools(home: Home) -> Iterator[Check]:  # noqa: ARG001
+    """Whether the MCP server of every client that was given one can start."""
+    for client in servers.CLIENTS:
+        path = servers.settings_path(client, settings.user_home(), settings.environment)
+        again = f"`perdure install {client} --mcp` sets it up again"
+        try:
+            line = setup.server_command(client, path)
+        except ClientFault as fault:
+            yield Check(f"{client} tools", "problem", fault.detail, again)
+            continue
+        if line and shutil.which(line[0]):
+            yield Check(f"{client} tools", "ok", f"in {path}")
+        elif line:
+            yield Check(f"{client} tools", "problem", f"{line[0]} does not run", again)
+
+
 def _is_trusted(path: Path) -> bool:
     """Whether Codex was told to trust the hook for messages in this file."""
     try:
@@ -455,6 +471,7 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _mining,
     _clients,
     _set_ups,
+    _tools,
     _hooks,
 )
 

@@ -11,7 +11,7 @@ import click
 
 from perdure import config as settings
 from perdure.clients import servers, setup
-from perdure.errors import RuntimeMissing, UsageError
+from perdure.errors import ClientFault, PerdureError, RuntimeMissing, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
 _NAMES = {
@@ -44,28 +44,32 @@ def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None
     settings stay as they are; what was there is kept beside the file, for `perdure uninstall`.
     """
     home = settings.home_path(shell.home)
-    path = _path(client)
-    change = setup.install(client, path, setup.program(home))
+    changes = _additions(client, home, mcp=mcp)
     if not dry_run:
         with shell.open(create=True):
-            setup.apply(change, keep=True)
-    changes = [change]
-    if mcp:
-        changes.append(_served(client, home))
-        if not dry_run:
-            setup.apply(changes[-1], keep=True)
+            for change in changes:
+                setup.apply(change, keep=True)
     is_news = any(one.is_one for one in changes)
     advice = _advice(client, home) if is_news else "It was set up like this already."
     _report(shell, client, changes, dry_run, f"{_NAMES[client]} is set up.", advice)
 
 
-def _served(client: str, home: Path) -> setup.Change:
+def _additions(client: str, home: Path, *, mcp: bool) -> list[setup.Change]:
+    """All that sets a client up, one change for each file, before any is made. Raises what refuses one of them."""
+    change = setup.install(client, _path(client), setup.program(home))
+    if not mcp:
+        return [change]
+    served = _served(client, home, change)
+    return [served] if served.path == change.path else [change, served]
+
+
+def _served(client: str, home: Path, on: setup.Change) -> setup.Change:
     """The change that gives a client our tools. Raises UsageError for one that knows no such tools."""
     if client not in servers.CLIENTS:
         raise UsageError(f"{_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
     if importlib.util.find_spec("mcp") is None:
         raise RuntimeMissing("pip install 'perdure[mcp]'")
-    return setup.install_server(client, _servers_path(client), servers.server(sys.executable, str(home)))
+    return setup.install_server(client, _servers_path(client), servers.server(sys.executable, str(home)), on=on)
 
 
 def _servers_path(client: str) -> Path:
@@ -77,20 +81,44 @@ def _servers_path(client: str) -> Path:
 @_DRY
 def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
     """Take Perdure out of a client's settings. What was captured stays in the home."""
-    changes = []
-    if client in servers.CLIENTS:  # first: one client has both in one file
-        changes.append(setup.uninstall_server(client, _servers_path(client)))
-        _taken_out(changes[-1], dry_run)
-    changes.append(setup.uninstall(client, _path(client)))
-    _taken_out(changes[-1], dry_run)
+    changes, faults = _removals(client)
+    if not dry_run:
+        faults += [fault for change in changes for fault in _taken_out(change)]
     is_news = any(change.is_one for change in changes)
     advice = "Sessions that are open now keep what they were started with." if is_news else "It was not set up."
-    _report(shell, client, changes, dry_run, f"Perdure is out of {_NAMES[client]}.", advice)
+    if not faults:
+        return _report(shell, client, changes, dry_run, f"Perdure is out of {_NAMES[client]}.", advice)
+    if is_news and not shell.as_json:
+        _report(shell, client, changes, dry_run, "Perdure is out of what could be changed.", advice)
+    for fault in faults[1:]:
+        shell.note(str(fault))
+    raise faults[0]
 
 
-def _taken_out(change: setup.Change, dry_run: bool) -> None:
-    if change.is_one and not dry_run:
+def _removals(client: str) -> tuple[list[setup.Change], list[PerdureError]]:
+    """(one change for each file that Perdure is taken out of, what is wrong with the others)."""
+    changes: list[setup.Change] = []
+    faults: list[PerdureError] = []
+    try:
+        if client in servers.CLIENTS:
+            changes.append(setup.uninstall_server(client, _servers_path(client)))
+    except ClientFault as fault:
+        faults.append(fault)
+    try:
+        change = setup.uninstall(client, _path(client), on=changes[0] if changes else None)
+        changes = [*(one for one in changes if one.path != change.path), change]
+    except ClientFault as fault:
+        faults.append(fault)
+    return changes, faults
+
+
+def _taken_out(change: setup.Change) -> list[PerdureError]:
+    """What went wrong when a change was made."""
+    try:
         setup.apply(change, keep=False)
+    except PerdureError as fault:
+        return [fault]
+    return []
 
 
 def _path(client: str) -> Path:

@@ -85,7 +85,7 @@ def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -
     kept = home.remember(words, kind=about, path=path, cwd=project, trust="agent")  # type: ignore[arg-type]
     before = [m for m in home.memories.history(kept.memory_id) if m.superseded_by == kept.memory_id]
     again = f", said {kept.n_stated} times" if kept.n_stated > 1 else ""
-    instead = f"\nIt takes the place of: {text.one_line(before[-1].text, 200)}" if before else ""
+    instead = f" It takes the place of {before[-1].memory_id}." if before else ""
     return f"Kept as {kept.memory_id} at {kept.path} ({kept.kind}{again}).{instead}"
 
 
@@ -97,8 +97,8 @@ def note(home: Home, words: str, *, place: str, cwd: str | None) -> str:
     if place == "note":
         noted = home.note(words, by="agent", cwd=cwd)
         if not noted.is_new:
-            return f"The notes say so already: {noted.known}"
-        instead = f" It takes the place of: {noted.replaced}" if noted.replaced else ""
+            return "The notes say so already."
+        instead = " It takes the place of an older line." if noted.replaced else ""
         return f"Written into notes.md. Sessions from the next one on have it before them.{instead}"
     from perdure.floor.floor import Change
 
@@ -169,6 +169,11 @@ class Doom:
 
     turns: tuple[Doomed, ...]
     memories: tuple[Memory, ...]
+
+    @property
+    def counted(self) -> str:
+        """How much it is: all that a model need know."""
+        return f"{len(self.turns)} turns and {len(self.memories)} memories"
 
     @property
     def said(self) -> str:

@@ -88,7 +88,8 @@ class Guard:
         sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
         kind, _, secret = sent.partition(" ")
         known = _known(self._home)
-        return kind.lower() == "bearer" and bool(known) and hmac.compare_digest(_hash(secret.strip()), known)
+        is_it = hmac.compare_digest(_hash(secret.strip()).encode(), known.encode())
+        return kind.lower() == "bearer" and bool(known) and is_it
 
 
 def app(desk: Desk, home: Path, *, host: str) -> Starlette:

@@ -153,7 +153,7 @@ def _forgetting(server: MCPServer[Any], desk: Desk) -> None:
         if able is None or able.elicitation is None:
             return (
                 "This client cannot ask the person, and nothing is deleted without being asked. They can run:\n"
-                f"perdure forget {' '.join(ids)}\nIt would take away:\n{found.said}"
+                f"perdure forget {' '.join(ids)}\nIt would take away {found.counted}."
             )
         return "The person did not want that; nothing was forgotten."
 
