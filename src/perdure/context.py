@@ -46,10 +46,14 @@ class Context:
     window: tuple[Sent, ...] = ()  # the session's messages before this one, oldest first
 
     @property
+    def block(self) -> str:
+        """What was recalled for the message, fenced; "" for silence."""
+        return fence.fenced([*map(render, self.recalled.cues)], self.nonce) if self.recalled.cues else ""
+
+    @property
     def beside(self) -> str:
-        """What stands behind the message: what was recalled for it, fenced, and time and place."""
-        cues = self.recalled.cues
-        return "\n\n".join([*([fence.fenced([*map(render, cues)], self.nonce)] if cues else []), self.here])
+        """What stands behind the message: what was recalled for it, and time and place."""
+        return "\n\n".join(filter(None, (self.block, self.here)))
 
     def anthropic(self) -> dict[str, Any]:
         """`system` and `messages` for the Messages API, with the cache's boundary behind C₀."""
@@ -78,10 +82,9 @@ class Context:
         if said:
             found.append(Part("session", "the session", said, words.tokens(said), True, len(self.window)))
         found.append(Part("message", "the person", self.message, words.tokens(self.message), False, 1))
-        cues = self.recalled.cues
-        if cues:
-            block = fence.fenced([*map(render, cues)], self.nonce)
-            found.append(Part("recall", "memories and archive", block, words.tokens(block), False, len(cues)))
+        if block := self.block:
+            n_cues = len(self.recalled.cues)
+            found.append(Part("recall", "memories and archive", block, words.tokens(block), False, n_cues))
         alerts, n_tokens = tuple(one.alert for one in self.floor.beside), words.tokens(self.here)
         found.append(Part("here", "the clock and this machine", self.here, n_tokens, False, 1, alerts=alerts))
         return tuple(found)

@@ -87,10 +87,8 @@ if TYPE_CHECKING:
     from perdure.context import Context
     from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
-    from perdure.floor.heard import Ear
     from perdure.floor.layers import Layers, Suspect
     from perdure.floor.noting import Noted
-    from perdure.floor.questions import Limits
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
@@ -1014,10 +1012,7 @@ class Home:
         from perdure.floor.recent import JOB, Recent
 
         self.drain()
-        recent = Recent(
-            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB), self._by_weight,
-            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.recent_tokens), _local_now,
-        )  # fmt: skip
+        recent = Recent(**self._writing(JOB, self.config.floor.recent_tokens), memories=self._by_weight)
         return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
 
     def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> Paged:
@@ -1027,23 +1022,23 @@ class Home:
         from perdure.floor.diary import JOB, Diary
 
         self.drain()
-        diary = Diary(
-            self.path, self.floor, self._ear(), lambda: self.chat("summariser", job=JOB),
-            lambda: self.catch_up().n_behind, self._summary_limits(self.config.floor.diary_tokens), _local_now,
-        )  # fmt: skip
-        return diary.write(day, stop=stop or (lambda: False))
+        return Diary(**self._writing(JOB, self.config.floor.diary_tokens)).write(day, stop=stop or (lambda: False))
 
-    def _ear(self) -> Ear:
+    def _writing(self, job: str, page_tokens: int) -> dict[str, Any]:
+        """The fields of `floor.writing.Writing`, for a page of so many tokens.
+
+        One that fills an answer to the brim would be cut off in it, and so may have three quarters of one.
+        """
         from perdure.floor.heard import Ear
-
-        return Ear(self.user, self.config.agent, self.archive, self.index, self.refusal, self.floor.suspicious)
-
-    def _summary_limits(self, page_tokens: int) -> Limits:
-        """How long a page and its question may be. A page that fills an answer to the brim would be cut off in it."""
         from perdure.floor.questions import Limits
 
-        most = self.config.models.roles.summariser.max_output_tokens * 3 // 4
-        return Limits(page_tokens, most, self.config.floor.question_tokens)
+        most, floor = self.config.models.roles.summariser.max_output_tokens * 3 // 4, self.floor
+        return {
+            "home": self.path, "floor": floor, "now": _local_now,
+            "ear": Ear(self.user, self.config.agent, self.archive, self.index, self.refusal, floor.suspicious),
+            "chat": lambda: self.chat("summariser", job=job), "follow": lambda: self.catch_up().n_behind,
+            "limits": Limits(page_tokens, most, self.config.floor.question_tokens),
+        }  # fmt: skip
 
     def _by_weight(self) -> list[Memory]:
         """The agent's current memories: pinned ones first, then those last said or used, the most used before."""
@@ -1075,7 +1070,8 @@ class Home:
 
         window: the session's messages before this one, as the provider's format has them. floor: that of an earlier
         context of the same session, which stays as it was when that began. session, already: as in `recall`. The answer
-        gives the messages of either wire format. Writes nothing.
+        gives the messages of either wire format. It takes in what was captured and edited until now, and notes nothing
+        of what it gives.
         """
         from perdure.access import fence
         from perdure.archive.journal import writer_id

@@ -11,6 +11,7 @@ import pytest
 
 import perdure
 from perdure.home import Home
+from perdure.testing import local_model
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -94,6 +95,35 @@ def opened_quiet(opened, tmp_path: Path):
         return opened(name, **how)
 
     return open_
+
+
+@pytest.fixture
+def talk() -> Callable[[int], str]:
+    """So many words, five characters each with a blank: one word over and over would read like a flood."""
+    nouns = ("word", "home", "tree", "door", "moon", "book", "fish", "gate", "hill", "lamp")
+    return lambda n: " ".join(nouns[i % len(nouns)] for i in range(n))
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Callable[..., tuple[Path, Any]]:
+    """The real small model in a role: (the place of a home with these settings, the model); skipped where it is not."""
+
+    def found(role: str, job: str, settings: str, *, tables: str = "") -> tuple[Path, Any]:
+        try:
+            model = local_model.file()
+        except local_model.Missing as missing:
+            pytest.skip(str(missing))
+        pytest.importorskip("xllamacpp")
+        place = tmp_path / "home"
+        place.mkdir(mode=0o700)
+        head = f'[models.roles.{role}]\nprovider = "gguf"\nmodel = "{model}"\ntimeout_s = 250\n'
+        (place / "config.toml").write_text(f"{head}{settings}\n{tables}")
+        with perdure.open(place, user="ada") as first:
+            chat = first.chat(role, job=job)
+        assert chat is not None
+        return place, chat
+
+    return found
 
 
 @pytest.fixture

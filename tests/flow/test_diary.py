@@ -16,25 +16,6 @@ from perdure.text import tokens
 DAY = date(2026, 1, 15)
 
 
-NOUNS = (
-    "word",
-    "home",
-    "tree",
-    "door",
-    "moon",
-    "book",
-    "fish",
-    "gate",
-    "hill",
-    "lamp",
-)  # with a blank, five characters
-
-
-def talk(n):
-    """So many words; one word over and over would be what it looks like."""
-    return " ".join(NOUNS[i % len(NOUNS)] for i in range(n))
-
-
 def body(question) -> str:
     return question.messages[-1].text
 
@@ -111,7 +92,7 @@ def test_a_bad_answer_writes_nothing_and_says_so(scripted, message, answer):
     assert home.write_diary(DAY).outcome == "written"
 
 
-def test_a_letter_has_at_most_1000_words(scripted, message):
+def test_a_letter_has_at_most_1000_words(scripted, message, talk):
     home, chat = scripted({"text": "\n\n".join(f"Paragraph {n}. " + talk(98) for n in range(30))})
     say(home, message, "hello", 0)
     home.write_diary(DAY)
@@ -120,7 +101,7 @@ def test_a_letter_has_at_most_1000_words(scripted, message):
     assert "at most 1000 words" in body(chat.asked[0])
 
 
-def test_a_model_reads_no_more_than_30000_characters_of_a_day_and_the_newest(scripted, message):
+def test_a_model_reads_no_more_than_30000_characters_of_a_day_and_the_newest(scripted, message, talk):
     home, chat = scripted({"text": "a long day"})
     data = b"".join(message("user", f"message {n} " + talk(300), n) for n in range(40))
     home.capture(data, runtime="messages", session="s")

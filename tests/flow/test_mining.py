@@ -631,21 +631,8 @@ class Narrow:
         return self._chat.reply(messages, schema=local_model.narrowed(schema, operations=1), **how)
 
 
-def test_the_real_small_model_mines_a_session(tmp_path, message):
-    try:
-        model = local_model.file()
-    except local_model.Missing as missing:
-        pytest.skip(str(missing))
-    pytest.importorskip("xllamacpp")
-    place = tmp_path / "home"
-    place.mkdir(mode=0o700)
-    (place / "config.toml").write_text(
-        f'[models.roles.miner]\nprovider = "gguf"\nmodel = "{model}"\nmax_output_tokens = 800\ntimeout_s = 250\n'
-        "[mining]\nquestion_tokens = 2500\n"
-    )
-    with perdure.open(place, user="ada") as first:
-        chat = first.chat("miner", job="mine")
-    assert chat is not None
+def test_the_real_small_model_mines_a_session(small_model, message):
+    place, chat = small_model("miner", "mine", "max_output_tokens = 800", tables="[mining]\nquestion_tokens = 2500\n")
     with perdure.open(place, user="ada", chats={"miner": Narrow(chat)}) as home:
         home.capture(message("user", "The staging server moved to port 9090."), runtime="messages", session="s")
         done = home.mine()

@@ -16,7 +16,7 @@ from perdure.archive import injected
 from perdure.archive.journal import writer_id
 from perdure.errors import BadAnswer, BudgetSpent, EditRefused, ModelBusy, ReadOnlyHome
 from perdure.floor import recent
-from perdure.testing import Question, ScriptedChat, local_model
+from perdure.testing import Question, ScriptedChat
 from perdure.text import tokens
 
 SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z" * 3
@@ -24,25 +24,6 @@ SECRET = "sk-ant-api03-" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z" * 3
 
 def body(question: Question) -> str:
     return question.messages[-1].text
-
-
-NOUNS = (
-    "word",
-    "home",
-    "tree",
-    "door",
-    "moon",
-    "book",
-    "fish",
-    "gate",
-    "hill",
-    "lamp",
-)  # with a blank, five characters
-
-
-def talk(n):
-    """So many words; one word over and over would be what it looks like."""
-    return " ".join(NOUNS[i % len(NOUNS)] for i in range(n))
 
 
 def page(text="**2026-01-15** A page."):
@@ -105,7 +86,7 @@ def test_a_noisy_session_is_shaped(scripted, claude):
     assert "my key is [" in shown and "alder" in shown
 
 
-def test_no_more_than_30000_characters_are_read_and_the_newest_of_them(scripted, message):
+def test_no_more_than_30000_characters_are_read_and_the_newest_of_them(scripted, message, talk):
     home, chat = scripted(page())
     end = 0
     for n in range(8):
@@ -222,7 +203,7 @@ def test_a_page_that_grew_too_long_is_made_anew_once(scripted, message):
     assert home.update_recent().outcome == "nothing new"
 
 
-def test_up_to_a_fifth_more_is_left_as_it_is(scripted, message):
+def test_up_to_a_fifth_more_is_left_as_it_is(scripted, message, talk):
     long = talk(4300)
     home, chat = scripted(page("start"), page(long))
     assert 4000 < tokens(long) <= 4800
@@ -485,7 +466,7 @@ def test_by_rules_a_persons_own_paragraph_stays(opened_quiet, message):
     assert paragraphs[0] == "Moving house until May." and "bbbbbbbb" in paragraphs[1] and "aaaaaaaa" in paragraphs[2]
 
 
-def test_by_rules_the_owners_paragraph_is_never_cut_off(opened_quiet, message):
+def test_by_rules_the_owners_paragraph_is_never_cut_off(opened_quiet, message, talk):
     home = opened_quiet()
     say(home, message, ("user", "hello there"), session="aaaaaaaa")
     home.update_recent()
@@ -589,21 +570,9 @@ class Narrow:
         return self._chat.reply(messages, schema=schema | {"properties": {"text": text}}, **how)
 
 
-def test_the_real_small_model_writes_a_page(tmp_path, message):
-    try:
-        model = local_model.file()
-    except local_model.Missing as missing:
-        pytest.skip(str(missing))
-    pytest.importorskip("xllamacpp")
-    place = tmp_path / "home"
-    place.mkdir(mode=0o700)
-    (place / "config.toml").write_text(
-        f'[models.roles.summariser]\nprovider = "gguf"\nmodel = "{model}"\nmax_output_tokens = 400\ntimeout_s = 250\n'
-        "[floor]\nquestion_tokens = 1500\n[memories]\nstated = false\n"
-    )
-    with perdure.open(place, user="ada") as first:
-        chat = first.chat("summariser", job="recent")
-    assert chat is not None
+def test_the_real_small_model_writes_a_page(small_model, message):
+    tables = "[floor]\nquestion_tokens = 1500\n[memories]\nstated = false\n"
+    place, chat = small_model("summariser", "recent", "max_output_tokens = 400", tables=tables)
     with perdure.open(place, user="ada", chats={"summariser": Narrow(chat)}) as home:
         say(home, message, ("user", "The staging server moved to port 9090."), ("assistant", "Noted: port 9090."))
         done = home.update_recent()

@@ -6,22 +6,20 @@ else: recall and search never see them. An answer that is empty, cut off or susp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
-from perdure.capture.files import locked
-from perdure.errors import BudgetSpent, Busy, EditRefused, ModelFault, PerdureError
+from perdure.errors import BudgetSpent, EditRefused, ModelFault, PerdureError
 from perdure.floor import extract, questions, shaped
 from perdure.floor.events import OWNERS
-from perdure.floor.floor import Floor
-from perdure.floor.heard import Ear, Stop
+from perdure.floor.heard import Stop
 from perdure.floor.layers import DAY_TURNS_AT_H, diary_day
 from perdure.floor.pages import DIARY
 from perdure.floor.shaped import Said
+from perdure.floor.writing import Writing
 from perdure.models.chat import Chat
 from perdure.text import tokens
 
@@ -44,16 +42,8 @@ class Paged:
 
 
 @dataclass(frozen=True)
-class Diary:
-    """What writing a page needs of a home."""
-
-    home: Path
-    floor: Floor
-    ear: Ear
-    chat: Callable[[], Chat | None]  # the summariser; None: by rules
-    follow: Callable[[], int]  # bring the index up to date; how many captures it lacks after that
-    limits: questions.Limits
-    now: Callable[[], datetime]
+class Diary(Writing):
+    """What writing a page of the diary needs of a home."""
 
     def write(self, day: date | None = None, *, stop: Stop = lambda: False) -> Paged:
         """Write the page of a day; of the last day that is over and on which something was said unless named.
@@ -62,17 +52,8 @@ class Diary:
         """
         last = day or diary_day(self.now()) - timedelta(days=1)
         self.floor.check_writable()
-        lock = self.home / ".diary.lock"
-        try:
-            with locked(lock, wait_s=0):
-                if self.follow():
-                    return self._kept(last, "another process is still bringing the index up to date")
-                days = [last] if day else [last - timedelta(days=n) for n in range(DAYS_BACK)]
-                return self._first(days, stop)
-        except Busy as error:
-            if error.detail != str(lock):
-                raise
-            return self._kept(last, "another process is at it")
+        days = [last] if day else [last - timedelta(days=n) for n in range(DAYS_BACK)]
+        return self.alone(JOB, lambda: self._first(days, stop), partial(self._kept, last))
 
     def _first(self, days: list[date], stop: Stop) -> Paged:
         """The page of the first of these days on which anything was said."""

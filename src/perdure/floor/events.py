@@ -15,11 +15,7 @@ from perdure.identity import memory_id
 from perdure.types import Span
 
 TYPE = "floor"
-
-# Who writes: the owner by a command, the owner's hand in the file itself, the agent by a tool, rules or a model by
-# themselves.
-OWNERS = ("owner", "hand")
-WRITERS = (*OWNERS, "agent", "rules", "model")
+OWNERS = ("owner", "hand")  # who writes: they by a command or in the file itself; else agent, rules or model
 
 
 class Piece(NamedTuple):

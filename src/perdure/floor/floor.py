@@ -138,17 +138,16 @@ class Floor:
     # writing ----------------------------------------------------------------------------------------------
 
     def write(
-        self, name: str, said: str, *, by: str = "owner", base: str | None = None, why: str = "", piece: str = "",
+        self, name: str, said: str, *, by: str = "owner", base: str | None = None, why: str = "",
         sources: Sequence[Span] = (), cursor: Any = None,
     ) -> Version:  # fmt: skip
         """Give a page a new text, durably. The old one stays in its history.
 
         base: the text that the writer had read, where that is not what stands there now: then the version says that it
-        replaced an edit which its writer had not seen. piece: the line that is added, where it is only that. sources:
-        the turns behind the piece, or behind the whole text. Raises EditRefused; then nothing is changed.
+        replaced an edit which its writer had not seen. sources: the turns behind the whole text. Raises EditRefused;
+        then nothing is changed.
         """
-        pieces = (events.Piece(piece, "", tuple(sources)),) if piece else ()
-        change = Change(said, by, why, pieces, () if piece else tuple(sources), cursor)
+        change = Change(said, by, why, sources=tuple(sources), cursor=cursor)
         made = self.rework(name, lambda _: change, base=base)
         assert made is not None
         return made

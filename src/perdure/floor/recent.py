@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from perdure.archive.journal import writer_id
-from perdure.capture.files import locked
-from perdure.errors import BadAnswer, BudgetSpent, Busy, EditRefused, ModelFault, ModelUnreachable, PerdureError
+from perdure.errors import BadAnswer, BudgetSpent, EditRefused, ModelFault, ModelUnreachable, PerdureError
 from perdure.floor import extract, questions, shaped
-from perdure.floor.floor import Floor
-from perdure.floor.heard import Ear, Heard, Stop
+from perdure.floor.heard import Heard, Stop
 from perdure.floor.layers import REBUILT_AT
 from perdure.floor.pages import RECENT
+from perdure.floor.writing import Writing
 from perdure.models.chat import Chat
 from perdure.text import tokens
 from perdure.types import Memory, Span
@@ -69,17 +66,10 @@ class _Draft(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recent:
+class Recent(Writing):
     """What keeping recent.md needs of a home."""
 
-    home: Path
-    floor: Floor
-    ear: Ear
-    chat: Callable[[], Chat | None]  # the summariser; None: by rules
     memories: Callable[[], Sequence[Memory]]  # the current ones, those first that matter most
-    follow: Callable[[], int]  # bring the index up to date; how many captures it lacks after that
-    limits: questions.Limits
-    now: Callable[[], datetime]
 
     def update(self, *, rebuild: bool = False, stop: Stop = lambda: False) -> Updated:
         """Bring recent.md up to what was said, or make it anew. Raises ReadOnlyHome."""
@@ -87,16 +77,7 @@ class Recent:
         if not rebuild and upto <= self._looked():
             return Updated("nothing new", n_tokens=tokens(self.text))
         self.floor.check_writable()
-        lock = self.home / ".recent.lock"
-        try:
-            with locked(lock, wait_s=0):
-                if self.follow():
-                    return self.kept("another process is still bringing the index up to date")
-                return _Pass(self, upto, stop).run(rebuild)
-        except Busy as error:
-            if error.detail != str(lock):
-                raise
-            return self.kept("another process is at it")
+        return self.alone(JOB, lambda: _Pass(self, upto, stop).run(rebuild), self.kept)
 
     def kept(self, why: str) -> Updated:
         """It stays as it is."""

@@ -15,6 +15,9 @@ from perdure.access import fence
 from perdure.access.redact import mask
 from perdure.archive import injected
 from perdure.errors import NotFound, UsageError
+from perdure.floor.floor import Change
+from perdure.floor.layers import diary_day
+from perdure.floor.pages import DIARY
 from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.identity import project_of
@@ -73,7 +76,7 @@ def _is_new(home: Home) -> bool:
 def context(home: Home, message: str, *, cwd: str | None) -> str:
     """C₀ and what matters for a message, as a model that Perdure feeds would read it."""
     made = home.context(message, cwd=cwd, platform=injected.TOOL)
-    items = [f"# {layer.name}\n\n{layer.text}" for layer in made.floor.layers if layer.text]
+    items = [layer.said for layer in made.floor.layers if layer.text]
     items += [render(cue) for cue in made.recalled.cues]
     return _given(home, [*items, made.here], empty="", warning=fence.FLOOR)
 
@@ -100,17 +103,9 @@ def note(home: Home, words: str, *, place: str, cwd: str | None) -> str:
             return "The notes say so already."
         instead = " It takes the place of an older line." if noted.replaced else ""
         return f"Written into notes.md. Sessions from the next one on have it before them.{instead}"
-    from perdure.floor.floor import Change
-
-    page = f"diary/{_diary_day()}.md"
+    page = f"{DIARY}/{diary_day(datetime.now().astimezone()).isoformat()}.md"
     home.floor.rework(page, lambda old: Change(f"{old.rstrip()}\n\n{words.strip()}".strip(), "agent"))
     return f"Written into {page}. Sessions from the next one on have it before them."
-
-
-def _diary_day() -> str:
-    from perdure.floor.layers import diary_day
-
-    return diary_day(datetime.now().astimezone()).isoformat()
 
 
 def propose(home: Home, page: str, words: str, *, why: str) -> str:
