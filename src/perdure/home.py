@@ -66,6 +66,7 @@ from perdure.types import (
     Columns,
     Filters,
     Found,
+    Identity,
     Live,
     Memory,
     MemoryKind,
@@ -176,9 +177,14 @@ class Home:
         """Close."""
         self.close()
 
-    def beside(self, *, read_only: bool = False) -> Home:
-        """This home once more, for another thread: the models are shared, and this one is closed last."""
-        other = Home(self.path, self.config, self.principal, writable=self.writable and not read_only)
+    def beside(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
+        """This home once more, for another thread: the models are shared, and this one is closed last.
+
+        identity: whose it is used as, and from which machine; as this one unless given.
+        """
+        config = replace(self.config, machine=identity.machine) if identity else self.config
+        principal = Principal(check_user(identity.user)) if identity else self.principal
+        other = Home(self.path, config, principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
         return other

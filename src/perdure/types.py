@@ -18,11 +18,38 @@ PartKind = Literal["text", "pasted", "thinking", "call", "result", "image"]
 RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes")
 
 
+GrantScope = Literal["run", "tag", "project", "agent"]
+GRANT_SCOPES: tuple[GrantScope, ...] = ("run", "tag", "project", "agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An explicit share: what of an owner's another user may read, masked; what comes into its scope later, too."""
+
+    grant_id: str
+    owner: str
+    grantee: str
+    scope: GrantScope
+    value: str  # the run (with all that is below it), the tag, the project's path or the agent
+    until_at: datetime | None = None  # exclusive; None: until it is revoked
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Fixed when a home is opened; every filter is built from it alone."""
+    """Who asks, and what others let them read at this moment. Every filter is built from it alone."""
 
     user: str
+    granted: tuple[Grant, ...] = ()  # in force now, of other owners
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a credential stands for. Owner and machine of what is captured with it are these, whatever a request says."""
+
+    user: str
+    machine: str  # its name, as runs carry it
+    machine_id: str
+    is_admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
