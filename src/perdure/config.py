@@ -20,8 +20,8 @@ from perdure.identity import check_user
 
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
-    "HooksConfig", "McpConfig", "ModelsConfig",
-    "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
+    "HooksConfig", "ModelsConfig",
+    "PriceConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
 
@@ -168,10 +168,14 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
-class McpConfig:
-    """How clients reach this home over the Model Context Protocol."""
+class ServerConfig:
+    """How this home serves other machines and other users."""
 
-    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8765"; nowhere unless set
+    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; nowhere unless set
+    tls_certificate: str = ""  # files in PEM; needed for an address that other machines can reach
+    tls_key: str = ""
+    plain: bool = False  # such an address without TLS: the network itself is private
+    requests_per_minute: int = 600  # of each machine
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ class Config:
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
-    mcp: McpConfig = field(default_factory=McpConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
 def load(home: Path) -> Config:
