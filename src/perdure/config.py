@@ -217,6 +217,11 @@ class Config:
     mcp: McpConfig = field(default_factory=McpConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
+    @property
+    def admins(self) -> frozenset[str]:
+        """The users who may see to the whole home."""
+        return frozenset((self.user, *self.server.admins))
+
 
 def load(home: Path) -> Config:
     """The settings of a home: its config.toml over the defaults. Raises ConfigFault naming the setting."""
