@@ -175,6 +175,7 @@ class ServerConfig:
     tls_certificate: str = ""  # files in PEM; needed for an address that other machines can reach
     tls_key: str = ""
     plain: bool = False  # such an address without TLS: the network itself is private
+    admins: tuple[str, ...] = ()  # users who may see to the whole home; its own user always may
     requests_per_minute: int = 600  # of each machine
 
 
@@ -212,6 +213,11 @@ class Config:
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+
+    @property
+    def admins(self) -> frozenset[str]:
+        """The users who may see to the whole home."""
+        return frozenset((self.user, *self.server.admins))
 
 
 def load(home: Path) -> Config:

@@ -32,6 +32,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
+from perdure.authority.grants import Given, Grants, granted
+from perdure.authority.watch import Watch
 from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
@@ -66,6 +68,8 @@ from perdure.types import (
     Columns,
     Filters,
     Found,
+    Grant,
+    GrantScope,
     Identity,
     Live,
     Memory,
@@ -85,6 +89,7 @@ from perdure.types import (
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
+    from perdure.authority.machines import Machines
     from perdure.context import Context
     from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
@@ -155,7 +160,7 @@ class Home:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
         self.config = config
-        self.principal = principal
+        self.user = principal.user
         self.writable = writable
         self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
         self._index: indexes.Connection | None = None
@@ -165,6 +170,7 @@ class Home:
         self._chats = chats
         self._roles: Roles | None = None
         self._floor: Floor | None = None
+        self._authority: Watch | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -183,10 +189,11 @@ class Home:
         identity: whose it is used as, and from which machine; as this one unless given.
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
-        principal = Principal(check_user(identity.user)) if identity else self.principal
+        principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
+        other._authority = self.authority()
         return other
 
     def close(self) -> None:
@@ -200,9 +207,9 @@ class Home:
         self.archive.close()
 
     @property
-    def user(self) -> str:
-        """Whose home this is being used as."""
-        return self.principal.user
+    def principal(self) -> Principal:
+        """Whose home this is being used as, with what others let them read at this moment."""
+        return Principal(self.user, granted(self.path, self.authority, self.user, _now()))
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -1167,7 +1174,7 @@ class Home:
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
         self._gather()
-        turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
+        turns = keyword.every(self.index(), Principal(self.user), query, filters=filters or Filters())
         return self.doomed(turns)
 
     def doomed_memories_by_query(self, query: str) -> list[Memory]:
@@ -1346,6 +1353,53 @@ class Home:
         """Without an index nothing says which vectors are of something forgotten: all go."""
         if self._may_have_vectors():
             self.vectors().discard()
+
+    # machines and grants ----------------------------------------------------------------------------------
+
+    def authority(self) -> Watch:
+        """What this home knows of machines and grants; it may be shared between threads."""
+        if self._authority is None:
+            self._authority = Watch(self.path, is_kept=self.writable)
+        return self._authority
+
+    @property
+    def machines(self) -> Machines:
+        """The machines that may speak for the users of this home."""
+        from perdure.authority.machines import Machines
+
+        return Machines(self.path, self.authority(), now=_now)
+
+    @property
+    def grants(self) -> Grants:
+        """What the principal gave to others, and others to them."""
+        return Grants(self.path, self.user, self.authority(), now=_now)
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> Given:
+        """Let another user read a run with all that is below it, or what has a tag, a project or an agent; later ones
+        too, masked, until a date or until it is revoked. Raises NotFound for a run that is not the principal's.
+
+        value: of a project its path, as runs carry it.
+        """
+        if scope == "run":
+            value = self._own_run(value)
+        elif scope == "project":
+            value = value.rstrip("/") or value
+        return self.grants.give(grantee, scope, value, until_at=until_at)
+
+    def _own_run(self, prefix: str) -> str:
+        self._gather()
+        kind, run_id = self.resolve(prefix)
+        if kind != "run":
+            raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
+        self._held(self._captured_in(run_id))
+        return run_id
+
+    def n_covered(self, grant: Grant) -> int:
+        """How many runs of the principal's a grant of theirs covers now."""
+        from perdure.index.covered import n_covered
+
+        self._gather()
+        return n_covered(self.index(create=True), Principal(self.user), grant)
 
     # privacy switches -------------------------------------------------------------------------------------
 

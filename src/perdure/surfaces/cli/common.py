@@ -13,13 +13,13 @@ import msgspec
 from rich.console import Console
 
 from perdure.errors import PerdureError, UsageError
-from perdure.surfaces.moments import ago, day, moment
+from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
     from perdure.home import Home
 
 __all__ = [
-    "ROLE_STYLES", "Actions", "Shell", "ago", "command", "confirmed", "day", "emit", "moment", "plural",
+    "ROLE_STYLES", "Actions", "Shell", "ago", "ahead", "command", "confirmed", "day", "emit", "moment", "plural",
     "progress", "size",
 ]  # fmt: skip
 

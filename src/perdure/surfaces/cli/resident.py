@@ -77,8 +77,8 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
         raise RuntimeMissing("pip install 'perdure[server]'") from error
     from perdure.authority.machines import LocalAuthority
 
-    admins = (serving.home.config.user, *settings.admins)
-    served = Served(serving, LocalAuthority(serving.home.path, admins))
+    home = serving.home
+    served = Served(serving, LocalAuthority(home.path, home.config.admins, watch=home.authority()))
 
     def listen() -> str:
         serving.http = served.start()
