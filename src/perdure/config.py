@@ -21,7 +21,7 @@ from perdure.identity import check_user
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
     "HooksConfig", "McpConfig", "ModelsConfig",
-    "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
+    "PriceConfig", "RemoteConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
 
@@ -175,6 +175,15 @@ class McpConfig:
 
 
 @dataclass(frozen=True)
+class RemoteConfig:
+    """The home that this machine captures to and asks, where it keeps none itself. `perdure join` writes it."""
+
+    url: str = ""  # "https://home.example:8443"; this machine keeps its own home unless set
+    ca: str = ""  # path of a certificate authority of your own (PEM); the system's unless set
+    plain: bool = False  # let http:// reach beyond this machine, because the network itself is private
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The most tokens that each layer of the floor has, and where this machine stands."""
 
@@ -208,6 +217,7 @@ class Config:
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
     mcp: McpConfig = field(default_factory=McpConfig)
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
 
 
 def load(home: Path) -> Config:

@@ -11,8 +11,10 @@ PerdureError
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
+│   ├── CredentialFault
 │   ├── NewerFormat
 │   ├── UnsupportedPlatform
+│   ├── ThinHome
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
 ├── ConfigFault                config.toml says something that cannot be meant
@@ -39,6 +41,10 @@ PerdureError
 │   ├── VectorRefused
 │   ├── ModelNonsense
 │   └── DimensionMismatch
+├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
+│   ├── RemoteAway
+│   ├── RemoteRefused
+│   └── RemoteNonsense
 ├── FormatFault                bytes that no format claims, or that break their own
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
@@ -115,12 +121,20 @@ class HomeNotPrivate(HomeFault):
     """Others can read or own this home. Make it yours alone: `chmod 700` it, and `chown` it to you."""
 
 
+class CredentialFault(HomeFault):
+    """The credential of this machine cannot be used as it is. Make auth.json yours alone (`chmod 600`) or join anew."""
+
+
 class NewerFormat(HomeFault):
     """A newer Perdure wrote this archive. Nothing was touched: upgrade Perdure, then try again."""
 
 
 class UnsupportedPlatform(HomeFault):
     """Perdure runs on Linux and macOS (on Windows, inside WSL): it relies on POSIX file locks and modes."""
+
+
+class ThinHome(HomeFault):
+    """This machine keeps nothing itself: its home is at that address, and this command is one to run there."""
 
 
 class NetworkFileSystem(HomeFault):
@@ -229,6 +243,26 @@ class ModelNonsense(ModelFault):
 
 class DimensionMismatch(ModelFault):
     """The model's vectors have another length than was set. Correct `models.embedder.dimension`."""
+
+
+class RemoteFault(PerdureError):
+    """The remote home cannot be asked. What was captured waits in the outbox; `perdure doctor` says more."""
+
+    after_s: float = 0.0  # so long the home asks not to be asked
+
+
+class RemoteAway(RemoteFault):
+    """The remote home does not answer now. What was captured waits in the outbox and is sent when it does."""
+
+
+class RemoteRefused(RemoteFault):
+    """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
+    registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
+    """
+
+
+class RemoteNonsense(RemoteFault):
+    """What answers there is no Perdure home. Correct `remote.url` in config.toml; what was captured waits meanwhile."""
 
 
 class FormatFault(PerdureError):

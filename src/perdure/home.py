@@ -48,6 +48,7 @@ from perdure.errors import (
     NotFound,
     PerdureError,
     ReadOnlyHome,
+    ThinHome,
     UnsupportedPlatform,
     UsageError,
 )
@@ -1471,7 +1472,7 @@ def open_home(
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
-    ReadOnlyHome, ConfigFault.
+    ReadOnlyHome, ThinHome (the home is elsewhere), ConfigFault.
     """
     if sys.platform.startswith("win"):
         raise UnsupportedPlatform(sys.platform)
@@ -1484,6 +1485,8 @@ def open_home(
     mounts.refuse_network(place)
     writable = not read_only and _prepare(place)
     config = settings.load(place)
+    if config.remote.url:
+        raise ThinHome(config.remote.url)
     principal = Principal(check_user(user or config.user))
     try:
         return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)
