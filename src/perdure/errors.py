@@ -44,6 +44,7 @@ PerdureError
 ├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
 │   ├── RemoteAway
 │   ├── RemoteRefused
+│   │   └── SecretRefused
 │   └── RemoteNonsense
 ├── FormatFault                bytes that no format claims, or that break their own
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
@@ -259,6 +260,10 @@ class RemoteRefused(RemoteFault):
     """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
     registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
     """
+
+
+class SecretRefused(RemoteRefused):
+    """The home does not accept this secret. Copy it as `perdure machine register` printed it, or register anew."""
 
 
 class RemoteNonsense(RemoteFault):

@@ -204,15 +204,15 @@ def _fitting(call: _Hook, said: dict[str, Any]) -> tuple[str, str]:
 
 
 def _from_afar(call: _Hook, found: rules.Rules, event: Event) -> tuple[str, str]:
-    """(text, notice) that the remote home says to an event. Paths mean nothing there, but for the project's name."""
+    """(text, notice) that the remote home says to an event. It is told the project, as this machine knows it."""
     from perdure.capture import remote
     from perdure.identity import project_of
 
     home, limit_s = found.home, call.left_s() - _CAPTURE_S
     if remote.rests(home):
         raise _LeftForLater
-    told = event._replace(cwd=project_of(event.cwd) or "", transcript="")
-    request = {"event": told._asdict(), "limit_ms": max(1, int(limit_s * 1000) - _LATENCY_MS)}
+    request: dict[str, Any] = {"event": event._asdict(), "project": project_of(event.cwd)}
+    request["limit_ms"] = max(1, int(limit_s * 1000) - _LATENCY_MS)
     line = remote.line_of(home, found.remote)
     line.timeout_s = limit_s
     try:

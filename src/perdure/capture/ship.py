@@ -22,6 +22,7 @@ from perdure.errors import RemoteAway, RemoteFault, RemoteNonsense
 
 PIECE_BYTES = 1 << 23  # sent in one request, unless one line is longer
 _HEAD_BYTES = 1 << 20  # the first line of a delta is not longer
+_PATH_CHARS = 4096  # of the name of a file are told
 _WITNESS_BYTES = 4096  # of a transcript are compared before it goes on in the middle
 _BLOCK_BYTES = 1 << 16  # in which line ends are looked for
 _FAIR_S = 0.25  # a request that has less time is not begun: that it came too late would say nothing of the home
@@ -292,7 +293,7 @@ def _fields(head: dict[str, Any], rules: Rules) -> list[tuple[str, str]]:
     told = {
         "runtime": origin["runtime"], "conversation": origin["conversation"], "cwd": origin["cwd"],
         "parent_session": origin["parent_session"], "fork": "true" if origin["fork"] else None,
-        "project": project_of(origin["cwd"]), "path": head["path"], "agent": rules.agent,
+        "project": project_of(origin["cwd"]), "path": head["path"] and head["path"][:_PATH_CHARS], "agent": rules.agent,
     }  # fmt: skip
     found = [(name, value) for name, value in told.items() if value is not None]
     found += [("tag", tag) for tag in head["tags"]]
