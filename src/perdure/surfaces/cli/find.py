@@ -12,10 +12,11 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.capture.rules import Rules
 from perdure.config import user_home
 from perdure.errors import UsageError
 from perdure.home import Home
-from perdure.surfaces import reading
+from perdure.surfaces import afar, reading
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
 from perdure.surfaces.reading import Placed
@@ -80,11 +81,18 @@ def search_command(
     filters = chosen_filters(**given)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
-    query = " ".join(words)
-    with shell.open() as home:
-        found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
+    query, thin = " ".join(words), shell.thin()
+    if thin is not None:
+        if scan:
+            raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
+        with afar.opened(thin) as there:
+            found = there.search(query, filters, limit=limit, mode=mode)
+    else:
+        with shell.open() as home:
+            found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
+    after = _after_search(found) if thin is None else _after_afar(found)
     if shell.as_json:
-        shell.answer(_search_json(found, query), next_actions=_after_search(found))
+        shell.answer(_search_json(found, query), next_actions=after)
         return
     _notices(shell, found)
     if not found.hits:
@@ -98,7 +106,7 @@ def search_command(
                 shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
         _explain(shell, found)
-    shell.suggest(_after_search(found))
+    shell.suggest(after)
 
 
 def _why(hit: Hit) -> str:
@@ -135,6 +143,12 @@ def _after_search(found: Found) -> Actions:
         (f"perdure show {first.turn_id}", "read the best hit in its place"),
         (f"perdure show {first.conversation}", "read the whole conversation"),
     ]
+
+
+def _after_afar(found: Found) -> Actions:
+    if not found.hits:
+        return [("perdure doctor", "see whether everything reaches the home")]
+    return [(f"perdure show {found.hits[0].run_id}", "read the best hit in its run")]
 
 
 def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
@@ -212,6 +226,9 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 @click.option("--raw", is_flag=True, help="The captured bytes as they are, unmasked.")
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
+    if (thin := shell.thin()) is not None:
+        _show_afar(shell, thin, identifier, full=full, raw=raw)
+        return
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
             from perdure.surfaces.cli import believed  # what a search does without
@@ -240,6 +257,24 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         if left:
             shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
         shell.suggest(_after_show(kind, name))
+
+
+def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: bool) -> None:
+    """Show a run of the remote home."""
+    with afar.opened(thin) as there:
+        name = there.resolve(identifier)
+        if raw:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(there.jsonl(name))
+            return
+        shown = there.turns(there.run(name))
+    after = [(f"perdure tree --root {name}", "see what it spawned")]
+    if shell.as_json:
+        result = {"kind": "run", "id": name, "turns": [_turn_json(*item) for item in shown], "abandoned_left_out": 0}
+        shell.answer(result, next_actions=after)
+        return
+    _print_turns(shell, "run", name, shown, full=full)
+    shell.suggest(after)
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
@@ -334,10 +369,17 @@ def tree_command(
     shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
 ) -> None:
     """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below what spawned them."""
-    with shell.open() as home:
-        home.catch_up()
-        top = home.resolve(root)[1] if root else None
-        nodes = home.forest(since_at=moment(since), runtime=runtime, root=top, limit=limit)
+    since_at = moment(since)
+    if (thin := shell.thin()) is not None:
+        with afar.opened(thin) as there:
+            top = there.resolve(root) if root else None
+            at = since_at.isoformat() if since_at else None
+            nodes = there.forest(since=at, runtime=runtime, root=top, limit=limit)
+    else:
+        with shell.open() as home:
+            home.catch_up()
+            top = home.resolve(root)[1] if root else None
+            nodes = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit)
     if shell.as_json:
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return

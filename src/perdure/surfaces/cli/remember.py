@@ -19,6 +19,7 @@ from perdure.errors import UsageError
 from perdure.recall import why as reasons
 from perdure.recall.pack import SAID_BY
 from perdure.resident import instead
+from perdure.surfaces import afar
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.types import Cue, Plan, Recalled
 
@@ -73,6 +74,11 @@ def _found(
 ) -> tuple[Recalled, str]:
     """(what is recalled, what a turn lacked), by the resident home where it says the same as this process would."""
     cwd = None if all_projects else str(Path.cwd())
+    if (thin := shell.thin()) is not None:
+        if why_not:
+            raise UsageError("--why-not is answered at the home; run it there")
+        with afar.opened(thin) as there:
+            return there.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of), ""
     if not why_not and as_of is None:
         place = settings.home_path(shell.home)
         found = instead.recall(place, said, cwd=cwd, all_projects=all_projects, mode=mode)
@@ -95,7 +101,7 @@ def _said(message: Sequence[str]) -> str:
 def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
     if "vector" in found.degraded:
         shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
-    elif mode != "keyword" and found.timings_ms and "compute" not in found.timings_ms:
+    elif mode != "keyword" and found.timings_ms and shell.thin() is None and "compute" not in found.timings_ms:
         shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
     if found.held_back:
         names = ", ".join(f"{name} ({why.rule})" for name, why in found.held_back.items())
