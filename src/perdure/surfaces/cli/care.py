@@ -7,10 +7,9 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.text import Text
@@ -25,12 +24,12 @@ from perdure.index import catchup, store
 from perdure.memories.tally import tally
 from perdure.resident import health, serve
 from perdure.surfaces.cli import roundtrip
+from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, Grade, resident_line
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
 from perdure.surfaces.cli.page import bill_json
 
 _SPARK = "▁▂▃▄▅▆▇█"
 _DAYS = 14
-LOW_DISK_BYTES = 500_000_000
 
 
 # status -------------------------------------------------------------------------------------------------------
@@ -197,18 +196,6 @@ def _outbox_line(waiting: dict[str, Any]) -> str:
     return f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}"
 
 
-def resident_line(state: dict[str, Any] | None) -> str:
-    """What the resident home says of itself, on one line."""
-    if state is None:
-        return "none: `perdure serve`"
-    if state["problems"]:
-        return f"process {state['pid']}, not well: {'; '.join(state['problems'])}"
-    lanes = ", ".join(f"{lane} {n:,}" for lane, n in state.get("embedding", {}).items() if n)
-    waiting = f", embedding {lanes}" if lanes else ""
-    since = day(datetime.fromisoformat(state["since_at"]))
-    return f"process {state['pid']} since {since}, {size(state['rss_bytes'])} of memory{waiting}"
-
-
 def _paused_line(pause: dict[str, Any] | None) -> str:
     if pause is None:
         return ""
@@ -224,18 +211,6 @@ def _growth(days: list[dict[str, Any]]) -> str:
 
 
 # doctor -------------------------------------------------------------------------------------------------------
-
-Grade = Literal["ok", "notice", "problem"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    grade: Grade
-    found: str
-    advice: str = ""
 
 
 @command("doctor", epilog="  perdure doctor\n  perdure doctor --json")
