@@ -32,6 +32,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
+from perdure.authority.grants import Given, Grants, granted
+from perdure.authority.watch import Watch
 from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
@@ -68,6 +70,8 @@ from perdure.types import (
     Facets,
     Filters,
     Found,
+    Grant,
+    GrantScope,
     Identity,
     Live,
     Memory,
@@ -87,6 +91,7 @@ from perdure.types import (
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
+    from perdure.authority.machines import Machines
     from perdure.context import Context
     from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
@@ -157,7 +162,7 @@ class Home:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
         self.config = config
-        self.principal = principal
+        self.user = principal.user
         self.writable = writable
         self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
         self._index: indexes.Connection | None = None
@@ -167,6 +172,7 @@ class Home:
         self._chats = chats
         self._roles: Roles | None = None
         self._floor: Floor | None = None
+        self._authority: Watch | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -185,10 +191,11 @@ class Home:
         identity: whose it is used as, and from which machine; as this one unless given.
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
-        principal = Principal(check_user(identity.user)) if identity else self.principal
+        principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
+        other._authority = self.authority()
         return other
 
     def close(self) -> None:
@@ -202,9 +209,9 @@ class Home:
         self.archive.close()
 
     @property
-    def user(self) -> str:
-        """Whose home this is being used as."""
-        return self.principal.user
+    def principal(self) -> Principal:
+        """Whose home this is being used as, with what others let them read at this moment."""
+        return Principal(self.user, granted(self.path, self.authority, self.user, _now()))
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -239,6 +246,27 @@ class Home:
         (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
         self._follow()
         return answer
+
+    def receive(self, delta: Delta, *, emitted: bool = False) -> Answer:
+        """Keep what another machine captured, durably; its owner and its machine are the delta's. The index follows.
+
+        The answer is one as `capture` gives it. emitted: lines that an adapter made of a source which is not
+        append-only; those that the archive lacks are put behind what it has.
+        """
+        if not emitted:
+            (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
+            return answer
+        rules = replace(self._rules(tags=delta.tags), user=delta.user, sender=delta)
+        lines = delta.data.removesuffix(b"\n").split(b"\n")
+        return intake.capture_lines(
+            self.archive, rules, delta.origin, lines, path=delta.path, tombstones=self._tombstones(), now=_now()
+        )
+
+    def received_refusal(self, origin: Origin) -> str | None:
+        """Why nothing of another machine's session may be kept here, or None. The folders that are excluded here are
+        folders of this machine.
+        """
+        return post.refusal(self._capture_rules()._replace(exclude=()), msgspec.to_builtins(intake.clean(origin)))
 
     def capture_messages(
         self,
@@ -561,7 +589,9 @@ class Home:
             from perdure.index import hybrid
 
             seen, words = hybrid.Asked(asked.space, vectors), mode != "semantic"
-            return hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
+            found = hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
+            timings, depth = _waited(asked)
+            return replace(found, timings_ms=timings, depth=depth)
         found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
         return replace(found, degraded=("vector",)) if failed or asked is not None else found
 
@@ -692,6 +722,10 @@ class Home:
         except IndexFault:
             abandoned = frozenset()
         return Transcript(run, parsed, abandoned)
+
+    def jsonl(self, run_id: str) -> bytes:
+        """The stored bytes of a run. Raises NotFound."""
+        return self.archive.whole(self._held(run_id))[1]
 
     def preview(self, turn_id: str) -> str:
         """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
@@ -1146,7 +1180,7 @@ class Home:
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
         self._gather()
-        turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
+        turns = keyword.every(self.index(), Principal(self.user), query, filters=filters or Filters())
         return self.doomed(turns)
 
     def doomed_memories_by_query(self, query: str) -> list[Memory]:
@@ -1325,6 +1359,53 @@ class Home:
         """Without an index nothing says which vectors are of something forgotten: all go."""
         if self._may_have_vectors():
             self.vectors().discard()
+
+    # machines and grants ----------------------------------------------------------------------------------
+
+    def authority(self) -> Watch:
+        """What this home knows of machines and grants; it may be shared between threads."""
+        if self._authority is None:
+            self._authority = Watch(self.path, is_kept=self.writable)
+        return self._authority
+
+    @property
+    def machines(self) -> Machines:
+        """The machines that may speak for the users of this home."""
+        from perdure.authority.machines import Machines
+
+        return Machines(self.path, self.authority(), now=_now)
+
+    @property
+    def grants(self) -> Grants:
+        """What the principal gave to others, and others to them."""
+        return Grants(self.path, self.user, self.authority(), now=_now)
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> Given:
+        """Let another user read a run with all that is below it, or what has a tag, a project or an agent; later ones
+        too, masked, until a date or until it is revoked. Raises NotFound for a run that is not the principal's.
+
+        value: of a project its path, as runs carry it.
+        """
+        if scope == "run":
+            value = self._own_run(value)
+        elif scope == "project":
+            value = value.rstrip("/") or value
+        return self.grants.give(grantee, scope, value, until_at=until_at)
+
+    def _own_run(self, prefix: str) -> str:
+        self._gather()
+        kind, run_id = self.resolve(prefix)
+        if kind != "run":
+            raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
+        self._held(self._captured_in(run_id))
+        return run_id
+
+    def n_covered(self, grant: Grant) -> int:
+        """How many runs of the principal's a grant of theirs covers now."""
+        from perdure.index.covered import n_covered
+
+        self._gather()
+        return n_covered(self.index(create=True), Principal(self.user), grant)
 
     # privacy switches -------------------------------------------------------------------------------------
 
@@ -1565,10 +1646,15 @@ def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...])
         return replace(found, degraded=degraded)
     if asked.pending.exception() is not None:
         return replace(found, degraded=("vector", *degraded))
+    timings, depth = _waited(asked)
+    return replace(found, degraded=degraded, timings_ms={**timings, **found.timings_ms}, depth=depth)
+
+
+def _waited(asked: Asked) -> tuple[dict[str, float], dict[str, int]]:
+    """(what the vectors took, lane -> texts that waited before them)."""
     answer = asked.answer()
-    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms, **found.timings_ms}
-    depth = {str(lane): n for lane, n in answer.depth_before.items()}
-    return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
+    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
+    return timings, {str(lane): n for lane, n in answer.depth_before.items()}
 
 
 def _now() -> datetime:

@@ -182,7 +182,7 @@ def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machi
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
-    """4 MB of transcript, and a home that takes a tenth of a second for each request: no byte is sent twice for long."""
+    """4 MB of transcript, and a home that takes a tenth of a second for each request: hardly a byte is sent twice."""
     laptop.settings()
     for n in range(40):
         laptop.says("user", f"{n} " + "x" * 100_000)

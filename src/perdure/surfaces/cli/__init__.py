@@ -30,6 +30,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "context": ("context", "Exactly what a model would get for a message, layer by layer, with its cost."),
     "consolidate": ("memories_use", "What could be tidied up among the memories; apply it, take it back."),
     "tree": ("find", "Draw the runs as the trees that they form."),
+    "machine": ("machine", "Let other machines and users in, by a secret each; shut them out again."),
+    "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("resident", "Have the system run `perdure serve` for you."),

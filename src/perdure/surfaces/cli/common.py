@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.errors import PerdureError, UsageError
-from perdure.surfaces.moments import ago, day, moment
+from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
     from rich.console import Console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does 
     from perdure.home import Home
 
 __all__ = [
-    "ROLE_STYLES", "Actions", "Shell", "ago", "command", "confirmed", "day", "emit", "moment", "plural",
+    "ROLE_STYLES", "Actions", "Shell", "ago", "ahead", "command", "confirmed", "day", "emit", "moment", "plural",
     "progress", "size",
 ]  # fmt: skip
 
