@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -319,3 +322,134 @@ def test_the_resident_sends_what_waits(laptop: Machine, afar: ScriptedRemote) ->
         assert "sending" not in laptop.run("status").stderr
     finally:
         assert laptop.run("serve", "--stop").returncode == 0
+
+
+# the story, with a real home ------------------------------------------------------------------------------------
+
+
+class Tower:
+    """The first machine: a home that is served over HTTP by a process of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.home = place / "home"
+        self.home.mkdir(parents=True, mode=0o700)
+        with contextlib.closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        (self.home / "config.toml").write_text(f'user = "ada"\n[server]\nhttp = "127.0.0.1:{self.port}"\n')
+        self.env = {**os.environ, "HOME": str(place), "PERDURE_HOME": str(self.home), "NO_COLOR": "1"}
+
+    def run(self, *words: str) -> dict:
+        program = [sys.executable, "-m", "perdure.surfaces.cli", *words, "--json"]
+        done = subprocess.run(program, env=self.env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)["result"]
+
+    def start(self) -> None:
+        self.pid = self.run("serve", "--detach")["pid"]
+
+    def kill(self) -> None:
+        """As a power cut would: nothing is said to anybody."""
+        os.kill(self.pid, signal.SIGKILL)
+        ends_s = time.monotonic() + 30
+        while time.monotonic() < ends_s:
+            with contextlib.closing(socket.socket()) as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)):
+                    return
+            time.sleep(0.02)
+        raise AssertionError("it still listens")
+
+    def bytes_of(self, session: str) -> bytes:
+        with perdure.open(self.home, user="ada", read_only=True) as home:
+            held = [(home.archive.run(held), home.archive.read(held)) for held in home.archive.ledger.all()]
+        ours = sorted((run.from_offset, raw) for run, raw in held if run.source.session == session)
+        return b"".join(raw for _, raw in ours)
+
+
+def test_a_second_machine_joins_is_found_is_cut_off_and_is_revoked(tmp_path: Path) -> None:
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    try:
+        _story(tower, Machine(tmp_path / "laptop", tower.url))
+    finally:
+        tower.kill()
+
+
+def _story(tower: Tower, laptop: Machine) -> None:
+    made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+    began_s = time.monotonic()
+    done = laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])  # the second of two commands
+    assert done.returncode == 0 and "This is laptop, a machine of ada's" in done.stdout, done.stderr
+
+    assert laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.") == [{}, {}]
+    hit = _found(tower, "quarry Foxglove", began_s + 30)
+    assert (hit["machine"], hit["runtime"], hit["project"]) == ("laptop", "claude-code", str(laptop.project))
+    tree = tower.run("tree")["runs"]
+    assert [(run["machine"], run["turns"]) for run in tree] == [("laptop", 2)]
+    there = json.loads(laptop.run("search", "quarry", "--json").stdout)["result"]["hits"]
+    assert [h["turn_id"] for h in there] == [hit["turn_id"]]
+    for words in (["tree"], ["show", tree[0]["run_id"][:14]], ["recall", "Where do the herons nest?"]):
+        said = laptop.run(*words)
+        assert said.returncode == 0 and "@laptop" in said.stdout and "herons" in said.stdout, (words, said.stderr)
+    laptop.turn("Where do the herons nest, again?", "As before.")
+
+    tower.kill()
+    for n in range(3):
+        laptop.turn(f"while away {n}", f"kept {n}")
+    assert len(laptop.waiting()) >= 3
+    tower.start()
+    assert laptop.run("push").returncode == 0
+    laptop.turn("back again", "all there")
+    assert laptop.waiting() == []
+    assert tower.bytes_of(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+    tower.run("machine", "revoke", "laptop")
+    before = tower.bytes_of(laptop.transcript.stem)
+    said = [answer for n in range(2) for answer in laptop.turn(f"revoked {n}", "kept here")]
+    notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
+    assert len(notices) == 1 and "credential is not accepted any more" in notices[0]
+    assert laptop.waiting() and tower.bytes_of(laptop.transcript.stem) == before
+    assert laptop.run("search", "quarry").returncode == 1
+    assert "credential is not accepted any more" in laptop.run("doctor").stdout
+    assert failures.lasting(laptop.home) == ["credential"]
+
+
+def _found(tower: Tower, words: str, ends_s: float) -> dict:
+    """The best hit, once there is one."""
+    while time.monotonic() < ends_s:
+        hits = tower.run("search", words)["hits"]
+        if hits:
+            return hits[0]
+        time.sleep(0.2)
+    raise AssertionError("not found in time")
+
+
+@pytest.mark.slow
+def test_a_home_that_is_killed_again_and_again_loses_nothing_and_has_nothing_twice(tmp_path: Path) -> None:
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop = Machine(tmp_path / "laptop", tower.url)
+    made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+    assert laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"]).returncode == 0
+    for n in range(3):
+        for row in range(40):
+            laptop.says("user", f"{n} {row} " + "x" * 30_000)
+        laptop.hook("Stop")
+        pushing = subprocess.Popen(
+            [sys.executable, "-m", "perdure.surfaces.cli", "push"], env=laptop.env, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(0.2)
+        tower.kill()
+        pushing.wait(60)
+        laptop.says("assistant", f"said while away {n}")
+        laptop.hook("Stop")
+        tower.start()
+    try:
+        done = laptop.run("push")
+        assert done.returncode == 0, done.stderr
+        assert laptop.waiting() == []
+        assert tower.bytes_of(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    finally:
+        tower.kill()
