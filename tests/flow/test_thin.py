@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -423,6 +425,28 @@ def _found(tower: Tower, words: str, ends_s: float) -> dict:
             return hits[0]
         time.sleep(0.2)
     raise AssertionError("not found in time")
+
+
+def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 9
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop, secret = Machine(tmp_path / "laptop", tower.url), ""
+    try:
+        for line in lines:
+            words = shlex.split(line)[1:]
+            if words[0] == "machine":
+                secret = tower.run(*words).get("secret", secret)
+                continue
+            if words[0] == "join":
+                words = ["join", tower.url, "--secret-file", "-"]
+            done = laptop.run(*words, said=secret)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    finally:
+        tower.kill()
 
 
 @pytest.mark.slow
