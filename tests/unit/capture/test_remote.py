@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,3 +186,43 @@ def test_work_that_takes_too_long_is_left() -> None:
     assert remote.within(30, lambda: 7) == 7
     with pytest.raises(KeyError):
         remote.within(30, lambda: {}["a"])
+
+
+# with TLS -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that is its own authority, and its key, in one file."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("needs the openssl program")
+    place = tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=home"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key"), "-out", str(place)]
+    subprocess.run([program, *words.split(), *names], check=True, capture_output=True)
+    place.write_text(place.read_text() + (tmp_path / "key").read_text())
+    return place
+
+
+def test_a_home_is_believed_by_its_certificate_alone(certificate: Path) -> None:
+    with ScriptedRemote() as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        url = server.url.replace("http:", "https:")
+        with contextlib.closing(Line(Remote(url, str(certificate)), SECRET)) as line:
+            assert line.ask("GET", "me").body["machine"] == "laptop"
+        server.asked.clear()
+        with contextlib.closing(Line(Remote(url), SECRET)) as line, pytest.raises(RemoteAway, match=r"remote\.ca"):
+            line.ask("GET", "me")
+        other = url.replace("127.0.0.1", "localhost")  # a name that the certificate does not have
+        with contextlib.closing(Line(Remote(other, str(certificate)), SECRET)) as line, pytest.raises(RemoteAway):
+            line.ask("GET", "me")
+        assert server.asked == []  # the secret was told to nobody
+
+
+@pytest.mark.parametrize("ca", ["/nowhere/ca.pem", __file__])
+def test_an_authority_that_is_none_is_said(ca: str) -> None:
+    with pytest.raises(ConfigFault, match=r"remote\.ca"):
+        Line(Remote("https://127.0.0.1:1", ca), SECRET).ask("GET", "me")
