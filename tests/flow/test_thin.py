@@ -285,6 +285,27 @@ def test_a_join_that_cannot_be_changes_nothing(
     assert done.stderr.startswith("perdure: ") and not laptop.home.exists()
 
 
+def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    for n in range(4):
+        laptop.turn(f"message {n}", "answer")
+    afar.secrets.add(SECRET)
+    afar.headers["Retry-After"] = "1"
+    asked = afar.answer
+    n_asked = 0
+
+    def limited(*words: object) -> object:
+        nonlocal n_asked
+        n_asked += 1
+        return (429, {"error": {"code": "too-many"}}) if n_asked % 3 == 0 else asked(*words)  # type: ignore[arg-type]
+
+    afar.answer = limited  # type: ignore[method-assign,assignment]
+    done = laptop.run("push", "--json")
+    assert json.loads(done.stdout)["result"]["sent"] == 4, done.stderr
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+
 def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote) -> None:
     with perdure.open(laptop.home) as home:
         home.capture(b'{"role": "user", "content": "mine"}\n', runtime="messages", session="s")

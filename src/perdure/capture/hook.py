@@ -208,8 +208,9 @@ def _from_afar(call: _Hook, found: rules.Rules, event: Event) -> tuple[str, str]
     from perdure.capture import remote
     from perdure.identity import project_of
 
-    home, limit_s = found.home, call.left_s() - _CAPTURE_S
-    if remote.rests(home):
+    home, left_s = found.home, call.left_s()
+    limit_s = left_s - min(_CAPTURE_S, left_s / 3)
+    if remote.rests(home) or limit_s < _LEAVE_S:
         raise _LeftForLater
     request: dict[str, Any] = {"event": event._asdict(), "project": project_of(event.cwd)}
     request["limit_ms"] = max(1, int(limit_s * 1000) - _LATENCY_MS)
@@ -289,9 +290,11 @@ def _sent(call: _Hook, found: rules.Rules) -> None:
         raise _LeftForLater
     ends_s = time.monotonic() + limit_s
     try:
-        remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=_SENT_BYTES))
+        done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=_SENT_BYTES))
     except (Busy, RemoteAway) as error:  # another process is sending; or it waits, which is what the outbox is for
         raise _LeftForLater from error
+    if not done.n_deltas:
+        raise _LeftForLater
     failures.over(found.home, "credential")
 
 

@@ -29,7 +29,7 @@ _FAIR_S = 0.25  # a request that has less time is not begun: that it came too la
 _EMITTED = ("emitted", "true")  # lines that an adapter made, whose place the home finds
 _DONE = ("stored", "already")
 
-Progress = Callable[[int], None]  # bytes of the outbox that are settled
+Progress = Callable[[int], object]  # called for each delta that the home has taken, with its bytes
 
 
 class Shipped(NamedTuple):
@@ -89,7 +89,8 @@ def ship(
                 break
             tried.update(fresh)  # who posted meanwhile found us sending and left it to us
             found = outbox.files(rules.home / "outbox")
-        remote.is_there(rules.home)
+        if done.n_deltas:
+            remote.is_there(rules.home)
     except RemoteFault as fault:
         remote.was_away(rules.home, after_s=fault.after_s)
         raise
@@ -108,7 +109,6 @@ class _Round:
         self._ends_s = ends_s
         self._piece_bytes = piece_bytes
         self._progress = progress
-        self._n_settled = 0
 
     def run(self, paths: Sequence[Path], done: Shipped) -> Shipped:
         """Send them; returns what was done, added to what had been."""
@@ -129,8 +129,7 @@ class _Round:
                 continue
             path.unlink(missing_ok=True)
             _progress_of(path).unlink(missing_ok=True)
-            self._n_settled += n_bytes
-            self._progress(self._n_settled)
+            self._progress(n_bytes)
             done = done._replace(n_deltas=done.n_deltas + 1, n_bytes=done.n_bytes + n_bytes)
         return done
 

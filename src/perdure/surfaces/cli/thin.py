@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
+import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from perdure.errors import (
     ConfigFault,
     CredentialFault,
     PerdureError,
+    RemoteAway,
     RemoteNonsense,
     RemoteRefused,
     SecretRefused,
@@ -215,28 +218,58 @@ def push_command(shell: Shell) -> None:
     what had to wait. Exit status 1 when the home does not take it; nothing is lost by that.
     """
     rules = of_this_machine(shell)
-    before = outbox.backlog(rules.home / "outbox")
+    box = rules.home / "outbox"
+    n_aside = _n_aside(box)
+    sent: list[int] = []
     try:
-        done = _pushed(shell, rules, before.n_bytes)
+        with _bar(shell, outbox.backlog(box).n_bytes) as step:
+
+            def note(n_bytes: int) -> None:
+                sent.append(n_bytes)
+                step(n_bytes)
+
+            _push(rules, note)
     finally:
         alert.of_outbox(rules)
     failures.over(rules.home, "credential")
     failures.over(rules.home, "ship")
+    n_aside = _n_aside(box) - n_aside
     if shell.as_json:
-        shell.answer({"sent": done.n_deltas, "bytes": done.n_bytes, "set_aside": done.n_aside})
+        shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside})
         return
-    sent = f"{plural(done.n_deltas, 'capture')} sent ({size(done.n_bytes)})."
-    click.echo(sent if done.n_deltas else "Nothing waits.")
-    if done.n_aside:
-        click.echo(f"{plural(done.n_aside, 'capture')} the home cannot take: set aside in the outbox.", err=True)
+    click.echo(f"{plural(len(sent), 'capture')} sent ({size(sum(sent))})." if sent else "Nothing waits.")
+    if n_aside:
+        click.echo(f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox.", err=True)
 
 
-def _pushed(shell: Shell, rules: Rules, n_bytes: int) -> ship.Shipped:
-    """What was sent, with a bar where somebody watches."""
+def _push(rules: Rules, progress: Callable[[int], object]) -> None:
+    """Send what waits. A home that asks for a pause gets it, as long as it took something since the last."""
+    n_before = -1
+    while True:
+        try:
+            ship.ship(rules, wait_s=_WAIT_S, progress=progress)
+        except RemoteAway as fault:
+            n_now = outbox.backlog(rules.home / "outbox").n_files
+            if not 0 < fault.after_s <= _WAIT_S or n_now == n_before:
+                raise
+            n_before = n_now
+            time.sleep(fault.after_s)
+        else:
+            return
+
+
+def _n_aside(box: Path) -> int:
+    return sum(1 for _ in box.glob("*.unreadable"))
+
+
+@contextlib.contextmanager
+def _bar(shell: Shell, n_bytes: int) -> Iterator[Callable[[int], object]]:
+    """A bar where somebody watches; what it yields takes how much more is done."""
     if shell.as_json or not n_bytes or not sys.stderr.isatty():
-        return ship.ship(rules, wait_s=_WAIT_S)
+        yield lambda _: None
+        return
     with click.progressbar(length=n_bytes, label="sending", file=sys.stderr) as bar:
-        return ship.ship(rules, wait_s=_WAIT_S, progress=lambda done: bar.update(done - bar.pos))
+        yield bar.update
 
 
 def of_this_machine(shell: Shell) -> Rules:
