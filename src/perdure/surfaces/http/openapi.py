@@ -12,7 +12,7 @@ import perdure
 from perdure.surfaces.http import shapes
 from perdure.surfaces.http.answers import Json
 from perdure.surfaces.http.calls import Row
-from perdure.surfaces.http.routes import OPEN, TABLE
+from perdure.surfaces.http.routes import OPEN, STREAM, TABLE
 
 _REF = "#/components/schemas/{name}"
 _SAID = {
@@ -37,12 +37,12 @@ _FAILED: Json = {
 @functools.cache
 def document() -> Json:
     """The whole document."""
-    rows = (*OPEN, *TABLE)
+    rows = (*OPEN, STREAM, *TABLE)
     kinds = [kind for row in rows for kind in (row.body, row.gives) if kind is not None]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: Json = {}
     for row in rows:
-        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+        paths.setdefault(row.path.replace(":path}", "}"), {})[row.method.lower()] = _operation(row)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Perdure", "version": perdure.__version__, "description": perdure.__doc__ or ""},

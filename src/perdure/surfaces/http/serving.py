@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure.authority.socket import Authority
+from perdure.capture import log
 from perdure.capture.files import make_folder
 from perdure.config import ServerConfig
 from perdure.errors import ConfigFault, PerdureError
@@ -30,6 +32,7 @@ from perdure.surfaces.http.calls import Server
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.homes import Desk, Homes
+from perdure.surfaces.http.news import News
 from perdure.surfaces.http.store import Requests
 from perdure.types import Identity
 
@@ -115,19 +118,29 @@ class Served:
         self._settings = serving.home.config.server
         self._address = address(self._settings)
         make_folder(serving.home.path / "cache")
-        self.hub = Hub()
+        self._hub = Hub()
+        self._news = News(serving.home.path, self._hub)
+        self._stopped = threading.Event()
         self._desks = {name: Desk(name, n_threads=n, most=most) for name, (n, most) in _DESKS.items()}
         self._homes = Homes(lambda identity, only: _beside(serving, identity, read_only=only))
         self._requests = Requests(serving.home.path)
         shared = Server(
-            serving.home.path, authority, Cursors(self._requests.key()), self.hub, serving.keeper.wake,
-            serving.health, self._depth,
+            serving.home.path, authority, Cursors(self._requests.key()), self._hub, self._news, serving.keeper.wake,
+            serving.health, self._depth, lambda: self._homes.lent(None, read_only=False), self._begin,
         )  # fmt: skip
         self.api = Api(shared, self._homes, self._requests, self._desks, self._settings.requests_per_minute)
         self.application = _application(self.api, self._address.host)
         self._server = uvicorn.Server(self._config(self.application))
         self._thread = threading.Thread(target=self._run, name="perdure-http", daemon=True)
+        self._teller = threading.Thread(
+            target=self._news.run, args=(self._stopped,), name="perdure-http-news", daemon=True
+        )
         self._ended = threading.Event()
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        """Do something in the slow desk. Raises Refused (503) when too much waits there."""
+        home = self.api.server.home
+        self._desks["jobs"].begin(work, failed=lambda error: log.note(home, "job", job=name, code=_code(error)))
 
     def _depth(self) -> dict[str, int]:
         return {name: desk.n_waiting for name, desk in self._desks.items()}
@@ -155,6 +168,7 @@ class Served:
     def start(self) -> str:
         """The address at which it answers. Raises PerdureError where it cannot listen."""
         self._thread.start()
+        self._teller.start()
         for _ in range(int(_START_S / 0.02)):
             if self._server.started or self._ended.wait(0.02):
                 break
@@ -170,7 +184,8 @@ class Served:
 
     def stop(self) -> None:
         """End it: who listens is told so, and what is being answered comes to its end."""
-        self.hub.close()
+        self._stopped.set()
+        self._hub.close()
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(timeout=_END_S + 5)
@@ -178,6 +193,10 @@ class Served:
             desk.close()
         self._homes.close()
         self._requests.close()
+
+
+def _code(error: BaseException) -> str:
+    return str(getattr(error, "code", type(error).__name__))
 
 
 def _application(api: Api, host: str) -> Starlette:
