@@ -1,5 +1,6 @@
 """The API over a real socket: what is sent is kept, what is kept is found, and what is wrong is said."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -196,9 +197,9 @@ def test_a_long_chain_of_runs_is_told(served, message):
         at += len(line)
     said = until(lambda: ada("GET", "/api/runs/forest?flat=true"), lambda said: len(said[1].get("items", ())) == 400)
     assert said[1]["items"][-1]["depth"] == 399
-    line = http.client.HTTPConnection(ada.address)
-    line.request("GET", "/api/runs/forest", headers={"Authorization": f"Bearer {ada.secret}"})
-    raw = line.getresponse().read()
+    with contextlib.closing(http.client.HTTPConnection(ada.address)) as line:
+        line.request("GET", "/api/runs/forest", headers={"Authorization": f"Bearer {ada.secret}"})
+        raw = line.getresponse().read()
     assert raw.count(b'"children":[') == 400
 
 
@@ -213,7 +214,6 @@ FILTERS = [
 
 def test_every_mode_and_filter(served, keep, lines):
     ada = served().ada_laptop
-    keep(ada, "s1", tag="work&tag=port".replace("&tag=", "\0"), project="/w/alder") if False else None
     ada("POST", "/api/runs?runtime=messages&session=s1&tag=work&tag=port&project=/w/alder", lines)
     keep(ada, "s2", lines.replace(b"8443", b"9090"))
     for mode in ("keyword", "hybrid", "semantic", None):
@@ -455,7 +455,7 @@ def test_health_is_red_when_the_index_stands_still(served):
     assert until(lambda: at.ada_laptop("GET", "/api/health"), ok)[0] == 200
     with at.serving.beside() as home, home.index(create=True).writing():
         status, said, _ = until(lambda: at.bob_phone("GET", "/api/health"), lambda said: said[0] == 503, limit_s=20)
-        assert (status, said["healthy"]) == (503, False) and "stands still" in " ".join(said["problems"])
+        assert (status, said["healthy"]) == (503, False) and "could be written" in " ".join(said["problems"])
         assert "ada" not in json.dumps(said)
     assert until(lambda: at.ada_laptop("GET", "/api/health"), ok)[0] == 200
 
@@ -463,7 +463,7 @@ def test_health_is_red_when_the_index_stands_still(served):
 # events ---------------------------------------------------------------------------------------------------------
 
 
-class Listening:
+class Listening(contextlib.AbstractContextManager):
     """A listener of the caller's events, in a thread."""
 
     def __init__(self, caller):
@@ -485,30 +485,37 @@ class Listening:
         finally:
             self.ended.set()
 
+    def __exit__(self, *error):
+        self.line.sock and self.line.sock.shutdown(socket.SHUT_RDWR)
+        self.answer.fp and self.ended.wait(5)
+        self.answer.close()
+        self.line.close()
+
     def kinds(self):
         return {kind for kind, _ in self.heard}
 
 
 def test_events_are_the_callers_own(served, keep):
     at = served()
-    ada, bob = Listening(at.ada_laptop), Listening(at.bob_phone)
-    assert ada.answer.status == 200 and ada.answer.headers["content-type"].startswith("text/event-stream")
-    run_id = keep(at.ada_laptop)["run_id"]
-    made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder"})[1]
-    at.ada_laptop("POST", "/api/jobs/pack")
-    until(ada.kinds, lambda kinds: {"captured", "memory"} <= kinds)
-    assert [said["run_id"] for kind, said in ada.heard if kind == "captured"] == [run_id]
-    told = [one["memory_id"] for kind, said in ada.heard if kind == "memory" for one in said["memories"]]
-    assert made["memory_id"] in told and "quokka" not in json.dumps(ada.heard)
-    assert not bob.heard
-    at.served.stop()
-    assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
+    with Listening(at.ada_laptop) as ada, Listening(at.bob_phone) as bob:
+        assert ada.answer.status == 200 and ada.answer.headers["content-type"].startswith("text/event-stream")
+        run_id = keep(at.ada_laptop)["run_id"]
+        made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder"})[1]
+        at.ada_laptop("POST", "/api/jobs/pack")
+        until(ada.kinds, lambda kinds: {"captured", "memory"} <= kinds)
+        assert [said["run_id"] for kind, said in ada.heard if kind == "captured"] == [run_id]
+        told = [one["memory_id"] for kind, said in ada.heard if kind == "memory" for one in said["memories"]]
+        assert made["memory_id"] in told and "quokka" not in json.dumps(ada.heard)
+        assert not bob.heard
+        at.served.stop()
+        assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
 
 
 def test_there_is_an_end_to_listeners(served):
     at = served()
-    several = [Listening(at.ada_laptop) for _ in range(9)]
-    assert sorted(one.answer.status for one in several) == [200] * 8 + [429]
+    with contextlib.ExitStack() as stack:
+        several = [stack.enter_context(Listening(at.ada_laptop)) for _ in range(9)]
+        assert sorted(one.answer.status for one in several) == [200] * 8 + [429]
 
 
 # who asks -------------------------------------------------------------------------------------------------------
@@ -524,15 +531,15 @@ def test_nobody_is_let_in_without_a_credential(served, sent):
 
 def test_a_revoked_credential_ends_at_the_next_request(served, lines):
     at = served()
-    line = http.client.HTTPConnection(at.ada_laptop.address)
     head = {"Authorization": "Bearer ada-tower"}
-    line.request("GET", "/api/me", headers=head)
-    answer = line.getresponse()
-    assert answer.status == 200 and answer.read()
-    del at.authority.secrets["ada-tower"]
-    line.request("POST", "/api/runs?runtime=messages&session=s", lines, headers=head)  # on the same connection
-    answer = line.getresponse()
-    assert answer.status == 401 and answer.read()
+    with contextlib.closing(http.client.HTTPConnection(at.ada_laptop.address)) as line:
+        line.request("GET", "/api/me", headers=head)
+        answer = line.getresponse()
+        assert answer.status == 200 and answer.read()
+        del at.authority.secrets["ada-tower"]
+        line.request("POST", "/api/runs?runtime=messages&session=s", lines, headers=head)  # on the same connection
+        answer = line.getresponse()
+        assert answer.status == 401 and answer.read()
 
 
 def test_wrong_credentials_are_held_back_and_right_ones_are_not(served):
@@ -626,10 +633,12 @@ def test_what_is_too_large_is_said_to_be(served):
 
 def test_a_body_in_chunks_that_never_ends_is_cut_off(served):
     at = served()
-    line = http.client.HTTPConnection(at.ada_laptop.address, timeout=60)
     pieces = (b'{"a": "' + b"x" * 1_000_000 + b'"}\n' for _ in range(40))
-    line.request("POST", "/api/runs?runtime=m&session=c", pieces, {"Authorization": "Bearer ada-laptop"}, encode_chunked=True)
-    assert line.getresponse().status in (400, 413)
+    head = {"Authorization": "Bearer ada-laptop", "Transfer-Encoding": "chunked"}
+    with contextlib.closing(http.client.HTTPConnection(at.ada_laptop.address, timeout=60)) as line:
+        line.request("POST", "/api/runs?runtime=m&session=c", pieces, head, encode_chunked=True)
+        answer = line.getresponse()
+        assert answer.status == 413 and answer.read()
 
 
 def raw_line(address):
@@ -657,14 +666,14 @@ def test_a_body_that_stops_is_too_slow(served, lines):
     at.served.api.silence_s = 0.3
     with raw_line(at.address) as line:
         line.sendall(HEAD + f"Content-Length: {len(lines)}\r\n\r\n".encode() + lines[:20])
-        answer = line.recv(65536)
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
     assert b" 408 " in answer.split(b"\r\n")[0] and b"too-slow" in answer
     assert not list((at.place / "archive").rglob("*.jsonl"))
 
 
 def test_what_is_no_http_is_refused(served):
     at = served()
-    for raw in (b"\x16\x03\x01garbage\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    for raw in (b"\x16\x03\x01garbage\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
                 b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"):  # fmt: skip
         with raw_line(at.address) as line:
             line.sendall(raw)

@@ -42,13 +42,14 @@ _HEAD_S = 30.0  # so long may the head of a request take
 _HEAD_BYTES = 64 * 1024
 _KEEP_ALIVE_S = 15
 _CONNECTIONS = 512
-_DESKS = {
+_DESKS = {  # name: (threads, requests that are answered or wait)
     "identity": (2, 256),
     "capture": (2, 128),
     "read": (3, 128),
     "write": (1, 64),
     "tools": (2, 64),
     "slow": (1, 8),
+    "jobs": (1, 8),
 }
 
 
