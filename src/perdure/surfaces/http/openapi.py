@@ -42,7 +42,7 @@ def document() -> Json:
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: Json = {}
     for row in rows:
-        paths.setdefault(row.path.replace(":path}", "}"), {})[row.method.lower()] = _operation(row)
+        paths.setdefault(_path(row), {})[row.method.lower()] = _operation(row)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Perdure", "version": perdure.__version__, "description": perdure.__doc__ or ""},
@@ -58,7 +58,7 @@ def document() -> Json:
 def _operation(row: Row) -> Json:
     statuses = sorted({*row.more, *_statuses(row)})
     made: Json = {
-        "operationId": f"{row.method.lower()}_{re.sub(r'[^a-z_]+', '_', row.path.removeprefix('/api/')).strip('_')}",
+        "operationId": f"{row.method.lower()}_{re.sub(r'[^a-z_]+', '_', _path(row).removeprefix('/api/')).strip('_')}",
         "summary": row.says,
         "parameters": [*_in_path(row), *_in_query(row), *_in_headers(row)],
         "responses": {str(row.status): _given(row), **{str(status): _refusal(status) for status in statuses}},
@@ -68,6 +68,11 @@ def _operation(row: Row) -> Json:
     if row in OPEN:
         made["security"] = []
     return made
+
+
+def _path(row: Row) -> str:
+    """Its path as the document writes it, without what a name in it may hold."""
+    return row.path.replace(":path}", "}")
 
 
 def _statuses(row: Row) -> set[int]:
@@ -104,7 +109,7 @@ def _ref(shape: Any) -> Json:
 
 
 def _in_path(row: Row) -> list[Json]:
-    names = re.findall(r"{(\w+)(?::\w+)?}", row.path)
+    names = re.findall(r"{(\w+)}", _path(row))
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
