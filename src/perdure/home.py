@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
+    from perdure.mind.shared import Shared
     from perdure.mind.stated import Stated
     from perdure.mind.use import Judged
     from perdure.models.chat import Chat
@@ -718,7 +719,7 @@ class Home:
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
         if prefix.startswith("mem-"):
-            return "memory", self.memory(prefix).memory_id
+            return "memory", self.holding(prefix).get(prefix).memory_id
         return runs.resolve(self.index(), self.principal, prefix)
 
     def transcript(self, run_id: str) -> Transcript:
@@ -748,6 +749,16 @@ class Home:
 
         return masked.lines(raw)
 
+    def lines_of(self, run_id: str, offsets: Collection[int]) -> list[bytes]:
+        """The lines of a captured run that begin at these offsets of its source, as `jsonl` has them."""
+        held = self._readable(run_id)
+        raw = [line.raw for line in self.archive.lines(held) if line.offset in offsets]
+        if held.user == self.user:
+            return raw
+        from perdure.access import masked
+
+        return [masked.lines(line) for line in raw]
+
     def _readable(self, run_id: str) -> Held:
         """A captured run of the principal's, or of one who lets them read it."""
         held = self.archive.held(run_id)
@@ -763,9 +774,9 @@ class Home:
     def preview(self, turn_id: str) -> str:
         """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
         if turn_id.startswith("mem-"):
-            return one_line(self.memories.get(turn_id).text, 100)
+            return one_line(self.holding(turn_id).get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
-        (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
+        (found,) = forgetting.single_turns(self.archive, self._readable(run_id), {offset})
         return found.preview
 
     def _held(self, run_id: str) -> Held:
@@ -799,32 +810,21 @@ class Home:
             forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
 
-    def memory(self, identifier: str) -> Memory:
-        """The memory of this id, or of the one id that begins so: the principal's, or else one that somebody shares.
+    @property
+    def shared(self) -> Shared:
+        """The memories of others that the principal may read."""
+        from perdure.mind.shared import Shared
 
-        Raises MemoryMissing.
-        """
+        return Shared(self.principal, self.index)
+
+    def holding(self, identifier: str) -> Memories | Shared:
+        """Where the memory of an id is looked up: among the principal's own, or else among what others share."""
         try:
-            return self.memories.get(identifier)
+            self.memories.get(identifier)
         except MemoryMissing:
-            found = self.shared_memories(prefix=identifier, every=True)
-            exact = [memory for memory in found if memory.memory_id == identifier]
-            if len(exact or found) != 1 or not identifier.startswith("mem-"):
-                raise
-            return (exact or found)[0]
-
-    def shared_memories(self, *, prefix: str = "", every: bool = False) -> list[Memory]:
-        """The memories of others that the principal may read, newest first; with `every`, superseded ones too.
-
-        prefix: of their ids.
-        """
-        from perdure.index import memories
-
-        index = self.index()
-        with index.reading():
-            seen, test = visible.of(index, self.principal), "memory_id >= ? AND memory_id < ?"
-            found = memories.shared(index, seen, test, prefix, prefix + "~")
-        return [memory for memory in found if every or memory.is_current]
+            self.shared.get(identifier)
+            return self.shared
+        return self.memories
 
     def _with_memories(self) -> indexes.Connection:
         """The index, with everything that the journals say of memories."""

@@ -108,13 +108,14 @@ def shared(index: Connection, seen: Visible, where: str = "1", *values: Any) -> 
 
 
 def _shown(memory: Memory, owner: str) -> Memory:
-    """A memory as its owner shares it: not as the reader's own words, and without what its owner did with it."""
+    """A memory as its owner shares it: not as the reader's own words, and without what its owner did with it, or with
+    what it was made from."""
     return replace(
         memory, shared_by=owner, trust="agent" if memory.trust == "owner" else memory.trust, text=mask(memory.text),
         path=mask(memory.path), project=mask(memory.project) if memory.project else None,
         conversation=mask(memory.conversation), entities=tuple(map(mask, memory.entities)),
         n_stated=max(1, len(memory.sources)), n_injected=0, n_used=0, renewed_at=None, used_at=None, stability=1.0,
-        pinned=False, confidence=1.0, order="",
+        pinned=False, confidence=1.0, order="", made_from=(),
     )  # fmt: skip
 
 

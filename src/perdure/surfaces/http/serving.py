@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h11
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -26,7 +29,7 @@ from perdure.config import ServerConfig
 from perdure.errors import ConfigFault, PerdureError
 from perdure.home import Home
 from perdure.resident.serve import Serving
-from perdure.surfaces.http import app
+from perdure.surfaces.http import app, faults
 from perdure.surfaces.http.app import Api
 from perdure.surfaces.http.calls import Server
 from perdure.surfaces.http.cursors import Cursors
@@ -38,7 +41,8 @@ from perdure.types import Identity
 
 _START_S = 10.0
 _END_S = 10
-_HEAD_S = 30.0  # so long may the head of a request take
+_UNREAD_MS = 60_000  # so long may a client leave unread what was written to it
+_UNREAD_OPTION: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # where the system has it (Linux)
 _HEAD_BYTES = 64 * 1024
 _KEEP_ALIVE_S = 15
 _CONNECTIONS = 512
@@ -92,23 +96,50 @@ def address(settings: ServerConfig) -> Address:
 
 
 class _Line(H11Protocol):
-    """A connection that is closed when the head of a request does not come in time, and that refuses in JSON."""
+    """A connection on which heads must come in time, and what is written must be read in time."""
 
+    head_s = 30.0  # so long may the head of a request take
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(_HEAD_S, self._late)
+        line = transport.get_extra_info("socket")
+        if line is not None and _UNREAD_OPTION is not None:
+            line.setsockopt(socket.IPPROTO_TCP, _UNREAD_OPTION, _UNREAD_MS)
+        self._watch()
 
-    def _late(self) -> None:
-        """Close it, unless a request is being answered or its body comes in."""
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, in the envelope that every refusal has."""
+        body = msgspec.json.encode(faults.answer(faults.bad(msg)).body)
+        head = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        for event in (h11.Response(status_code=400, headers=head), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _watch(self) -> None:
+        """Begin to wait for the head of a request, unless one is being answered."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if not is_idle:
+            self._unwatch()
+        elif self._waiting is None:
+            self._waiting = self.loop.call_later(self.head_s, self.transport.abort)
+
+    def _unwatch(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
-        super().connection_lost(exc)
+            self._waiting = None
 
 
 class Served:
@@ -152,7 +183,7 @@ class Served:
             tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
             tls["ssl_keyfile"] = Path(self._settings.tls_key).expanduser()
         return uvicorn.Config(
-            application, host=self._address.host, port=self._address.port, http=_Line, ws="none", log_level="error",
+            application, host=self._address.host, port=self._address.port, http=_Line, ws="none", log_config=None, log_level="critical",
             access_log=False, proxy_headers=False, server_header=False, limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_END_S,
             h11_max_incomplete_event_size=_HEAD_BYTES, **tls,
