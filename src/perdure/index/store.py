@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 15  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 16  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -115,6 +115,8 @@ class Connection:
         self.path = path
         self._numbers: dict[tuple[str, str], int] = {}
         self._counts: Counter[int] = Counter()
+        self._n_written = 0
+        self.derived: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (made of what, what)
         try:
             try:
                 self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
@@ -179,6 +181,7 @@ class Connection:
     def writing(self) -> Iterator[apsw.Connection]:
         """One transaction; what was noted for it is dropped when it fails."""
         is_done = False
+        self._n_written += 1
         try:
             with self._faults(), transaction(self.db):
                 yield self.db
@@ -209,8 +212,15 @@ class Connection:
             self.db.execute("BEGIN")
             try:
                 yield self.db
-            finally:
+            except BaseException:
+                self.derived = None  # what it put into TEMP tables is taken back
                 self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+    def version(self) -> tuple[int, int]:
+        """What changes with every commit to the file, whoever made it."""
+        return self.db.pragma("data_version"), self._n_written
 
     def meta(self, key: str) -> str | None:
         """A named value: `epoch` and `change` say how far the index has come in which ledger."""

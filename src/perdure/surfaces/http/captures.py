@@ -37,8 +37,6 @@ def capture(call: Call) -> Answer:
     if kept.outcome in ("diverged", "gap"):
         raise _conflict(kept)
     call.server.wake()
-    if kept.outcome == "stored":
-        call.tell("captured", {"run_id": kept.run_id, "bytes": kept.n_bytes, "machine": delta.machine})
     return Answer(_envelope(kept), 202, made=kept.run_id or "")
 
 
