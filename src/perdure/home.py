@@ -28,6 +28,7 @@ from perdure import config as settings
 from perdure import forget as forgetting
 from perdure import intake, mounts
 from perdure.archive import archive as archives
+from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
@@ -1258,6 +1259,7 @@ class Home:
                 done += todo
         if done:
             later.drop(self.path)
+            stage.drop(self.path)
         if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
         self._look_again(left)
@@ -1384,7 +1386,6 @@ class Home:
         self._drop_stale_index()
         self._finish_forgetting()
         self.archive.ledger.drop_meta(_UNSETTLED)
-        self._note_merge()
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 
     def _drop_stale_index(self) -> None:
@@ -1403,13 +1404,6 @@ class Home:
                 self.vectors().carry(None, self.index())
                 self.vectors().sweep()
         self.archive.ledger.drop_meta("stale-index")
-
-    def _note_merge(self) -> None:
-        """Move every clock past what was merged, so that what is said next comes after it."""
-        for user in self._users_with_journal():
-            events = self.journal(user).read()
-            if events and events[-1].writer != self.journal(user).writer():
-                self.journal(user).append("merged", {}, now=_now(), after=events[-1].at)
 
     def backup(
         self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
