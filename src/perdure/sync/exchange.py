@@ -203,8 +203,7 @@ def _merged(home: Home, stage: Stage, damaged: Sequence[str] = ()) -> Moved:
 
 
 def answer(home: Home, link: Link) -> None:
-    """Do what the other side asks, until it is content. What fails here it is told, and then raised."""
-    link.announce()
+    """Do what the other side asks, until it is content. The caller announced, and tells it what fails."""
     link.send("greeting", **msgspec.to_builtins(_greeting(home)))
     link.flush()
     theirs = link.checked(link.receive("greeting").fields, Greeting)

@@ -39,6 +39,8 @@ def place(target: str) -> Host | Path:
     >>> place("me@laptop:/data/home"), place("./old")
     (Host(host='me@laptop', path='/data/home'), PosixPath('old'))
     """
+    if not target:
+        raise UsageError("name the other home: `perdure sync DIR` or `perdure sync HOST[:PATH]`")
     before_slash = target.partition("/")[0]
     if ("/" in target and ":" not in before_slash) or target.startswith((".", "~")) or Path(target).is_dir():
         return Path(target).expanduser()
@@ -95,6 +97,7 @@ def serve(path: Path | None, reader: IO[bytes], writer: IO[bytes], *, beside: Ho
     beside: the home of this machine that asks; where the settings of both name one owner, its principal is used.
     """
     link = Link(reader, writer, "the asking home")
+    link.announce()
     try:
         with open_home(path, create=False) as found:
             if beside and found.config.user == beside.config.user and found.user != beside.user:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from perdure.config import environment
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, plural, progress, size
 from perdure.sync import exchange, reach
@@ -44,9 +44,7 @@ def sync_command(shell: Shell, target: str | None, ssh: str | None, remote: str,
     if stdio:
         _serve(shell)
         return
-    if not target:
-        raise UsageError("name the other home: `perdure sync DIR` or `perdure sync HOST[:PATH]`")
-    place = reach.place(target)
+    place = reach.place(target or "")
     with shell.open(create=not dry_run) as home, _reached(home, place, ssh, remote) as link:
         if dry_run:
             _say_plan(shell, *exchange.plan(home, link))
@@ -56,7 +54,7 @@ def sync_command(shell: Shell, target: str | None, ssh: str | None, remote: str,
         if done.here.n_runs or done.here.n_events:
             with progress(shell, "indexing", None) as step:
                 home.catch_up(progress=lambda n, _: step(n))
-    _say(shell, done, str(target))
+    _say(shell, done, target or "")
 
 
 def _reached(home: Home, place: reach.Host | Path, ssh: str | None, remote: str) -> AbstractContextManager[Link]:
