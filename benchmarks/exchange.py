@@ -155,6 +155,7 @@ class World:
         """A turn is forgotten."""
         home = self.homes[who]
         mark = self.mark(self.chance.randrange(_N_SESSIONS), self.chance.randrange(_N_LINES // 2), 0)
+        home.catch_up()
         hits = home.search(mark).hits
         if hits:
             doomed = home.doomed([hits[0].turn_id])

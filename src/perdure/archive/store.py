@@ -297,9 +297,13 @@ class Ledger:
         yield from _held(self.db.execute(query, (user,)))
 
     def near(self, user: str, low_s: int, high_s: int) -> list[Held]:
-        """Runs of a user that may hold something said between two instants (seconds since 1970)."""
+        """Runs of a user that may hold something said between two instants (seconds since 1970).
+
+        A transcript that was rewritten may begin with what was said last, and go on with what was said before.
+        """
         query = f"""SELECT {_HELD} FROM run JOIN source ON source.id = run.source
-            WHERE change IS NOT NULL AND user = ? AND coalesce(started_s, 0) <= ? AND coalesce(ended_s, 1 << 40) >= ?"""
+            WHERE change IS NOT NULL AND user = ? AND (generation > 0 OR started_s > ended_s
+              OR coalesce(started_s, 0) <= ? AND coalesce(ended_s, 1 << 40) >= ?)"""
         return _held(self.db.execute(query, (user, high_s, low_s)))
 
     def idle_conversations(self, before_s: int) -> list[tuple[str, str, str]]:
