@@ -110,9 +110,13 @@ class World:
         self.keep(who, f"f{n}-{who}-{self.n_said}")
 
     def rewrite(self, who: int) -> None:
-        """A client puts a transcript anew, with another beginning: a further generation."""
+        """A client puts a transcript anew, with another beginning: a further generation.
+
+        Not where that beginning was forgotten: anything agrees with what is gone, and no capture would tell.
+        """
         n = self.chance.randrange(_N_SESSIONS)
-        if (who, f"s{n}") in self.files:
+        begins = self.files.get((who, f"s{n}"), [b""])[0].decode()
+        if begins and not self.forgotten.intersection(_MARK.findall(begins)):
             text = f"The {self.mark('r', self.next(), who)} was compacted"
             known = self.files[who, f"s{n}"]
             self.files[who, f"s{n}"] = [line(text, f"r{self.n_said}-{who}", 30, f"s{n}"), *known[1:]]
