@@ -716,7 +716,8 @@ class Home:
         return runs.runs_of_conversation(self.index(), self.principal, conversation)
 
     def offsets(self, run_id: str) -> set[int]:
-        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
+        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
+        self.run(run_id)
         return runs.turn_offsets(self.index(), run_id)
 
     def locate(self, turn_id: str) -> tuple[str, int]:
