@@ -11,6 +11,7 @@ PerdureError
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
+│   ├── CredentialFault
 │   ├── NewerFormat
 │   ├── UnsupportedPlatform
 │   ├── NetworkFileSystem
@@ -113,6 +114,10 @@ class HomeMissing(HomeFault):
 
 class HomeNotPrivate(HomeFault):
     """Others can read or own this home. Make it yours alone: `chmod 700` it, and `chown` it to you."""
+
+
+class CredentialFault(HomeFault):
+    """The credential of this machine cannot be used as it is. Make auth.json yours alone (`chmod 600`) or join anew."""
 
 
 class NewerFormat(HomeFault):

@@ -51,6 +51,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=False):
         """The place of this event among all."""
         return (self.at, self.writer, self.seq)
 
+    @property
+    def happened_at(self) -> datetime:
+        """When it was written, by the clock of its writer."""
+        return datetime.fromisoformat(self.at.partition("#")[0])
+
 
 @dataclass(frozen=True)
 class Damage:
