@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from perdure import formats
-from perdure.capture import lines, remote
+from perdure.capture import credential, lines, remote
 from perdure.capture.remote import Answer, Line, Query
 from perdure.capture.rules import Rules
 from perdure.errors import NotFound, RemoteAway, RemoteNonsense, UsageError
@@ -36,9 +36,9 @@ Noun = TypeVar("Noun")
 @contextlib.contextmanager
 def opened(rules: Rules) -> Iterator[Afar]:
     """The remote home of this machine, for the block. Raises RemoteRefused without a credential, CredentialFault."""
-    line = remote.line_of(rules.home, rules.remote)
+    line, known = remote.line_of(rules.home, rules.remote), credential.read(rules.home)
     try:
-        yield Afar(line)
+        yield Afar(line, known.user_id if known else "")
     finally:
         line.close()
 
@@ -46,8 +46,9 @@ def opened(rules: Rules) -> Iterator[Afar]:
 class Afar:
     """A home that is asked over the line."""
 
-    def __init__(self, line: Line) -> None:
-        """line: closed by who opened it."""
+    def __init__(self, line: Line, user: str) -> None:
+        """line: closed by who opened it. user: whose machine this is."""
+        self.user = user
         self._line = line
 
     def me(self) -> dict[str, Any]:
@@ -171,8 +172,8 @@ def _hit(item: dict[str, Any]) -> Hit:
     score = item.get("score") or {}
     distance = score.get("vector_distance")
     known = {
-        **item, "score": float(score.get("fused") or 0.0), "keyword_score": score.get("text_match"),
-        "vector_score": None if distance is None else 1 - distance,
+        **item, "user": item.get("user") or "", "score": float(score.get("fused") or 0.0),
+        "keyword_score": score.get("text_match"), "vector_score": None if distance is None else 1 - distance,
     }  # fmt: skip
     return _noun(known, Hit)
 

@@ -95,6 +95,9 @@ class ScriptedRemote(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that hung up."""
+
     def held(self, session: str, *, runtime: str = "claude-code", generation: int = 0) -> bytes:
         """What it was sent of a session."""
         return self.sources[runtime, session][generation]

@@ -86,10 +86,10 @@ def search_command(
         if scan:
             raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
         with afar.opened(thin) as there:
-            found = there.search(query, filters, limit=limit, mode=mode)
+            found, reader = there.search(query, filters, limit=limit, mode=mode), there.user
     else:
         with shell.open() as home:
-            found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
+            found, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
     after = _after_search(found) if thin is None else _after_afar(found)
     if shell.as_json:
         shell.answer(_search_json(found, query), next_actions=after)
@@ -101,7 +101,7 @@ def search_command(
     for number, (title, hits) in enumerate(_grouped(found.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
-            shell.out.print(_hit_line(hit, found.terms, home.user))
+            shell.out.print(_hit_line(hit, found.terms, reader))
             if explain:
                 shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
@@ -268,13 +268,13 @@ def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: b
             sys.stdout.flush()
             sys.stdout.buffer.write(there.jsonl(name))
             return
-        shown = there.turns(there.run(name))
+        shown, reader = there.turns(there.run(name)), there.user
     after = [(f"perdure tree --root {name}", "see what it spawned")]
     if shell.as_json:
         result = {"kind": "run", "id": name, "turns": [_turn_json(*item) for item in shown], "abandoned_left_out": 0}
         shell.answer(result, next_actions=after)
         return
-    _print_turns(shell, "run", name, shown, full=full)
+    _print_turns(shell, "run", name, shown, full=full, reader=reader)
     shell.suggest(after)
 
 
@@ -374,12 +374,12 @@ def tree_command(
         with afar.opened(thin) as there:
             top = there.resolve(root) if root else None
             at = since_at.isoformat() if since_at else None
-            nodes = there.forest(since=at, runtime=runtime, root=top, limit=limit)
+            nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
     else:
         with shell.open() as home:
             home.catch_up()
             top = home.resolve(root)[1] if root else None
-            nodes = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit)
+            nodes, reader = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit), home.user
     if shell.as_json:
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return
@@ -387,7 +387,7 @@ def tree_command(
         shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
         return
     now = datetime.now(UTC)
-    for line in draw(nodes, now, fold=not everything, reader=home.user):
+    for line in draw(nodes, now, fold=not everything, reader=reader):
         shell.out.print(line)
 
 
