@@ -66,6 +66,7 @@ from perdure.recall.scope import scope
 from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
     Columns,
+    Facets,
     Filters,
     Found,
     Grant,
@@ -554,6 +555,10 @@ class Home:
             from perdure import raw
 
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
+
+    def facets(self, query: str, *, filters: Filters | None = None) -> Facets:
+        """How many of the turns that match have which runtime, machine, project, tag and agent."""
+        return keyword.facets(self.index(), self.principal, query, filters=filters or Filters())
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
         asked, failed = self._asked(index, [query], mode)

@@ -69,6 +69,8 @@ def _run_passes(run: Run, filters: Filters) -> bool:
         (filters.agents, run.agent),
         (filters.conversations, run.conversation),
     )
+    if filters.runs and run.run_id not in filters.runs:
+        return False
     if any(values and value not in values for values, value in wanted) or set(filters.tags) - set(run.tags):
         return False
     return not filters.projects or any(_ends(run.project or "", project) for project in filters.projects)

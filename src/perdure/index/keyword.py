@@ -8,9 +8,11 @@ which terms make candidates, and the answer names what was left out (decisions/0
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from perdure import text
@@ -18,8 +20,9 @@ from perdure.index.passes import Plan, last, passes, plan, relaxed
 from perdure.index.store import Connection
 from perdure.index.values import instant, ms, scope_token
 from perdure.index.wording import MEMORY
-from perdure.types import Filters, Found, Hit, Live, Principal
+from perdure.types import Facets, Filters, Found, Hit, Live, Principal
 
+MOST_COUNTED = 20_000  # matching chunks that facets are counted over: 30 ms
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
 BUDGET_MIN = 3000  # but never fewer than this
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
@@ -27,7 +30,7 @@ _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the c
 _HELD = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # by a session that is going on
 _EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
-_NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds", "tags")
+_NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
 _FEW_NAMES = ("roles", "kinds")  # asked for so often with all that there is that it is worth a look
 KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
 _FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
@@ -48,6 +51,10 @@ class _Narrowing:
         """The MATCH of an expression over texts, narrowed."""
         kept = f" AND scope : ({' AND '.join(self.words)})" if self.words else ""
         return f"(text : ({expression}){kept})" + (f" NOT scope : {self.without}" if self.without else "")
+
+    def scoped(self) -> str:
+        """The MATCH of the filters alone; "" when none is a word."""
+        return f"scope : ({' AND '.join(self.words)})" if self.words else ""
 
 
 class Scored(NamedTuple):
@@ -102,6 +109,64 @@ def every(index: Connection, principal: Principal, query: str, *, filters: Filte
     """The ids of all turns in which every word of the query stands, whatever their number."""
     with index.reading():
         return [turn for (turn,) in _with_all(index, principal, text.query_terms(query), filters, _EVERY)]
+
+
+def facets(index: Connection, principal: Principal, query: str, *, filters: Filters) -> Facets:
+    """How many of the turns that match have which runtime, machine, project, tag and agent.
+
+    A turn matches when any word of the query stands in it, of those that the search ranks by. At most MOST_COUNTED
+    pieces are looked at, the earliest captured, and then the answer says that it is partial.
+    """
+    with index.reading():
+        user = index.known("user", principal.user)
+        if user is None:
+            return Facets({})
+        terms = text.without_stopwords(text.query_terms(query))
+        n_turns, is_partial = _turns_by_run(index, user, terms, filters)
+        return Facets(_by_value(index, n_turns), is_partial)
+
+
+def _turns_by_run(index: Connection, user: int, terms: Sequence[str], filters: Filters) -> tuple[dict[int, int], bool]:
+    """(run -> how many turns of it match, whether there may be more than were looked at)."""
+    narrowing = _narrow(index, replace(filters, memories=False), user)
+    if narrowing.nothing:
+        return {}, False
+    source, where, values = "chunk", ["chunk.user = ?", "chunk.turn > 0", *narrowing.tests], [user, *narrowing.values]
+    expression = _any_of(_plan(index, user, terms, narrowing) if terms else None)
+    match = narrowing.match(expression) if expression else narrowing.scoped()
+    if match:
+        source = f'"words_{user}" CROSS JOIN chunk ON chunk.id = "words_{user}".rowid'
+        where, values = [f'"words_{user}" MATCH ?', *where], [match, *values]
+    query = f"""SELECT run, count(DISTINCT turn), count(*) FROM
+        (SELECT chunk.run, chunk.turn FROM {source} WHERE {" AND ".join(where)} LIMIT ?) GROUP BY run"""
+    rows = index.rows(query, *values, MOST_COUNTED)
+    return {run: n for run, n, _ in rows}, sum(n for _, _, n in rows) >= MOST_COUNTED
+
+
+def _any_of(chosen: Plan | None) -> str:
+    """The expression of everything that a plan ranks by; "" without any."""
+    return " OR ".join(map(text.fts_quote, (*chosen.rare, *chosen.common))) if chosen else ""
+
+
+_BY_RUN = """SELECT run.id, runtime.value, machine.value, project.value, agent.value
+  FROM run JOIN name AS runtime ON runtime.id = run.runtime JOIN name AS machine ON machine.id = run.machine
+    JOIN name AS project ON project.id = run.project JOIN name AS agent ON agent.id = run.agent
+  WHERE run.id IN (SELECT value FROM json_each(?))"""
+_TAGS_BY_RUN = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
+  WHERE run IN (SELECT value FROM json_each(?))"""
+_FACET_NAMES = ("runtime", "machine", "project", "agent")
+
+
+def _by_value(index: Connection, n_turns: Mapping[int, int]) -> dict[str, dict[str, int]]:
+    """Facet -> value -> turns, most first, from the turns of each run."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in (*_FACET_NAMES, "tag")}
+    wanted = json.dumps(list(n_turns))
+    for run, *values in index.rows(_BY_RUN, wanted):
+        for name, value in zip(_FACET_NAMES, values, strict=True):
+            found[name][value] += n_turns[run]
+    for run, tag in index.rows(_TAGS_BY_RUN, wanted):
+        found["tag"][tag] += n_turns[run]
+    return {name: dict(sorted(each.items(), key=lambda item: (-item[1], item[0]))) for name, each in found.items()}
 
 
 _EVERY = ("DISTINCT turn_id", "JOIN turn ON turn.id = chunk.turn", "ORDER BY turn_id")
@@ -163,12 +228,21 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         if field in _FEW_NAMES and not _has_others(index, KIND_OF[field], found):
             continue
         n_of = sum(n for _, n in found)
-        if field == "tags" or n_of < total * _SELECTIVE_SHARE:
+        if n_of < total * _SELECTIVE_SHARE:
             n_left = n_of if n_left is None else min(n_left, n_of)
             words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
         else:
             tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
             values += [number for number, _ in found]
+    for tag in filters.tags:
+        found = numbers(index, "tag", (tag,))
+        if not found:
+            return _Narrowing(nothing=True)
+        n_left = min(found[0][1], total if n_left is None else n_left)
+        words.append(scope_token(found[0][0]))
+    if filters.runs:
+        tests.append("chunk.run IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(runs_named(index, filters.runs)))
     for test, extra in facet_tests(filters):
         tests.append(test)
         values += extra
@@ -224,6 +298,12 @@ def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[i
         tail = "/" + value if kind == "project" else "\0"
         found.update(dict(index.rows(query, kind, value, tail, tail)))
     return sorted(found.items())
+
+
+def runs_named(index: Connection, ids: Sequence[str]) -> list[int]:
+    """The numbers of the runs of these ids that there are."""
+    query = "SELECT id FROM run WHERE run_id IN (SELECT value FROM json_each(?))"
+    return [number for (number,) in index.rows(query, json.dumps(ids))]
 
 
 def facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:
@@ -322,7 +402,7 @@ def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> 
     if narrowing.words:
         words = f'"words_{user}"'
         tests.append(f"chunk.id IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
-        values.append(f"scope : ({' AND '.join(narrowing.words)})")
+        values.append(narrowing.scoped())
     query = f"""SELECT chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
     return [Scored._make(row) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]

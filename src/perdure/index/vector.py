@@ -210,11 +210,16 @@ def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
         for field, kind in keyword.KIND_OF.items()
         if getattr(filters, field)
     }
-    if "tag" in found:
-        marks = ", ".join("?" * len(found["tag"]))
-        runs = index.rows(f"SELECT DISTINCT run FROM run_tag WHERE tag IN ({marks})", *found.pop("tag"))
-        found["run"] = [run for (run,) in runs]
-    return found
+    runs = _runs(index, filters)
+    return found if runs is None else {**found, "run": sorted(runs)}
+
+
+def _runs(index: Connection, filters: Filters) -> set[int] | None:
+    """The runs that the filters name or that have every tag asked for; None when they limit no run."""
+    found = [set(keyword.runs_named(index, filters.runs))] if filters.runs else []
+    query = "SELECT run FROM run_tag JOIN name ON name.id = tag WHERE kind = 'tag' AND value = ?"
+    found += [{run for (run,) in index.rows(query, tag)} for tag in filters.tags]
+    return set.intersection(*found) if found else None
 
 
 def _one_of(column: str, numbers: Sequence[int]) -> Test:

@@ -28,12 +28,12 @@ _NAMED_ONCE = ("agent", "project", "runtime", "machine", "conversation", "role",
 
 
 def filter_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that limit what a search sees; each may be given several times (any of them)."""
+    """The options that limit what a search sees; each may be given several times (any of them; of tags, all)."""
     described = {
         "agent": "Of this agent.", "project": "In this project (its path, or the end of it).",
         "runtime": "Of this client, e.g. claude-code.", "machine": "Captured on this machine.",
         "conversation": "In this conversation.", "role": "user, assistant, tool or system.",
-        "kind": "Only this kind of text: text, thinking, call or result.", "tag": "With this tag.",
+        "kind": "Only this kind of text: text, thinking, call or result.", "tag": "With this tag, or all of several.",
         "file": "That read or wrote this file (its path, or the end of it).", "tool": "That called this tool.",
         "skill": "That used this skill.", "entity": "That names this person or thing.",
     }  # fmt: skip
