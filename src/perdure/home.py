@@ -33,6 +33,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
+from perdure.authority import watch as watching
+from perdure.authority.grants import Given, Grants, granted
 from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
@@ -68,6 +70,8 @@ from perdure.types import (
     Facets,
     Filters,
     Found,
+    Grant,
+    GrantScope,
     Identity,
     Live,
     Memory,
@@ -87,6 +91,7 @@ from perdure.types import (
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), and
 # what only care needs (verify, backup, rebuild, digest, raw: 10 ms).
 if TYPE_CHECKING:
+    from perdure.authority.machines import Machines
     from perdure.context import Context
     from perdure.floor.diary import Paged
     from perdure.floor.floor import Floor
@@ -157,7 +162,7 @@ class Home:
         """Use `perdure.open()`, which checks the place first."""
         self.path = path
         self.config = config
-        self.principal = principal
+        self.user = principal.user
         self.writable = writable
         self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
         self._index: indexes.Connection | None = None
@@ -167,6 +172,7 @@ class Home:
         self._chats = chats
         self._roles: Roles | None = None
         self._floor: Floor | None = None
+        self._authority: watching.Watch | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -185,10 +191,11 @@ class Home:
         identity: whose it is used as, and from which machine; as this one unless given.
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
-        principal = Principal(check_user(identity.user)) if identity else self.principal
+        principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
+        other._authority = self.authority()
         return other
 
     def close(self) -> None:
@@ -202,9 +209,9 @@ class Home:
         self.archive.close()
 
     @property
-    def user(self) -> str:
-        """Whose home this is being used as."""
-        return self.principal.user
+    def principal(self) -> Principal:
+        """Whose home this is being used as, with what others let them read at this moment."""
+        return Principal(self.user, granted(self.path, self.authority, self.user, _now()))
 
     def users(self) -> list[str]:
         """Everybody of whom this home holds anything: runs, or a journal. By name."""
@@ -1157,7 +1164,7 @@ class Home:
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
         self._gather()
-        turns = keyword.every(self.index(), self.principal, query, filters=filters or Filters())
+        turns = keyword.every(self.index(), Principal(self.user), query, filters=filters or Filters())
         return self.doomed(turns)
 
     def doomed_memories_by_query(self, query: str) -> list[Memory]:
@@ -1219,40 +1226,63 @@ class Home:
         return [(name, raw) for name, raw in found if not notes.read(raw).memory]
 
     def erase(self) -> int:
-        """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
+        """Delete everything of the principal's: runs, packs, journal, index, floor, machines, grants to and from them,
+        and what may carry their words in the logs. Returns how many runs there were. Raises Busy when another process
+        keeps old pages in use: done again, it goes on.
 
         Nothing is remembered of it, so an import of the same transcripts captures them again.
         """
+        from perdure import leaving
         from perdure.jobs.book import Book
 
         self.drain()
         n_runs = self.archive.erase(self.user)
+        leaving.wipe(self.path, self.user)
         indexes.remove(indexes.files(self.path))
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
         self._discard_vectors()
-        (self.path / "run" / "mining.json").unlink(missing_ok=True)
         Book(self.path).drop(self.user)
         self._erase_floors()
         self._watches.pop(self.user, None)
-        self.catch_up()
+        catchup.catch_up(self.index(create=True), self.archive)
+        catchup.follow_journals(self.index(), self.archive)
+        self.archive.ledger.wipe()
         return n_runs
+
+    def export(self, target: Path) -> Verified:
+        """Write everything of the principal's as a home of its own, prove that it is whole, and return the proof.
+
+        target: a new folder. Raises ArchiveFault, and leaves nothing there, when it is not what lies here.
+        """
+        from perdure import leaving
+        from perdure.verify import verify
+
+        self.drain()
+        floors = {folder: folder.name.partition("~")[0] for folder in self._floors()}
+        with self.archive.still():
+            leaving.copy(self.path, self.user, target, floors)
+            found = verify(target)
+            n_runs = sum(1 for _ in self.archive.ledger.all(self.user))
+        if not found.ok or found.n_runs != n_runs:
+            shutil.rmtree(target)
+            raise ArchiveFault(f"{self.path}: not exported, because `perdure verify` finds problems")
+        return found
 
     def linked_floors(self) -> list[Path]:
         """The folders outside `agents` that links of the principal's there lead to: `erase` takes only the links."""
+        return [folder.resolve() for folder in self._floors() if folder.is_symlink()]
+
+    def _floors(self) -> list[Path]:
+        """The folders of the principal's pages, one for each agent."""
         from perdure.floor import pages
 
         found = sorted((self.path / "agents").glob("*"))
-        mine = [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
-        return [folder.resolve() for folder in mine if folder.is_symlink()]
+        return [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
 
     def _erase_floors(self) -> None:
         """Delete the principal's pages of every agent, and what is kept of them."""
-        from perdure.floor import pages
-
-        for folder in (self.path / "agents").glob("*"):
-            if not pages.is_of(folder.name, self.user, self.config.user):
-                continue
+        for folder in self._floors():
             if folder.is_symlink():
                 folder.unlink()
             else:
@@ -1341,6 +1371,53 @@ class Home:
         if self._may_have_vectors():
             self.vectors().discard()
 
+    # machines and grants ----------------------------------------------------------------------------------
+
+    def authority(self) -> watching.Watch:
+        """What this home knows of machines and grants; it may be shared between threads."""
+        if self._authority is None:
+            self._authority = watching.Watch(self.path, is_kept=self.writable)
+        return self._authority
+
+    @property
+    def machines(self) -> Machines:
+        """The machines that may speak for the users of this home."""
+        from perdure.authority.machines import Machines
+
+        return Machines(self.path, self.authority(), now=_now)
+
+    @property
+    def grants(self) -> Grants:
+        """What the principal gave to others, and others to them."""
+        return Grants(self.path, self.user, self.authority(), now=_now)
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> Given:
+        """Let another user read a run with all that is below it, or what has a tag, a project or an agent; later ones
+        too, masked, until a date or until it is revoked. Raises NotFound for a run that is not the principal's.
+
+        value: of a project its path, as runs carry it.
+        """
+        if scope == "run":
+            value = self._own_run(value)
+        elif scope == "project":
+            value = value.rstrip("/") or value
+        return self.grants.give(grantee, scope, value, until_at=until_at)
+
+    def _own_run(self, prefix: str) -> str:
+        self._gather()
+        kind, run_id = self.resolve(prefix)
+        if kind != "run":
+            raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
+        self._held(self._captured_in(run_id))
+        return run_id
+
+    def n_covered(self, grant: Grant) -> int:
+        """How many runs of the principal's a grant of theirs covers now."""
+        from perdure.index.covered import n_covered
+
+        self._gather()
+        return n_covered(self.index(create=True), Principal(self.user), grant)
+
     # privacy switches -------------------------------------------------------------------------------------
 
     def pause(self, *, until_at: datetime | None = None, reason: str = "") -> None:
@@ -1405,6 +1482,7 @@ class Home:
         self._drop_stale_index()
         self._finish_forgetting()
         self.archive.ledger.drop_meta(_UNSETTLED)
+        watching.note(self.path)  # machines and grants that came with it count at once
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 
     def _drop_stale_index(self) -> None:

@@ -24,6 +24,17 @@ def moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
         raise UsageError(f"{text!r} is no time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None
 
 
+def ahead(text: str | None, *, now: datetime | None = None) -> datetime | None:
+    """An instant to come from what a person types: `12h`, `30d`, `4w` from now, or a date, or an ISO time (local)."""
+    match = _AGE.match(text or "")
+    if not match:
+        return moment(text)
+    try:
+        return (now or datetime.now(UTC)) + timedelta(**{_AGES[match[2]]: int(match[1])})
+    except OverflowError:
+        raise UsageError(f"{text!r} is further than any date goes") from None
+
+
 def ago(at: datetime | None, now: datetime) -> str:
     """How long ago, as short as a badge."""
     if at is None:

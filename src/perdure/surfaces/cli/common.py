@@ -13,13 +13,13 @@ import msgspec
 from rich.console import Console
 
 from perdure.errors import PerdureError, UsageError
-from perdure.surfaces.moments import ago, day, moment
+from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
     from perdure.home import Home
 
 __all__ = [
-    "ROLE_STYLES", "Actions", "Shell", "ago", "command", "confirmed", "day", "emit", "moment", "plural",
+    "ROLE_STYLES", "Actions", "Shell", "ago", "ahead", "command", "confirmed", "day", "emit", "moment", "plural",
     "progress", "size",
 ]  # fmt: skip
 
@@ -37,11 +37,11 @@ class Shell:
         self.out = Console(highlight=False, soft_wrap=True)
         self.err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def open(self, *, create: bool = False, read_only: bool = False) -> Home:
-        """The home of this invocation; says once when its outbox does not drain."""
+    def open(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
+        """The home of this invocation, as its own user unless named; says once when its outbox does not drain."""
         from perdure.home import open_home
 
-        opened = open_home(self.home, create=create, read_only=read_only)
+        opened = open_home(self.home, user=user, create=create, read_only=read_only)
         if opened.writable and (text := opened.alarm()):
             self.note(f"{text}. Run `perdure doctor`.")
         return opened
