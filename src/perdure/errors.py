@@ -41,6 +41,8 @@ PerdureError
 │   ├── ModelNonsense
 │   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
+├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
+│   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
     └── AlreadyServing
@@ -242,6 +244,14 @@ class FormatFault(PerdureError):
 
 class ClientFault(PerdureError):
     """These settings of a client are not understood, and were left as they are. Correct them, or ask for --dry-run."""
+
+
+class SyncFault(PerdureError):
+    """The two homes could not exchange all. Nothing is lost and nothing half-taken: sync again, and it goes on."""
+
+
+class OtherVersion(SyncFault):
+    """The Perdure there and the one here do not understand each other. Nothing was exchanged: upgrade the older one."""
 
 
 class Busy(PerdureError):

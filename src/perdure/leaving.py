@@ -62,8 +62,6 @@ def wipe(home: Path, user: str) -> None:
     later.drop(home)
     for name in _MAY_CARRY:
         (home / "run" / name).unlink(missing_ok=True)
-    for path in (home / "run" / "jobs").glob("*.json*"):
-        path.unlink(missing_ok=True)
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _owner(path) == user:
             path.unlink(missing_ok=True)
