@@ -16,6 +16,7 @@ from perdure.capture import credential, later, log
 from perdure.capture.credential import Credential
 from perdure.errors import ArchiveFault, UsageError
 from perdure.home import Home
+from perdure.jobs.book import Book, Share, summed
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin
 
@@ -62,6 +63,8 @@ def place(tmp_path: Path, message) -> Path:
     log.note(home, "late", session="quokka-1")
     later.put(home, "gemini-cli", "quokka-1", "The quokka sleeps")
     told.mark(home, {"quokka": "notes.md"})
+    done = summed({BOB: Share("done", "quokka mined")})
+    Book(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
     credential.write(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))
     return home
 
