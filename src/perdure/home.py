@@ -584,15 +584,16 @@ class Home:
         return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
-        """Bring the index up to date if that can be; returns how many runs it lacks."""
+        """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
                 done = self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs or done.n_memories:
                     self._embed_new(index)
-                return done.n_behind
-        return catchup.behind(index, self.archive)
+                if not done.n_behind:
+                    return 0
+        return catchup.behind(index, self.archive, self.user)
 
     # recall -----------------------------------------------------------------------------------------------
 
