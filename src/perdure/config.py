@@ -21,7 +21,7 @@ from perdure.identity import check_user
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
     "HooksConfig", "McpConfig", "ModelsConfig",
-    "PriceConfig", "RoleConfig", "RolesConfig", "environment", "home_path", "load", "user_home",
+    "PriceConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
 
@@ -175,6 +175,13 @@ class McpConfig:
 
 
 @dataclass(frozen=True)
+class ServerConfig:
+    """How this home serves other machines and other users."""
+
+    admins: tuple[str, ...] = ()  # users who may see to the whole home; its own user always may
+
+
+@dataclass(frozen=True)
 class FloorConfig:
     """The most tokens that each layer of the floor has, and where this machine stands."""
 
@@ -208,6 +215,12 @@ class Config:
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
     mcp: McpConfig = field(default_factory=McpConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+
+    @property
+    def admins(self) -> frozenset[str]:
+        """The users who may see to the whole home."""
+        return frozenset((self.user, *self.server.admins))
 
 
 def load(home: Path) -> Config:

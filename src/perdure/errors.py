@@ -11,6 +11,7 @@ PerdureError
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
+│   ├── CredentialFault
 │   ├── NewerFormat
 │   ├── UnsupportedPlatform
 │   ├── NetworkFileSystem
@@ -40,6 +41,8 @@ PerdureError
 │   ├── ModelNonsense
 │   └── DimensionMismatch
 ├── FormatFault                bytes that no format claims, or that break their own
+├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
+│   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
     └── AlreadyServing
@@ -113,6 +116,10 @@ class HomeMissing(HomeFault):
 
 class HomeNotPrivate(HomeFault):
     """Others can read or own this home. Make it yours alone: `chmod 700` it, and `chown` it to you."""
+
+
+class CredentialFault(HomeFault):
+    """The credential of this machine cannot be used as it is. Make auth.json yours alone (`chmod 600`) or join anew."""
 
 
 class NewerFormat(HomeFault):
@@ -237,6 +244,14 @@ class FormatFault(PerdureError):
 
 class ClientFault(PerdureError):
     """These settings of a client are not understood, and were left as they are. Correct them, or ask for --dry-run."""
+
+
+class SyncFault(PerdureError):
+    """The two homes could not exchange all. Nothing is lost and nothing half-taken: sync again, and it goes on."""
+
+
+class OtherVersion(SyncFault):
+    """The Perdure there and the one here do not understand each other. Nothing was exchanged: upgrade the older one."""
 
 
 class Busy(PerdureError):

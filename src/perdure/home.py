@@ -28,6 +28,7 @@ from perdure import config as settings
 from perdure import forget as forgetting
 from perdure import intake, mounts
 from perdure.archive import archive as archives
+from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
@@ -206,6 +207,10 @@ class Home:
     def user(self) -> str:
         """Whose home this is being used as."""
         return self.principal.user
+
+    def users(self) -> list[str]:
+        """Everybody of whom this home holds anything: runs, or a journal. By name."""
+        return sorted({*self.archive.ledger.users(), *self._users_with_journal()})
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -401,12 +406,14 @@ class Home:
         limit_s: float | None = None,
         progress: Progress | None = None,
         note: Callable[[catchup.Projected], None] | None = None,
+        everyone: bool = False,
     ) -> catchup.CaughtUp:
         """Bring the index up to date with the archive, making it if there is none, and keep what people state in what
-        is new. note gets each run.
+        is new. note gets each run. everyone: follow the journals of all users, not only the principal's.
         """
         started_s, index = time.monotonic(), self.index(create=True)
-        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=self.user)
+        user = None if everyone else self.user
+        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=user)
         if self._may_have_stated():
             left_s = None if limit_s is None else max(0.0, limit_s - (time.monotonic() - started_s))
             with contextlib.suppress(Busy):  # what another process is at, it finishes
@@ -420,9 +427,13 @@ class Home:
         looked_at = int(self.archive.ledger.meta(f"stated:{self.user}") or 0)
         return self.archive.ledger.last_change() > looked_at
 
-    def embed_new(self) -> None:
-        """Where there are vectors, embed what just came in, for a moment; whatever fails is left to the next time."""
-        self._embed_new(self.index())
+    def embed_new(self, user: str = "") -> None:
+        """Where a user (the principal unless named) has vectors, embed what just came in, for a moment; whatever fails
+        is left to the next time.
+        """
+        index = self.index()
+        if self._may_have_vectors() and self.vectors().has_new(index, user or self.user):
+            self._embed_new(index, user)
 
     def _follow(self) -> None:
         """Catch up after a capture; whatever is wrong with the index does not concern the capture. What is stated is
@@ -489,13 +500,13 @@ class Home:
         """Whether vectors were ever made here; asked before anything heavy is loaded."""
         return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
 
-    def _embed_new(self, index: indexes.Connection) -> None:
+    def _embed_new(self, index: indexes.Connection, user: str = "") -> None:
         """Where there are vectors, embed what just came in; whatever fails is left to the next time."""
         if not self._may_have_vectors():
             return
         try:
-            if self.vectors().has_any(index, self.user):
-                self.vectors().fill(index, self.user, limit_s=_INGEST_S, fresh_only=True)
+            if self.vectors().has_any(index, user or self.user):
+                self.vectors().fill(index, user or self.user, limit_s=_INGEST_S, fresh_only=True)
         except (Busy, ModelFault, NotFound):
             return
 
@@ -761,7 +772,8 @@ class Home:
         return runs.runs_of_conversation(self.index(), self.principal, conversation)
 
     def offsets(self, run_id: str) -> set[int]:
-        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
+        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
+        self.run(run_id)
         return runs.turn_offsets(self.index(), self.principal, run_id)
 
     def locate(self, turn_id: str) -> tuple[str, int]:
@@ -1284,6 +1296,8 @@ class Home:
 
         Nothing is remembered of it, so an import of the same transcripts captures them again.
         """
+        from perdure.jobs.book import Book
+
         self.drain()
         n_runs = self.archive.erase(self.user)
         indexes.remove(indexes.files(self.path))
@@ -1291,6 +1305,7 @@ class Home:
         self._index = None
         self._discard_vectors()
         (self.path / "run" / "mining.json").unlink(missing_ok=True)
+        Book(self.path).drop(self.user)
         self._erase_floors()
         self._watches.pop(self.user, None)
         self.catch_up()
@@ -1336,6 +1351,7 @@ class Home:
                 done += todo
         if done:
             later.drop(self.path)
+            stage.drop(self.path)
         if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
         self._look_again(left)
@@ -1462,7 +1478,6 @@ class Home:
         self._drop_stale_index()
         self._finish_forgetting()
         self.archive.ledger.drop_meta(_UNSETTLED)
-        self._note_merge()
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 
     def _drop_stale_index(self) -> None:
@@ -1481,13 +1496,6 @@ class Home:
                 self.vectors().carry(None, self.index())
                 self.vectors().sweep()
         self.archive.ledger.drop_meta("stale-index")
-
-    def _note_merge(self) -> None:
-        """Move every clock past what was merged, so that what is said next comes after it."""
-        for user in self._users_with_journal():
-            events = self.journal(user).read()
-            if events and events[-1].writer != self.journal(user).writer():
-                self.journal(user).append("merged", {}, now=_now(), after=events[-1].at)
 
     def backup(
         self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the nouns are dataclasses, which a hook would pay for
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort as their bits do
 _COMPONENT = late(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
 _USER = late(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
+_MACHINE = late(r"\w[\w .@+'-]{0,63}\Z")
 _RUN_ID = late(rf"[{_ALPHABET}]{{26}}\Z")
 
 
@@ -79,6 +80,13 @@ def check_user(name: str) -> str:
     """The user's name, if it can be a folder name on every platform. Raises UsageError otherwise."""
     if not _USER.match(name):
         raise UsageError(f"{name!r} cannot be a user: use letters, digits and . _ @ + -, at most 64")
+    return name
+
+
+def check_machine(name: str) -> str:
+    """The machine's name, if it can be told from others at a glance. Raises UsageError otherwise."""
+    if not _MACHINE.match(name):
+        raise UsageError(f"{name!r} cannot be a machine: use letters, digits, spaces and . _ @ + ' -, at most 64")
     return name
 
 

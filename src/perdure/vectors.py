@@ -95,7 +95,7 @@ class Vectors:
         self.home = home
         self.writable = writable
         self._shelf = Shelf(home)
-        self._first = beside or self  # who holds what is shared
+        self._first: Vectors = beside._first if beside else self  # who holds what is shared
         self._making = threading.RLock()
         self._lanes: dict[str, Lanes] = {}
         self._cache: Cache | None = None
@@ -144,6 +144,12 @@ class Vectors:
     def has_any(self, index: Connection, user: str) -> bool:
         """Whether there are vectors to search in."""
         return any(slot.n_rows for slot in self._slots(index, user))
+
+    def has_new(self, index: Connection, user: str) -> bool:
+        """Whether anything came in, of whomever, since what an owner's vectors lack was listed."""
+        number = index.known("user", user)
+        slots = vector.slots(index, number) if number is not None else []
+        return any(slot.n_rows and slot.listed < embed.newest(index) for slot in slots)
 
     def _answering(self, slots: Sequence[Slot]) -> tuple[Slot, Lanes] | None:
         """The slab that answers and its model: the set one's when complete, else a complete older one's, else

@@ -24,6 +24,7 @@ SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
 PAGES = (
     "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "README.md", SKILL,
+    "docs/sync.md",
 )  # fmt: skip
 
 

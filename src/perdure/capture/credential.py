@@ -1,0 +1,79 @@
+"""The credential of this machine: who it is to a home, and the secret that proves it. A file of its owner alone.
+
+`auth.json` is readable to nobody else from its first moment, a new one takes the place of the old in one step, and
+nothing beside it keeps what it said. One that others can read is refused, because its secret may be theirs by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from perdure.capture import files
+from perdure.errors import CredentialFault
+
+NAME = "auth.json"  # in a home
+
+
+class Credential(NamedTuple):
+    """What a machine shows to a home."""
+
+    user_id: str
+    machine_id: str
+    machine: str  # its name, as runs carry it
+    token: str  # the secret
+    url: str = ""  # where the home answers; "" for the home in which the file lies
+
+
+def read(home: Path) -> Credential | None:
+    """The credential that lies in a home; None where there is none. Raises CredentialFault."""
+    path = home / NAME
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CredentialFault(f"{path}: {error}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        _refuse_exposed(path, os.fstat(descriptor))
+        return _decoded(path, file.read())
+
+
+def _refuse_exposed(path: Path, found: os.stat_result) -> None:
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise CredentialFault(f"{path} can be reached by others (mode {mode:o})")
+    if found.st_uid != os.geteuid():
+        raise CredentialFault(f"{path} belongs to another user of this system")
+
+
+def _decoded(path: Path, raw: bytes) -> Credential:
+    try:
+        said = json.loads(raw)
+        found = Credential(**{name: said[name] for name in Credential._fields})
+    except (ValueError, KeyError, TypeError) as error:
+        raise CredentialFault(f"{path} does not say what it should") from error
+    if not all(isinstance(value, str) for value in found) or not found.token:
+        raise CredentialFault(f"{path} does not say what it should")
+    return found
+
+
+def write(home: Path, credential: Credential, *, anew: bool = False) -> Path:
+    """Keep a credential; returns where. anew: in the place of one of another home, too. Raises CredentialFault."""
+    path = home / NAME
+    if not anew:
+        check_place(home, credential.url)
+    files.make_folder(home)
+    files.replace(path, json.dumps(credential._asdict()).encode() + b"\n")
+    return path
+
+
+def check_place(home: Path, url: str) -> None:
+    """Raise CredentialFault where the credential of another home lies, or one that cannot be read: it stays."""
+    known = read(home)
+    if known is not None and known.url != url:
+        where = known.url or "this very home"
+        raise CredentialFault(f"{home / NAME} is the credential of {where}; --replace puts the new one in its place")

@@ -1,0 +1,217 @@
+"""Machines: a secret is known by its hash alone, and a revocation counts at once, whoever made it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from perdure.archive.journal import Journal
+from perdure.authority.machines import PREFIX, LocalAuthority, Machines, sha256
+from perdure.authority.watch import MACHINE, Watch
+from perdure.errors import NotFound, UsageError
+
+NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+
+def machines(home: Path) -> Machines:
+    return Machines(home, Watch(home), now=lambda: NOW)
+
+
+def journal(home: Path, user: str) -> Journal:
+    return Journal(home / "archive" / "journal" / user, home=home)
+
+
+def test_a_machine_speaks_for_its_user(tmp_path: Path) -> None:
+    machine, secret = machines(tmp_path).register("bob", "laptop")
+    found = LocalAuthority(tmp_path, ["joel"]).identify(secret)
+    assert found is not None
+    assert (found.user, found.machine, found.machine_id) == ("bob", "laptop", machine.machine_id)
+    assert not found.is_admin
+    assert machine.registered_at == NOW
+
+
+def test_machines_of_admins_see_to_the_whole_home(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    found = LocalAuthority(tmp_path, ["joel"]).identify(secret)
+    assert found is not None and found.is_admin
+
+
+def test_a_secret_has_256_bits_and_goes_into_a_url(tmp_path: Path) -> None:
+    made = [machines(tmp_path).register("joel", f"m{n}")[1] for n in range(20)]
+    assert len(set(made)) == 20
+    for secret in made:
+        body = secret.removeprefix(PREFIX)
+        assert secret != body and len(body) == 43  # ceil(256 / 6) characters of base 64
+        assert all(char.isalnum() or char in "-_" for char in body)
+
+
+def test_no_file_of_the_home_holds_the_secret(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    assert LocalAuthority(tmp_path, []).identify(secret)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(sha256(secret).encode() in path.read_bytes() for path in files)
+    assert not any(secret.removeprefix(PREFIX).encode() in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["", "pdr-", "dev", "admin", "test", "pdr-dev", "Bearer", "0" * 64, "pdr-" + "A" * 43, "pdr-\udc80", "x" * 10**6],
+)
+def test_no_secret_is_built_in(tmp_path: Path, secret: str) -> None:
+    home = machines(tmp_path)
+    assert LocalAuthority(tmp_path, ["joel"]).identify(secret) is None
+    home.register("joel", "laptop")
+    assert LocalAuthority(tmp_path, ["joel"]).identify(secret) is None
+
+
+def test_the_hash_of_a_secret_is_no_secret(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    authority = LocalAuthority(tmp_path, [])
+    assert authority.identify(secret)
+    for other in (sha256(secret), PREFIX + sha256(secret), secret[:-1], secret + "A", secret.upper(), f" {secret}"):
+        assert authority.identify(other) is None
+
+
+def test_a_revocation_counts_at_the_next_question(tmp_path: Path) -> None:
+    known = machines(tmp_path)
+    _, secret = known.register("joel", "laptop")
+    _, other = known.register("joel", "desk")
+    authority = LocalAuthority(tmp_path, [])
+    assert authority.identify(secret)
+    known.revoke("laptop")
+    assert authority.identify(secret) is None
+    assert authority.identify(other)
+
+
+def test_a_revocation_by_another_process_counts_at_the_next_question(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    stopped = Watch(tmp_path, clock=lambda: 0.0)  # no second ever passes: only the noted change can show it
+    authority = LocalAuthority(tmp_path, [], watch=stopped)
+    assert authority.identify(secret)
+    program = (
+        "import sys; from pathlib import Path; from perdure.authority.machines import Machines;"
+        "from perdure.authority.watch import Watch;"
+        "home = Path(sys.argv[1]); Machines(home, Watch(home)).revoke('laptop')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert authority.identify(secret) is None
+
+
+def test_what_came_in_another_way_is_seen_within_a_second(tmp_path: Path) -> None:
+    machine, secret = machines(tmp_path).register("joel", "laptop")
+    clock = [0.0]
+    authority = LocalAuthority(tmp_path, [], watch=Watch(tmp_path, clock=lambda: clock[0]))
+    assert authority.identify(secret)
+    journal(tmp_path, "joel").append(MACHINE, {"op": "revoke", "machine_id": machine.machine_id}, now=NOW)
+    clock[0] = 1.0
+    assert authority.identify(secret) is None
+
+
+def test_a_revocation_counts_wherever_it_stands(tmp_path: Path) -> None:
+    secret = "pdr-" + "B" * 43
+    journal(tmp_path, "joel").append(MACHINE, {"op": "revoke", "machine_id": "m-1"}, now=NOW)
+    later = NOW + timedelta(days=1)
+    data = {"op": "register", "machine_id": "m-1", "name": "laptop", "sha256": sha256(secret)}
+    journal(tmp_path, "joel").append(MACHINE, data, now=later)
+    assert LocalAuthority(tmp_path, []).identify(secret) is None
+
+
+def test_another_user_revokes_nothing(tmp_path: Path) -> None:
+    machine, secret = machines(tmp_path).register("joel", "laptop")
+    journal(tmp_path, "eve").append(MACHINE, {"op": "revoke", "machine_id": machine.machine_id}, now=NOW)
+    assert LocalAuthority(tmp_path, []).identify(secret)
+    with pytest.raises(NotFound):
+        machines(tmp_path).revoke(machine.machine_id, "eve")
+
+
+@pytest.mark.parametrize(
+    "data", [{}, {"op": "register"}, {"op": "register", "machine_id": 1}, {"op": ["x"]}, {"op": "?"}]
+)
+def test_an_event_that_says_nothing_is_passed_over(tmp_path: Path, data: dict[str, object]) -> None:
+    journal(tmp_path, "joel").append(MACHINE, data, now=NOW)
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    assert LocalAuthority(tmp_path, []).identify(secret)
+
+
+def test_a_name_is_used_once_until_it_is_revoked(tmp_path: Path) -> None:
+    known = machines(tmp_path)
+    first, _ = known.register("joel", "laptop")
+    known.register("bob", "laptop")
+    with pytest.raises(UsageError, match="revoke"):
+        known.register("joel", "laptop")
+    known.revoke(first.machine_id)
+    second, _ = known.register("joel", "laptop")
+    assert [one.machine_id for one in known.listed("joel")] == [second.machine_id]
+    assert len(known.listed("joel", every=True)) == 2
+
+
+def test_a_name_of_several_users_is_not_guessed(tmp_path: Path) -> None:
+    known = machines(tmp_path)
+    known.register("joel", "laptop")
+    bobs, _ = known.register("bob", "laptop")
+    with pytest.raises(UsageError, match=bobs.machine_id):
+        known.revoke("laptop")
+    assert known.revoke("laptop", "bob").revoked_at
+    with pytest.raises(NotFound):
+        known.revoke("desk")
+
+
+@pytest.mark.parametrize("user", ["", "..", "a/b", ".hidden", "a\n", "x" * 65])
+def test_what_cannot_be_a_folder_is_no_user(tmp_path: Path, user: str) -> None:
+    with pytest.raises(UsageError):
+        machines(tmp_path).register(user, "laptop")
+    assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\n", "a\x1b[2J", "x" * 65, "a/b"])
+def test_what_cannot_be_read_at_a_glance_is_no_machine(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        machines(tmp_path).register("joel", name)
+
+
+def test_what_was_kept_is_a_cache(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    assert LocalAuthority(tmp_path, []).identify(secret)
+    kept = tmp_path / "run" / "authority.json"
+    assert kept.exists()
+    kept.write_bytes(b"{")
+    assert LocalAuthority(tmp_path, []).identify(secret)
+    kept.unlink()
+    (tmp_path / "run" / "authority.changes").unlink()
+    assert LocalAuthority(tmp_path, []).identify(secret)
+
+
+def test_it_opens_no_index_no_model_and_no_ledger(tmp_path: Path) -> None:
+    _, secret = machines(tmp_path).register("joel", "laptop")
+    program = (
+        "import sys; from pathlib import Path; from perdure.authority.machines import LocalAuthority;"
+        "assert LocalAuthority(Path(sys.argv[1]), []).identify(sys.argv[2]).user == 'joel';"
+        "loaded = {'apsw', 'numpy', 'sqlite3', 'onnxruntime', 'perdure.archive.store', 'perdure.index.store'};"
+        "assert not loaded & set(sys.modules), loaded & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), secret], check=True)
+
+
+def test_one_authority_serves_many_threads(tmp_path: Path) -> None:
+    known = machines(tmp_path)
+    secrets = [known.register("joel", f"m{n}")[1] for n in range(8)]
+    authority, wrong = LocalAuthority(tmp_path, []), []
+
+    def ask(secret: str, name: str) -> None:
+        for _ in range(200):
+            found = authority.identify(secret)
+            if found is None or found.machine != name:
+                wrong.append(name)
+
+    threads = [threading.Thread(target=ask, args=(secret, f"m{n}")) for n, secret in enumerate(secrets)]
+    for thread in threads:
+        thread.start()
+    known.register("bob", "new")
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,62 @@
+"""The credential of a machine: whole, its owner's alone from the first moment, and never beside itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from perdure.capture import credential
+from perdure.capture.credential import Credential
+from perdure.errors import CredentialFault
+
+ONE = Credential("joel", "m1", "laptop", "pdr-secret", "https://home.example")
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    assert credential.read(tmp_path) is None
+    path = credential.write(tmp_path, ONE)
+    assert credential.read(tmp_path) == ONE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_loose_umask_loosens_nothing(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = credential.write(tmp_path, ONE)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o610])
+def test_one_that_others_reach_is_refused(tmp_path: Path, mode: int) -> None:
+    credential.write(tmp_path, ONE).chmod(mode)
+    with pytest.raises(CredentialFault, match="chmod 600"):
+        credential.read(tmp_path)
+
+
+@pytest.mark.parametrize("said", [b"", b"[]", b"{}", b"null", b'{"user_id": 1}', b"\xff", b'"\\ud800"'])
+def test_one_that_says_something_else_is_refused(tmp_path: Path, said: bytes) -> None:
+    credential.write(tmp_path, ONE).write_bytes(said)
+    with pytest.raises(CredentialFault):
+        credential.read(tmp_path)
+
+
+def test_one_of_another_home_stays_unless_it_is_to_go(tmp_path: Path) -> None:
+    credential.write(tmp_path, ONE)
+    other = ONE._replace(token="pdr-other", url="https://elsewhere.example")
+    with pytest.raises(CredentialFault, match=r"--replace"):
+        credential.write(tmp_path, other)
+    assert credential.read(tmp_path) == ONE
+    credential.write(tmp_path, other, anew=True)
+    assert credential.read(tmp_path) == other
+
+
+def test_a_new_one_of_the_same_home_leaves_nothing_of_the_old(tmp_path: Path) -> None:
+    credential.write(tmp_path, ONE)
+    credential.write(tmp_path, ONE._replace(token="pdr-newer"))
+    assert [path.name for path in tmp_path.iterdir()] == [credential.NAME]
+    assert "pdr-secret" not in (tmp_path / credential.NAME).read_text()
