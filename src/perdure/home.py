@@ -47,6 +47,7 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    MemoryMissing,
     ModelFault,
     NotFound,
     PerdureError,
@@ -57,12 +58,12 @@ from perdure.errors import (
 from perdure.forget import Doomed
 from perdure.formats.of_run import parse_run
 from perdure.identity import check_user, project_of
-from perdure.index import catchup, keyword, runs
+from perdure.index import catchup, keyword, runs, visible
 from perdure.index import store as indexes
 from perdure.recall import plan as planning
 from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
-from perdure.recall.recall import recall
+from perdure.recall.recall import by_rank, recall
 from perdure.recall.scope import scope
 from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
+    from perdure.mind.shared import Shared
     from perdure.mind.stated import Stated
     from perdure.mind.use import Judged
     from perdure.models.chat import Chat
@@ -586,21 +588,30 @@ class Home:
         """(the texts on their way to become vectors, whether they were wanted and cannot be had)."""
         if mode == "keyword" or not any(map(str.strip, texts)):
             return None, False
-        if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
+        if mode is None and not (self._may_have_vectors() and self._has_vectors(index)):
             return None, False
-        asked = self.vectors().ask(index, self.user, texts)
+        asked = self.vectors().ask(index, self.user, texts, others=self._sharing())
         return asked, asked is None
 
+    def _has_vectors(self, index: indexes.Connection) -> bool:
+        """Whether there are vectors of the principal, or of anybody who shares something with them."""
+        return any(self.vectors().has_any(index, user) for user in (self.user, *self._sharing()))
+
+    def _sharing(self) -> list[str]:
+        """The owners who let the principal read anything."""
+        return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
+
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
-        """Bring the index up to date if that can be; returns how many runs it lacks."""
+        """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
                 done = self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs or done.n_memories:
                     self._embed_new(index)
-                return done.n_behind
-        return catchup.behind(index, self.archive)
+                if not done.n_behind:
+                    return 0
+        return catchup.behind(index, self.archive, self.user)
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -669,6 +680,7 @@ class Home:
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
                 already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
+            found = by_rank(found) if visible.of(index, self.principal).owners else found
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
     def run(self, run_id: str) -> RunView:
@@ -696,26 +708,64 @@ class Home:
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
         if prefix.startswith("mem-"):
-            return "memory", self.memories.get(prefix).memory_id
+            return "memory", self.holding(prefix).get(prefix).memory_id
         return runs.resolve(self.index(), self.principal, prefix)
 
     def transcript(self, run_id: str) -> Transcript:
-        """A captured run and its turns, read from the archive."""
-        held = self._held(run_id)
+        """A captured run and its turns, read from the archive; masked where it is another's. Raises NotFound."""
+        held = self._readable(run_id)
         run, lines = self.archive.load(held)
         parsed = parse_run(run, lines)
+        if held.user != self.user:
+            from perdure.access import masked
+
+            run, parsed = masked.run(run), masked.parsed(parsed)
         try:
             abandoned = frozenset(runs.abandoned_turns(self.index(), run_id))
         except IndexFault:
             abandoned = frozenset()
         return Transcript(run, parsed, abandoned)
 
+    def jsonl(self, run_id: str) -> bytes:
+        """The bytes of a captured run: to its owner as they were captured (what was forgotten is gone), to others with
+        every secret masked. Raises NotFound.
+        """
+        held = self._readable(run_id)
+        raw = self.archive.read(held)
+        if held.user == self.user:
+            return raw
+        from perdure.access import masked
+
+        return masked.lines(raw)
+
+    def lines_of(self, run_id: str, offsets: Collection[int]) -> list[bytes]:
+        """The lines of a captured run that begin at these offsets of its source, as `jsonl` has them."""
+        held = self._readable(run_id)
+        raw = [line.raw for line in self.archive.lines(held) if line.offset in offsets]
+        if held.user == self.user:
+            return raw
+        from perdure.access import masked
+
+        return [masked.lines(line) for line in raw]
+
+    def _readable(self, run_id: str) -> Held:
+        """A captured run of the principal's, or of one who lets them read it."""
+        held = self.archive.held(run_id)
+        if held.user != self.user:
+            if not self._sharing():
+                raise NotFound(run_id)
+            try:
+                runs.run(self.index(), self.principal, run_id)
+            except IndexFault as error:  # nothing says that it may be read
+                raise NotFound(run_id) from error
+        return held
+
     def preview(self, turn_id: str) -> str:
         """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
         if turn_id.startswith("mem-"):
-            return one_line(self.memories.get(turn_id).text, 100)
+            return one_line(self.holding(turn_id).get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
-        (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
+        (found,) = forgetting.single_turns(self.archive, self._readable(run_id), {offset})
         return found.preview
 
     def _held(self, run_id: str) -> Held:
@@ -731,7 +781,7 @@ class Home:
     def offsets(self, run_id: str) -> set[int]:
         """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
         self.run(run_id)
-        return runs.turn_offsets(self.index(), run_id)
+        return runs.turn_offsets(self.index(), self.principal, run_id)
 
     def locate(self, turn_id: str) -> tuple[str, int]:
         """(captured run, offset) of a turn."""
@@ -742,13 +792,29 @@ class Home:
 
     @property
     def memories(self) -> Memories:
-        """The memories of the principal."""
+        """The memories of the principal, of nobody else."""
         from perdure.mind.memories import Memories
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
             forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
+
+    @property
+    def shared(self) -> Shared:
+        """The memories of others that the principal may read."""
+        from perdure.mind.shared import Shared
+
+        return Shared(self.principal, self.index)
+
+    def holding(self, identifier: str) -> Memories | Shared:
+        """Where the memory of an id is looked up: among the principal's own, or else among what others share."""
+        try:
+            self.memories.get(identifier)
+        except MemoryMissing:
+            self.shared.get(identifier)
+            return self.shared
+        return self.memories
 
     def _with_memories(self) -> indexes.Connection:
         """The index, with everything that the journals say of memories."""
@@ -819,7 +885,7 @@ class Home:
 
     def _related(self, words: str, fits: Callable[[Memory], bool]) -> list[Memory]:
         """The memories nearest to some words, of those that fit, best first."""
-        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits)]
+        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits, is_own=True)]
 
     def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
         """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
@@ -882,11 +948,15 @@ class Home:
         if limit < 1:
             raise UsageError("the limit must be at least 1")
         found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
-        if touch and found:
-            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        own = [memory.memory_id for memory, _ in found if not memory.shared_by]
+        if touch and own:
+            self._note_used(own, by="search")
         return found
 
-    def _memories_like(self, query: str, *, limit: int, fits: Callable[[Memory], bool]) -> list[tuple[Memory, float]]:
+    def _memories_like(
+        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False
+    ) -> list[tuple[Memory, float]]:
+        """is_own: of the principal alone, for what is to be made of them."""
         from perdure.index import recollect
 
         index = self._with_memories()
@@ -897,7 +967,8 @@ class Home:
             from perdure.index.hybrid import Asked as Seen
 
             seen = Seen(asked.space, vectors)
-        return recollect.search(index, self.principal, query, seen, limit=limit, fits=fits)
+        principal = Principal(self.user) if is_own else self.principal
+        return recollect.search(index, principal, query, seen, limit=limit, fits=fits)
 
     def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
         """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.
@@ -1145,7 +1216,9 @@ class Home:
             run_id, offset = self.locate(name)
             return forgetting.single_turns(self.archive, self._held(run_id), {offset})
         if kind == "conversation":
-            top = [view.run_id for view in self.conversation(name)]
+            top = [view.run_id for view in self.conversation(name) if view.user == self.user]
+            if not top:  # what others share is theirs to forget
+                raise NotFound(name)
         else:
             top = [name, *(view.run_id for view in self.descendants(name))] if cascade else [name]
         captured = {self._captured_in(run_id) for run_id in top}
@@ -1159,7 +1232,7 @@ class Home:
 
     def _doomed_sidechain(self, run_id: str) -> list[Doomed]:
         held = self._held(self._captured_in(run_id))
-        return forgetting.single_turns(self.archive, held, runs.turn_offsets(self.index(), run_id))
+        return forgetting.single_turns(self.archive, held, runs.turn_offsets(self.index(), self.principal, run_id))
 
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""

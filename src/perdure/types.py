@@ -234,6 +234,7 @@ class Hit:
     is_summary: bool = False
     keyword_score: float | None = None  # BM25, where both legs were asked and the words found it
     vector_score: float | None = None  # cosine of its nearest piece, where it has a vector
+    user: str = ""  # its owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +306,7 @@ class Memory:
     order: str = ""  # of the event that made it, as text: breaks ties between equal times
     superseded_by: str | None = None  # projected: the next of its chain
     ended_at: datetime | None = None  # projected: when that was stated, or its own validity ended
+    shared_by: str = ""  # its owner, where that is not who reads it; never stored
 
     @property
     def is_current(self) -> bool:
@@ -364,6 +366,8 @@ class Cue:
     memory: Memory | None = None  # where it is one
     is_history: bool = False  # it was so, and is no longer
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
+    user: str = ""  # its owner
+    is_shared: bool = False  # the owner is another than who asks
 
 
 class HeldBack(NamedTuple):

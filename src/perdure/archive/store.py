@@ -291,9 +291,11 @@ class Ledger:
             WHERE change > ? AND change <= ? AND user = ? ORDER BY 1 DESC, run_id DESC LIMIT ?"""
         return [(row[0], Held._make(row[1:])) for row in self.db.execute(query, (after, upto, user, limit))]
 
-    def count_after(self, change: int) -> int:
-        """How many runs were committed or rewritten after a change."""
-        return int(next(row[0] for row in self.db.execute("SELECT count(*) FROM run WHERE change > ?", (change,))))
+    def count_after(self, change: int, user: str | None = None) -> int:
+        """How many runs (of a user, or of all) were committed or rewritten after a change."""
+        query = """SELECT count(*) FROM run WHERE change > ?1
+            AND (?2 IS NULL OR source IN (SELECT id FROM source WHERE user = ?2))"""
+        return int(next(row[0] for row in self.db.execute(query, (change, user))))
 
     def held(self, run_id: str) -> Held | None:
         """What the ledger knows of one run."""

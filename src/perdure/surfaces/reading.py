@@ -12,6 +12,15 @@ from perdure.types import RunView, Source, Turn
 Placed = tuple[RunView, Turn, bool]  # where a turn stands, the turn, whether its branch was left
 
 
+def shared(what: str, owner: str, reader: str) -> str:
+    """A label with whose it is, where that is not who reads it.
+
+    >>> shared("user", "ada", "bob"), shared("user", "bob", "bob")
+    ('shared by ada (user)', 'user')
+    """
+    return what if owner in ("", reader) else f"shared by {owner} ({what})"
+
+
 def turns(home: Home, kind: str, name: str) -> list[Placed]:
     """The turns of a run or a conversation, or of the session that a turn belongs to. Raises NotFound."""
     if kind == "turn":

@@ -18,7 +18,7 @@ from perdure.home import Home
 from perdure.surfaces import reading
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
-from perdure.surfaces.reading import Placed
+from perdure.surfaces.reading import Placed, shared
 from perdure.surfaces.trees import draw
 from perdure.types import Filters, Found, Hit, Node, Part, RunView, Turn
 
@@ -93,7 +93,7 @@ def search_command(
     for number, (title, hits) in enumerate(_grouped(found.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
-            shell.out.print(_hit_line(hit, found.terms))
+            shell.out.print(_hit_line(hit, found.terms, home.user))
             if explain:
                 shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
@@ -154,10 +154,10 @@ def _short(path: str | None) -> str:
     return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
 
 
-def _hit_line(hit: Hit, terms: Sequence[str]) -> Text:
+def _hit_line(hit: Hit, terms: Sequence[str], reader: str) -> Text:
     who = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
     line = Text("  ")
-    line.append(f"{who}: ", style=ROLE_STYLES[hit.role])
+    line.append(f"{shared(who, hit.user, reader)}: ", style=ROLE_STYLES[hit.role])
     shown, spans = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
     words = Text(shown.replace("\n", " "))
     for low, high in spans:
@@ -180,6 +180,7 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
                 "role": hit.role, "author": hit.author, "kind": hit.kind, "stated_at": hit.stated_at,
                 "text": hit.text, "score": hit.score, "keyword_score": hit.keyword_score,
                 "vector_score": hit.vector_score, "abandoned": hit.abandoned, "is_summary": hit.is_summary,
+                "user": hit.user,
             }
             for hit in found.hits
         ],
@@ -209,7 +210,7 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 )
 @click.option("--full", is_flag=True, help="Do not shorten tool input and output.")
 @click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
-@click.option("--raw", is_flag=True, help="The captured bytes as they are, unmasked.")
+@click.option("--raw", is_flag=True, help="The captured bytes as they are; of what others share, masked.")
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     with shell.open() as home:
@@ -236,7 +237,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
             }
             shell.answer(result, next_actions=_after_show(kind, name))
             return
-        _print_turns(shell, kind, name, shown, full=full)
+        _print_turns(shell, kind, name, shown, full=full, reader=home.user)
         if left:
             shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
         shell.suggest(_after_show(kind, name))
@@ -249,21 +250,19 @@ def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
     if kind == "turn":
         run_id, offset = home.locate(name)
         turn = next(t for _, t, _ in chosen if t.offset == offset)
-        lows = {low for low, _ in turn.lines}
-        for line in home.archive.lines(home.archive.held(run_id)):
-            if line.offset in lows:
-                write(line.raw + b"\n")
+        for raw in home.lines_of(run_id, [low for low, _ in turn.lines]):
+            write(raw + b"\n")
         return
     for run_id in dict.fromkeys(view.run_id for view, _, _ in chosen if not view.sidechain):
-        write(home.archive.read(home.archive.held(run_id)))
+        write(home.jsonl(run_id))
 
 
-def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool) -> None:
+def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool, reader: str) -> None:
     last: RunView | None = None
     for item in items:
         view, turn, abandoned = item
         if last is None or view.session != last.session:
-            shell.out.print(_session_head(view))
+            shell.out.print(_session_head(view, reader))
         last = view
         style = ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and reading.identifier(item) == name else "")
         head = Text(
@@ -278,9 +277,10 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, ful
         shell.out.print()
 
 
-def _session_head(view: RunView) -> Text:
+def _session_head(view: RunView, reader: str) -> Text:
     title = text.one_line(view.title or view.intent, 80)
-    return Text(f"── {view.runtime} @{view.machine}  {_short(view.project)}  {title} ──\n", style="bold")
+    whose = f"  shared by {view.user}" if view.user != reader else ""
+    return Text(f"── {view.runtime} @{view.machine}{whose}  {_short(view.project)}  {title} ──\n", style="bold")
 
 
 def _part(part: Part, *, full: bool) -> Text:
@@ -345,7 +345,7 @@ def tree_command(
         shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
         return
     now = datetime.now(UTC)
-    for line in draw(nodes, now, fold=not everything):
+    for line in draw(nodes, now, fold=not everything, reader=home.user):
         shell.out.print(line)
 
 

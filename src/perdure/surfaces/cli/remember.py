@@ -20,6 +20,7 @@ from perdure.recall import why as reasons
 from perdure.recall.pack import SAID_BY
 from perdure.resident import instead
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
+from perdure.surfaces.reading import shared
 from perdure.types import Cue, Plan, Recalled
 
 _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
@@ -109,11 +110,12 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
 def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
     head = Text("\n" if number else "")
     head.append(f"{number + 1}. ", style="bold")
+    whose = cue.user if cue.is_shared else ""
     if cue.memory is not None:
         head.append(f"memory, {cue.memory.kind}", style="magenta")
-        place = f"  {day(cue.stated_at)}  {SAID_BY[cue.memory.trust]}  {cue.turn_id}"
+        place = f"  {day(cue.stated_at)}  {shared(SAID_BY[cue.memory.trust], whose, '')}  {cue.turn_id}"
     else:
-        head.append(cue.role, style=ROLE_STYLES[cue.role])
+        head.append(shared(cue.role, whose, ""), style=ROLE_STYLES[cue.role])
         place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
     head.append(text.printable(place), style="dim")
     shell.out.print(head)
