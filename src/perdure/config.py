@@ -20,7 +20,7 @@ from perdure.identity import check_user
 
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
-    "HooksConfig", "McpConfig", "ModelsConfig",
+    "HooksConfig", "ModelsConfig",
     "PriceConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load", "user_home",
 ]  # fmt: skip
 
@@ -168,17 +168,15 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
-class McpConfig:
-    """How clients reach this home over the Model Context Protocol."""
-
-    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8765"; nowhere unless set
-
-
-@dataclass(frozen=True)
 class ServerConfig:
     """How this home serves other machines and other users."""
 
+    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; nowhere unless set
+    tls_certificate: str = ""  # files in PEM; needed for an address that other machines can reach
+    tls_key: str = ""
+    plain: bool = False  # such an address without TLS: the network itself is private
     admins: tuple[str, ...] = ()  # users who may see to the whole home; its own user always may
+    requests_per_minute: int = 600  # of each machine
 
 
 @dataclass(frozen=True)
@@ -214,7 +212,6 @@ class Config:
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
-    mcp: McpConfig = field(default_factory=McpConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
     @property

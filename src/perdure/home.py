@@ -253,6 +253,27 @@ class Home:
         self._follow()
         return answer
 
+    def receive(self, delta: Delta, *, emitted: bool = False) -> Answer:
+        """Keep what another machine captured, durably; its owner and its machine are the delta's. The index follows.
+
+        The answer is one as `capture` gives it. emitted: lines that an adapter made of a source which is not
+        append-only; those that the archive lacks are put behind what it has.
+        """
+        if not emitted:
+            (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
+            return answer
+        rules = replace(self._rules(tags=delta.tags), user=delta.user, sender=delta)
+        lines = delta.data.removesuffix(b"\n").split(b"\n")
+        return intake.capture_lines(
+            self.archive, rules, delta.origin, lines, path=delta.path, tombstones=self._tombstones(), now=_now()
+        )
+
+    def received_refusal(self, origin: Origin) -> str | None:
+        """Why nothing of another machine's session may be kept here, or None. The folders that are excluded here are
+        folders of this machine.
+        """
+        return post.refusal(self._capture_rules()._replace(exclude=()), msgspec.to_builtins(intake.clean(origin)))
+
     def capture_messages(
         self,
         messages: Iterable[Mapping[str, Any]],
@@ -580,7 +601,9 @@ class Home:
             from perdure.index import hybrid
 
             seen, words = hybrid.Asked(asked.space, vectors), mode != "semantic"
-            return hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
+            found = hybrid.search(index, self.principal, query, seen, filters=filters, limit=limit, words=words)
+            timings, depth = _waited(asked)
+            return replace(found, timings_ms=timings, depth=depth)
         found = keyword.search(index, self.principal, query, filters=filters, limit=limit)
         return replace(found, degraded=("vector",)) if failed or asked is not None else found
 
@@ -1721,10 +1744,15 @@ def _with_asked(found: Recalled, asked: Asked | None, degraded: tuple[str, ...])
         return replace(found, degraded=degraded)
     if asked.pending.exception() is not None:
         return replace(found, degraded=("vector", *degraded))
+    timings, depth = _waited(asked)
+    return replace(found, degraded=degraded, timings_ms={**timings, **found.timings_ms}, depth=depth)
+
+
+def _waited(asked: Asked) -> tuple[dict[str, float], dict[str, int]]:
+    """(what the vectors took, lane -> texts that waited before them)."""
     answer = asked.answer()
-    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms, **found.timings_ms}
-    depth = {str(lane): n for lane, n in answer.depth_before.items()}
-    return replace(found, degraded=degraded, timings_ms=timings, depth=depth)
+    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
+    return timings, {str(lane): n for lane, n in answer.depth_before.items()}
 
 
 def _now() -> datetime:

@@ -61,6 +61,7 @@ class Rules:
     user_home: Path
     tags: tuple[str, ...] = ()
     forced: str | None = None  # runtime to read every file as
+    sender: Delta | None = None  # another machine's capture, which knows where it was made
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of this session may be copied, or None."""
@@ -69,6 +70,8 @@ class Rules:
 
     def delta(self, origin: Origin, data: bytes, *, path: str | None, from_offset: int = 0) -> Delta:
         """A delta of this owner's."""
+        if self.sender is not None:
+            return replace(self.sender, origin=origin, data=data, from_offset=from_offset)
         return Delta(
             origin=origin, user=self.user, machine=self.config.machine, agent=self.config.agent, data=data,
             from_offset=from_offset, project=project_of(origin.cwd), path=plain_path(path),
@@ -123,7 +126,7 @@ def capture_file(
 def capture_lines(
     archive: Archive, rules: Rules, origin: Origin, lines: Sequence[bytes], *, path: str | None, tombstones: Tombs,
     now: datetime,
-) -> None:  # fmt: skip
+) -> Answer:  # fmt: skip
     """Put emitted lines of a known session behind what the archive has of it, as far as it lacks them.
 
     Raises Busy when another process wrote to the session meanwhile.
@@ -133,6 +136,12 @@ def capture_lines(
     batch.flush()
     if batch.unsettled:
         raise Busy(f"session {origin.session}")
+    if batch.last is not None:
+        return batch.last
+    generation = archive.ledger.generation(rules.user, origin.runtime, origin.session)
+    return Answer(
+        "already", archive.ledger.end(Source(rules.user, origin.runtime, origin.session, generation)), generation
+    )
 
 
 def _signature(path: Path) -> tuple[int, int] | None:
@@ -290,6 +299,7 @@ class _Batch:
         self.tombstones = tombstones
         self._archive = archive
         self._now = now
+        self.last: Answer | None = None
         self.unsettled: list[Delta] = []  # what the archive could not join to anything
         self._deltas: list[Delta] = []
         self._seen: list[tuple[str, tuple[int, int]]] = []
@@ -326,6 +336,7 @@ class _Batch:
         self._seen = []
 
     def _note(self, delta: Delta, answer: Answer) -> None:
+        self.last = answer
         if answer.outcome == "stored":
             self.done.n_runs += 1
             self.done.n_bytes += answer.n_bytes

@@ -101,6 +101,15 @@ def answer(
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of what was recalled."""
+
+    text: str
+    nonce: str
+    cues: tuple[Cue, ...]  # in it
+
+
+@dataclass(frozen=True, slots=True)
 class _Given:
     """A block that is about to be given. text: "" where there is nothing to give, and that is to be known."""
 
@@ -279,18 +288,12 @@ class _Call:
     def _given(self, recalled: Recalled, reminder: str, room: int) -> list[_Given]:
         """The block of what was recalled; none when there is nothing to say."""
         from perdure.access import fence
-        from perdure.text import tokens
 
         nonce = fence.new_nonce()
         text, cues = block(recalled.cues, nonce, reminder, room=room) if recalled.cues or reminder else ("", ())
         if not text:
             return []
-        data = {
-            **_who(self.event), "nonce": nonce, "digest": fence.digest(text), "turns": [cue.turn_id for cue in cues],
-            "n_chars": len(text), "n_tokens": tokens(text), "intent": recalled.plan.intent,
-            "degraded": list(recalled.degraded), "took_ms": self._took_ms(),
-            "timings_ms": _rounded(recalled.timings_ms), "cues": list(map(_reason, cues)),
-        }  # fmt: skip
+        data = injection(self.event, Block(text, nonce, cues), recalled, self._took_ms())
         self.facts |= {"n_cues": len(cues), "n_tokens": data["n_tokens"]}
         return [_Given(text, data)]
 
@@ -341,6 +344,19 @@ def block(cues: Sequence[Cue], nonce: str, reminder: str = "", *, room: int = MA
     return "", ()
 
 
+def injection(event: Event, given: Block, recalled: Recalled, took_ms: float) -> dict[str, Any]:
+    """What the journal says of a block that goes into a session: what it is made of, never its words."""
+    from perdure.access import fence
+    from perdure.text import tokens
+
+    return {
+        **_who(event), "nonce": given.nonce, "digest": fence.digest(given.text),
+        "turns": [cue.turn_id for cue in given.cues], "n_chars": len(given.text), "n_tokens": tokens(given.text),
+        "intent": recalled.plan.intent, "degraded": list(recalled.degraded), "took_ms": round(took_ms, 1),
+        "timings_ms": _rounded(recalled.timings_ms), "cues": list(map(_reason, given.cues)),
+    }  # fmt: skip
+
+
 def js_length(text: str) -> int:
     """The length of a text as JavaScript counts it, in which an emoji is two.
 
@@ -378,7 +394,7 @@ def _floor_data(event: Event, nonce: str, text: str) -> dict[str, Any]:
 def failed(home: Path, event: Event, error: BaseException) -> Answer:
     """Record a failure; the first of an incident is said to the person in one line."""
     code = str(getattr(error, "code", "")) or type(error).__name__
-    log.note(home, "failed", client=event.client, kind=event.kind, code=code, at_line=_where(error))
+    log.note(home, "failed", client=event.client, kind=event.kind, code=code, at_line=where(error))
     try:
         _marker(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _marker(home).open("x") as file:
@@ -407,7 +423,7 @@ def _marker(home: Path) -> Path:
     return home / "run" / "failing"
 
 
-def _where(error: BaseException) -> str:
+def where(error: BaseException) -> str:
     """File and line where it was raised."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:

@@ -235,6 +235,7 @@ class Hit:
     keyword_score: float | None = None  # BM25, where both legs were asked and the words found it
     vector_score: float | None = None  # cosine of its nearest piece, where it has a vector
     user: str = ""  # its owner
+    chunk: int = 0  # which piece of the turn matched, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,8 @@ class Found:
     took_ms: float = 0.0
     mode: str = "keyword"  # how it was searched: keyword, hybrid or semantic
     n_unembedded: int = 0  # chunks that have no vector yet, where vectors were asked
+    timings_ms: Mapping[str, float] = field(default_factory=dict)  # of the query's vector: queued, compute
+    depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before it
 
 
 MemoryKind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]

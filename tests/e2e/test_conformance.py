@@ -33,19 +33,21 @@ def suite() -> list[str]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A served home. The suite sends no credential: what stands before the guard adds it."""
-    from perdure.surfaces.mcp import http
-    from perdure.surfaces.mcp.desk import Desk
+    """A served home. The suite sends no credential: what stands before the door adds it."""
+    from perdure.authority.machines import LocalAuthority
+    from perdure.resident.serve import Serving
+    from perdure.surfaces.http.serving import Served
 
-    perdure.open(tmp_path / "home").close()
-    secret = http.new_credential(tmp_path / "home")
-    desk = Desk(lambda: perdure.open(tmp_path / "home"))
-    guarded = http.app(desk, tmp_path / "home", host="127.0.0.1")
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text('[server]\nhttp = "127.0.0.1:0"\n')
+    home = perdure.open(tmp_path / "home")
+    _, secret = home.machines.register(home.user, "suite")
+    served = Served(Serving(home), LocalAuthority(home.path, ()))
 
     async def with_credential(scope, receive, send):
         if scope["type"] == "http":
             scope = {**scope, "headers": [*scope["headers"], (b"authorization", f"Bearer {secret}".encode())]}
-        await guarded(scope, receive, send)
+        await served.application(scope, receive, send)
 
     server = uvicorn.Server(uvicorn.Config(with_credential, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -55,7 +57,8 @@ def url(tmp_path: Path) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
     server.should_exit = True
     thread.join(timeout=10)
-    desk.close()
+    served.stop()
+    home.close()
 
 
 def test_the_general_scenarios_pass(suite: list[str], url: str, tmp_path: Path) -> None:

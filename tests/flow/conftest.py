@@ -1,10 +1,14 @@
 """What every flow test needs: lines of transcripts, homes, and a search through every byte of a home."""
 
+import contextlib
+import http.client
 import json
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ import pytest
 import perdure
 from perdure.home import Home
 from perdure.testing import local_model
+from perdure.types import Identity
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -129,3 +134,76 @@ def small_model(tmp_path: Path) -> Callable[..., tuple[Path, Any]]:
 @pytest.fixture
 def home(opened) -> Home:
     return opened()
+
+
+class Caller:
+    """Asks a served home over HTTP with one credential, each time on a connection of its own."""
+
+    def __init__(self, address: str, secret: str = "") -> None:
+        self.address, self.secret = address.removeprefix("http://"), secret
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
+        """(status, body, headers) of the answer. body: bytes are sent as they are, anything else as JSON."""
+        line = http.client.HTTPConnection(self.address, timeout=30)
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.secret:
+            sent.setdefault("Authorization", f"Bearer {self.secret}")
+        if body is not None and not isinstance(body, bytes):
+            body, sent = json.dumps(body).encode(), {"Content-Type": "application/json", **sent}
+        with contextlib.closing(line):
+            line.request(method, path, body, sent)
+            answer = line.getresponse()
+            raw = answer.read()
+            is_json = (answer.getheader("content-type") or "").startswith("application/json")
+            return answer.status, json.loads(raw) if is_json else raw, answer.headers
+
+
+class Known:
+    """An authority of a test: secrets and whom they stand for."""
+
+    def __init__(self) -> None:
+        self.secrets = {
+            "ada-laptop": Identity("ada", "laptop", "m-ada-1", is_admin=True),
+            "ada-tower": Identity("ada", "tower", "m-ada-2", is_admin=True),
+            "bob-phone": Identity("bob", "phone", "m-bob-1"),
+        }
+
+    def identify(self, secret: str) -> Identity | None:
+        return self.secrets.get(secret)
+
+
+@pytest.fixture
+def served(tmp_path: Path):
+    """Serve a home of ada's over HTTP: called with settings, it gives what a test needs of it."""
+    running: list[Any] = []
+
+    def serve_(settings: str = "", **how: Any) -> SimpleNamespace:
+        from perdure.resident.serve import Pace, Serving
+        from perdure.surfaces.http.serving import Served
+
+        place = tmp_path / "home"
+        place.mkdir(mode=0o700, exist_ok=True)
+        if "[server]" not in settings:
+            settings = f"{settings}\n[server]\n"
+        (place / "config.toml").write_text(settings.replace("[server]", '[server]\nhttp = "127.0.0.1:0"'))
+        home = perdure.open(place, user="ada", embedder=how.pop("embedder", None))
+        serving = Serving(home, pace=Pace(round_s=0.2, prove_s=0.5, tick_s=60, **how))
+        thread = threading.Thread(target=serving.run, daemon=True)
+        authority = Known()
+        served = Served(serving, authority)
+        running.append((serving, thread, served, home))
+        address = served.start()
+        serving.http = address
+        thread.start()
+        callers = {name.replace("-", "_"): Caller(address, name) for name in authority.secrets}
+        return SimpleNamespace(
+            place=place, serving=serving, served=served, address=address, authority=authority,
+            nobody=Caller(address), **callers,
+        )  # fmt: skip
+
+    yield serve_
+    for serving, thread, served, home in running:
+        served.stop()
+        serving.stopped.set()
+        thread.join(timeout=10)
+        home.close()

@@ -208,22 +208,17 @@ def test_every_version_of_the_handshake(filled, version):
 
 
 @pytest.fixture
-def served(filled):
-    """A resident home's MCP over HTTP: (its address, the credential)."""
-    from perdure.surfaces.mcp import http
-
-    secret = http.new_credential(filled)
-    serving = http.Served(lambda: perdure.open(filled, user="ada"), filled, "127.0.0.1:0")
-    yield serving.start(), secret
-    serving.stop()
+def line(filled, served):
+    """(the address of MCP over HTTP, a credential of ada's)."""
+    return f"{served().address}/mcp", "ada-laptop"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_over_http_with_the_credential(served, mode):
+def test_over_http_with_the_credential(line, mode):
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    url, secret = served
+    url, secret = line
 
     async def conversation():
         async with (
@@ -239,42 +234,55 @@ def test_over_http_with_the_credential(served, mode):
 
 
 @pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic x", "SECRET"])
-def test_nobody_is_let_in_without_it(served, sent):
+def test_nobody_is_let_in_without_it(line, sent):
     import httpx2
 
-    url, secret = served
+    url, secret = line
     headers = {"Authorization": sent.replace("SECRET", secret)} if sent else {}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     answer = httpx2.post(url, json=hello, headers=headers)
     assert answer.status_code == 401 and "perdure" in answer.headers["www-authenticate"]
 
 
-def test_another_site_in_a_browser_is_refused(served):
+def test_another_site_in_a_browser_is_refused(line):
     import httpx2
 
-    url, secret = served
+    url, secret = line
     headers = {"Authorization": f"Bearer {secret}", "Host": "evil.example"}
     assert httpx2.post(url, json={}, headers=headers).status_code in (403, 421)
 
 
-def test_only_the_hash_is_kept(served, filled):
-    _, secret = served
-    path = filled / "credentials.json"
-    assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
+def test_each_call_is_its_credentials(line, served, opened):
+    """Two users over one listener: what one keeps the other does not find, and a session is its opener's alone."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    url, _ = line
+
+    async def asked(secret, name, **arguments):
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}) as client,
+            Client(streamable_http_client(url, http_client=client), mode="legacy") as talking,
+        ):
+            return "".join(part.text for part in (await talking.call_tool(name, arguments)).content)
+
+    anyio.run(lambda: asked("bob-phone", "remember", text="The zebra password rotates on Fridays"))
+    assert "zebra" in anyio.run(lambda: asked("bob-phone", "search", query="zebra"))
+    assert "zebra" not in anyio.run(lambda: asked("ada-laptop", "search", query="zebra"))
+    assert "8443" not in anyio.run(lambda: asked("bob-phone", "search", query="nginx"))
 
 
-@pytest.mark.parametrize("setting", ["0.0.0.0:8765", "8765", "127.0.0.1:", "example.org:80", "127.0.0.1:99999"])
-def test_an_address_that_is_not_of_this_machine_is_refused(filled, setting):
-    from perdure.errors import ConfigFault
-    from perdure.surfaces.mcp import http
+def test_a_session_is_of_the_credential_that_opened_it(line):
+    import httpx2
 
-    with pytest.raises(ConfigFault):
-        http.address(setting)
-
-
-def test_without_a_credential_nothing_listens(filled):
-    from perdure.errors import ConfigFault
-    from perdure.surfaces.mcp import http
-
-    with pytest.raises(ConfigFault):
-        http.Served(lambda: perdure.open(filled), filled, "127.0.0.1:0")
+    url, secret = line
+    hello = {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}},
+    }  # fmt: skip
+    head = {"Accept": "application/json, text/event-stream"}
+    opened = httpx2.post(url, json=hello, headers={**head, "Authorization": f"Bearer {secret}"})
+    session = {**head, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    listed = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    assert httpx2.post(url, json=listed, headers={**session, "Authorization": f"Bearer {secret}"}).status_code == 200
+    assert httpx2.post(url, json=listed, headers={**session, "Authorization": "Bearer bob-phone"}).status_code == 404

@@ -505,7 +505,7 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
     scores = dict(chosen)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
           runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
-          turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary, owner.value
+          turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary, owner.value, chunk.n
         FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id JOIN turn ON turn.id = chunk.turn
           JOIN run ON run.id = turn.run JOIN name AS owner ON owner.id = run.user
           JOIN name AS kind ON kind.id = chunk.kind
@@ -516,6 +516,7 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
         WHERE chunk.id IN ({_marks(scores)})"""
     found = {}
     for key, *row in index.rows(query, *scores):
-        at, said, abandoned, is_summary, user = row[11:]
-        found[key] = Hit(*row[:11], instant(at), said, scores[key], bool(abandoned), bool(is_summary), user=user)  # type: ignore[call-arg,misc]
+        at, said, abandoned, is_summary, user, n = row[11:]
+        flags = bool(abandoned), bool(is_summary)
+        found[key] = Hit(*row[:11], instant(at), said, scores[key], *flags, user=user, chunk=n)  # type: ignore[call-arg,misc]
     return [found[key] for key, _ in chosen]

@@ -31,6 +31,7 @@ from perdure.resident import health
 from perdure.resident.asker import Asker, Question
 from perdure.resident.clock import Clock
 from perdure.resident.keeper import Keeper
+from perdure.types import Identity
 
 SWITCH_S = 0.001  # a thread gives way to another after so long: a recall waits behind projecting, not for it
 _MAX_LIMIT_MS = 60_000
@@ -58,6 +59,7 @@ class Serving:
         self.home = home
         self.pace = pace or Pace()
         self.stopped = threading.Event()
+        self.http = ""  # the address at which it answers over HTTP, where it does
         self.vitals = health.Vitals(datetime.now(UTC))
         home.vectors()  # one model for all threads
         self.asker = Asker(partial(self.beside, read_only=True), self.vitals, prove_s=self.pace.prove_s)
@@ -66,15 +68,18 @@ class Serving:
         self._making = threading.Lock()
         self._room = threading.BoundedSemaphore(self.pace.most_connections)
 
-    def beside(self, *, read_only: bool = False) -> Home:
-        """The home once more, for one more thread."""
+    def beside(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
+        """The home once more, for one more thread; as that of an identity where one is given."""
         with self._making:
-            return self.home.beside(read_only=read_only)
+            return self.home.beside(read_only=read_only, identity=identity)
 
     def run(self, *, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until stopped. ready: called when questions are taken. Raises AlreadyServing."""
+        """Serve until stopped. ready: called when this process has the post, before it takes a question. Raises
+        AlreadyServing, and what ready raises.
+        """
         sys.setswitchinterval(SWITCH_S)
         with post.held(self.home.path, now=self.vitals.started_at), listening(wire.address(self.home.path)) as line:
+            ready()
             log.note(self.home.path, "serving")
             threads = [
                 threading.Thread(target=target, args=(self.stopped,), name=f"perdure-{name}", daemon=True)
@@ -84,7 +89,6 @@ class Serving:
                 thread.start()
             accepting = threading.Thread(target=self._accept, args=(line,), name="perdure-accept", daemon=True)
             accepting.start()
-            ready()
             self.stopped.wait()
             self.keeper.wake()
             for _ in range(self.pace.n_askers):
@@ -167,7 +171,8 @@ class Serving:
             problems.append(f"{waiting.n_bytes} bytes wait in the outbox")
         return {
             "healthy": not problems, "problems": problems, "alert": list(alert.current(path)), "pid": os.getpid(),
-            "since_at": self.vitals.started_at.isoformat(), "proven_s_ago": ages_s, "rss_bytes": health.rss_bytes(),
+            "http": self.http, "since_at": self.vitals.started_at.isoformat(),
+            "proven_s_ago": ages_s, "rss_bytes": health.rss_bytes(),
             "behind": self.vitals.n_behind, "questions_waiting": self.asker.n_waiting,
             "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_s": round(outbox_s, 1)},
             "embedding": self.home.vectors().waiting(), "counts": dict(self.vitals.counts),

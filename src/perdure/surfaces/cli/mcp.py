@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from perdure import config as settings
 from perdure.errors import RuntimeMissing
 from perdure.surfaces.cli.common import Shell, command
@@ -20,17 +18,12 @@ if TYPE_CHECKING:
     epilog="""\
   perdure mcp                                       what a client runs: speaks on stdin and stdout
   perdure install claude-code --mcp                 have a client run it
-  claude mcp add perdure -- perdure mcp             the same by the client's own command
-  perdure mcp --credential                          for clients that come over HTTP (setting mcp.http)""",
+  claude mcp add perdure -- perdure mcp             the same by the client's own command""",
 )
-@click.option("--credential", is_flag=True, help="Make the secret that clients over HTTP send, and print it once.")
-def mcp_command(shell: Shell, credential: bool) -> None:
+def mcp_command(shell: Shell) -> None:
     """Serve this home to a client over the Model Context Protocol, on standard input and output. A client starts it and
     ends it; several may run at once.
     """
-    if credential:
-        _credential(shell)
-        return
     try:
         from perdure.surfaces.mcp.desk import Desk
         from perdure.surfaces.mcp.server import build
@@ -45,20 +38,6 @@ def mcp_command(shell: Shell, credential: bool) -> None:
         pass
     finally:
         desk.close()
-
-
-def _credential(shell: Shell) -> None:
-    try:
-        from perdure.surfaces.mcp.http import new_credential
-    except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[mcp]'") from error
-    with shell.open(create=True) as home:
-        secret = new_credential(home.path)
-    if shell.as_json:
-        shell.answer({"credential": secret})
-        return
-    shell.out.print(secret, markup=False)
-    shell.note("Shown once; it takes the place of the one before. A client sends it as `Authorization: Bearer …`.")
 
 
 def _opened(place: Path) -> Home:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,25 +56,36 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
             serving = serve.Serving(home)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: serving.stopped.set())
-            with _over_http(shell, serving):
-                serving.run(ready=lambda: shell.err.print(f"serving {home.path}", markup=False))
+            with _over_http(serving) as listen:
+                serving.run(ready=lambda: _say_where(shell, home.path, listen()))
+
+
+def _say_where(shell: Shell, home: Path, address: str) -> None:
+    shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
 
 
 @contextlib.contextmanager
-def _over_http(shell: Shell, serving: serve.Serving) -> Iterator[None]:
-    """MCP over HTTP beside it, where the settings want that."""
-    setting = serving.home.config.mcp.http
-    if not setting:
-        yield
+def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
+    """What begins to listen where the settings want that, and says where; until the end of the block."""
+    settings = serving.home.config.server
+    if not settings.http:
+        yield lambda: ""
         return
     try:
-        from perdure.surfaces.mcp.http import Served
+        from perdure.surfaces.http.serving import Served
     except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[mcp]'") from error
-    served = Served(serving.beside, serving.home.path, setting)
-    shell.err.print(f"MCP at {served.start()}", markup=False)
+        raise RuntimeMissing("pip install 'perdure[server]'") from error
+    from perdure.authority.machines import LocalAuthority
+
+    home = serving.home
+    served = Served(serving, LocalAuthority(home.path, home.config.admins, watch=home.authority()))
+
+    def listen() -> str:
+        serving.http = served.start()
+        return serving.http
+
     try:
-        yield
+        yield listen
     finally:
         served.stop()
 
@@ -105,9 +116,10 @@ def _detach(shell: Shell) -> None:
     )
     state = _awaited(home, child)
     if shell.as_json:
-        shell.answer({"pid": state["pid"], "since_at": state["since_at"]})
+        shell.answer({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
     else:
-        shell.out.print(f"Serving {home} (process {state['pid']}).", markup=False)
+        where = f" at {state['http']}" if state["http"] else ""
+        shell.out.print(f"Serving {home}{where} (process {state['pid']}).", markup=False)
 
 
 def _awaited(home: Path, child: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -13,6 +13,13 @@ from anyio import CapacityLimiter
 from perdure.home import Home
 
 T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """Where a question to a home is asked."""
+
+    async def ask(self, question: Callable[[Home], T]) -> T:
+        """The answer of a function that is given the home. Raises what that raises."""
 
 
 class Desk:

@@ -20,7 +20,7 @@ from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.surfaces.mcp import answers
 from perdure.surfaces.mcp.answers import Wanted
-from perdure.surfaces.mcp.desk import Desk
+from perdure.surfaces.mcp.desk import Asked
 
 INSTRUCTIONS = (
     "Perdure is a memory of everything that was said and done in earlier sessions, on any machine and in any client. "
@@ -46,7 +46,7 @@ class Sure(BaseModel):
     forget: bool = Field(description="Delete this everywhere, for good")
 
 
-def build(desk: Desk, *, cwd: str | None) -> MCPServer[Any]:
+def build(desk: Asked, *, cwd: str | None) -> MCPServer[Any]:
     """A server over a home. cwd: the project that a client works in, where it names none."""
     server: MCPServer[Any] = MCPServer(
         "perdure", title="Perdure", version=perdure.__version__, instructions=INSTRUCTIONS, log_level="WARNING"
@@ -59,7 +59,7 @@ def build(desk: Desk, *, cwd: str | None) -> MCPServer[Any]:
     return server
 
 
-async def _asked(desk: Desk, question: Callable[[Home], T]) -> T:
+async def _asked(desk: Asked, question: Callable[[Home], T]) -> T:
     """The answer; what is wrong with a question is told to the model in words."""
     try:
         return await desk.ask(question)
@@ -71,7 +71,7 @@ def _tool(server: MCPServer[Any], hints: ToolAnnotations, *, loaded: bool = Fals
     return server.tool(annotations=hints, structured_output=False, meta=_LOADED if loaded else None)
 
 
-def _reading_tools(server: MCPServer[Any], desk: Desk, cwd: str | None) -> None:
+def _reading_tools(server: MCPServer[Any], desk: Asked, cwd: str | None) -> None:
     @_tool(server, _READS, loaded=True)
     async def recall(message: str, project: Project = "") -> str:
         """What matters for a message from everything that was said and done before: a few memories and turns with
@@ -109,7 +109,7 @@ def _reading_tools(server: MCPServer[Any], desk: Desk, cwd: str | None) -> None:
         return await _asked(desk, lambda home: answers.context(home, message, cwd=project or cwd))
 
 
-def _writing_tools(server: MCPServer[Any], desk: Desk, cwd: str | None) -> None:
+def _writing_tools(server: MCPServer[Any], desk: Asked, cwd: str | None) -> None:
     @_tool(server, _ADDS, loaded=True)
     async def remember(
         text: str,
@@ -135,7 +135,7 @@ def _writing_tools(server: MCPServer[Any], desk: Desk, cwd: str | None) -> None:
         return await _asked(desk, lambda home: answers.propose(home, page, text, why=why))
 
 
-def _forgetting(server: MCPServer[Any], desk: Desk) -> None:
+def _forgetting(server: MCPServer[Any], desk: Asked) -> None:
     async def asked(ids: list[str], ctx: Context) -> Sure | Elicit[Sure]:
         found = await _asked(desk, lambda home: answers.doom(home, ids))
         able = ctx.client_capabilities
@@ -158,7 +158,7 @@ def _forgetting(server: MCPServer[Any], desk: Desk) -> None:
         return "The person did not want that; nothing was forgotten."
 
 
-def _resources(server: MCPServer[Any], desk: Desk) -> None:
+def _resources(server: MCPServer[Any], desk: Asked) -> None:
     async def read(question: Callable[[Home], str]) -> str:
         try:
             return await desk.ask(question)
@@ -186,7 +186,7 @@ def _resources(server: MCPServer[Any], desk: Desk) -> None:
         return await read(lambda home: answers.show(home, run_id))
 
 
-def _prompts(server: MCPServer[Any], desk: Desk, cwd: str | None) -> None:
+def _prompts(server: MCPServer[Any], desk: Asked, cwd: str | None) -> None:
     @server.prompt(name="search")
     async def search_prompt(words: str) -> str:
         """What earlier sessions say about some words."""

@@ -1,0 +1,111 @@
+"""POST /api/runs/search: the turns that match, with what they scored and where they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.errors import IndexFault, NotFound
+from perdure.home import Home
+from perdure.surfaces.http import shapes
+from perdure.surfaces.http.answers import API, Answer, Json, action
+from perdure.surfaces.http.calls import Call
+from perdure.surfaces.http.faults import bad
+from perdure.types import Filters, Found, Hit, RunView
+
+DEEPEST = 1000  # hits of one question that can be paged through
+_TICK = timedelta(milliseconds=1)  # the index counts in these: the end of a stretch belongs to it
+
+
+def search(call: Call) -> Answer:
+    """One page of the hits."""
+    asked, started_s = call.body, time.perf_counter()
+    if not asked.query.strip():
+        raise bad("a search needs words: `query` is empty")
+    page = call.page("search", msgspec.to_builtins([asked.query, asked.mode, asked.filters]))
+    filters = _filters(call.home, asked.filters)
+    most = min(page.offset + page.limit + 1, DEEPEST)
+    found = call.home.search(asked.query, filters=filters, limit=most, mode=asked.mode)
+    hits, following = page.of(found.hits)
+    said = _said(call, found, hits, following, _facets(call, filters))
+    said["timing"]["total_ms"] = (time.perf_counter() - started_s) * 1000
+    return Answer(said)
+
+
+def _filters(home: Home, wanted: shapes.Wanted) -> Filters:
+    until_at = wanted.started_at.lte + _TICK if wanted.started_at.lte else None
+    for at in (wanted.started_at.gte, wanted.started_at.lte):
+        if at is not None and at.tzinfo is None:
+            raise bad("times need a time zone")
+    return Filters(
+        tags=wanted.tags, runtimes=wanted.agent_runtime, machines=wanted.machine_id, projects=wanted.project,
+        runs=_tree(home, wanted.root_run_id) if wanted.root_run_id else (),
+        conversations=(wanted.conversation_id,) if wanted.conversation_id else (), roles=wanted.role,
+        kinds=wanted.kind, agents=wanted.agent, since_at=wanted.started_at.gte, until_at=until_at,
+    )  # fmt: skip
+
+
+def _tree(home: Home, root: str) -> tuple[str, ...]:
+    """A run and all that is below it; of a run that the caller may not see, only its name, which finds nothing."""
+    with contextlib.suppress(NotFound, IndexFault):
+        return root, *(view.run_id for view in home.descendants(root))
+    return (root,)
+
+
+def _facets(call: Call, filters: Filters) -> Json:
+    """How many of all matching turns have which value; with the first page only."""
+    if call.body.cursor:
+        return {}
+    try:
+        found = call.home.facets(call.body.query, filters=filters)
+    except IndexFault:  # the scan that answers instead counts nothing
+        return {}
+    return {**found.counts, "is_partial": found.is_partial}
+
+
+def _views(home: Home, hits: Sequence[Hit]) -> dict[str, RunView]:
+    """The runs of the hits, as far as the index has them."""
+    found = {}
+    for run_id in {hit.run_id for hit in hits}:
+        with contextlib.suppress(NotFound, IndexFault):
+            found[run_id] = home.run(run_id)
+    return found
+
+
+def _said(call: Call, found: Found, hits: Sequence[Hit], following: str | None, facets: Json) -> Json:
+    views = _views(call.home, hits)
+    timing = {
+        "query_embed_ms": found.timings_ms.get("compute", 0.0), "query_queued_ms": found.timings_ms.get("queued", 0.0),
+        "search_ms": found.took_ms, "total_ms": 0.0, "depth_before_submit": dict(found.depth),
+    }  # fmt: skip
+    actions = [action("read the best hit's run", "GET", f"{API}/runs/{hits[0].run_id}/jsonl")] if hits else []
+    if following:
+        actions.append(action("read on, with `cursor`", "POST", f"{API}/runs/search"))
+    if found.n_behind:
+        actions.append(action("ask again: something is not indexed yet", "POST", f"{API}/runs/search"))
+    return {
+        "hits": [_hit(hit, found, views.get(hit.run_id)) for hit in hits], "facets": facets, "timing": timing,
+        "mode": found.mode, "degraded": list(found.degraded), "behind": found.n_behind, "next_cursor": following,
+        "_links": {"self": f"{API}/runs/search"}, "next_actions": actions,
+    }  # fmt: skip
+
+
+def _hit(hit: Hit, found: Found, view: RunView | None) -> Json:
+    here = f"{API}/runs/{hit.run_id}"
+    said: dict[str, Any] = msgspec.to_builtins(replace(hit, score=0.0))
+    words = hit.score if found.mode == "keyword" else hit.keyword_score
+    for name in ("keyword_score", "vector_score"):
+        said.pop(name)
+    said["chunk_idx"] = said.pop("chunk")
+    distance = None if hit.vector_score is None else 1 - hit.vector_score
+    return {
+        **said, "tags": list(view.tags) if view else [], "started_at": view.started_at if view else None,
+        "score": {"fused": hit.score, "vector_distance": distance, "text_match": words},
+        "_links": {"run": here, "jsonl": f"{here}/jsonl", "tree": f"{API}/runs/forest?root_run_id={hit.run_id}"},
+    }  # fmt: skip

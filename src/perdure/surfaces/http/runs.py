@@ -1,0 +1,115 @@
+"""Reading runs: one, its bytes, what is below it, and the newest as trees."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from perdure.errors import IndexFault, NotFound
+from perdure.identity import is_run_id
+from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
+from perdure.surfaces.http.calls import Call
+from perdure.surfaces.http.faults import retry
+from perdure.surfaces.moments import moment
+from perdure.types import Node, RunView
+
+JSONL = "application/x-ndjson"
+
+
+def links(view: RunView) -> Links:
+    """Where a run and what belongs to it are read."""
+    here = f"{API}/runs/{view.run_id}"
+    tree = f"{API}/runs/forest?root_run_id={quote(view.root_run_id)}"
+    bytes_of = view.parent_run_id if view.sidechain else view.run_id  # a sidechain lies in the bytes of its parent
+    return {"self": here, "jsonl": f"{API}/runs/{bytes_of}/jsonl", "descendants": f"{here}/descendants", "tree": tree}
+
+
+def run(call: Call) -> Answer:
+    """One run with everything that is derived of it."""
+    view = _view(call)
+    where = links(view)
+    narrowed = {"filters": {"conversation_id": view.conversation}}
+    actions = [
+        action("read the turns", "GET", where["jsonl"]),
+        action("see what it spawned", "GET", where["descendants"]),
+        {**action("search its conversation", "POST", f"{API}/runs/search"), "body": narrowed},
+    ]
+    return Answer(one(view, where, actions=actions))
+
+
+def _view(call: Call) -> RunView:
+    """The run of the path. Raises NotFound; Refused (503) while its own run is kept and not indexed yet."""
+    name = _name(call)
+    try:
+        return call.home.run(name)
+    except (NotFound, IndexFault):
+        if not _is_kept(call, name):
+            raise
+    call.server.wake()
+    raise retry("not-indexed", "It is kept, and will be in the index in a moment.")
+
+
+def _name(call: Call) -> str:
+    """The id in the path. Raises NotFound for what is none."""
+    if not is_run_id(call.path["run_id"]):
+        raise NotFound
+    return call.path["run_id"]
+
+
+def _is_kept(call: Call, name: str) -> bool:
+    """Whether the archive holds a run of the caller's own."""
+    with contextlib.suppress(NotFound):
+        return call.home.archive.held(name).user == call.identity.user
+    return False
+
+
+def jsonl(call: Call) -> Answer:
+    """The bytes of a run."""
+    return Answer(call.home.jsonl(_name(call)), kind=JSONL)
+
+
+def descendants(call: Call) -> Answer:
+    """The runs below a run, page by page."""
+    view = _view(call)
+    page = call.page("descendants", view.run_id)
+    views, following = page.of(call.home.descendants(view.run_id))
+    return Answer(listed([linked(below, links(below)) for below in views], following, {"run": links(view)["self"]}))
+
+
+def forest(call: Call) -> Answer:
+    """The newest runs as trees."""
+    asked = call.query
+    nodes = call.home.forest(
+        since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id, limit=asked.limit
+    )
+    items = _rows(nodes) if asked.flat else [_tree(node) for node in nodes]
+    return Answer(listed(items, None, {"self": f"{API}/runs/forest"}))
+
+
+def _tree(top: Node) -> msgspec.Raw:
+    """A run and what is below it as JSON, written piece by piece: deltas of one session are a long chain of runs."""
+    pieces: list[bytes] = []
+    todo: list[Node | bytes] = [top]
+    while todo:
+        at = todo.pop()
+        if isinstance(at, bytes):
+            pieces.append(at)
+            continue
+        pieces += [b'{"run":', msgspec.json.encode(linked(at.run, links(at.run))), b',"children":[']
+        below: list[Node | bytes] = [part for child in at.children for part in (child, b",")][:-1]
+        todo += [b"]}", *reversed(below)]
+    return msgspec.Raw(b"".join(pieces))
+
+
+def _rows(nodes: Sequence[Node]) -> list[Json]:
+    """The same as a list, each run with its depth, parents before their children."""
+    found: list[Json] = []
+    todo = [(node, 0) for node in reversed(nodes)]
+    while todo:
+        node, depth = todo.pop()
+        found.append({"depth": depth, "run": linked(node.run, links(node.run))})
+        todo += [(child, depth + 1) for child in reversed(node.children)]
+    return found
