@@ -33,8 +33,8 @@ from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
+from perdure.authority import watch as watching
 from perdure.authority.grants import Given, Grants, granted
-from perdure.authority.watch import Watch
 from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
@@ -175,7 +175,7 @@ class Home:
         self._chats = chats
         self._roles: Roles | None = None
         self._floor: Floor | None = None
-        self._authority: Watch | None = None
+        self._authority: watching.Watch | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -626,15 +626,16 @@ class Home:
         return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
-        """Bring the index up to date if that can be; returns how many runs it lacks."""
+        """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
                 done = self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs or done.n_memories:
                     self._embed_new(index)
-                return done.n_behind
-        return catchup.behind(index, self.archive)
+                if not done.n_behind:
+                    return 0
+        return catchup.behind(index, self.archive, self.user)
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -1322,40 +1323,63 @@ class Home:
         return [(name, raw) for name, raw in found if not notes.read(raw).memory]
 
     def erase(self) -> int:
-        """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
+        """Delete everything of the principal's: runs, packs, journal, index, floor, machines, grants to and from them,
+        and what may carry their words in the logs. Returns how many runs there were. Raises Busy when another process
+        keeps old pages in use: done again, it goes on.
 
         Nothing is remembered of it, so an import of the same transcripts captures them again.
         """
+        from perdure import leaving
         from perdure.jobs.book import Book
 
         self.drain()
         n_runs = self.archive.erase(self.user)
+        leaving.wipe(self.path, self.user)
         indexes.remove(indexes.files(self.path))
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
         self._discard_vectors()
-        (self.path / "run" / "mining.json").unlink(missing_ok=True)
         Book(self.path).drop(self.user)
         self._erase_floors()
         self._watches.pop(self.user, None)
-        self.catch_up()
+        catchup.catch_up(self.index(create=True), self.archive)
+        catchup.follow_journals(self.index(), self.archive)
+        self.archive.ledger.wipe()
         return n_runs
+
+    def export(self, target: Path) -> Verified:
+        """Write everything of the principal's as a home of its own, prove that it is whole, and return the proof.
+
+        target: a new folder. Raises ArchiveFault, and leaves nothing there, when it is not what lies here.
+        """
+        from perdure import leaving
+        from perdure.verify import verify
+
+        self.drain()
+        floors = {folder: folder.name.partition("~")[0] for folder in self._floors()}
+        with self.archive.still():
+            leaving.copy(self.path, self.user, target, floors)
+            found = verify(target)
+            n_runs = sum(1 for _ in self.archive.ledger.all(self.user))
+        if not found.ok or found.n_runs != n_runs:
+            shutil.rmtree(target)
+            raise ArchiveFault(f"{self.path}: not exported, because `perdure verify` finds problems")
+        return found
 
     def linked_floors(self) -> list[Path]:
         """The folders outside `agents` that links of the principal's there lead to: `erase` takes only the links."""
+        return [folder.resolve() for folder in self._floors() if folder.is_symlink()]
+
+    def _floors(self) -> list[Path]:
+        """The folders of the principal's pages, one for each agent."""
         from perdure.floor import pages
 
         found = sorted((self.path / "agents").glob("*"))
-        mine = [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
-        return [folder.resolve() for folder in mine if folder.is_symlink()]
+        return [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
 
     def _erase_floors(self) -> None:
         """Delete the principal's pages of every agent, and what is kept of them."""
-        from perdure.floor import pages
-
-        for folder in (self.path / "agents").glob("*"):
-            if not pages.is_of(folder.name, self.user, self.config.user):
-                continue
+        for folder in self._floors():
             if folder.is_symlink():
                 folder.unlink()
             else:
@@ -1446,10 +1470,10 @@ class Home:
 
     # machines and grants ----------------------------------------------------------------------------------
 
-    def authority(self) -> Watch:
+    def authority(self) -> watching.Watch:
         """What this home knows of machines and grants; it may be shared between threads."""
         if self._authority is None:
-            self._authority = Watch(self.path, is_kept=self.writable)
+            self._authority = watching.Watch(self.path, is_kept=self.writable)
         return self._authority
 
     @property
@@ -1555,6 +1579,7 @@ class Home:
         self._drop_stale_index()
         self._finish_forgetting()
         self.archive.ledger.drop_meta(_UNSETTLED)
+        watching.note(self.path)  # machines and grants that came with it count at once
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 
     def _drop_stale_index(self) -> None:

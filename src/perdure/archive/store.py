@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -240,12 +241,21 @@ class Ledger:
             self.db.execute("UPDATE run SET change = NULL WHERE run_id = ?", (run_id,))
 
     def erase(self, user: str) -> None:
-        """Drop every row of a user, and what import saw (its notes name no user)."""
+        """Drop every row of a user, and what import saw (its notes name no user). `wipe` clears their pages."""
         with self._writing():
             self._keep_numbers()
             self.db.execute("DELETE FROM run WHERE source IN (SELECT id FROM source WHERE user = ?)", (user,))
             self.db.execute("DELETE FROM source WHERE user = ?", (user,))
             self.db.execute("DELETE FROM seen")
+            names = [name for (name,) in self.db.execute("SELECT key FROM meta")]
+            theirs = [(name,) for name in names if user in re.split("[: ]", name)]
+            self.db.executemany("DELETE FROM meta WHERE key = ?", theirs)
+
+    def wipe(self) -> None:
+        """Leave nothing in the file of rows that were dropped. Raises Busy when another process reads old pages."""
+        with self._faults():
+            self.db.execute("VACUUM")
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def moved(self, run_ids: Iterable[str], packed: str | None) -> None:
         """Note that runs now lie in this pack (None: loose). Their content is unchanged."""
@@ -281,9 +291,11 @@ class Ledger:
             WHERE change > ? AND change <= ? AND user = ? ORDER BY 1 DESC, run_id DESC LIMIT ?"""
         return [(row[0], Held._make(row[1:])) for row in self.db.execute(query, (after, upto, user, limit))]
 
-    def count_after(self, change: int) -> int:
-        """How many runs were committed or rewritten after a change."""
-        return int(next(row[0] for row in self.db.execute("SELECT count(*) FROM run WHERE change > ?", (change,))))
+    def count_after(self, change: int, user: str | None = None) -> int:
+        """How many runs (of a user, or of all) were committed or rewritten after a change."""
+        query = """SELECT count(*) FROM run WHERE change > ?1
+            AND (?2 IS NULL OR source IN (SELECT id FROM source WHERE user = ?2))"""
+        return int(next(row[0] for row in self.db.execute(query, (change, user))))
 
     def held(self, run_id: str) -> Held | None:
         """What the ledger knows of one run."""

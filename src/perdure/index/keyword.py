@@ -298,7 +298,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
         wanted = getattr(filters, field)
         if not wanted:
             continue
-        found = numbers(index, KIND_OF[field], wanted)
+        found = counted(index, user, KIND_OF[field], wanted)
         if not found:
             return _Narrowing(nothing=True)
         if field in _FEW_NAMES and not _has_others(index, KIND_OF[field], found):
@@ -311,7 +311,7 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
             tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
             values += [number for number, _ in found]
     for tag in filters.tags:
-        found = numbers(index, "tag", (tag,))
+        found = counted(index, user, "tag", (tag,))
         if not found:
             return _Narrowing(nothing=True)
         n_left = min(found[0][1], total if n_left is None else n_left)
@@ -366,14 +366,20 @@ def _marks(items: Sized) -> str:
     return ", ".join("?" * len(items))
 
 
-def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
-    """(number, chunk count) of the names of a kind that equal a wanted value or end in it as a path."""
-    query = "SELECT id, n_chunks FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
-    found = {}
+def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[int]:
+    """The numbers of the names of a kind that equal a wanted value or end in it as a path."""
+    query = "SELECT id FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
+    found: set[int] = set()
     for value in wanted:
         tail = "/" + value if kind == "project" else "\0"
-        found.update(dict(index.rows(query, kind, value, tail, tail)))
-    return sorted(found.items())
+        found.update(number for (number,) in index.rows(query, kind, value, tail, tail))
+    return sorted(found)
+
+
+def counted(index: Connection, user: int, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
+    """As `numbers`, each with how many of an owner's chunks have it: nothing of another's shapes what they are told."""
+    query = "SELECT coalesce((SELECT n_chunks FROM held WHERE user = ? AND name = ?), 0)"
+    return [(number, index.rows(query, user, number)[0][0]) for number in numbers(index, kind, wanted)]
 
 
 def runs_named(index: Connection, ids: Sequence[str]) -> list[int]:

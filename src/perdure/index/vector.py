@@ -266,7 +266,7 @@ def _allowed(
 def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
     """Column of a slab -> the numbers that it may hold."""
     found = {
-        kind: [number for number, _ in keyword.numbers(index, kind, getattr(filters, field))]
+        kind: keyword.numbers(index, kind, getattr(filters, field))
         for field, kind in keyword.KIND_OF.items()
         if getattr(filters, field)
     }

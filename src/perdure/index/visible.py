@@ -164,7 +164,9 @@ def _words(index: Connection, owner: int, grants: Sequence[Grant]) -> tuple[tupl
     if index.rows("SELECT EXISTS (SELECT 1 FROM temp.readable WHERE id < 0 AND user = ?)", owner)[0][0]:
         named.add(index.known("role", MEMORY) or 0)
     marks = ", ".join("?" * len(named))
-    ((n_left,),) = index.rows(f"SELECT coalesce(sum(n_chunks), 0) FROM name WHERE id IN ({marks})", *sorted(named))
+    ((n_left,),) = index.rows(
+        f"SELECT coalesce(sum(n_chunks), 0) FROM held WHERE user = ? AND name IN ({marks})", owner, *sorted(named)
+    )
     ((total,),) = index.rows("SELECT n_chunks FROM name WHERE id = ?", owner)
     is_little = n_left < total * SELECTIVE_SHARE
     return (tuple(map(scope_token, sorted(named))), n_left) if is_little else ((), 0)

@@ -129,10 +129,11 @@ class Book:
         return [found for line in raw.splitlines() if (found := _decoded(line))][-KEPT:]
 
     def drop(self, user: str) -> None:
-        """Take a user, and what was done for them, out of every record."""
+        """Take a user, and what was done for them, out of every record; one of them alone goes as a whole."""
         for path in self._folder.glob("*.json*"):
             found = [envelope for line in path.read_bytes().splitlines() if (envelope := _decoded(line))]
-            kept = [replace(item, by_user={u: s for u, s in item.by_user.items() if u != user}) for item in found]
+            others = [item for item in found if set(item.by_user) != {user}]
+            kept = [replace(item, by_user={u: s for u, s in item.by_user.items() if u != user}) for item in others]
             if kept != found:
                 put(path, b"".join(_encoded(item) + b"\n" for item in kept), sync=False)
 

@@ -143,11 +143,14 @@ class World:
 
     def readable_memories(self) -> list[tuple[str, str, Memory]]:
         """The memories that the reader may read."""
+        mine = self.reader.user
+        return [item for item in self._behind() if item[0] == mine or not item[2].retired]
+
+    def _behind(self) -> list[tuple[str, str, Memory]]:
+        """The memories that the reader may read, with those that were set aside and may stand behind others."""
         runs = {run.run_id for run in self.readable_runs()}
         return [
-            item
-            for item in self.memories
-            if item[0] == self.reader.user or (not item[2].retired and self._may_read(item[0], item[2], runs, ()))
+            item for item in self.memories if item[0] == self.reader.user or self._may_read(item[0], item[2], runs, ())
         ]
 
     def _may_read(self, user: str, memory: Memory, runs: set[str], path: tuple[str, ...]) -> bool:
@@ -177,7 +180,7 @@ class World:
         """The same world in which all that the reader may not read says something else, and such memories are gone."""
         readable = {run.mark for run in self.readable_runs()}
         runs = [run if run.mark in readable else replace(run, data=_other(run.data)) for run in self.runs]
-        return replace(self, runs=runs, memories=self.readable_memories())
+        return replace(self, runs=runs, memories=self._behind())
 
 
 def _other(data: bytes) -> bytes:

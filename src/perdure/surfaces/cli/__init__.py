@@ -49,6 +49,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "forget": ("erase", "Delete turns and memories everywhere, so that they stay deleted."),
     "merge": ("move", "Take in everything from another home."),
     "sync": ("sync", "Exchange with another home of yours, here or over ssh, until both hold the same."),
+    "export": ("move", "Write everything of one user as a home of its own."),
     "backup": ("move", "Write everything to one file, and prove that it restores."),
     "restore": ("move", "Make a home from a backup."),
     "completion": ("shell", "Print the completion script for your shell."),

@@ -57,11 +57,11 @@ class Shell:
         found = config.load(place)
         return rules.of(place, found, user=found.user, user_home=config.user_home()) if found.remote.url else None
 
-    def open(self, *, create: bool = False, read_only: bool = False) -> Home:
-        """The home of this invocation; says once when its outbox does not drain."""
+    def open(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
+        """The home of this invocation, as its own user unless named; says once when its outbox does not drain."""
         from perdure.home import open_home
 
-        opened = open_home(self.home, create=create, read_only=read_only)
+        opened = open_home(self.home, user=user, create=create, read_only=read_only)
         if opened.writable and (text := opened.alarm()):
             self.note(f"{text}. Run `perdure doctor`.")
         return opened

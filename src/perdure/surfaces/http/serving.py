@@ -183,8 +183,9 @@ class Served:
             tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
             tls["ssl_keyfile"] = Path(self._settings.tls_key).expanduser()
         return uvicorn.Config(
-            application, host=self._address.host, port=self._address.port, http=_Line, ws="none", log_config=None, log_level="critical",
-            access_log=False, proxy_headers=False, server_header=False, limit_concurrency=_CONNECTIONS,
+            application, host=self._address.host, port=self._address.port, http=_Line, ws="none",
+            log_config=None, log_level="critical", access_log=False, proxy_headers=False, server_header=False,
+            limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_END_S,
             h11_max_incomplete_event_size=_HEAD_BYTES, **tls,
         )  # fmt: skip
