@@ -694,8 +694,8 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
-            held=(session,) if session else (),
+            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
         with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
@@ -714,6 +714,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def projects(self) -> list[str]:
+        """The projects of which the principal may read anything, by their paths, "" for what has none."""
+        return runs.projects(self.index(create=True), self.principal)
 
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
