@@ -314,7 +314,7 @@ class Reader(Home):
 
     @principal.setter
     def principal(self, principal: Principal) -> None:
-        self.given = principal
+        self.given, self.user = principal, principal.user
 
 
 def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Reader:
@@ -346,7 +346,7 @@ def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Read
 
 def answers(home: Reader, world: World) -> Iterator[tuple[str, Any]]:
     """(what was asked, the answer as plain values) of everything that reads; what is refused answers with a name."""
-    home.given = world.reader
+    home.principal = world.reader
     for name, ask in _asked(home, world):
         try:
             yield name, msgspec.to_builtins(ask(), enc_hook=_plain)
