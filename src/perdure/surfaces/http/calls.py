@@ -22,6 +22,7 @@ from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.news import News
 from perdure.surfaces.http.shapes import Unread
+from perdure.surfaces.http.together import Together
 from perdure.types import Identity
 
 _NO_LIMIT_MS = 24 * 3600 * 1000
@@ -38,6 +39,7 @@ class Server:
     cursors: Cursors
     hub: Hub
     news: News
+    together: Together
     wake: Callable[[], None]  # something was captured
     health: Callable[[], Json]  # what the resident home says of itself
     depth: Callable[[], dict[str, int]]  # desk -> requests that are there
