@@ -52,6 +52,7 @@ from perdure.errors import (
     NotFound,
     PerdureError,
     ReadOnlyHome,
+    ThinHome,
     UnsupportedPlatform,
     UsageError,
 )
@@ -695,8 +696,8 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
-            held=(session,) if session else (),
+            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
         with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
@@ -715,6 +716,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def projects(self) -> list[str]:
+        """The projects of which the principal may read anything, by their paths, "" for what has none."""
+        return runs.projects(self.index(create=True), self.principal)
 
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
@@ -1660,7 +1665,7 @@ def open_home(
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
-    ReadOnlyHome, ConfigFault.
+    ReadOnlyHome, ThinHome (the home is elsewhere), ConfigFault.
     """
     if sys.platform.startswith("win"):
         raise UnsupportedPlatform(sys.platform)
@@ -1673,6 +1678,8 @@ def open_home(
     mounts.refuse_network(place)
     writable = not read_only and _prepare(place)
     config = settings.load(place)
+    if config.remote.url:
+        raise ThinHome(config.remote.url)
     principal = Principal(check_user(user or config.user))
     try:
         return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)

@@ -5,10 +5,9 @@ The owner's bytes stay as they are and go to the owner alone.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from perdure.access.redact import mask
 from perdure.types import Parsed, Part, Run, Turn
@@ -26,11 +25,17 @@ def lines(raw: bytes) -> bytes:
 
 
 def _line(raw: bytes) -> bytes:
+    plain = raw.decode("utf-8", "replace")
     try:
-        found = _value(msgspec.json.decode(raw))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return mask(raw.decode("utf-8", "replace")).encode()
-    return _whole(msgspec.json.encode(found))
+        found = _value(json.loads(plain))  # half characters included, which msgspec refuses
+    except (ValueError, RecursionError):
+        return mask(plain).encode()
+    return _whole(json.dumps(found, ensure_ascii=not _is_whole(plain), separators=(",", ":")))
+
+
+def _is_whole(plain: str) -> bool:
+    """Whether a line names no half of a character, which could not be written as it is."""
+    return "\\ud" not in plain.lower()
 
 
 def _value(value: Any) -> Any:
@@ -44,15 +49,12 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _whole(line: bytes) -> bytes:
+def _whole(line: str) -> bytes:
     """A line masked once more as it is written: a field's name may say that its value is a secret."""
-    plain = line.decode()
-    masked = mask(plain)
-    if masked is plain:
-        return line
+    masked = mask(line)
     try:
-        msgspec.json.decode(masked)
-    except msgspec.DecodeError:  # the secret runs across what makes it a value
+        json.loads(masked)
+    except ValueError:  # the secret runs across what makes it a value
         return WITHHELD
     return masked.encode()
 

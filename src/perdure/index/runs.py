@@ -352,6 +352,21 @@ def runs_of_conversation(index: Connection, principal: Principal, conversation: 
         return _views(index, seen, rows)
 
 
+def projects(index: Connection, principal: Principal) -> list[str]:
+    """The projects of which anything may be read, by their paths, "" for what has none."""
+    with index.reading():
+        seen = visible.of(index, principal)
+        if "projects" not in seen.kept:
+            query = """SELECT value FROM name WHERE kind = 'project'
+                AND EXISTS (SELECT 1 FROM held WHERE user = ? AND name = name.id AND held.n_chunks > 0)"""
+            found = {path for (path,) in index.rows(query, seen.own)}
+            if seen.owners:
+                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id = run.project WHERE {visible.IS_RUN}"
+                found |= {path for (path,) in index.rows(shared)}
+            seen.kept["projects"] = sorted(found)
+        return list(seen.kept["projects"])
+
+
 def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:
     """How many messages of a person there are of each month (yyyy-mm, in UTC); undated ones are left out."""
     found = index.rows(

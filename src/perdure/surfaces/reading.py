@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from perdure.errors import NotFound
-from perdure.home import Home, Transcript
 from perdure.identity import turn_id
 from perdure.types import RunView, Source, Turn
+
+if TYPE_CHECKING:  # who shows a shared hit needs no home
+    from perdure.home import Home, Transcript
 
 Placed = tuple[RunView, Turn, bool]  # where a turn stands, the turn, whether its branch was left
 

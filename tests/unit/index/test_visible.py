@@ -253,6 +253,14 @@ def test_counts_of_words_and_names_hold_nothing_private(shore):
     assert counts == {"Alice Munro": 1, "master": 0} and total == 1
 
 
+def test_projects_are_named_to_those_who_may_read_something_of_them(shore):
+    shore.say("buoy one", session="a", project="/w/secret")
+    shore.say("buoy two", session="b", project="/w/dock", tags=("sea",))
+    shore.say("buoy three", session="c", user="bob")
+    assert shore.bob().projects() == [""] and shore.bob(grant("tag", "sea")).projects() == ["", "/w/dock"]
+    assert shore.ada.projects() == ["/w/dock", "/w/secret"]
+
+
 def test_without_a_grant_no_temporary_table_is_made(shore):
     shore.say("my own buoy", user="bob")
     assert shore.found("buoy") == {"my own buoy"}

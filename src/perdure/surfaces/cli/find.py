@@ -12,10 +12,11 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.capture.rules import Rules
 from perdure.config import user_home
 from perdure.errors import UsageError
 from perdure.home import Home
-from perdure.surfaces import reading
+from perdure.surfaces import afar, reading
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
 from perdure.surfaces.reading import Placed, shared
@@ -80,11 +81,18 @@ def search_command(
     filters = chosen_filters(**given)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
-    query = " ".join(words)
-    with shell.open() as home:
-        found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
+    query, thin = " ".join(words), shell.thin()
+    if thin is not None:
+        if scan:
+            raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
+        with afar.opened(thin) as there:
+            found, reader = there.search(query, filters, limit=limit, mode=mode), there.user
+    else:
+        with shell.open() as home:
+            found, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
+    after = _after_search(found) if thin is None else _after_afar(found)
     if shell.as_json:
-        shell.answer(_search_json(found, query), next_actions=_after_search(found))
+        shell.answer(_search_json(found, query), next_actions=after)
         return
     _notices(shell, found)
     if not found.hits:
@@ -93,12 +101,12 @@ def search_command(
     for number, (title, hits) in enumerate(_grouped(found.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
-            shell.out.print(_hit_line(hit, found.terms, home.user))
+            shell.out.print(_hit_line(hit, found.terms, reader))
             if explain:
                 shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
         _explain(shell, found)
-    shell.suggest(_after_search(found))
+    shell.suggest(after)
 
 
 def _why(hit: Hit) -> str:
@@ -135,6 +143,12 @@ def _after_search(found: Found) -> Actions:
         (f"perdure show {first.turn_id}", "read the best hit in its place"),
         (f"perdure show {first.conversation}", "read the whole conversation"),
     ]
+
+
+def _after_afar(found: Found) -> Actions:
+    if not found.hits:
+        return [("perdure doctor", "see whether everything reaches the home")]
+    return [(f"perdure show {found.hits[0].run_id}", "read the best hit in its run")]
 
 
 def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
@@ -213,6 +227,9 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 @click.option("--raw", is_flag=True, help="The captured bytes as they are; of what others share, masked.")
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
+    if (thin := shell.thin()) is not None:
+        _show_afar(shell, thin, identifier, full=full, raw=raw)
+        return
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
             from perdure.surfaces.cli import believed  # what a search does without
@@ -241,6 +258,24 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         if left:
             shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
         shell.suggest(_after_show(kind, name))
+
+
+def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: bool) -> None:
+    """Show a run of the remote home."""
+    with afar.opened(thin) as there:
+        name = there.resolve(identifier)
+        if raw:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(there.jsonl(name))
+            return
+        shown, reader = there.turns(there.run(name)), there.user
+    after = [(f"perdure tree --root {name}", "see what it spawned")]
+    if shell.as_json:
+        result = {"kind": "run", "id": name, "turns": [_turn_json(*item) for item in shown], "abandoned_left_out": 0}
+        shell.answer(result, next_actions=after)
+        return
+    _print_turns(shell, "run", name, shown, full=full, reader=reader)
+    shell.suggest(after)
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
@@ -334,10 +369,17 @@ def tree_command(
     shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
 ) -> None:
     """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below what spawned them."""
-    with shell.open() as home:
-        home.catch_up()
-        top = home.resolve(root)[1] if root else None
-        nodes = home.forest(since_at=moment(since), runtime=runtime, root=top, limit=limit)
+    since_at = moment(since)
+    if (thin := shell.thin()) is not None:
+        with afar.opened(thin) as there:
+            top = there.resolve(root) if root else None
+            at = since_at.isoformat() if since_at else None
+            nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
+    else:
+        with shell.open() as home:
+            home.catch_up()
+            top = home.resolve(root)[1] if root else None
+            nodes, reader = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit), home.user
     if shell.as_json:
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return
@@ -345,7 +387,7 @@ def tree_command(
         shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
         return
     now = datetime.now(UTC)
-    for line in draw(nodes, now, fold=not everything, reader=home.user):
+    for line in draw(nodes, now, fold=not everything, reader=reader):
         shell.out.print(line)
 
 

@@ -57,7 +57,7 @@ def project_named(home: Home, name: str) -> str | None:
     """The project of a name: a folder's, or the one known project whose path ends so; None for "". Or UsageError."""
     if not name:
         return None
-    known = [path for path in home.index(create=True).names("project").values() if f"/{path}".endswith(f"/{name}")]
+    known = [path for path in home.projects() if f"/{path}".endswith(f"/{name}")]
     if len(set(known)) == 1:
         return str(known[0])
     place = Path(name).expanduser()

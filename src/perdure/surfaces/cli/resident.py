@@ -19,6 +19,7 @@ from perdure import schedule
 from perdure.archive import injected
 from perdure.archive.journal import Event
 from perdure.capture import wire
+from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
 from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
 from perdure.home import Home
@@ -51,6 +52,8 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
         _stop(shell)
     elif detach:
         _detach(shell)
+    elif (thin := shell.thin()) is not None:
+        _send_on(shell, thin)
     else:
         with shell.open(create=True) as home:
             serving = serve.Serving(home)
@@ -88,6 +91,16 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
         yield listen
     finally:
         served.stop()
+
+
+def _send_on(shell: Shell, thin: Rules) -> None:
+    """Serve a machine that keeps nothing itself: send what waits to its home."""
+    from perdure.resident.shipping import Shipping
+
+    shipping = Shipping(thin.home)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: shipping.stop())
+    shipping.run(ready=lambda: shell.err.print(f"sending to {thin.remote.url}", markup=False))
 
 
 def _stop(shell: Shell) -> None:
