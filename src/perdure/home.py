@@ -254,15 +254,17 @@ class Home:
         self._follow()
         return answer
 
-    def receive(self, delta: Delta, *, emitted: bool = False) -> Answer:
-        """Keep what another machine captured, durably; its owner and its machine are the delta's. The index follows.
+    def receive(self, deltas: Sequence[Delta]) -> list[Answer]:
+        """Keep what other machines captured, durably and together; owner and machine are the deltas' own.
 
-        The answer is one as `capture` gives it. emitted: lines that an adapter made of a source which is not
-        append-only; those that the archive lacks are put behind what it has.
+        Each answer is one as `capture` gives it.
         """
-        if not emitted:
-            (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
-            return answer
+        return self.archive.store(deltas, now=_now(), tombstones=self._tombstones())
+
+    def receive_emitted(self, delta: Delta) -> Answer:
+        """The same of lines that an adapter made of a source which is not append-only: those that the archive lacks are
+        put behind what it has.
+        """
         rules = replace(self._rules(tags=delta.tags), user=delta.user, sender=delta)
         lines = delta.data.removesuffix(b"\n").split(b"\n")
         return intake.capture_lines(

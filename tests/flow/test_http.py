@@ -527,3 +527,51 @@ def test_there_is_an_end_to_listeners(served):
     with contextlib.ExitStack() as stack:
         several = [stack.enter_context(Listening(at.ada_laptop)) for _ in range(9)]
         assert sorted(one.answer.status for one in several) == [200] * 8 + [429]
+
+
+# side by side ---------------------------------------------------------------------------------------------------
+
+
+def test_questions_that_hang_hold_up_no_capture_and_no_health(served, lines):
+    """Every thread that answers questions is held; captures go on, and what is too much is told to come back."""
+    at = served()
+    go = threading.Event()
+    desk = at.served.api.desks["read"]
+    for _ in range(128):
+        desk.begin(lambda: go.wait(30) and None, failed=print)
+    try:
+        status, said, headers = at.ada_laptop("POST", "/api/runs/search", {"query": "nginx"})
+        assert (status, said["error"]["code"]) == (503, "busy") and int(headers["retry-after"]) > 0
+        assert at.ada_laptop("POST", "/api/runs?runtime=messages&session=s1", lines)[0] == 202
+        assert at.ada_laptop("GET", "/api/health")[0] == 200
+        assert at.ada_laptop("POST", "/api/cards", {"text": "Ask before you push."})[0] == 201
+    finally:
+        go.set()
+
+
+def test_what_is_shared_is_read_masked(served, keep, message):
+    at = served()
+    run_id = keep(at.ada_laptop, data=message("user", f"The quokka token is {SECRET} for now", 0), tag="work")["run_id"]
+    assert at.bob_phone("GET", f"/api/runs/{run_id}/jsonl")[0] == 404
+    given = at.ada_laptop("POST", "/api/grants", {"grantee": "bob", "scope": "tag", "value": "work"})[1]
+    status, raw, _ = at.bob_phone("GET", f"/api/runs/{run_id}/jsonl")
+    assert status == 200 and b"quokka" in raw and SECRET.encode() not in raw
+    assert SECRET.encode() in at.ada_laptop("GET", f"/api/runs/{run_id}/jsonl")[1]
+    (hit,) = at.bob_phone("POST", "/api/runs/search", {"query": "quokka"})[1]["hits"]
+    assert hit["user"] == "ada" and hit["tags"] == ["work"] and hit["chunk_idx"] == 0
+    at.ada_laptop("DELETE", f"/api/grants/{given['grant_id']}")
+    assert at.bob_phone("GET", f"/api/runs/{run_id}/jsonl")[0] == 404
+    assert not at.bob_phone("POST", "/api/runs/search", {"query": "quokka"})[1]["hits"]
+
+
+def test_a_tree_and_the_counts_of_a_search(served, keep, message):
+    ada = served().ada_laptop
+    top = keep(ada, tag="work")
+    keep(ada, "sub", message("user", "nginx is looked at below", 3), parent_run_id=top["run_id"])
+    keep(ada, "else", message("user", "nginx is looked at elsewhere", 4))
+    within = {"query": "nginx", "filters": {"root_run_id": top["run_id"]}}
+    found = ada("POST", "/api/runs/search", within)[1]
+    assert {hit["conversation"] for hit in found["hits"]} == {"s1", "sub"}
+    assert found["facets"]["tag"] == {"work": 1} and found["facets"]["machine"] == {"laptop": 2}
+    nothing = {"query": "nginx", "filters": {"root_run_id": top["run_id"][:-3] + "zzz"}}
+    assert ada("POST", "/api/runs/search", nothing)[1]["hits"] == []

@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import time
+from random import Random
 from urllib.parse import quote
 
 import pytest
@@ -111,6 +112,59 @@ def test_odd_text_in_every_field_is_no_fault_of_the_server(served, lines):
         ):  # fmt: skip
             status, answer, _ = ada(method, path, body, Content_Type="application/json")
             assert status < 500, (method, path, odd, answer)
+
+
+def some(random, depth=0):
+    """Some value of JSON."""
+    leaf = [None, True, 0, -1, 2**63, 1e308, "", "x", "\ud800", *TIMES]
+    kind = random.random()
+    if depth > 3 or kind < 0.5:
+        return random.choice(leaf)
+    if kind < 0.7:
+        return [some(random, depth + 1) for _ in range(random.randrange(4))]
+    return {random.choice(NAMES): some(random, depth + 1) for _ in range(random.randrange(6))}
+
+
+TIMES = (
+    "2026-01-01T00:00:00Z", "2026-01-01T00:00:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00", "soon",
+)  # fmt: skip
+NAMES = (
+    "query", "mode", "limit", "cursor", "filters", "tags", "started_at", "gte", "lte", "message", "cwd", "project",
+    "session", "as_of", "limit_ms", "event", "kind", "client", "prompt", "window", "format", "text", "path", "trust",
+    "grantee", "scope", "value", "until_at", "name", "user", "runtime", "jsonl", "from_offset", "generation", "tag",
+)  # fmt: skip
+
+
+def test_nothing_that_can_be_sent_is_a_fault_of_the_server(served):
+    """Random values in the shape of a body, some of its fields right: no 500, and nothing of this machine is told."""
+    at = served("[server]\nrequests_per_minute = 60000\n")
+    document = at.nobody("GET", "/api/openapi.json")[1]
+    random = Random(8)
+    for path, by in document["paths"].items():
+        for method, said in by.items():
+            if "requestBody" not in said or path == "/api/machines":
+                continue
+            shape = said["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            fields = list(document["components"]["schemas"][shape]["properties"])
+            for _ in range(60):
+                right = {
+                    "query": "x",
+                    "message": "x",
+                    "text": "some text",
+                    "runtime": "m",
+                    "session": "s",
+                    "jsonl": "{}\n",
+                }
+                body = {name: value for name, value in right.items() if name in fields and random.random() < 0.8}
+                body |= {random.choice(fields): some(random) for _ in range(random.randrange(3))}
+                if "filters" in fields and random.random() < 0.5:
+                    body["filters"] = {"started_at": {random.choice(["gte", "lte"]): random.choice(TIMES)}}
+                if "as_of" in fields and random.random() < 0.5:
+                    body["as_of"] = random.choice(TIMES)
+                place = path.replace("{page}", "notes.md").replace("{memory_id}", "mem-x")
+                status, answer, _ = at.ada_laptop(method.upper(), place, body)
+                assert status < 500, (path, body, answer)
+                assert str(at.place) not in json.dumps(answer)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The parts of the HTTP server that need no socket: buckets, cursors, what is kept of requests, listeners, homes."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure import errors
-from perdure.errors import NotFound
+from perdure.archive.archive import Answer, Delta
+from perdure.errors import NotFound, UsageError
 from perdure.surfaces.http import faults
 from perdure.surfaces.http.buckets import Buckets
 from perdure.surfaces.http.cursors import Cursors
@@ -18,7 +21,8 @@ from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.faults import Refused
 from perdure.surfaces.http.homes import Homes
 from perdure.surfaces.http.store import KEPT_S, Requests
-from perdure.types import Identity
+from perdure.surfaces.http.together import Together
+from perdure.types import Identity, Origin
 
 
 @given(st.lists(st.floats(0, 30), max_size=60), st.integers(1, 20))
@@ -151,3 +155,33 @@ def test_no_error_says_where_the_home_is_or_which_id_it_was(kind):
     if issubclass(kind, NotFound):
         assert faults.answer(refused) == faults.answer(faults.refused(NotFound("another")))
     assert refused.status != 503 or "Retry-After" in refused.headers
+
+
+def delta(session, data=b"x"):
+    return Delta(Origin("messages", session, session), "ada", "laptop", data)
+
+
+def test_captures_that_wait_are_stored_together_and_one_of_them_is_refused_alone():
+    """Four come while the first is stored: the next storing has one of each session, and each gets its own answer."""
+    together, batches, begun, go = Together(), [], threading.Event(), threading.Event()
+
+    def store(deltas):
+        batches.append([one.origin.session for one in deltas])
+        begun.set()
+        assert go.wait(10)
+        if any(one.data == b"bad" for one in deltas):
+            raise UsageError("no")
+        return [Answer("stored", len(batches), 0, one.origin.session) for one in deltas]
+
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(together.store, delta("a"), store)
+        assert begun.wait(10)
+        rest = [pool.submit(together.store, one, store) for one in (delta("b"), delta("c"), delta("d", b"bad"))]
+        rest.append(pool.submit(together.store, delta("b"), store))
+        while len(together._waiting) < 4:
+            pass
+        go.set()
+        assert first.result().run_id == "a"
+        said = [future.exception() or future.result().run_id for future in rest]
+    assert said[0] == said[3] == "b" and said[1] == "c" and isinstance(said[2], UsageError)
+    assert batches[0] == ["a"] and len(batches[1]) == len(set(batches[1])) >= 3

@@ -22,6 +22,7 @@ from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.news import News
 from perdure.surfaces.http.shapes import Unread
+from perdure.surfaces.http.together import Together
 from perdure.types import Identity
 
 _NO_LIMIT_MS = 24 * 3600 * 1000
@@ -38,7 +39,9 @@ class Server:
     cursors: Cursors
     hub: Hub
     news: News
+    together: Together
     wake: Callable[[], None]  # something was captured
+    is_warm: Callable[[], bool]  # whether the model is loaded
     health: Callable[[], Json]  # what the resident home says of itself
     depth: Callable[[], dict[str, int]]  # desk -> requests that are there
     lent: Callable[[], AbstractContextManager[Home]]  # a home of the server's own user, for work behind an answer
@@ -64,6 +67,10 @@ class Call:
         bound = (self.identity.user, *question)
         cursors = self.server.cursors
         return Page(cursors.read(asked.cursor, *bound), asked.limit, cursors.at(*bound))
+
+    def mode(self) -> str | None:
+        """How to recall: by words alone until the model is loaded, so that nobody waits for it."""
+        return None if self.server.is_warm() else "keyword"
 
     def with_home(self, home: Home) -> Call:
         """The same call with a home."""

@@ -40,9 +40,6 @@ def search(call: Call) -> Answer:
 
 def _filters(home: Home, wanted: shapes.Wanted) -> Filters:
     until_at = wanted.started_at.lte + _TICK if wanted.started_at.lte else None
-    for at in (wanted.started_at.gte, wanted.started_at.lte):
-        if at is not None and at.tzinfo is None:
-            raise bad("times need a time zone")
     return Filters(
         tags=wanted.tags, runtimes=wanted.agent_runtime, machines=wanted.machine_id, projects=wanted.project,
         runs=_tree(home, wanted.root_run_id) if wanted.root_run_id else (),

@@ -37,6 +37,7 @@ from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.homes import Desk, Homes
 from perdure.surfaces.http.news import News
 from perdure.surfaces.http.store import Requests
+from perdure.surfaces.http.together import Together
 from perdure.types import Identity
 
 _START_S = 10.0
@@ -48,7 +49,7 @@ _KEEP_ALIVE_S = 15
 _CONNECTIONS = 512
 _DESKS = {  # name: (threads, requests that are answered or wait)
     "identity": (2, 256),
-    "capture": (2, 128),
+    "capture": (8, 128),
     "read": (3, 128),
     "write": (1, 64),
     "tools": (2, 64),
@@ -157,8 +158,10 @@ class Served:
         self._homes = Homes(lambda identity, only: _beside(serving, identity, read_only=only))
         self._requests = Requests(serving.home.path)
         shared = Server(
-            serving.home.path, authority, Cursors(self._requests.key()), self._hub, self._news, serving.keeper.wake,
-            serving.health, self._depth, lambda: self._homes.lent(None, read_only=False), self._begin,
+            home=serving.home.path, authority=authority, cursors=Cursors(self._requests.key()), hub=self._hub,
+            news=self._news, together=Together(), wake=serving.keeper.wake, is_warm=lambda: serving.asker.is_warm,
+            health=serving.health, depth=self._depth, lent=lambda: self._homes.lent(None, read_only=False),
+            begin=self._begin,
         )  # fmt: skip
         self.api = Api(shared, self._homes, self._requests, self._desks, self._settings.requests_per_minute)
         self.application = _application(self.api, self._address.host)

@@ -14,6 +14,7 @@ Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
 Short = Annotated[str, Meta(max_length=400)]
 Words = Annotated[str, Meta(max_length=200_000)]
 Names = Annotated[tuple[Short, ...], Meta(max_length=100)]
+At = Annotated[datetime, Meta(tz=True)]  # an instant: with its time zone
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 
 Kind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
@@ -67,8 +68,8 @@ class Stored(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """A stretch of time; its end does not belong to it."""
 
-    gte: datetime | None = None
-    lte: datetime | None = None
+    gte: At | None = None
+    lte: At | None = None
 
 
 class Wanted(Struct, frozen=True):
@@ -119,7 +120,7 @@ class Recall(Struct, frozen=True):
     session: Short = ""  # one that is going on: it is not told twice, and what it is told is noted
     runtime: Short = "messages"  # of that session
     mode: Literal["hybrid", "keyword"] | None = None
-    as_of: datetime | None = None
+    as_of: At | None = None
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
 
 
@@ -271,4 +272,4 @@ class Share(Struct, frozen=True):
     grantee: Annotated[str, Meta(min_length=1, max_length=64)]
     scope: Literal["run", "tag", "project", "agent"]
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
-    until_at: datetime | None = None
+    until_at: At | None = None
