@@ -303,18 +303,23 @@ class Maker:
 
 
 class Reader(Home):
-    """A home read by whoever is given."""
+    """A home read by whoever is given, under whatever grants."""
 
-    given: Principal
+    _given = Principal("nobody")
+
+    @property
+    def given(self) -> Principal:
+        """Who reads."""
+        return self._given
+
+    @given.setter
+    def given(self, principal: Principal) -> None:
+        self._given, self.user = principal, principal.user
 
     @property
     def principal(self) -> Principal:
-        """Whoever is given."""
-        return self.given
-
-    @principal.setter
-    def principal(self, principal: Principal) -> None:
-        self.given = principal
+        """Who reads."""
+        return self._given
 
 
 def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Reader:
