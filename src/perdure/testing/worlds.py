@@ -303,18 +303,23 @@ class Maker:
 
 
 class Reader(Home):
-    """A home read by whoever is given."""
+    """A home read by whoever is given, under whatever grants."""
 
-    given: Principal
+    _given = Principal("nobody")
+
+    @property
+    def given(self) -> Principal:
+        """Who reads."""
+        return self._given
+
+    @given.setter
+    def given(self, principal: Principal) -> None:
+        self._given, self.user = principal, principal.user
 
     @property
     def principal(self) -> Principal:
-        """Whoever is given."""
-        return self.given
-
-    @principal.setter
-    def principal(self, principal: Principal) -> None:
-        self.given, self.user = principal, principal.user
+        """Who reads."""
+        return self._given
 
 
 def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Reader:
@@ -346,7 +351,7 @@ def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Read
 
 def answers(home: Reader, world: World) -> Iterator[tuple[str, Any]]:
     """(what was asked, the answer as plain values) of everything that reads; what is refused answers with a name."""
-    home.principal = world.reader
+    home.given = world.reader
     for name, ask in _asked(home, world):
         try:
             yield name, msgspec.to_builtins(ask(), enc_hook=_plain)
