@@ -21,7 +21,8 @@ from perdure.identity import check_user
 __all__ = [
     "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
     "HooksConfig", "ModelsConfig",
-    "PriceConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load", "user_home",
+    "PriceConfig", "RemoteConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load",
+    "user_home",
 ]  # fmt: skip
 
 
@@ -168,6 +169,15 @@ class MemoriesConfig:
 
 
 @dataclass(frozen=True)
+class RemoteConfig:
+    """The home that this machine captures to and asks, where it keeps none itself. `perdure join` writes it."""
+
+    url: str = ""  # "https://home.example:8443"; this machine keeps its own home unless set
+    ca: str = ""  # path of a certificate authority of your own (PEM); the system's unless set
+    plain: bool = False  # let http:// reach beyond this machine, because the network itself is private
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     """How this home serves other machines and other users."""
 
@@ -212,6 +222,7 @@ class Config:
     mining: MiningConfig = field(default_factory=MiningConfig)
     memories: MemoriesConfig = field(default_factory=MemoriesConfig)
     floor: FloorConfig = field(default_factory=FloorConfig)
+    remote: RemoteConfig = field(default_factory=RemoteConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
     @property

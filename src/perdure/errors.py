@@ -14,6 +14,7 @@ PerdureError
 │   ├── CredentialFault
 │   ├── NewerFormat
 │   ├── UnsupportedPlatform
+│   ├── ThinHome
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
 ├── ConfigFault                config.toml says something that cannot be meant
@@ -40,7 +41,14 @@ PerdureError
 │   ├── VectorRefused
 │   ├── ModelNonsense
 │   └── DimensionMismatch
+├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
+│   ├── RemoteAway
+│   ├── RemoteRefused
+│   │   └── SecretRefused
+│   └── RemoteNonsense
 ├── FormatFault                bytes that no format claims, or that break their own
+├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
+│   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
     └── AlreadyServing
@@ -126,6 +134,10 @@ class NewerFormat(HomeFault):
 
 class UnsupportedPlatform(HomeFault):
     """Perdure runs on Linux and macOS (on Windows, inside WSL): it relies on POSIX file locks and modes."""
+
+
+class ThinHome(HomeFault):
+    """This machine keeps nothing itself: its home is at that address, and this command is one to run there."""
 
 
 class NetworkFileSystem(HomeFault):
@@ -236,12 +248,44 @@ class DimensionMismatch(ModelFault):
     """The model's vectors have another length than was set. Correct `models.embedder.dimension`."""
 
 
+class RemoteFault(PerdureError):
+    """The remote home cannot be asked. What was captured waits in the outbox; `perdure doctor` says more."""
+
+    after_s: float = 0.0  # so long the home asks not to be asked
+
+
+class RemoteAway(RemoteFault):
+    """The remote home does not answer now. What was captured waits in the outbox and is sent when it does."""
+
+
+class RemoteRefused(RemoteFault):
+    """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
+    registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
+    """
+
+
+class SecretRefused(RemoteRefused):
+    """The home does not accept this secret. Copy it as `perdure machine register` printed it, or register anew."""
+
+
+class RemoteNonsense(RemoteFault):
+    """What answers there is no Perdure home. Correct `remote.url` in config.toml; what was captured waits meanwhile."""
+
+
 class FormatFault(PerdureError):
     """No supported transcript format fits these bytes. docs/formats.md lists them; `--format` forces one."""
 
 
 class ClientFault(PerdureError):
     """These settings of a client are not understood, and were left as they are. Correct them, or ask for --dry-run."""
+
+
+class SyncFault(PerdureError):
+    """The two homes could not exchange all. Nothing is lost and nothing half-taken: sync again, and it goes on."""
+
+
+class OtherVersion(SyncFault):
+    """The Perdure there and the one here do not understand each other. Nothing was exchanged: upgrade the older one."""
 
 
 class Busy(PerdureError):

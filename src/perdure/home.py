@@ -28,12 +28,13 @@ from perdure import config as settings
 from perdure import forget as forgetting
 from perdure import intake, mounts
 from perdure.archive import archive as archives
+from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
 from perdure.archive.journal import Journal
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
+from perdure.authority import watch as watching
 from perdure.authority.grants import Given, Grants, granted
-from perdure.authority.watch import Watch
 from perdure.capture import files, later, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
@@ -46,26 +47,29 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    MemoryMissing,
     ModelFault,
     NotFound,
     PerdureError,
     ReadOnlyHome,
+    ThinHome,
     UnsupportedPlatform,
     UsageError,
 )
 from perdure.forget import Doomed
 from perdure.formats.of_run import parse_run
 from perdure.identity import check_user, project_of
-from perdure.index import catchup, keyword, runs
+from perdure.index import catchup, keyword, runs, visible
 from perdure.index import store as indexes
 from perdure.recall import plan as planning
 from perdure.recall.indexed import Indexed
 from perdure.recall.rank import to_embed
-from perdure.recall.recall import recall
+from perdure.recall.recall import by_rank, recall
 from perdure.recall.scope import scope
 from perdure.text import index_terms, one_line, query_terms
 from perdure.types import (
     Columns,
+    Facets,
     Filters,
     Found,
     Grant,
@@ -103,6 +107,7 @@ if TYPE_CHECKING:
     from perdure.mind.exchange import Exported, Taken, Terms
     from perdure.mind.memories import Memories
     from perdure.mind.mine import Mined, Wish
+    from perdure.mind.shared import Shared
     from perdure.mind.stated import Stated
     from perdure.mind.use import Judged
     from perdure.models.chat import Chat
@@ -170,7 +175,7 @@ class Home:
         self._chats = chats
         self._roles: Roles | None = None
         self._floor: Floor | None = None
-        self._authority: Watch | None = None
+        self._authority: watching.Watch | None = None
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -211,6 +216,10 @@ class Home:
         """Whose home this is being used as, with what others let them read at this moment."""
         return Principal(self.user, granted(self.path, self.authority, self.user, _now()))
 
+    def users(self) -> list[str]:
+        """Everybody of whom this home holds anything: runs, or a journal. By name."""
+        return sorted({*self.archive.ledger.users(), *self._users_with_journal()})
+
     # capture ----------------------------------------------------------------------------------------------
 
     def capture(  # noqa: PLR0913 - what a caller may know of a session; all but three have defaults
@@ -245,15 +254,17 @@ class Home:
         self._follow()
         return answer
 
-    def receive(self, delta: Delta, *, emitted: bool = False) -> Answer:
-        """Keep what another machine captured, durably; its owner and its machine are the delta's. The index follows.
+    def receive(self, deltas: Sequence[Delta]) -> list[Answer]:
+        """Keep what other machines captured, durably and together; owner and machine are the deltas' own.
 
-        The answer is one as `capture` gives it. emitted: lines that an adapter made of a source which is not
-        append-only; those that the archive lacks are put behind what it has.
+        Each answer is one as `capture` gives it.
         """
-        if not emitted:
-            (answer,) = self.archive.store([delta], now=_now(), tombstones=self._tombstones())
-            return answer
+        return self.archive.store(deltas, now=_now(), tombstones=self._tombstones())
+
+    def receive_emitted(self, delta: Delta) -> Answer:
+        """The same of lines that an adapter made of a source which is not append-only: those that the archive lacks are
+        put behind what it has.
+        """
         rules = replace(self._rules(tags=delta.tags), user=delta.user, sender=delta)
         lines = delta.data.removesuffix(b"\n").split(b"\n")
         return intake.capture_lines(
@@ -426,12 +437,14 @@ class Home:
         limit_s: float | None = None,
         progress: Progress | None = None,
         note: Callable[[catchup.Projected], None] | None = None,
+        everyone: bool = False,
     ) -> catchup.CaughtUp:
         """Bring the index up to date with the archive, making it if there is none, and keep what people state in what
-        is new. note gets each run.
+        is new. note gets each run. everyone: follow the journals of all users, not only the principal's.
         """
         started_s, index = time.monotonic(), self.index(create=True)
-        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=self.user)
+        user = None if everyone else self.user
+        done = catchup.catch_up(index, self.archive, limit_s=limit_s, progress=progress, note=note, user=user)
         if self._may_have_stated():
             left_s = None if limit_s is None else max(0.0, limit_s - (time.monotonic() - started_s))
             with contextlib.suppress(Busy):  # what another process is at, it finishes
@@ -445,9 +458,13 @@ class Home:
         looked_at = int(self.archive.ledger.meta(f"stated:{self.user}") or 0)
         return self.archive.ledger.last_change() > looked_at
 
-    def embed_new(self) -> None:
-        """Where there are vectors, embed what just came in, for a moment; whatever fails is left to the next time."""
-        self._embed_new(self.index())
+    def embed_new(self, user: str = "") -> None:
+        """Where a user (the principal unless named) has vectors, embed what just came in, for a moment; whatever fails
+        is left to the next time.
+        """
+        index = self.index()
+        if self._may_have_vectors() and self.vectors().has_new(index, user or self.user):
+            self._embed_new(index, user)
 
     def _follow(self) -> None:
         """Catch up after a capture; whatever is wrong with the index does not concern the capture. What is stated is
@@ -514,13 +531,13 @@ class Home:
         """Whether vectors were ever made here; asked before anything heavy is loaded."""
         return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
 
-    def _embed_new(self, index: indexes.Connection) -> None:
+    def _embed_new(self, index: indexes.Connection, user: str = "") -> None:
         """Where there are vectors, embed what just came in; whatever fails is left to the next time."""
         if not self._may_have_vectors():
             return
         try:
-            if self.vectors().has_any(index, self.user):
-                self.vectors().fill(index, self.user, limit_s=_INGEST_S, fresh_only=True)
+            if self.vectors().has_any(index, user or self.user):
+                self.vectors().fill(index, user or self.user, limit_s=_INGEST_S, fresh_only=True)
         except (Busy, ModelFault, NotFound):
             return
 
@@ -576,6 +593,10 @@ class Home:
 
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
+    def facets(self, query: str, *, filters: Filters | None = None) -> Facets:
+        """How many of the turns that match have which runtime, machine, project, tag and agent."""
+        return keyword.facets(self.index(), self.principal, query, filters=filters or Filters())
+
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
         asked, failed = self._asked(index, [query], mode)
         vectors = _answered(asked)
@@ -593,21 +614,30 @@ class Home:
         """(the texts on their way to become vectors, whether they were wanted and cannot be had)."""
         if mode == "keyword" or not any(map(str.strip, texts)):
             return None, False
-        if mode is None and not (self._may_have_vectors() and self.vectors().has_any(index, self.user)):
+        if mode is None and not (self._may_have_vectors() and self._has_vectors(index)):
             return None, False
-        asked = self.vectors().ask(index, self.user, texts)
+        asked = self.vectors().ask(index, self.user, texts, others=self._sharing())
         return asked, asked is None
 
+    def _has_vectors(self, index: indexes.Connection) -> bool:
+        """Whether there are vectors of the principal, or of anybody who shares something with them."""
+        return any(self.vectors().has_any(index, user) for user in (self.user, *self._sharing()))
+
+    def _sharing(self) -> list[str]:
+        """The owners who let the principal read anything."""
+        return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
+
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
-        """Bring the index up to date if that can be; returns how many runs it lacks."""
+        """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
         if self.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
                 self.drain()
                 done = self.catch_up(limit_s=_SEARCH_CATCH_UP_S)
                 if done.n_runs or done.n_memories:
                     self._embed_new(index)
-                return done.n_behind
-        return catchup.behind(index, self.archive)
+                if not done.n_behind:
+                    return 0
+        return catchup.behind(index, self.archive, self.user)
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -666,8 +696,8 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=index.names("project").values(), everywhere=all_projects,
-            held=(session,) if session else (),
+            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
         with index.reading(), asked.lanes.holding() if asked else contextlib.nullcontext():
@@ -676,6 +706,7 @@ class Home:
                 vectors=lambda: _answered(asked), model=asked.tag.name if asked else "",
                 already=already, explain=explain, suspicious=self.floor.suspicious,
             )  # fmt: skip
+            found = by_rank(found) if visible.of(index, self.principal).owners else found
         return _with_asked(found, asked, (("vector",) if failed else ()) + (("behind",) if n_behind else ()))
 
     def run(self, run_id: str) -> RunView:
@@ -685,6 +716,10 @@ class Home:
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
+
+    def projects(self) -> list[str]:
+        """The projects of which the principal may read anything, by their paths, "" for what has none."""
+        return runs.projects(self.index(create=True), self.principal)
 
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
@@ -703,14 +738,18 @@ class Home:
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
         if prefix.startswith("mem-"):
-            return "memory", self.memories.get(prefix).memory_id
+            return "memory", self.holding(prefix).get(prefix).memory_id
         return runs.resolve(self.index(), self.principal, prefix)
 
     def transcript(self, run_id: str) -> Transcript:
-        """A captured run and its turns, read from the archive."""
-        held = self._held(run_id)
+        """A captured run and its turns, read from the archive; masked where it is another's. Raises NotFound."""
+        held = self._readable(run_id)
         run, lines = self.archive.load(held)
         parsed = parse_run(run, lines)
+        if held.user != self.user:
+            from perdure.access import masked
+
+            run, parsed = masked.run(run), masked.parsed(parsed)
         try:
             abandoned = frozenset(runs.abandoned_turns(self.index(), run_id))
         except IndexFault:
@@ -718,15 +757,45 @@ class Home:
         return Transcript(run, parsed, abandoned)
 
     def jsonl(self, run_id: str) -> bytes:
-        """The stored bytes of a run. Raises NotFound."""
-        return self.archive.whole(self._held(run_id))[1]
+        """The bytes of a captured run: to its owner as they were captured (what was forgotten is gone), to others with
+        every secret masked. Raises NotFound.
+        """
+        held = self._readable(run_id)
+        raw = self.archive.read(held)
+        if held.user == self.user:
+            return raw
+        from perdure.access import masked
+
+        return masked.lines(raw)
+
+    def lines_of(self, run_id: str, offsets: Collection[int]) -> list[bytes]:
+        """The lines of a captured run that begin at these offsets of its source, as `jsonl` has them."""
+        held = self._readable(run_id)
+        raw = [line.raw for line in self.archive.lines(held) if line.offset in offsets]
+        if held.user == self.user:
+            return raw
+        from perdure.access import masked
+
+        return [masked.lines(line) for line in raw]
+
+    def _readable(self, run_id: str) -> Held:
+        """A captured run of the principal's, or of one who lets them read it."""
+        held = self.archive.held(run_id)
+        if held.user != self.user:
+            if not self._sharing():
+                raise NotFound(run_id)
+            try:
+                runs.run(self.index(), self.principal, run_id)
+            except IndexFault as error:  # nothing says that it may be read
+                raise NotFound(run_id) from error
+        return held
 
     def preview(self, turn_id: str) -> str:
         """The beginning of a turn (or a memory) on one line, masked. Raises NotFound."""
         if turn_id.startswith("mem-"):
-            return one_line(self.memories.get(turn_id).text, 100)
+            return one_line(self.holding(turn_id).get(turn_id).text, 100)
         run_id, offset = self.locate(turn_id)
-        (found,) = forgetting.single_turns(self.archive, self._held(run_id), {offset})
+        (found,) = forgetting.single_turns(self.archive, self._readable(run_id), {offset})
         return found.preview
 
     def _held(self, run_id: str) -> Held:
@@ -740,8 +809,9 @@ class Home:
         return runs.runs_of_conversation(self.index(), self.principal, conversation)
 
     def offsets(self, run_id: str) -> set[int]:
-        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
-        return runs.turn_offsets(self.index(), run_id)
+        """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
+        self.run(run_id)
+        return runs.turn_offsets(self.index(), self.principal, run_id)
 
     def locate(self, turn_id: str) -> tuple[str, int]:
         """(captured run, offset) of a turn."""
@@ -752,13 +822,29 @@ class Home:
 
     @property
     def memories(self) -> Memories:
-        """The memories of the principal."""
+        """The memories of the principal, of nobody else."""
         from perdure.mind.memories import Memories
 
         return Memories(
             self.user, self.config.agent, self.journal(), index=self._with_memories, follow=self._follow_journals,
             forgotten=lambda: self._tombstones().get(self.user), now=_now, suspicious=self.floor.suspicious,
         )  # fmt: skip
+
+    @property
+    def shared(self) -> Shared:
+        """The memories of others that the principal may read."""
+        from perdure.mind.shared import Shared
+
+        return Shared(self.principal, self.index)
+
+    def holding(self, identifier: str) -> Memories | Shared:
+        """Where the memory of an id is looked up: among the principal's own, or else among what others share."""
+        try:
+            self.memories.get(identifier)
+        except MemoryMissing:
+            self.shared.get(identifier)
+            return self.shared
+        return self.memories
 
     def _with_memories(self) -> indexes.Connection:
         """The index, with everything that the journals say of memories."""
@@ -829,7 +915,7 @@ class Home:
 
     def _related(self, words: str, fits: Callable[[Memory], bool]) -> list[Memory]:
         """The memories nearest to some words, of those that fit, best first."""
-        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits)]
+        return [memory for memory, _ in self._memories_like(words, limit=_RELATED, fits=fits, is_own=True)]
 
     def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
         """The insights to have at hand: all that are sure enough (confidence 0.4), surest first, within the budget.
@@ -892,11 +978,15 @@ class Home:
         if limit < 1:
             raise UsageError("the limit must be at least 1")
         found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
-        if touch and found:
-            self._note_used([memory.memory_id for memory, _ in found], by="search")
+        own = [memory.memory_id for memory, _ in found if not memory.shared_by]
+        if touch and own:
+            self._note_used(own, by="search")
         return found
 
-    def _memories_like(self, query: str, *, limit: int, fits: Callable[[Memory], bool]) -> list[tuple[Memory, float]]:
+    def _memories_like(
+        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False
+    ) -> list[tuple[Memory, float]]:
+        """is_own: of the principal alone, for what is to be made of them."""
         from perdure.index import recollect
 
         index = self._with_memories()
@@ -907,7 +997,8 @@ class Home:
             from perdure.index.hybrid import Asked as Seen
 
             seen = Seen(asked.space, vectors)
-        return recollect.search(index, self.principal, query, seen, limit=limit, fits=fits)
+        principal = Principal(self.user) if is_own else self.principal
+        return recollect.search(index, principal, query, seen, limit=limit, fits=fits)
 
     def export_memories(self, folder: Path, *, prefix: str = "", every: bool = False) -> Exported:
         """Write memories as Markdown into a folder, a file each. A file that holds anything else is left as it is.
@@ -1155,7 +1246,9 @@ class Home:
             run_id, offset = self.locate(name)
             return forgetting.single_turns(self.archive, self._held(run_id), {offset})
         if kind == "conversation":
-            top = [view.run_id for view in self.conversation(name)]
+            top = [view.run_id for view in self.conversation(name) if view.user == self.user]
+            if not top:  # what others share is theirs to forget
+                raise NotFound(name)
         else:
             top = [name, *(view.run_id for view in self.descendants(name))] if cascade else [name]
         captured = {self._captured_in(run_id) for run_id in top}
@@ -1169,7 +1262,7 @@ class Home:
 
     def _doomed_sidechain(self, run_id: str) -> list[Doomed]:
         held = self._held(self._captured_in(run_id))
-        return forgetting.single_turns(self.archive, held, runs.turn_offsets(self.index(), run_id))
+        return forgetting.single_turns(self.archive, held, runs.turn_offsets(self.index(), self.principal, run_id))
 
     def doomed_by_query(self, query: str, *, filters: Filters | None = None) -> list[Doomed]:
         """Every turn that a query finds (all of its words must stand in it), to be forgotten."""
@@ -1236,37 +1329,63 @@ class Home:
         return [(name, raw) for name, raw in found if not notes.read(raw).memory]
 
     def erase(self) -> int:
-        """Delete everything of the principal's: runs, packs, journal and index. Returns how many runs there were.
+        """Delete everything of the principal's: runs, packs, journal, index, floor, machines, grants to and from them,
+        and what may carry their words in the logs. Returns how many runs there were. Raises Busy when another process
+        keeps old pages in use: done again, it goes on.
 
         Nothing is remembered of it, so an import of the same transcripts captures them again.
         """
+        from perdure import leaving
+        from perdure.jobs.book import Book
+
         self.drain()
         n_runs = self.archive.erase(self.user)
+        leaving.wipe(self.path, self.user)
         indexes.remove(indexes.files(self.path))
         (self.path / "index.db").unlink(missing_ok=True)
         self._index = None
         self._discard_vectors()
-        (self.path / "run" / "mining.json").unlink(missing_ok=True)
+        Book(self.path).drop(self.user)
         self._erase_floors()
         self._watches.pop(self.user, None)
-        self.catch_up()
+        catchup.catch_up(self.index(create=True), self.archive)
+        catchup.follow_journals(self.index(), self.archive)
+        self.archive.ledger.wipe()
         return n_runs
+
+    def export(self, target: Path) -> Verified:
+        """Write everything of the principal's as a home of its own, prove that it is whole, and return the proof.
+
+        target: a new folder. Raises ArchiveFault, and leaves nothing there, when it is not what lies here.
+        """
+        from perdure import leaving
+        from perdure.verify import verify
+
+        self.drain()
+        floors = {folder: folder.name.partition("~")[0] for folder in self._floors()}
+        with self.archive.still():
+            leaving.copy(self.path, self.user, target, floors)
+            found = verify(target)
+            n_runs = sum(1 for _ in self.archive.ledger.all(self.user))
+        if not found.ok or found.n_runs != n_runs:
+            shutil.rmtree(target)
+            raise ArchiveFault(f"{self.path}: not exported, because `perdure verify` finds problems")
+        return found
 
     def linked_floors(self) -> list[Path]:
         """The folders outside `agents` that links of the principal's there lead to: `erase` takes only the links."""
+        return [folder.resolve() for folder in self._floors() if folder.is_symlink()]
+
+    def _floors(self) -> list[Path]:
+        """The folders of the principal's pages, one for each agent."""
         from perdure.floor import pages
 
         found = sorted((self.path / "agents").glob("*"))
-        mine = [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
-        return [folder.resolve() for folder in mine if folder.is_symlink()]
+        return [folder for folder in found if pages.is_of(folder.name, self.user, self.config.user)]
 
     def _erase_floors(self) -> None:
         """Delete the principal's pages of every agent, and what is kept of them."""
-        from perdure.floor import pages
-
-        for folder in (self.path / "agents").glob("*"):
-            if not pages.is_of(folder.name, self.user, self.config.user):
-                continue
+        for folder in self._floors():
             if folder.is_symlink():
                 folder.unlink()
             else:
@@ -1292,6 +1411,7 @@ class Home:
                 done += todo
         if done:
             later.drop(self.path)
+            stage.drop(self.path)
         if (done or is_merge) and self._clean_index():
             self.archive.ledger.set_applied(done)
         self._look_again(left)
@@ -1356,10 +1476,10 @@ class Home:
 
     # machines and grants ----------------------------------------------------------------------------------
 
-    def authority(self) -> Watch:
+    def authority(self) -> watching.Watch:
         """What this home knows of machines and grants; it may be shared between threads."""
         if self._authority is None:
-            self._authority = Watch(self.path, is_kept=self.writable)
+            self._authority = watching.Watch(self.path, is_kept=self.writable)
         return self._authority
 
     @property
@@ -1465,7 +1585,7 @@ class Home:
         self._drop_stale_index()
         self._finish_forgetting()
         self.archive.ledger.drop_meta(_UNSETTLED)
-        self._note_merge()
+        watching.note(self.path)  # machines and grants that came with it count at once
         return Merged(n_runs, n_events, len(changed), tuple(damaged))
 
     def _drop_stale_index(self) -> None:
@@ -1484,13 +1604,6 @@ class Home:
                 self.vectors().carry(None, self.index())
                 self.vectors().sweep()
         self.archive.ledger.drop_meta("stale-index")
-
-    def _note_merge(self) -> None:
-        """Move every clock past what was merged, so that what is said next comes after it."""
-        for user in self._users_with_journal():
-            events = self.journal(user).read()
-            if events and events[-1].writer != self.journal(user).writer():
-                self.journal(user).append("merged", {}, now=_now(), after=events[-1].at)
 
     def backup(
         self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
@@ -1552,7 +1665,7 @@ def open_home(
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
-    ReadOnlyHome, ConfigFault.
+    ReadOnlyHome, ThinHome (the home is elsewhere), ConfigFault.
     """
     if sys.platform.startswith("win"):
         raise UnsupportedPlatform(sys.platform)
@@ -1565,6 +1678,8 @@ def open_home(
     mounts.refuse_network(place)
     writable = not read_only and _prepare(place)
     config = settings.load(place)
+    if config.remote.url:
+        raise ThinHome(config.remote.url)
     principal = Principal(check_user(user or config.user))
     try:
         return Home(place, config, principal, writable=writable, embedder=embedder, chats=chats)

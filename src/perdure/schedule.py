@@ -34,6 +34,8 @@ class Job:
     does: str  # in words
     missed: Missed
     work: Work
+    for_each: bool = False  # of the home's users, each with their own; else once, for the whole home
+    most_s: float = 0.0  # so long for all users together, shared out; 0: until each is done
 
 
 def sweep(home: Home, stop: Stop) -> Done:  # noqa: ARG001 - every job is called alike
@@ -153,15 +155,15 @@ def consolidate(home: Home, stop: Stop) -> Done:  # noqa: ARG001
 
 JOBS: tuple[Job, ...] = (
     Job("sweep", "capture what clients wrote and no hook brought", "once", sweep),
-    Job("embed", "give what was captured its vectors", "once", embed),
-    Job("use", "note which recalled cues the answers rest on", "once", use),
-    Job("consolidate", "say what could be tidied up among the memories", "once", consolidate),
+    Job("embed", "give what was captured its vectors", "once", embed, for_each=True, most_s=EMBED_S),
+    Job("use", "note which recalled cues the answers rest on", "once", use, for_each=True, most_s=USE_S),
+    Job("consolidate", "say what could be tidied up among the memories", "once", consolidate, for_each=True),
     Job("pack", "compress conversations that have been idle for long", "once", pack),
     Job("health", "prove the data path by a real write, search and forget", "skip", health),
     Job("verify", "read the whole archive and check it", "once", verify),
-    Job("mine", "make memories of what was said in sessions that are over", "once", mine),
-    Job("recent", "bring recent.md up to what was said", "once", recent),
-    Job("diary", "write the diary's page of the day that is over", "once", diary),
+    Job("mine", "make memories of what was said in sessions that are over", "once", mine, for_each=True),
+    Job("recent", "bring recent.md up to what was said", "once", recent, for_each=True),
+    Job("diary", "write the diary's page of the day that is over", "once", diary, for_each=True),
     Job("watchdog", "notice when something stands still, and say so once", "skip", watchdog),
 )
 

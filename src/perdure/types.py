@@ -191,7 +191,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a search is limited to. Empty means: no limit. Several values of one field mean any of them."""
+    """What a search is limited to. Empty means: no limit. Several values of one field mean any; of tags, all."""
 
     agents: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()  # the project's path, or its last components; "" is what has no project
@@ -200,7 +200,8 @@ class Filters:
     conversations: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()  # text, thinking, call, result
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # the run has every one of them
+    runs: tuple[str, ...] = ()  # run ids, in full
     files: tuple[str, ...] = ()  # a path or its last components
     tools: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
@@ -233,6 +234,16 @@ class Hit:
     is_summary: bool = False
     keyword_score: float | None = None  # BM25, where both legs were asked and the words found it
     vector_score: float | None = None  # cosine of its nearest piece, where it has a vector
+    user: str = ""  # its owner
+    chunk: int = 0  # which piece of the turn matched, from 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """How many of the matching turns have which runtime, machine, project, tag and agent."""
+
+    counts: Mapping[str, Mapping[str, int]]  # facet -> its value ("" for no project) -> turns, most first
+    is_partial: bool = False  # more may match than are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +309,7 @@ class Memory:
     order: str = ""  # of the event that made it, as text: breaks ties between equal times
     superseded_by: str | None = None  # projected: the next of its chain
     ended_at: datetime | None = None  # projected: when that was stated, or its own validity ended
+    shared_by: str = ""  # its owner, where that is not who reads it; never stored
 
     @property
     def is_current(self) -> bool:
@@ -357,6 +369,8 @@ class Cue:
     memory: Memory | None = None  # where it is one
     is_history: bool = False  # it was so, and is no longer
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
+    user: str = ""  # its owner
+    is_shared: bool = False  # the owner is another than who asks
 
 
 class HeldBack(NamedTuple):

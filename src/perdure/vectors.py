@@ -7,7 +7,7 @@ A new model fills a slab of its own, and until that is complete the old one answ
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -95,7 +95,7 @@ class Vectors:
         self.home = home
         self.writable = writable
         self._shelf = Shelf(home)
-        self._first = beside or self  # who holds what is shared
+        self._first: Vectors = beside._first if beside else self  # who holds what is shared
         self._making = threading.RLock()
         self._lanes: dict[str, Lanes] = {}
         self._cache: Cache | None = None
@@ -122,20 +122,34 @@ class Vectors:
 
     # asking -----------------------------------------------------------------------------------------------
 
-    def ask(self, index: Connection, user: str, texts: Sequence[str]) -> Asked | None:
-        """Queries on their way to become vectors, and where to compare them; None when there is nowhere."""
-        number = index.known("user", user)
-        chosen = self._answering(vector.slots(index, number)) if number is not None else None
+    def ask(self, index: Connection, user: str, texts: Sequence[str], *, others: Collection[str] = ()) -> Asked | None:
+        """Queries on their way to become vectors, and where to compare them; None when there is nowhere.
+
+        others: owners who share what they have; of theirs, the vectors of the same model are compared as well.
+        """
+        first, *rest = [self._slots(index, name) for name in (user, *others)]
+        chosen = next(filter(None, map(self._answering, (first, *rest))), None)
         if chosen is None:
             return None
         slot, lanes = chosen
         pending = lanes.submit(texts, kind="query", lane="query")
-        return Asked(Space(slot, self._shelf.slab(index, slot)), lanes, pending)
+        beside = [s for slots in rest for s in slots if s.tag == slot.tag and s.n_rows and s.id != slot.id]
+        spaces = tuple(Space(other, self._shelf.slab(index, other)) for other in beside)
+        return Asked(Space(slot, self._shelf.slab(index, slot), spaces), lanes, pending)
+
+    def _slots(self, index: Connection, user: str) -> list[Slot]:
+        number = index.known("user", user)
+        return vector.slots(index, number) if number is not None else []
 
     def has_any(self, index: Connection, user: str) -> bool:
         """Whether there are vectors to search in."""
+        return any(slot.n_rows for slot in self._slots(index, user))
+
+    def has_new(self, index: Connection, user: str) -> bool:
+        """Whether anything came in, of whomever, since what an owner's vectors lack was listed."""
         number = index.known("user", user)
-        return number is not None and any(slot.n_rows for slot in vector.slots(index, number))
+        slots = vector.slots(index, number) if number is not None else []
+        return any(slot.n_rows and slot.listed < embed.newest(index) for slot in slots)
 
     def _answering(self, slots: Sequence[Slot]) -> tuple[Slot, Lanes] | None:
         """The slab that answers and its model: the set one's when complete, else a complete older one's, else

@@ -41,6 +41,19 @@ def forget(home, query="marmalade"):
     home.forget(home.doomed([hit.turn_id]))
 
 
+def test_a_copy_in_a_rewritten_transcript_that_begins_with_what_was_said_last(opened, claude, grep):
+    """A client compacts: the new file begins with a summary of now, and goes on with lines that were said before it."""
+    home = opened()
+    old = claude("user", "the anchor holds", "u1", 0) + claude("user", "the marmalade is under the stair", "u2", 5)
+    home.capture(old, runtime="claude-code", session="s")
+    for generation, last in ((1, b""), (2, claude("user", "and on it goes", "u3", 70))):
+        new = claude("user", f"a summary {generation}", f"c{generation}", 60) + old + last
+        home.capture(new, runtime="claude-code", session="s", generation=generation)
+    (hit,) = home.search("marmalade").hits
+    home.forget(home.doomed([hit.turn_id]))
+    assert grep(home.path, b"marmalade") == [] and home.verify().ok
+
+
 def test_a_turn(kept, grep):
     home, _lines = kept
     forget(home)

@@ -222,6 +222,8 @@ FILTERS = [
     ({"tags": ("red",)}, {"boat two", "boat three"}),
     ({"tags": ("slow",)}, {"boat two"}),
     ({"tags": ("none",)}, set()),
+    ({"tags": ("red", "slow")}, {"boat two"}),
+    ({"tags": ("red", "none")}, set()),
     ({"files": ("src/boat.py",)}, {"boat four"}),
     ({"files": ("oat.py",)}, set()),
     ({"tools": ("Edit",)}, {"boat four"}),
@@ -252,6 +254,30 @@ def test_time_filters_include_the_first_instant_and_not_the_last(mixed, start):
     window = Filters(since_at=start + timedelta(minutes=10), until_at=start + timedelta(minutes=30))
     assert set(texts(mixed.search("boat", filters=window))) == {"boat two", "boat three"}
     assert texts(mixed.search("", filters=window)) == ["boat three", "boat two"]
+
+
+@pytest.mark.parametrize("query", ["boat", ""])
+def test_runs_by_their_ids(mixed, query):
+    runs = {hit.text: hit.run_id for hit in mixed.search("boat", limit=50).hits}
+    chosen = (runs["boat two"], runs["boat three"])
+    for scan in (False, True):
+        assert set(texts(mixed.search(query, filters=Filters(runs=chosen), scan=scan))) == {"boat two", "boat three"}
+        assert not mixed.search(query, filters=Filters(runs=("no such run",)), scan=scan).hits
+        both = Filters(runs=chosen, tags=("slow",))
+        assert texts(mixed.search(query, filters=both, scan=scan)) == ["boat two"]
+
+
+def test_facets_count_the_turns_that_match(mixed, monkeypatch):
+    """Boats stand in two turns of the harbour and three of the yard; "four" in one, of another runtime."""
+    found = mixed.facets("boat")
+    assert found.counts["project"] == {"/w/yard": 3, "/w/harbour": 2} and not found.is_partial
+    assert found.counts["tag"] == {"red": 2, "slow": 1} and found.counts["agent"] == {"default": 5}
+    assert mixed.facets("four").counts["runtime"] == {"claude-code": 1}
+    assert mixed.facets("", filters=Filters(tags=("red",))).counts["runtime"] == {"messages": 2}
+    assert mixed.facets("boat", filters=Filters(projects=("none",))).counts["project"] == {}
+    monkeypatch.setattr(keyword, "MOST_COUNTED", 3)
+    few = mixed.facets("boat")
+    assert few.is_partial and sum(few.counts["project"].values()) == 3
 
 
 def test_forgetting_by_words_needs_all_of_them(mixed):

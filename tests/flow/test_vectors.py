@@ -171,11 +171,11 @@ def test_filters_leave_the_same_turns_as_in_keyword_search(home, message, start)
         more = {"tool_calls": [call]} if role == "assistant" and dice.random() < 0.5 else {}
         data = message(role, f"common word {n} of Alice Munro" if n % 3 else f"common word {n}", n, **more)
         home.capture(data, runtime=dice.choice(["messages", "custom"]), session=f"s{n}", conversation=f"c{n % 7}",
-                     cwd=f"/w/p{n % 3}", tags=[f"t{n % 4}"])  # fmt: skip
+                     cwd=f"/w/p{n % 3}", tags=[f"t{n % 4}", f"u{n % 3}"])  # fmt: skip
     home.embed()
     choices = {
         "projects": [("/w/p1",), ("p2", "p0"), ("none",)], "conversations": [("c1", "c2")], "runtimes": [("custom",)],
-        "roles": [("user",)], "kinds": [("text",), ("call",)], "tags": [("t1",), ("t2", "t3")],
+        "roles": [("user",)], "kinds": [("text",), ("call",)], "tags": [("t1",), ("t2", "u1"), ("t1", "t2")],
         "files": [("store.py",)], "tools": [("read",)], "entities": [("Alice Munro",)],
         "since_at": [start + timedelta(minutes=11)], "until_at": [start + timedelta(minutes=30)],
     }  # fmt: skip

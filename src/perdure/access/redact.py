@@ -108,7 +108,7 @@ def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
 
 
 _WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
-_OPAQUE = late(r"[A-Za-z0-9+/=_-]{32,}+")
+_OPAQUE = late(r"[A-Za-z0-9+/_-]{32,}+={0,2}+")  # in NAME=VALUE, the name is no part of it
 _LETTERS = late(r"[a-z]{3,}+")
 _PIECES = late(r"[-_/=+]+")
 _PLAIN_PIECE = late(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")

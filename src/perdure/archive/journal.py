@@ -27,6 +27,7 @@ _HEAD = b'{"id":"'
 _REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
+_OTHERS_TAIL_BYTES = 1 << 14
 _END_BYTES = 64  # of what was read, by which it is known again: they are the end of some event's text
 
 
@@ -147,14 +148,14 @@ class Journal:
         """This home's writer."""
         return writer_id(self._home)
 
-    def append(self, type_: str, data: dict[str, Any], *, now: datetime, after: str = "") -> Event:
-        """Write one event, durable when this returns. `after` is a hybrid time to move past (a merge)."""
+    def append(self, type_: str, data: dict[str, Any], *, now: datetime) -> Event:
+        """Write one event, durable when this returns. It comes after all that is there, also what a merge brought."""
         writer = self.writer()
         folder = self.root / writer
         make_folder(folder)
         with locked(folder / ".lock"):
             last = self._last(folder)
-            at = tick(now, max(last.at, after) if last else after or "0#0000")
+            at = tick(now, max((self._newest_of_others(folder), last.at if last else "")) or "0#0000")
             line = encode(at, writer, last.seq + 1 if last else 1, type_, data)
             append_line(folder / f"{at[:7]}.jsonl", line)
         return _decoder.decode(line)
@@ -163,17 +164,18 @@ class Journal:
         """The writer's last event. A torn line behind it is set aside first; the caller holds the lock."""
         for path in sorted(folder.glob("*.jsonl"), reverse=True):
             set_aside_torn_tail(path)
-            with path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _TAIL_BYTES))
-                tail = file.read()
-            if size > _TAIL_BYTES and tail.count(b"\n") < 2:
-                tail = path.read_bytes()
-            for line in reversed(tail.splitlines()):
-                event = decode(line)
-                if isinstance(event, Event):
-                    return event
+            if event := _last_event(path, _TAIL_BYTES):
+                return event
         return None
+
+    def _newest_of_others(self, folder: Path) -> str:
+        """The latest hybrid time of the other writers, whose events only a merge brings; "" when there are none."""
+        found = [""]
+        for path in self.root.glob("*"):
+            if path != folder and (files := sorted(path.glob("*.jsonl"))):
+                event = _last_event(files[-1], _OTHERS_TAIL_BYTES)
+                found.append(event.at if event else "")
+        return max(found)
 
     def files(self) -> list[Path]:
         """The journal's files, by writer and month."""
@@ -225,6 +227,18 @@ class Journal:
                     set_aside_torn_tail(folder / path.name)
                 n_new += _union(folder / path.name, path.read_bytes())
         return n_new
+
+
+def _last_event(path: Path, tail_bytes: int) -> Event | None:
+    """The last event of a file that can be read; its last so many bytes are read first."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - tail_bytes))
+        tail = file.read()
+    if size > tail_bytes and tail.count(b"\n") < 2:
+        tail = path.read_bytes()
+    found = (decode(line) for line in reversed(tail.splitlines()))
+    return next((event for event in found if isinstance(event, Event)), None)
 
 
 def _later(event: Event, other: Event | None) -> Event:
@@ -393,6 +407,8 @@ def _union(path: Path, theirs: bytes) -> int:
                 write(path.with_name(f"{path.name}.damaged-{aside}"), line + b"\n")
         n_ours = len(found) if is_ours else n_ours
     ordered = sorted(found.values(), key=lambda item: (item[0].seq, item[0].id))
-    _count_rewriting(path.parent)
-    replace(path, b"".join(line + b"\n" for _, line in ordered))
+    joined = b"".join(line + b"\n" for _, line in ordered)
+    if joined != ours:
+        _count_rewriting(path.parent)
+        replace(path, joined)
     return len(found) - n_ours

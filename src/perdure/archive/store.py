@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -240,12 +241,21 @@ class Ledger:
             self.db.execute("UPDATE run SET change = NULL WHERE run_id = ?", (run_id,))
 
     def erase(self, user: str) -> None:
-        """Drop every row of a user, and what import saw (its notes name no user)."""
+        """Drop every row of a user, and what import saw (its notes name no user). `wipe` clears their pages."""
         with self._writing():
             self._keep_numbers()
             self.db.execute("DELETE FROM run WHERE source IN (SELECT id FROM source WHERE user = ?)", (user,))
             self.db.execute("DELETE FROM source WHERE user = ?", (user,))
             self.db.execute("DELETE FROM seen")
+            names = [name for (name,) in self.db.execute("SELECT key FROM meta")]
+            theirs = [(name,) for name in names if user in re.split("[: ]", name)]
+            self.db.executemany("DELETE FROM meta WHERE key = ?", theirs)
+
+    def wipe(self) -> None:
+        """Leave nothing in the file of rows that were dropped. Raises Busy when another process reads old pages."""
+        with self._faults():
+            self.db.execute("VACUUM")
+            self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def moved(self, run_ids: Iterable[str], packed: str | None) -> None:
         """Note that runs now lie in this pack (None: loose). Their content is unchanged."""
@@ -267,11 +277,11 @@ class Ledger:
         """Note the highest number so far, before the run that has it loses it."""
         self.db.execute("INSERT OR REPLACE INTO meta VALUES ('used', ?)", (self.last_change(),))
 
-    def changes(self, after: int, limit: int = 1000) -> list[Held]:
-        """Runs committed or rewritten after change `after`, oldest change first."""
-        query = f"""SELECT {_HELD} FROM run JOIN source ON source.id = run.source
-            WHERE change > ? ORDER BY change LIMIT ?"""
-        return _held(self.db.execute(query, (after, limit)))
+    def changes(self, after: int, limit: int = 1000, *, user: str | None = None) -> list[Held]:
+        """Runs (of one user, or of all) committed or rewritten after change `after`, oldest change first."""
+        query = f"""SELECT {_HELD} FROM run CROSS JOIN source ON source.id = run.source
+            WHERE change > ?1 AND (?3 IS NULL OR user = ?3) ORDER BY change LIMIT ?2"""
+        return _held(self.db.execute(query, (after, limit, user)))
 
     def newest(self, user: str, after: int, upto: int, limit: int) -> list[tuple[int, Held]]:
         """(seconds since 1970, run): a user's runs committed after one change and up to another, by when something was
@@ -281,9 +291,11 @@ class Ledger:
             WHERE change > ? AND change <= ? AND user = ? ORDER BY 1 DESC, run_id DESC LIMIT ?"""
         return [(row[0], Held._make(row[1:])) for row in self.db.execute(query, (after, upto, user, limit))]
 
-    def count_after(self, change: int) -> int:
-        """How many runs were committed or rewritten after a change."""
-        return int(next(row[0] for row in self.db.execute("SELECT count(*) FROM run WHERE change > ?", (change,))))
+    def count_after(self, change: int, user: str | None = None) -> int:
+        """How many runs (of a user, or of all) were committed or rewritten after a change."""
+        query = """SELECT count(*) FROM run WHERE change > ?1
+            AND (?2 IS NULL OR source IN (SELECT id FROM source WHERE user = ?2))"""
+        return int(next(row[0] for row in self.db.execute(query, (change, user))))
 
     def held(self, run_id: str) -> Held | None:
         """What the ledger knows of one run."""
@@ -296,10 +308,21 @@ class Ledger:
             WHERE change IS NOT NULL AND (?1 IS NULL OR user = ?1) ORDER BY run_id"""
         yield from _held(self.db.execute(query, (user,)))
 
+    def users(self) -> list[str]:
+        """The owners of everything here, by name: each found by a step in the index, however many runs they have."""
+        query = """WITH RECURSIVE owner(name) AS (SELECT min(user) FROM source UNION ALL
+              SELECT (SELECT min(user) FROM source WHERE user > name) FROM owner WHERE name IS NOT NULL)
+            SELECT name FROM owner WHERE name IS NOT NULL"""
+        return [row[0] for row in self.db.execute(query)]
+
     def near(self, user: str, low_s: int, high_s: int) -> list[Held]:
-        """Runs of a user that may hold something said between two instants (seconds since 1970)."""
+        """Runs of a user that may hold something said between two instants (seconds since 1970).
+
+        A transcript that was rewritten may begin with what was said last, and go on with what was said before.
+        """
         query = f"""SELECT {_HELD} FROM run JOIN source ON source.id = run.source
-            WHERE change IS NOT NULL AND user = ? AND coalesce(started_s, 0) <= ? AND coalesce(ended_s, 1 << 40) >= ?"""
+            WHERE change IS NOT NULL AND user = ? AND (generation > 0 OR started_s > ended_s
+              OR coalesce(started_s, 0) <= ? AND coalesce(ended_s, 1 << 40) >= ?)"""
         return _held(self.db.execute(query, (user, high_s, low_s)))
 
     def idle_conversations(self, before_s: int) -> list[tuple[str, str, str]]:

@@ -111,7 +111,7 @@ class Grants:
         now = self._now()
         found = [one for one in self._watch.seen().made(_replayed) if fits(one.grant)]
         wanted = [one for one in found if every or one.is_in_force(now)]
-        return sorted(wanted, key=lambda one: (one.given_at, one.grant.owner, one.grant.grant_id))
+        return sorted(wanted, key=lambda one: one.given_at)  # of one moment: as they stand in their journals
 
     def give(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> Given:
         """Let another user read what is in a scope, now and later, masked. The same grant given twice is one.

@@ -80,6 +80,7 @@ class Watch:
         self._seen = Seen({})
         self._at: tuple[int, int] | None = None  # of the noted changes
         self._look_at_s = 0.0
+        self._kept: Mapping[str, Known] = {}  # what the kept file says
 
     def seen(self) -> Seen:
         """What the journals say now."""
@@ -95,12 +96,14 @@ class Watch:
 
     def _look(self) -> None:
         at, now_s = _noted(self._home), self._clock()  # before the journals: what comes meanwhile is seen next time
-        known = self._loaded() if self._users is None else self._users
+        if self._users is None:
+            self._kept = self._loaded()
+        known = self._kept if self._users is None else self._users
         users = {name: self._grown(name, known.get(name, Known())) for name in users_of(self._home)}
         is_same = self._users is not None and users.keys() == known.keys()
         if not is_same or any(users[name].events is not known[name].events for name in users):
             self._seen = Seen({name: tuple(each.events) for name, each in users.items()})
-        if self._is_kept and _is_worth_keeping(known, users):
+        if self._is_kept and _is_worth_keeping(self._kept, users):
             self._keep(users)
         self._users, self._at, self._look_at_s = users, at, now_s + _LOOK_EVERY_S
 
@@ -131,6 +134,7 @@ class Watch:
         with contextlib.suppress(PerdureError, OSError):  # a home that cannot be written reads it again next time
             make_folder(self._file.parent)
             replace(self._file, msgspec.json.encode(_Kept(users=users)), sync=False)
+            self._kept = users
 
 
 def _is_worth_keeping(before: Mapping[str, Known], now: Mapping[str, Known]) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from perdure.capture import log
+from perdure.capture import log, outbox
 from perdure.capture.files import make_folder, replace
+from perdure.capture.rules import Rules
 from perdure.errors import PerdureError
 
 
@@ -25,6 +27,15 @@ def settle(home: Path, problems: Sequence[str]) -> bool:
         _place(home).unlink(missing_ok=True)
         log.note(home, "alert-over")
     return True
+
+
+def of_outbox(rules: Rules) -> str:
+    """What the person is to be told now of an outbox that does not drain; once an incident, which ends when it has."""
+    text = outbox.problem(
+        rules.home / "outbox", max_bytes=rules.alarm_bytes, max_age_s=rules.alarm_age_s, now=datetime.now(UTC)
+    )
+    settle(rules.home, [text] if text else [])
+    return untold(rules.home)
 
 
 def current(home: Path) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from perdure.capture import files
 from perdure.errors import CredentialFault
 
 NAME = "auth.json"  # in a home
+_MOST_BYTES = 65_536  # that one can have
 
 
 class Credential(NamedTuple):
@@ -32,18 +33,22 @@ def read(home: Path) -> Credential | None:
     """The credential that lies in a home; None where there is none. Raises CredentialFault."""
     path = home / NAME
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CredentialFault(f"{path}: {error}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         _refuse_exposed(path, os.fstat(descriptor))
-        return _decoded(path, file.read())
+        return _decoded(path, os.read(descriptor, _MOST_BYTES))
+    finally:
+        os.close(descriptor)
 
 
 def _refuse_exposed(path: Path, found: os.stat_result) -> None:
     mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(found.st_mode):
+        raise CredentialFault(f"{path} is no file")
     if mode & 0o077:
         raise CredentialFault(f"{path} can be reached by others (mode {mode:o})")
     if found.st_uid != os.geteuid():

@@ -4,7 +4,8 @@ It keeps what the client's transcript gained, asks the resident home what belong
 in the client's own shape. Its exit status is 0 whatever happens, because another one would block what a person
 typed; it ends at the limit of the settings, whatever it is doing. What fails is noted in the home, and shown once.
 Standard library only; without a resident home it answers by itself, and a client's database is read by its adapter, for
-which the rest of Perdure is then imported.
+which the rest of Perdure is then imported. On a machine that keeps nothing itself the remote home is asked instead, and
+what was captured is sent there in the time that is left.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, NoReturn
 from perdure.capture import cursor, events, failures, origin, post, rules, wire
 from perdure.capture.wire import Event
 from perdure.environ import environment, home_path, user_home
-from perdure.errors import HomeMissing, PerdureError, UsageError
+from perdure.errors import Busy, HomeMissing, PerdureError, RemoteAway, RemoteFault, RemoteNonsense, UsageError
 
 _LIMIT_MS = 1000  # until the settings say otherwise
 _GRACE_S = 0.1  # to note that the limit was reached
@@ -32,6 +33,11 @@ _ANSWER_MS = 60  # of the limit are kept for printing and leaving
 _LATE_S, _STEP_S = 0.25, 0.01  # a client may write a turn's last line a little after it says that the turn is over
 _TAIL_BYTES = 65_536  # of the transcript in which that line is looked for, or whether a session is being resumed
 _MOST_GAINED = 1 << 24  # bytes in which a compaction is looked for
+_CAPTURE_S = 0.3  # of the limit are kept for capturing while a remote home is asked
+_LATENCY_MS = 100  # of the time that a remote home has, for the way there and back
+_PROMPT_S = 0.4  # a person waits: so long may what was captured before take to be sent
+_LEAVE_S = 0.03
+_SENT_BYTES = 1 << 18  # to a remote home in one request: what a slow line takes before the limit is not sent again
 _DATABASE_MS = 10_000  # for reading a client's database at the end of a turn, for which nobody waits
 
 
@@ -45,6 +51,8 @@ class _Hook:
         self.stage = "call"  # what is being done: call, settings, recall, capture
         self.event: Event | None = None
         self.said: dict[str, Any] = {}
+        self.rules: rules.Rules | None = None
+        self.line: Any = None  # to the remote home, once it has answered
         self.limit_ms = _LIMIT_MS
         self.text, self.notices = "", ""  # still to be printed
 
@@ -78,7 +86,7 @@ def _run(call: _Hook, arguments: list[str]) -> None:
         raise HomeMissing
     call.home, call.stage = home, "settings"
     found = rules.read(home)
-    call.limit_ms = found.limit_ms
+    call.limit_ms, call.rules = found.limit_ms, found
     _arm(call)
     failures.over(home, "settings")
     if call.event.client in events.LATER:
@@ -88,6 +96,8 @@ def _run(call: _Hook, arguments: list[str]) -> None:
         if events.reads_lines(call.event):  # others read one object, which is said at the end, or at the limit
             _print(call)
     _stage(call, "capture", lambda: _capture(call, found))
+    if found.remote.url:
+        _stage(call, "ship", lambda: _ship(call, found))
 
 
 def _arguments(call: _Hook, arguments: list[str]) -> Path:
@@ -118,11 +128,17 @@ def _stage(call: _Hook, stage: str, work: Callable[[], None]) -> None:
     call.stage = stage
     try:
         work()
+    except _LeftForLater:
+        return
     except Exception as error:  # noqa: BLE001 - noted, shown once, and the client goes on
         _failed(call, error)
     else:
         if call.home is not None:
             failures.over(call.home, stage)
+
+
+class _LeftForLater(Exception):
+    """Nothing failed, and nothing was done: no incident begins or ends."""
 
 
 # recall -------------------------------------------------------------------------------------------------------
@@ -167,6 +183,8 @@ def _compacted(call: _Hook, home: Path) -> None:
 
 def _answered(call: _Hook, home: Path, event: Event) -> tuple[str, str]:
     """(text, notice) that the resident home, or this process where there is none, says to an event."""
+    if call.rules is not None and call.rules.remote.url:
+        return _from_afar(call, call.rules, event)
     limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
@@ -174,10 +192,42 @@ def _answered(call: _Hook, home: Path, event: Event) -> tuple[str, str]:
     except (FileNotFoundError, ConnectionError, BrokenPipeError):  # none, or it was killed meanwhile
         limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
         said = _beyond("perdure.live").answer_alone(home, event, limit_ms=limit_ms)
+    return _fitting(call, said)
+
+
+def _fitting(call: _Hook, said: dict[str, Any]) -> tuple[str, str]:
+    """(text, notice) of an answer that the client can take whole."""
     text, notice = str(said.get("text") or ""), str(said.get("notice") or "")
     if len(text) > events.MAX_TEXT_CHARS and events.is_cut(call.client):
         raise ValueError("the answer is too long")
     return text, notice
+
+
+def _from_afar(call: _Hook, found: rules.Rules, event: Event) -> tuple[str, str]:
+    """(text, notice) that the remote home says to an event. It is told the project, as this machine knows it."""
+    from perdure.capture import remote
+    from perdure.identity import project_of
+
+    home, left_s = found.home, call.left_s()
+    limit_s = left_s - min(_CAPTURE_S, left_s / 3)
+    if remote.rests(home) or limit_s < _LEAVE_S:
+        raise _LeftForLater
+    request: dict[str, Any] = {"event": event._asdict(), "project": project_of(event.cwd)}
+    request["limit_ms"] = max(1, int(limit_s * 1000) - _LATENCY_MS)
+    line = remote.line_of(home, found.remote)
+    line.timeout_s = limit_s
+    try:
+        said = remote.within(limit_s, lambda: line.ask("POST", "hook", body=request))
+        if said.status != 200:
+            raise RemoteNonsense(f"status {said.status} to an event")
+        body = said.body
+    except RemoteFault as fault:
+        remote.was_away(home, after_s=fault.after_s)
+        raise
+    remote.is_there(home)
+    call.line = line
+    failures.over(home, "credential")
+    return _fitting(call, body)
 
 
 def _beyond(name: str) -> Any:
@@ -208,6 +258,44 @@ def _capture(call: _Hook, found: rules.Rules) -> None:
                 post.post_file(found, whose, path)
             except UsageError:  # paused, excluded or off the record, which is no failure
                 continue
+
+
+def _ship(call: _Hook, found: rules.Rules) -> None:
+    """Send what waits to the remote home in the time that is left; the rest goes at the next event."""
+    from perdure.capture import outbox
+
+    try:
+        if outbox.files(found.home / "outbox"):
+            _sent(call, found)
+    finally:
+        _warn(call, found)
+
+
+def _warn(call: _Hook, found: rules.Rules) -> None:
+    """Tell the person once when the outbox does not drain."""
+    from perdure.capture import alert
+
+    if warning := alert.of_outbox(found):
+        call.notices = f"{call.notices} {warning}".strip()
+        alert.mark_told(found.home)
+
+
+def _sent(call: _Hook, found: rules.Rules) -> None:
+    from perdure.capture import remote, ship
+
+    assert call.event is not None
+    left_s = call.left_s() - _LEAVE_S
+    limit_s = min(left_s, _PROMPT_S) if call.event.kind == "prompt" else left_s
+    if remote.rests(found.home):
+        raise _LeftForLater
+    ends_s = time.monotonic() + limit_s
+    try:
+        done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=_SENT_BYTES))
+    except (Busy, RemoteAway) as error:  # another process is sending; or it waits, which is what the outbox is for
+        raise _LeftForLater from error
+    if not done.n_deltas:
+        raise _LeftForLater
+    failures.over(found.home, "credential")
 
 
 def _capture_session(call: _Hook, event: Event, found: rules.Rules) -> None:
@@ -272,24 +360,28 @@ def _print(call: _Hook) -> None:
 def _failed(call: _Hook, error: BaseException) -> None:
     """Note a failure; the first of its kind is shown to the person, too."""
     code = error.code if isinstance(error, PerdureError) else type(error).__name__
+    stage = "credential" if code in _OF_CREDENTIAL else call.stage
     at_start = call.event is not None and call.event.kind == "start"
     try:
         if call.home is None:
             is_first = at_start
         else:
-            is_first = failures.note(call.home, call.client, call.event.kind if call.event else "", call.stage, code)
+            is_first = failures.note(call.home, call.client, call.event.kind if call.event else "", stage, code)
     except Exception:  # noqa: BLE001 - a home that cannot even be written: said once a session
         is_first = at_start
     if is_first:
-        said = f"Perdure: {_WHAT[call.stage]} ({code}). `perdure doctor` says more."
+        said = f"Perdure: {_WHAT[stage]} ({code}). `perdure doctor` says more."
         call.notices = f"{call.notices} {said}".strip()
 
 
+_OF_CREDENTIAL = ("remote-refused", "credential-fault")
 _WHAT = {
     "call": "a hook could not be answered",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
     "recall": "nothing was recalled for this message",
     "capture": "this turn was not captured yet; it is tried again at the next",
+    "ship": "what is captured waits in the outbox, because the remote home cannot take it",
+    "credential": "this machine's credential is not accepted any more; what is captured waits in its outbox",
 }
 
 

@@ -45,7 +45,7 @@ def put(outbox: Path, head: dict[str, Any], data: bytes, *, now: datetime) -> Pa
 
 def waiting(outbox: Path) -> Iterator[Waiting]:
     """The deltas, oldest first. One that cannot be read is renamed to `*.unreadable`, never deleted."""
-    for path in _files(outbox):
+    for path in files(outbox):
         try:
             first, _, data = path.read_bytes().partition(b"\n")
             yield Waiting(path, dict(json.loads(first)), data)
@@ -63,7 +63,7 @@ def set_aside(path: Path) -> None:
 def backlog(outbox: Path) -> Backlog:
     """How full the outbox is."""
     sizes, times = [], []
-    for path in _files(outbox):
+    for path in files(outbox):
         try:
             sizes.append(path.stat().st_size)
         except FileNotFoundError:
@@ -74,22 +74,28 @@ def backlog(outbox: Path) -> Backlog:
     return Backlog(len(sizes), sum(sizes), oldest)
 
 
-def _files(outbox: Path) -> list[Path]:
+def files(outbox: Path) -> list[Path]:
+    """The deltas that wait, oldest first, unread."""
     return sorted(outbox.glob(f"*{_SUFFIX}"))
 
 
 def alarm(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str | None:
     """What to say about an outbox that does not drain: once an incident, which ends when it has drained."""
-    state = backlog(outbox)
-    age_s = (now - state.oldest_at).total_seconds() if state.oldest_at else 0
-    raised = outbox / "alarm"
-    if state.n_bytes <= max_bytes and age_s <= max_age_s:
+    text, raised = problem(outbox, max_bytes=max_bytes, max_age_s=max_age_s, now=now), outbox / "alarm"
+    if text is None:
         raised.unlink(missing_ok=True)
         return None
     if raised.exists():
         return None
-    text = (
-        f"{state.n_files} captures ({state.n_bytes} bytes) wait in {outbox}, the oldest for {int(age_s // 60)} minutes"
-    )
     replace(raised, text.encode())
     return text
+
+
+def problem(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str | None:
+    """What is wrong with an outbox that does not drain, or None."""
+    state = backlog(outbox)
+    age_s = (now - state.oldest_at).total_seconds() if state.oldest_at else 0
+    if state.n_bytes <= max_bytes and age_s <= max_age_s:
+        return None
+    minutes = int(age_s // 60)
+    return f"{state.n_files} captures ({state.n_bytes} bytes) wait in {outbox}, the oldest for {minutes} minutes"

@@ -17,8 +17,16 @@ from perdure.environ import environment, user_home
 if TYPE_CHECKING:
     from perdure.config import Config
 
-_FORMAT = 3
+_FORMAT = 4
 _NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")  # variables from which the operating-system user is told
+
+
+class Remote(NamedTuple):
+    """Where a machine that keeps nothing itself sends what it captures."""
+
+    url: str = ""  # "" on a machine that keeps its own home
+    ca: str = ""  # path of a certificate authority
+    plain: bool = False  # http:// may reach beyond this machine
 
 
 class Rules(NamedTuple):
@@ -31,6 +39,10 @@ class Rules(NamedTuple):
     user_home: Path
     limit_ms: int  # a hook ends after so long
     asked_for: tuple[str, ...] = ("person",)  # whose prompts are recalled for: person, agent (a sub-agent's), machine
+    remote: Remote = Remote()
+    agent: str = "default"  # whose mind the runtimes here are
+    alarm_bytes: int = 256_000_000  # more than this waiting in the outbox is reported
+    alarm_age_s: int = 24 * 3600  # so is anything that waited longer
 
 
 def read(home: Path) -> Rules:
@@ -47,7 +59,8 @@ def read(home: Path) -> Rules:
         pass  # none yet, or none of ours: it is made anew
     made = _load(home)
     kept = {"marks": marks, "user": made.user, "machine": made.machine, "limit_ms": made.limit_ms}
-    kept |= {"exclude": list(made.exclude), "asked_for": list(made.asked_for)}
+    kept |= {"exclude": list(made.exclude), "asked_for": list(made.asked_for), "remote": list(made.remote)}
+    kept |= {"agent": made.agent, "alarm_bytes": made.alarm_bytes, "alarm_age_s": made.alarm_age_s}
     make_folder(place.parent)
     replace(place, json.dumps(kept).encode(), sync=False)
     return made
@@ -58,12 +71,17 @@ def of(home: Path, config: Config, *, user: str, user_home: Path) -> Rules:
     live = config.live
     whose = (("person", True), ("agent", live.subagents), ("machine", live.machine_turns))
     asked_for = tuple(name for name, is_on in whose if is_on and (live.recall or live.floor))
-    return Rules(home, user, config.machine, config.capture.exclude, user_home, config.hooks.limit_ms, asked_for)
+    capture, remote = config.capture, Remote(config.remote.url, config.remote.ca, config.remote.plain)
+    return Rules(
+        home, user, config.machine, capture.exclude, user_home, config.hooks.limit_ms, asked_for, remote, config.agent,
+        capture.outbox_alarm_bytes, capture.outbox_alarm_age_s,
+    )  # fmt: skip
 
 
 def _rules(home: Path, kept: dict[str, Any]) -> Rules:
     exclude, asked_for = tuple(kept["exclude"]), tuple(kept["asked_for"])
-    return Rules(home, kept["user"], kept["machine"], exclude, user_home(), kept["limit_ms"], asked_for)
+    more = Remote(*kept["remote"]), kept["agent"], kept["alarm_bytes"], kept["alarm_age_s"]
+    return Rules(home, kept["user"], kept["machine"], exclude, user_home(), kept["limit_ms"], asked_for, *more)
 
 
 def _marks(home: Path) -> list[Any]:

@@ -48,9 +48,9 @@ class CaughtUp:
     damaged: tuple[str, ...] = ()  # runs that could not be read, by id
 
 
-def behind(index: Connection, archive: Archive) -> int:
-    """How many runs the index has not projected yet."""
-    return archive.ledger.count_after(_position(index, archive))
+def behind(index: Connection, archive: Archive, user: str | None = None) -> int:
+    """How many runs (of a user, or of all) the index has not projected yet."""
+    return archive.ledger.count_after(_position(index, archive), user)
 
 
 def catch_up(

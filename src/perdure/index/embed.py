@@ -120,7 +120,7 @@ class _Queue:
     def _fresh(self) -> list[int]:
         with self._index.reading():
             fresh = missing(self._index, self.slot, after=self.listed)
-            self.listed = max(self.listed, self._index.rows("SELECT coalesce(max(id), 0) FROM chunk")[0][0])
+            self.listed = max(self.listed, newest(self._index))
         return fresh
 
     def __len__(self) -> int:
@@ -133,6 +133,11 @@ def _note(index: Connection, slot: Slot, listed: int, n_left: int) -> None:
 
 
 # what is missing ----------------------------------------------------------------------------------------------
+
+
+def newest(index: Connection) -> int:
+    """The number of the newest chunk of all, 0 where there is none."""
+    return int(index.rows("SELECT coalesce(max(id), 0) FROM chunk")[0][0])
 
 
 def missing(index: Connection, slot: Slot, *, after: int = 0) -> list[int]:

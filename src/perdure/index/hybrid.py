@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perdure.errors import VectorsMissing
-from perdure.index import keyword, vector
+from perdure.index import keyword, vector, visible
 from perdure.index.embed import n_missing
 from perdure.index.keyword import Candidates, Scored
 from perdure.index.slab import Slab
@@ -81,9 +81,11 @@ def _search(
     weight: float,
 ) -> Found:  # fmt: skip
     found = ranked(index, principal, query, asked, filters=filters, limit=limit, words=words, weight=weight)
+    chosen = keyword.by_rank(index, principal, _hits(index, found.scores, found.shown, limit))
+    is_own = asked.space.slot.user == index.known("user", principal.user)
     return Found(
-        _hits(index, found.scores, found.shown, limit), terms=found.by_words.terms, dropped=found.by_words.dropped,
-        mode="hybrid" if words else "semantic", n_unembedded=n_missing(index, asked.space.slot),
+        chosen, terms=found.by_words.terms, dropped=found.by_words.dropped,
+        mode="hybrid" if words else "semantic", n_unembedded=n_missing(index, asked.space.slot) if is_own else 0,
     )  # fmt: skip
 
 
@@ -95,12 +97,10 @@ def ranked(
     wanted = max(limit, CANDIDATES)
     by_words = keyword.candidates(index, principal, query, filters=filters, limit=wanted)
     chunks = _best(by_words.scored, wanted) if words and by_words.terms else {}
-    (near,) = vector.near(
-        index, asked.space.slab, asked.space.slot, asked.vector, filters=filters, k=wanted * CHUNKS_PER_TURN
-    )
-    turns = _turns(index, near.chunks.tolist())
-    pairs = zip(near.chunks.tolist(), near.scores.tolist(), strict=True)
-    nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in pairs if chunk in turns], wanted)
+    seen, k = visible.of(index, principal), wanted * CHUNKS_PER_TURN
+    (near,) = asked.space.nearest(index, asked.vector, filters=filters, k=k, seen=seen)
+    turns = _turns(index, [chunk for chunk, _ in near])
+    nearest = _best([Scored(chunk, turns[chunk], score, 0) for chunk, score in near if chunk in turns], wanted)
     nearest |= _fetched(index, asked, [turn for turn in chunks if turn not in nearest])
     scores = fuse({t: s for t, (_, s) in chunks.items()}, {t: s for t, (_, s) in nearest.items()}, weight=weight)
     return Ranked(scores, {turn: (chunks.get(turn) or nearest[turn])[0] for turn in scores}, by_words)

@@ -7,15 +7,19 @@ that words, vectors and filters find it as they find turns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from perdure.access.redact import mask
 from perdure.archive.journal import Event
+from perdure.index import visible
 from perdure.index.store import Connection
+from perdure.index.visible import Visible
 from perdure.memories import events
-from perdure.memories.replay import Chain, Noted
+from perdure.memories.replay import Chain, Noted, settled
 from perdure.types import Memory, Span
 
 TYPES = (events.TYPE, events.USED, events.INJECTED)  # of events that say something of memories
@@ -50,13 +54,69 @@ def of_chain(index: Connection, user: str, chain: Chain) -> list[Memory]:
 
 
 def numbered(index: Connection, keys: Sequence[int]) -> dict[int, Memory]:
-    """Memories by their numbers."""
-    found: dict[int, Memory] = {}
+    """Memories by their numbers, whosever they are."""
+    return {key: memory for key, (_, memory) in _rows(index, keys).items()}
+
+
+def _rows(index: Connection, keys: Sequence[int]) -> dict[int, tuple[int, Memory]]:
+    """(owner, memory) by number."""
+    found: dict[int, tuple[int, Memory]] = {}
     for low in range(0, len(keys), _MARKS):
         part = keys[low : low + _MARKS]
-        query = f"SELECT id, body FROM memory WHERE id IN ({', '.join('?' * len(part))})"
-        found |= {key: decoded(body) for key, body in index.rows(query, *part)}
+        query = f"SELECT id, user, body FROM memory WHERE id IN ({', '.join('?' * len(part))})"
+        found |= {key: (user, decoded(body)) for key, user, body in index.rows(query, *part)}
     return found
+
+
+# what others share ----------------------------------------------------------------------------------------------
+
+
+def readable(index: Connection, seen: Visible, keys: Sequence[int]) -> dict[int, Memory]:
+    """Those of these memories, by their numbers, that may be read, as they may be read."""
+    rows = _rows(index, keys)
+    found = {key: memory for key, (user, memory) in rows.items() if user == seen.own}
+    others = visible.is_readable(index, seen, (-key for key in rows if key not in found))
+    for key in sorted(-number for number in others):
+        found[key] = next(memory for other, memory in shared_chain(index, seen, key) if other == key)
+    return found
+
+
+def shared_chain(
+    index: Connection, seen: Visible, key: int, *, as_of: datetime | None = None
+) -> list[tuple[int, Memory]]:
+    """(number, memory) of what may be read of the chain of another's memory, oldest first: what is current is settled
+    among these alone, by what had been stated until `as_of`.
+    """
+    if not seen.owners:
+        return []
+    query = f"""SELECT memory.id, owner.value, memory.body FROM memory AS one
+        JOIN memory ON memory.user = one.user AND memory.agent = one.agent AND memory.project = one.project
+          AND memory.place = one.place JOIN name AS owner ON owner.id = memory.user
+        WHERE one.id = ? AND {visible.IS_MEMORY}"""
+    rows = {key: (owner, decoded(body)) for key, owner, body in index.rows(query, key)}
+    known = {memory.memory_id: number for number, (_, memory) in rows.items()}
+    alive = [memory for _, memory in rows.values() if as_of is None or memory.stated_at <= as_of]
+    return [(known[m.memory_id], _shown(m, rows[known[m.memory_id]][0])) for m in settled(alive)]
+
+
+def shared(index: Connection, seen: Visible, where: str = "1", *values: Any) -> list[Memory]:
+    """The memories of others that may be read and pass a test of the table's columns, newest first."""
+    if not seen.owners:
+        return []
+    keys = [key for (key,) in index.rows(f"SELECT id FROM memory WHERE {visible.IS_MEMORY} AND {where}", *values)]
+    return sorted(readable(index, seen, keys).values(), key=lambda m: (-m.stated_at.timestamp(), m.memory_id))
+
+
+def _shown(memory: Memory, owner: str) -> Memory:
+    """A memory as its owner shares it: not as the reader's own words, and without what its owner did with it, or with
+    what it was made from."""
+    return replace(
+        memory, shared_by=owner, trust="agent" if memory.trust == "owner" else memory.trust, text=mask(memory.text),
+        path=mask(memory.path), project=mask(memory.project) if memory.project else None,
+        conversation=mask(memory.conversation), entities=tuple(map(mask, memory.entities)),
+        n_stated=max(1, len(memory.sources)), n_injected=0, n_used=0, renewed_at=None, used_at=None, stability=1.0,
+        pinned=False, confidence=1.0, order="", made_from=(),
+    )  # fmt: skip
 
 
 def numbers(index: Connection, user: int, ids: Sequence[str]) -> dict[str, int]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from perdure import text
 from perdure.errors import VectorsMissing
-from perdure.index import keyword, memories
+from perdure.index import keyword, memories, visible
 from perdure.index.store import Connection
+from perdure.index.visible import Visible
 from perdure.index.wording import MEMORY
 from perdure.memories.paths import folded
 from perdure.patterns import late
@@ -29,28 +30,31 @@ def search(
     index: Connection, principal: Principal, query: str, asked: Asked | None, *, limit: int,
     fits: Callable[[Memory], bool],
 ) -> list[tuple[Memory, float]]:  # fmt: skip
-    """The best memories that fit, with their scores, best first."""
+    """The best memories that fit, with their scores, best first; where others share theirs, the scores are by rank."""
     n = limit
     with index.reading():
-        named = _by_path(index, principal, query)
+        seen = visible.of(index, principal)
+        named = _by_path(index, seen, query)
         while True:
             by_words = _scores(index, principal, query, asked, n)
             scores = dict.fromkeys(named, 0.0) | dict(by_words)
-            found = memories.numbered(index, [-turn for turn in scores])
-            wanted = [(found[-turn], score) for turn, score in scores.items() if fits(found[-turn])]
+            found = memories.readable(index, seen, [-turn for turn in scores])
+            wanted = [(found[-turn], score) for turn, score in scores.items() if -turn in found and fits(found[-turn])]
             if len(wanted) >= limit or len(by_words) < n:
-                return sorted(wanted, key=_best_first)[:limit]
+                best = sorted(wanted, key=_best_first)[:limit]
+                return [(m, 1 / place) for place, (m, _) in enumerate(best, start=1)] if seen.owners else best
             n *= _WIDER
 
 
-def _by_path(index: Connection, principal: Principal, query: str) -> list[int]:
+def _by_path(index: Connection, seen: Visible, query: str) -> list[int]:
     """The memories that have a word of the query in their path, as numbers in a turn's place."""
-    user = index.known("user", principal.user)
     terms = [folded(term) for term in text.without_stopwords(text.query_terms(query))]
-    if user is None or not terms:
+    if not terms:
         return []
     test = " OR ".join(["instr(place, ?)"] * len(terms))
-    rows = index.rows(f"SELECT id, place FROM memory WHERE user = ? AND NOT retired AND ({test})", user, *terms)
+    whose = "user = ?" + (f" OR {visible.IS_MEMORY}" if seen.owners else "")
+    query = f"SELECT id, place FROM memory WHERE ({whose}) AND NOT retired AND ({test})"
+    rows = index.rows(query, seen.own, *terms)
     return [-key for key, place in rows if not set(terms).isdisjoint(_WORD.findall(place))]
 
 

@@ -1,21 +1,26 @@
 """Runs and their trees, read from the index. Parents and roots are derived at reading, so the order in which
 runs arrive never matters: a child that came before its parent finds it as soon as it is there.
 
-Every function takes the principal and shows only what is theirs; what is not is NotFound, never "forbidden".
+Every function takes the principal and shows what is theirs and what others let them read; what is neither is NotFound,
+never "forbidden". A run whose parent may not be read stands as a root, and nothing above it is named.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError
+from perdure.index import visible
 from perdure.index.store import Connection
 from perdure.index.values import instant, ms
+from perdure.index.visible import Visible
 from perdure.types import Columns, Node, Principal, RunView
 
 _COLUMNS = """run.id, run.run_id, run.captured_in, run.thread, run.user, run.runtime, machine.value AS machine_name,
@@ -40,21 +45,23 @@ def _select(index: Connection, where: str, *values: object) -> list[Row]:
 def run(index: Connection, principal: Principal, run_id: str) -> RunView:
     """One run. Raises NotFound when there is none of that id that the principal may see."""
     with index.reading():
-        return _view(index, _row(index, principal, run_id))
+        seen = visible.of(index, principal)
+        return _view(index, _row(index, seen, run_id), _Lineage(index, seen))
 
 
-def _row(index: Connection, principal: Principal, run_id: str) -> Row:
-    found = _select(index, "run.run_id = ? AND owner.value = ?", run_id, principal.user)
+def _row(index: Connection, seen: Visible, run_id: str) -> Row:
+    found = _select(index, f"run.run_id = ? AND {seen.runs()}", run_id)
     if not found:
         raise NotFound(run_id)
     return found[0]
 
 
 class _Lineage:
-    """Parents and roots, each looked up once."""
+    """Parents and roots that may be read, each looked up once."""
 
-    def __init__(self, index: Connection) -> None:
+    def __init__(self, index: Connection, seen: Visible) -> None:
         self._index = index
+        self.seen = seen
         self._parents: dict[str, Row | None] = {}
         self._roots: dict[str, str] = {}
 
@@ -62,7 +69,8 @@ class _Lineage:
         """The run above a run."""
         key = row["run_id"]
         if key not in self._parents:
-            self._parents[key] = _parent(self._index, row)
+            above = _parent(self._index, row)
+            self._parents[key] = above if above and _may_read(self._index, self.seen, [above]) else None
         return self._parents[key]
 
     def root(self, row: Row) -> str:
@@ -76,8 +84,29 @@ class _Lineage:
         return root
 
 
-def _view(index: Connection, row: Row, lineage: _Lineage | None = None) -> RunView:
-    lineage = lineage or _Lineage(index)
+def _may_read(index: Connection, seen: Visible, rows: Sequence[Row]) -> list[Row]:
+    """Those of these runs that may be read."""
+    others = [row["id"] for row in rows if row["user"] != seen.own]
+    readable = visible.is_readable(index, seen, others) if others else set()
+    return [row for row in rows if row["user"] == seen.own or row["id"] in readable]
+
+
+def _view(index: Connection, row: Row, lineage: _Lineage) -> RunView:
+    view = _whole(index, row, lineage)
+    return view if row["user"] == lineage.seen.own else _shared(view)
+
+
+def _shared(view: RunView) -> RunView:
+    """A run as its owner shares it: with its native places masked, and without what is of its raw bytes."""
+    return replace(
+        view, title=mask(view.title), intent=mask(view.intent), readable_by=(), jsonl_sha256="",
+        session=mask(view.session), conversation=mask(view.conversation), tags=tuple(map(mask, view.tags)),
+        path=mask(view.path) if view.path else None, cwd=mask(view.cwd) if view.cwd else None,
+        project=mask(view.project) if view.project else None,
+    )  # fmt: skip
+
+
+def _whole(index: Connection, row: Row, lineage: _Lineage) -> RunView:
     parent = lineage.parent(row)
     tags = index.rows("SELECT value FROM run_tag JOIN name ON name.id = tag WHERE run = ? ORDER BY value", row["id"])
     models = index.rows("SELECT DISTINCT model FROM turn WHERE run = ? AND model <> '' ORDER BY model", row["id"])
@@ -153,11 +182,12 @@ def children(index: Connection, row: Row) -> list[Row]:
 def descendants(index: Connection, principal: Principal, run_id: str) -> list[RunView]:
     """Every run below a run, parents before children."""
     with index.reading():
-        return _views(index, _below(index, _row(index, principal, run_id), None))
+        seen = visible.of(index, principal)
+        return _views(index, seen, _below(index, seen, _row(index, seen, run_id), None))
 
 
-def _views(index: Connection, rows: Sequence[Row]) -> list[RunView]:
-    lineage = _Lineage(index)
+def _views(index: Connection, seen: Visible, rows: Sequence[Row]) -> list[RunView]:
+    lineage = _Lineage(index, seen)
     return [_view(index, row, lineage) for row in rows]
 
 
@@ -172,30 +202,30 @@ def forest(
 ) -> list[Node]:
     """The trees of the newest runs, newest tree first; a run whose parent is not among them stands as a root."""
     with index.reading():
+        seen = visible.of(index, principal)
         if root:
-            top = _row(index, principal, root)
-            rows = [top, *_below(index, top, limit - 1)]
+            top = _row(index, seen, root)
+            rows = [top, *_below(index, seen, top, limit - 1)]
         else:
-            rows = _recent(index, principal, since_at, runtime, limit)
-        views = _views(index, rows)
+            rows = _recent(index, seen, since_at, runtime, limit)
+        views = _views(index, seen, rows)
     return _trees(views, top=root)
 
 
-def _below(index: Connection, top: Row, limit: int | None) -> list[Row]:
+def _below(index: Connection, seen: Visible, top: Row, limit: int | None) -> list[Row]:
     found: list[Row] = []
-    queue, seen = deque([top]), {top["run_id"]}
+    queue, known = deque([top]), {top["run_id"]}
     while queue and (limit is None or len(found) < limit):
-        below = [row for row in children(index, queue.popleft()) if row["run_id"] not in seen]
-        seen.update(row["run_id"] for row in below)
+        fresh = [row for row in children(index, queue.popleft()) if row["run_id"] not in known]
+        below = _may_read(index, seen, fresh)
+        known.update(row["run_id"] for row in below)
         found += below
         queue += below
     return found[:limit]
 
 
-def _recent(
-    index: Connection, principal: Principal, since_at: datetime | None, runtime: str | None, limit: int
-) -> list[Row]:
-    tests, values = ["owner.value = ?", "run.n_turns + run.n_forgotten > 0"], [principal.user]
+def _recent(index: Connection, seen: Visible, since_at: datetime | None, runtime: str | None, limit: int) -> list[Row]:
+    tests, values = [seen.runs(), "run.n_turns + run.n_forgotten > 0"], []
     if since_at is not None:
         tests.append("coalesce(run.ended_ms, run.captured_ms) >= ?")
         values.append(str(ms(since_at)))
@@ -256,7 +286,7 @@ def _newest_of(node: Node) -> tuple[str, str]:
 def columns(index: Connection, principal: Principal, run_id: str) -> Columns:
     """The six columns of a run: messages, calls, files, entities and skills."""
     with index.reading():
-        row = _row(index, principal, run_id)
+        row = _row(index, visible.of(index, principal), run_id)
         said = index.rows(
             """SELECT turn.role, kind.value, chunk_text.text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
                JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind
@@ -291,11 +321,11 @@ def resolve(index: Connection, principal: Principal, prefix: str) -> tuple[str, 
             WHERE name.kind = 'conversation' AND value >= ?1 AND value < ?2""",
     }
     with index.reading():
-        user = index.known("user", principal.user)
+        may_read = visible.of(index, principal).runs()
         found = [
             (kind, row[0])
             for kind, query in queries.items()
-            for row in index.rows(f"{query} AND run.user = ?3 LIMIT 3", prefix, prefix + "\U0010ffff", user)
+            for row in index.rows(f"{query} AND {may_read} LIMIT 3", prefix, prefix + "\U0010ffff")
         ]
     exact = [item for item in found if item[1] == prefix]
     if len(prefix) < _MIN_PREFIX_CHARS and not exact:
@@ -308,15 +338,33 @@ def resolve(index: Connection, principal: Principal, prefix: str) -> tuple[str, 
 
 
 def runs_of_conversation(index: Connection, principal: Principal, conversation: str) -> list[RunView]:
-    """The captured runs of a conversation, in the order in which they were said."""
+    """The captured runs of a conversation, in the order in which they were said; the principal's own first, should
+    somebody share runs of another that has its id.
+    """
     with index.reading():
+        seen = visible.of(index, principal)
         rows = _select(
             index,
-            """conversation.value = ? AND owner.value = ? AND thread = ''
-               ORDER BY session <> conversation.value, session, generation, from_offset, run.run_id""",
+            f"""conversation.value = ? AND {seen.runs()} AND thread = '' ORDER BY owner.value <> ?, owner.value,
+                session <> conversation.value, session, generation, from_offset, run.run_id""",
             conversation, principal.user,
         )  # fmt: skip
-        return _views(index, rows)
+        return _views(index, seen, rows)
+
+
+def projects(index: Connection, principal: Principal) -> list[str]:
+    """The projects of which anything may be read, by their paths, "" for what has none."""
+    with index.reading():
+        seen = visible.of(index, principal)
+        if "projects" not in seen.kept:
+            query = """SELECT value FROM name WHERE kind = 'project'
+                AND EXISTS (SELECT 1 FROM held WHERE user = ? AND name = name.id AND held.n_chunks > 0)"""
+            found = {path for (path,) in index.rows(query, seen.own)}
+            if seen.owners:
+                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id = run.project WHERE {visible.IS_RUN}"
+                found |= {path for (path,) in index.rows(shared)}
+            seen.kept["projects"] = sorted(found)
+        return list(seen.kept["projects"])
 
 
 def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:
@@ -332,11 +380,12 @@ def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:
 
 def run_of_turn(index: Connection, principal: Principal, turn_id: str) -> tuple[str, int, bool]:
     """(captured run that holds a turn's bytes, offset of its first line there, on an abandoned branch)."""
+    may_read = visible.of(index, principal).runs()
     rows = index.rows(
-        """SELECT run.captured_in, turn.content_offset, turn.abandoned FROM turn JOIN run ON run.id = turn.content_run
-           JOIN name AS owner ON owner.id = run.user WHERE turn_id = ? AND owner.value = ?""",
-        turn_id, principal.user,
-    )  # fmt: skip
+        f"""SELECT run.captured_in, turn.content_offset, turn.abandoned FROM turn JOIN run ON run.id = turn.content_run
+            WHERE turn_id = ? AND {may_read}""",
+        turn_id,
+    )
     if not rows:
         raise NotFound(turn_id)
     return rows[0][0], rows[0][1], bool(rows[0][2])
@@ -352,7 +401,8 @@ def abandoned_turns(index: Connection, run_id: str) -> set[int]:
     return {row[0] for row in rows}
 
 
-def turn_offsets(index: Connection, run_id: str) -> set[int]:
+def turn_offsets(index: Connection, principal: Principal, run_id: str) -> set[int]:
     """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them."""
-    query = "SELECT content_offset FROM turn JOIN run ON run.id = turn.content_run WHERE run.run_id = ?"
+    may_read = visible.of(index, principal).runs()
+    query = f"SELECT content_offset FROM turn JOIN run ON run.id = turn.content_run WHERE run.run_id = ? AND {may_read}"
     return {row[0] for row in index.rows(query, run_id)}

@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 15  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 16  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -31,6 +31,8 @@ _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE name(id INTEGER PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, n_chunks INTEGER NOT NULL DEFAULT 0,
   UNIQUE(kind, value));
+CREATE TABLE held(user INTEGER NOT NULL, name INTEGER NOT NULL, n_chunks INTEGER NOT NULL,
+  PRIMARY KEY(user, name)) WITHOUT ROWID;
 CREATE TABLE run(
   id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, captured_in TEXT NOT NULL, thread TEXT NOT NULL,
   user INTEGER NOT NULL, runtime INTEGER NOT NULL, machine INTEGER NOT NULL, agent INTEGER NOT NULL,
@@ -114,7 +116,9 @@ class Connection:
         flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
         self.path = path
         self._numbers: dict[tuple[str, str], int] = {}
-        self._counts: Counter[int] = Counter()
+        self._counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
+        self._n_written = 0
+        self.derived: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (made of what, what)
         try:
             try:
                 self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
@@ -179,6 +183,7 @@ class Connection:
     def writing(self) -> Iterator[apsw.Connection]:
         """One transaction; what was noted for it is dropped when it fails."""
         is_done = False
+        self._n_written += 1
         try:
             with self._faults(), transaction(self.db):
                 yield self.db
@@ -209,8 +214,15 @@ class Connection:
             self.db.execute("BEGIN")
             try:
                 yield self.db
-            finally:
+            except BaseException:
+                self.derived = None  # what it put into TEMP tables is taken back
                 self.db.execute("ROLLBACK")
+                raise
+            self.db.execute("COMMIT")
+
+    def version(self) -> tuple[int, int]:
+        """What changes with every commit to the file, whoever made it."""
+        return self.db.pragma("data_version"), self._n_written
 
     def meta(self, key: str) -> str | None:
         """A named value: `epoch` and `change` say how far the index has come in which ledger."""
@@ -253,15 +265,20 @@ class Connection:
         found = tokenize(raw, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
         return [str(token) for token in found]
 
-    def count(self, numbers: Iterable[int], step: int) -> None:
-        """Note chunks that carry these names (or no longer do); `settle_counts` writes it down."""
+    def count(self, user: int, numbers: Iterable[int], step: int) -> None:
+        """Note chunks of an owner that carry these names (or no longer do); `settle_counts` writes it down."""
         for number in numbers:
-            self._counts[number] += step
+            self._counts[user, number] += step
 
     def settle_counts(self) -> None:
-        """Write the noted chunk counts: they tell how selective a filter is."""
-        moves = [(step, number) for number, step in self._counts.items() if step]
-        self.db.executemany("UPDATE name SET n_chunks = n_chunks + ? WHERE id = ?", moves)
+        """Write the noted chunk counts: they tell how selective a filter is, for each owner by what is theirs alone."""
+        moves = [(user, number, step) for (user, number), step in self._counts.items() if step]
+        self.db.executemany("UPDATE name SET n_chunks = n_chunks + ?3 WHERE id = ?2", moves)
+        self.db.executemany(
+            """INSERT INTO held VALUES (?1, ?2, ?3)
+               ON CONFLICT(user, name) DO UPDATE SET n_chunks = n_chunks + excluded.n_chunks""",
+            moves,
+        )
         self._counts.clear()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -20,6 +20,7 @@ from perdure.index.scan import Bools, Near
 from perdure.index.slab import NO_TIME, Ints, Segment, Slab
 from perdure.index.store import Connection
 from perdure.index.values import ms
+from perdure.index.visible import Visible
 from perdure.index.wording import MEMORY
 from perdure.models.vectors import Vectors, restore
 from perdure.types import Filters, Live
@@ -107,11 +108,23 @@ class Shelf:
         self._open = {key: slab for key, slab in self._open.items() if key[0] in keep}
 
 
-def near(index: Connection, slab: Slab, slot: Slot, queries: Vectors, *, filters: Filters, k: int) -> list[Near]:
-    """Per query the chunks nearest to it that the filters leave; inside one snapshot. Raises VectorsMissing."""
+def near(
+    index: Connection,
+    slab: Slab,
+    slot: Slot,
+    queries: Vectors,
+    *,
+    filters: Filters,
+    k: int,
+    seen: Visible | None = None,
+) -> list[Near]:
+    """Per query the chunks nearest to it that the filters leave; inside one snapshot. Raises VectorsMissing.
+
+    seen: what a principal may read, who gets nothing else of another owner's slab; None for that of its owner.
+    """
     if queries.shape[1:] != (slot.dimension,):
         raise DimensionMismatch(f"{queries.shape} against {slot.tag}")
-    allowed = _allowed(index, slot, filters)
+    allowed = _allowed(index, slot, filters, _shared(index, slot, seen))
     if allowed is None:
         return [Near(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
     return scan.nearest(slab, slot.n_rows, queries, k=k, allowed=allowed)
@@ -126,28 +139,46 @@ def fetch(index: Connection, slab: Slab, slot: Slot, chunks: Sequence[int]) -> t
 
 
 class Space(NamedTuple):
-    """Where vectors of one model may be compared: a slab and what the index knows of it."""
+    """Where vectors of one model may be compared: a slab and what the index knows of it, and those of other owners who
+    share what they have.
+    """
 
     slot: Slot
     slab: Slab
+    beside: tuple[Space, ...] = ()
+
+    @property
+    def every(self) -> tuple[Space, ...]:
+        """All slabs, one by one."""
+        return (self, *self.beside)
 
     def nearest(
-        self, index: Connection, queries: Vectors, *, filters: Filters, k: int
+        self, index: Connection, queries: Vectors, *, filters: Filters, k: int, seen: Visible
     ) -> list[list[tuple[int, float]]]:
-        """Per query the nearest chunks with their cosines, nearest first. Raises VectorsMissing."""
-        found = near(index, self.slab, self.slot, queries, filters=filters, k=k)
-        return [list(zip(each.chunks.tolist(), each.scores.tolist(), strict=True)) for each in found]
+        """Per query the nearest chunks that may be read with their cosines, nearest first. Raises VectorsMissing."""
+        each = [near(index, space.slab, space.slot, queries, filters=filters, k=k, seen=seen) for space in self.every]
+        return [_merged(found, k) for found in zip(*each, strict=True)]
 
     def of_turns(self, index: Connection, turns: Sequence[int]) -> tuple[list[int], Vectors]:
         """(turn of each vector, the vectors) of all chunks of these turns that have one. Raises VectorsMissing."""
+        each = [space._of_turns(index, turns) for space in self.every]
+        return [turn for found, _ in each for turn in found], np.concatenate([vectors for _, vectors in each])
+
+    def _of_turns(self, index: Connection, turns: Sequence[int]) -> tuple[list[int], Vectors]:
         rows = [row for part in parts(turns) for row in index.rows(_OF_TURNS.format(_marks(part)), self.slot.id, *part)]
         vectors, _, _ = self.slab.gather(np.array([row for _, row in rows], np.int64))
         return [turn for turn, _ in rows], restore(vectors)
 
     def vectors(self, index: Connection, chunks: Sequence[int]) -> tuple[list[int], Vectors]:
         """(chunks that have a vector, the vectors). Raises VectorsMissing."""
-        found, vectors = fetch(index, self.slab, self.slot, chunks)
-        return found.tolist(), vectors
+        each = [fetch(index, space.slab, space.slot, chunks) for space in self.every]
+        return [chunk for found, _ in each for chunk in found.tolist()], np.concatenate([rows for _, rows in each])
+
+
+def _merged(found: Sequence[Near], k: int) -> list[tuple[int, float]]:
+    """(chunk, cosine) of the k nearest of several slabs, nearest first."""
+    pairs = [pair for each in found for pair in zip(each.chunks.tolist(), each.scores.tolist(), strict=True)]
+    return pairs if len(found) == 1 else sorted(pairs, key=lambda pair: -pair[1])[:k]
 
 
 _OF_TURNS = """SELECT turn, row FROM chunk CROSS JOIN vector ON vector.chunk = chunk.id AND slab = ?
@@ -174,12 +205,41 @@ def _rows_of(index: Connection, slot: Slot, chunks: Sequence[int]) -> list[tuple
 Test = Callable[[Segment], Bools]
 
 
-def _allowed(index: Connection, slot: Slot, filters: Filters) -> Callable[[Segment], Bools | None] | None:
-    """Which rows of a segment the filters leave; None when they can leave none at all."""
+def _shared(index: Connection, slot: Slot, seen: Visible | None) -> Test | None:
+    """The test of what may be read of another owner's slab; None for one's own."""
+    if seen is None or slot.user == seen.own:
+        return None
+    if "rows" not in seen.kept:
+        seen.kept["rows"] = _readable(index) if seen.owners else (np.zeros(2, np.bool_), np.zeros(0, np.int64))
+    runs, chunks = seen.kept["rows"]
+
+    def test(segment: Segment) -> Bools:
+        found: Bools = np.take(runs, segment.columns["run"], mode="clip")
+        if len(chunks):
+            found |= (segment.columns["run"] == 0) & np.isin(segment.columns["chunk"], chunks)
+        return found
+
+    return test
+
+
+def _readable(index: Connection) -> tuple[Bools, Ints]:
+    """(for each number of a run whether it may be read, False first and last; chunks of memories that may be)."""
+    runs = np.array([run for (run,) in index.rows("SELECT id FROM temp.readable WHERE id > 0")], np.int64)
+    by_number = np.zeros(int(runs.max(initial=0)) + 2, np.bool_)
+    by_number[runs] = True
+    query = "SELECT chunk.id FROM temp.readable CROSS JOIN chunk ON chunk.turn = readable.id WHERE readable.id < 0"
+    return by_number, np.array([chunk for (chunk,) in index.rows(query)], np.int64)
+
+
+def _allowed(
+    index: Connection, slot: Slot, filters: Filters, shared: Test | None
+) -> Callable[[Segment], Bools | None] | None:
+    """Which rows of a segment the filters leave; None when they can leave none at all. shared: a further test."""
     named = _named(index, filters)
     if any(not numbers for numbers in named.values()):
         return None
-    tests: list[Test] = [_one_of(column, numbers) for column, numbers in named.items()]
+    tests: list[Test] = [] if shared is None else [shared]
+    tests += [_one_of(column, numbers) for column, numbers in named.items()]
     tests += _times(filters)
     tests += [_not_held(live, number) for live, number in keyword.held(index, filters)]
     memory = None if filters.memories else index.known("role", MEMORY)
@@ -206,15 +266,20 @@ def _allowed(index: Connection, slot: Slot, filters: Filters) -> Callable[[Segme
 def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
     """Column of a slab -> the numbers that it may hold."""
     found = {
-        kind: [number for number, _ in keyword.numbers(index, kind, getattr(filters, field))]
+        kind: keyword.numbers(index, kind, getattr(filters, field))
         for field, kind in keyword.KIND_OF.items()
         if getattr(filters, field)
     }
-    if "tag" in found:
-        marks = ", ".join("?" * len(found["tag"]))
-        runs = index.rows(f"SELECT DISTINCT run FROM run_tag WHERE tag IN ({marks})", *found.pop("tag"))
-        found["run"] = [run for (run,) in runs]
-    return found
+    runs = _runs(index, filters)
+    return found if runs is None else {**found, "run": sorted(runs)}
+
+
+def _runs(index: Connection, filters: Filters) -> set[int] | None:
+    """The runs that the filters name or that have every tag asked for; None when they limit no run."""
+    found = [set(keyword.runs_named(index, filters.runs))] if filters.runs else []
+    query = "SELECT run FROM run_tag JOIN name ON name.id = tag WHERE kind = 'tag' AND value = ?"
+    found += [{run for (run,) in index.rows(query, tag)} for tag in filters.tags]
+    return set.intersection(*found) if found else None
 
 
 def _one_of(column: str, numbers: Sequence[int]) -> Test:

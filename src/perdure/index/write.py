@@ -186,7 +186,7 @@ def insert_chunk(
     index.db.execute(
         f'INSERT INTO "words_{scope.user}"(rowid, text, scope) VALUES (?, ?, ?)', (key, index_terms(chunk.text), words)
     )
-    index.count([scope.user, *numbers], 1)
+    index.count(scope.user, [scope.user, *numbers], 1)
 
 
 def _delete_turn(index: Connection, turn: int) -> None:
@@ -210,7 +210,7 @@ def delete_chunks(index: Connection, turn: int) -> None:
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
         _delete_vectors(index, key, worded(author, role, stated_ms, text))
-        index.count([user, *(int(word.strip("z")) for word in scope.split())], -1)
+        index.count(user, [user, *(int(word.strip("z")) for word in scope.split())], -1)
 
 
 def _delete_vectors(index: Connection, chunk: int, words: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -23,12 +24,38 @@ Result = Literal["running", "done", "nothing", "failed", "interrupted", "busy"]
 
 
 @dataclass(frozen=True)
+class Share:
+    """What a run came to for one of the home's users. It is for them alone."""
+
+    result: Result
+    why: str = ""
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Done:
     """What a job says it did."""
 
     why: str  # in words
     counts: Mapping[str, float] = field(default_factory=dict)
     did: bool = True  # False: there was nothing to do
+    by_user: Mapping[str, Share] = field(default_factory=dict)  # of a job that is done for each user
+
+
+def summed(by_user: Mapping[str, Share]) -> Done:
+    """What a job that was done for each user came to for all of them, naming none.
+
+    >>> summed({"ada": Share("done", "2 made", {"new": 2}), "eve": Share("nothing")}).why
+    '2 users: 1 done, 1 nothing'
+    """
+    counts: dict[str, float] = defaultdict(float)
+    for share in by_user.values():
+        for name, n in share.counts.items():
+            counts[name] += n
+    results = Counter(share.result for share in by_user.values())
+    said = ", ".join(f"{n} {result}" for result, n in sorted(results.items()))
+    why = next(iter(by_user.values())).why if len(by_user) == 1 else f"{len(by_user)} users: {said}"
+    return Done(why, dict(counts), did=results["done"] > 0, by_user=by_user)
 
 
 @dataclass(frozen=True)
@@ -43,6 +70,14 @@ class Envelope:
     counts: Mapping[str, float] = field(default_factory=dict)
     took_ms: float = 0.0
     pid: int = 0
+    by_user: Mapping[str, Share] = field(default_factory=dict)  # empty for a job of the whole home
+
+    def seen_by(self, user: str) -> Envelope:
+        """The run as one user may see it: of a job that is done for each, only what it came to for them."""
+        if not self.by_user:
+            return self
+        own = self.by_user.get(user, Share("nothing"))
+        return replace(self, result=own.result, why=own.why, counts=own.counts, by_user={})
 
 
 class Book:
@@ -93,6 +128,15 @@ class Book:
             return []
         return [found for line in raw.splitlines() if (found := _decoded(line))][-KEPT:]
 
+    def drop(self, user: str) -> None:
+        """Take a user, and what was done for them, out of every record; one of them alone goes as a whole."""
+        for path in self._folder.glob("*.json*"):
+            found = [envelope for line in path.read_bytes().splitlines() if (envelope := _decoded(line))]
+            others = [item for item in found if set(item.by_user) != {user}]
+            kept = [replace(item, by_user={u: s for u, s in item.by_user.items() if u != user}) for item in others]
+            if kept != found:
+                put(path, b"".join(_encoded(item) + b"\n" for item in kept), sync=False)
+
     def paused(self) -> set[str]:
         """Jobs that the clock leaves alone. This is the owner's word, and not derived."""
         try:
@@ -140,8 +184,15 @@ def _worked(begun: Envelope, work: Callable[[], Done], now: Callable[[], datetim
         why = f"{getattr(error, 'code', type(error).__name__)}: {error}"
         ended = replace(begun, result="failed", why=why)
     else:
-        ended = replace(begun, result="done" if done.did else "nothing", why=done.why, counts=dict(done.counts))
+        counts, by_user = dict(done.counts), dict(done.by_user)
+        ended = replace(begun, result=_result(done), why=done.why, counts=counts, by_user=by_user)
     return replace(ended, took_ms=round((now() - begun.started_at).total_seconds() * 1000, 1))
+
+
+def _result(done: Done) -> Result:
+    if any(share.result == "failed" for share in done.by_user.values()):
+        return "failed"
+    return "done" if done.did else "nothing"
 
 
 def _encoded(envelope: Envelope) -> bytes:
@@ -152,6 +203,7 @@ def _decoded(raw: bytes) -> Envelope | None:
     """An envelope; None for what is none (a torn line, say)."""
     try:
         body = json.loads(raw)
-        return Envelope(**{**body, "started_at": datetime.fromisoformat(body["started_at"])})
-    except (ValueError, KeyError, TypeError):
+        by_user = {user: Share(**share) for user, share in body.get("by_user", {}).items()}
+        return Envelope(**{**body, "started_at": datetime.fromisoformat(body["started_at"]), "by_user": by_user})
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -50,15 +50,19 @@ def keep(memories: Memories, archive: Archive, *, limit_s: float | None = None) 
     """Keep the statements of every capture since the last call, for so long."""
     done = Stated()
     ends_s = None if limit_s is None else time.monotonic() + limit_s
-    mark, is_over = mark_of(memories.user), False
-    while not is_over and (helds := archive.ledger.changes(int(archive.ledger.meta(mark) or 0), limit=_PART)):
+    ledger, mark = archive.ledger, mark_of(memories.user)
+    upto = ledger.last_change()
+    while helds := ledger.changes(int(ledger.meta(mark) or 0), limit=_PART, user=memories.user):
         for held in helds:
-            if held.user == memories.user:
-                _keep_run(memories, archive, held, done)
+            _keep_run(memories, archive, held, done)
             is_over = ends_s is not None and time.monotonic() > ends_s
             if is_over:
                 break
-        archive.ledger.set_meta(mark, str(held.change))
+        ledger.set_meta(mark, str(held.change))
+        if is_over:
+            return done
+    if upto > int(ledger.meta(mark) or 0):  # what is left is of others
+        ledger.set_meta(mark, str(upto))
     return done
 
 

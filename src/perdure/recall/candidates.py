@@ -40,6 +40,8 @@ class Detail:
     runtime: str
     text: str  # the piece that matched, or the beginning of the turn; masked
     memory: Memory | None = None  # where it is one
+    user: str = ""  # its owner
+    is_shared: bool = False  # the owner is another than who asks
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 What ranks looks through the filters inside the query, so nothing outside the scope takes a place among the best. A
 neighbour is of the same line of talk as the turn it stands beside, and not of what a going session holds. How rare a
-word is is counted over everything of the owner's. Turns are named by their ids outside and by their numbers inside;
+word is is counted over everything of the principal's, and of what others let them read. What another said is no word of
+the one who asks: neither "you" nor "the agent". Turns are named by their ids outside and by their numbers inside;
 what is read once is kept for as long as one recall takes.
 """
 
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.index import keyword, memories
+from perdure.index import keyword, memories, visible
 from perdure.index.store import Connection
 from perdure.index.values import instant, ms
+from perdure.index.visible import Visible
 from perdure.index.wording import MEMORY
 from perdure.memories import replay
 from perdure.recall.candidates import Detail, Fact, Sighting
@@ -24,7 +26,7 @@ from perdure.recall.feedback import Matrix, rarity
 from perdure.recall.fuse import Scores
 from perdure.recall.neighbours import Around
 from perdure.recall.truth import Belief, Beliefs
-from perdure.types import Filters, Memory, Principal, Window
+from perdure.types import Filters, Memory, Principal, Role, Window
 
 if TYPE_CHECKING:  # it brings numpy, which recall by words does without
     from perdure.index.vector import Space
@@ -50,7 +52,13 @@ class Indexed:
     _shown: dict[int, int] = field(default_factory=dict)  # turn -> the chunk that matched best
     _read_memories: dict[int, Memory] = field(default_factory=dict)  # by number
     _chains: dict[replay.Chain, tuple[Memory, ...]] = field(default_factory=dict)
+    _shared: dict[int, tuple[Memory, ...]] = field(default_factory=dict)  # chains of others, by a memory in them
     _vectors: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None when it has none
+
+    @property
+    def _seen(self) -> Visible:
+        """What of others may be read."""
+        return visible.of(self.index, self.principal)
 
     # the legs -------------------------------------------------------------------------------------------------
 
@@ -66,7 +74,9 @@ class Indexed:
         """Cosine of the nearest chunk of each turn."""
         if self.space is None:
             return []
-        found = self.space.nearest(self.index, queries, filters=self._within(within), k=k * CHUNKS_PER_TURN)
+        found = self.space.nearest(
+            self.index, queries, filters=self._within(within), k=k * CHUNKS_PER_TURN, seen=self._seen
+        )
         turns = self._turns_of([chunk for near in found for chunk, _ in near])
         return [self._best(((turns[c], c, cosine) for c, cosine in near if c in turns), k) for near in found]
 
@@ -118,6 +128,7 @@ class Indexed:
         rows = self._in(f"SELECT id, {beside} FROM turn AS here WHERE id IN ({{}})", numbers)
         near = {turn for row in rows for turn in row[1:] if turn is not None}
         near -= keyword.turns_held(self.index, self.filters, sorted(near)) | self._later(near)
+        near -= self._others(sorted(near), readable=False)
         self._named(dict.fromkeys(sorted(near), 0.0))
         return {
             self._names[row[0]]: [
@@ -134,8 +145,19 @@ class Indexed:
         rows = self._in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
         return {turn for turn, stated_ms in rows if stated_ms is None or at is None or stated_ms >= at}
 
+    def _others(self, turns: Sequence[int], *, readable: bool) -> set[int]:
+        """Those of these turns that are of others: those that may be read, or those that may not."""
+        if not self._seen.owners:
+            return set()
+        query = (
+            "SELECT turn.id, turn.run FROM turn JOIN run ON run.id = turn.run WHERE turn.id IN ({}) AND user IS NOT ?"
+        )
+        rows = self._in(query, turns, self._seen.own)
+        may_read = visible.is_readable(self.index, self._seen, {run for _, run in rows})
+        return {turn for turn, run in rows if (run in may_read) == readable}
+
     def rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
-        """How often words stand in anything of the owner's."""
+        """How often words stand in anything that may be read."""
         counts, total = keyword.frequencies(self.index, self.principal, words)
         return {word: (n, rarity(n, total)) for word, n in counts.items()}
 
@@ -165,9 +187,12 @@ class Indexed:
         text = self.index.known("kind", "text")
         kinds = self._in("SELECT id, kind FROM chunk WHERE id IN ({})", list(shown))
         done = {shown[chunk] for chunk, kind in kinds if kind != text}
-        found = {m.memory_id: Fact("user" if m.trust == "owner" else "assistant", m.stated_at) for m in own.values()}
+        found = {m.memory_id: Fact(_role(m), m.stated_at) for m in own.values()}
+        others = self._others(numbers, readable=True)
         return found | {
-            self._names[turn]: Fact(role, instant(at), bool(said) and turn not in done, who)
+            self._names[turn]: Fact(
+                "system" if turn in others else role, instant(at), bool(said) and turn not in done, who
+            )
             for turn, role, at, said, who in rows
         }
 
@@ -182,11 +207,20 @@ class Indexed:
         hits = keyword.hits(self.index, [(chunk, 0.0) for chunk in chunks if chunk is not None])
         found = {
             hit.turn_id: Detail(
-                hit.turn_id, hit.run_id, hit.conversation, hit.role, hit.stated_at, hit.machine, hit.runtime, hit.text
+                hit.turn_id,
+                hit.run_id,
+                hit.conversation,
+                hit.role,
+                hit.stated_at,
+                hit.machine,
+                hit.runtime,
+                hit.text,
+                user=hit.user,
+                is_shared=hit.user != self.principal.user,
             )
             for hit in hits
         }
-        found |= {name: _of_memory(memory) for name, memory in own.items()}
+        found |= {name: _of_memory(memory, self.principal.user) for name, memory in own.items()}
         return {name: found[name] for name in ids if name in found}
 
     # memories -------------------------------------------------------------------------------------------------
@@ -198,20 +232,20 @@ class Indexed:
         numbers = [self._numbers[name] for name in ids if name in self._numbers]
         made = memories.from_turns(self.index, [number for number in numbers if number > 0])
         own = self._memories([*(n for n in numbers if n < 0), *(-m for each in made.values() for m in each)])
-        found = {n: [self._belief(own[-m]) for m in made.get(n, ()) if -m in own] for n in numbers if n > 0}
-        found |= {n: [self._belief(own[n])] for n in numbers if n in own}
+        found = {n: [self._belief(-m, own[-m]) for m in made.get(n, ()) if -m in own] for n in numbers if n > 0}
+        found |= {n: [self._belief(n, own[n])] for n in numbers if n in own}
         return {self._names[n]: each for n, each in found.items() if each}
 
     def _memories(self, numbers: Sequence[int]) -> dict[int, Memory]:
-        """Memories by their numbers below zero."""
+        """Memories that may be read, by their numbers below zero."""
         wanted = sorted({-number for number in numbers if number < 0})
         unread = [number for number in wanted if number not in self._read_memories]
-        self._read_memories |= memories.numbered(self.index, unread) if unread else {}
+        self._read_memories |= memories.readable(self.index, self._seen, unread) if unread else {}
         return {-number: self._read_memories[number] for number in wanted if number in self._read_memories}
 
-    def _belief(self, memory: Memory) -> Belief:
+    def _belief(self, number: int, memory: Memory) -> Belief:
         """What became of a memory, by what had been stated until the moment that is asked about."""
-        chain = self._chain(replay.chain_of(memory))
+        chain = self._shared_chain(number) if memory.shared_by else self._chain(replay.chain_of(memory))
         known = next((each for each in chain if each.memory_id == memory.memory_id), memory)
         current = next((each for each in chain if each.is_current), None)
         return Belief(known, chain, None if current is None or self._is_held(current) else current)
@@ -227,6 +261,16 @@ class Indexed:
                 self._learn(-number, memory.memory_id)
             self._chains[chain] = tuple(every)
         return self._chains[chain]
+
+    def _shared_chain(self, number: int) -> tuple[Memory, ...]:
+        """As `_chain`, of another's memory: what may be read of it."""
+        if number not in self._shared:
+            rows = memories.shared_chain(self.index, self._seen, -number, as_of=self.as_of)
+            for key, memory in rows:
+                self._read_memories.setdefault(key, memory)
+                self._learn(-key, memory.memory_id)
+            self._shared[number] = tuple(memory for _, memory in rows)
+        return self._shared[number]
 
     def _keys(self, every: Sequence[Memory]) -> list[int]:
         user = self.index.known("user", self.principal.user) or 0
@@ -262,16 +306,26 @@ class Indexed:
     def _learn(self, number: int, name: str) -> None:
         self._numbers[name], self._names[number] = number, name
 
-    def _in(self, query: str, values: Sequence[int]) -> list[tuple[Any, ...]]:
-        """The rows of a query with `IN ({})`, however many values there are."""
+    def _in(self, query: str, values: Sequence[int], *more: object) -> list[tuple[Any, ...]]:
+        """The rows of a query with `IN ({})`, however many values there are. more: its values behind these."""
         parts = [values[low : low + _MARKS] for low in range(0, len(values), _MARKS)]
-        return [row for part in parts for row in self.index.rows(query.format(", ".join("?" * len(part))), *part)]
+        return [
+            row for part in parts for row in self.index.rows(query.format(", ".join("?" * len(part))), *part, *more)
+        ]
 
 
-def _of_memory(memory: Memory) -> Detail:
+def _role(memory: Memory) -> Role:
+    """Who says a memory, to the one who asks."""
+    if memory.shared_by:
+        return "system"
+    return "user" if memory.trust == "owner" else "assistant"
+
+
+def _of_memory(memory: Memory, user: str) -> Detail:
     return Detail(
         memory.memory_id, "", memory.conversation, "user" if memory.trust == "owner" else "assistant",
         memory.stated_at, "", memory.runtime, memory.text, memory,
+        user=memory.shared_by or user, is_shared=bool(memory.shared_by),
     )  # fmt: skip
 
 

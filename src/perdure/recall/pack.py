@@ -43,11 +43,14 @@ def leans(words: str) -> bool:
 def render(cue: Cue) -> str:
     """One cue as a model or a person reads it."""
     when = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
-    if cue.memory is not None:
-        noted = f"\n({cue.note})" if cue.note else ""
-        return f"[{when} · memory, {cue.memory.kind} · {SAID_BY[cue.memory.trust]} · {cue.turn_id}]\n{cue.text}{noted}"
     noted = f"\n({cue.note})" if cue.note else ""
-    lead = f"[{when} · {cue.role} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
+    if cue.memory is not None:
+        said = SAID_BY[cue.memory.trust]
+        if cue.is_shared:  # whose words they are; that nobody vouches for them stays said
+            said = f"shared by {cue.user}" + (f" · {said}" if cue.memory.trust in ("tool", "web") else "")
+        return f"[{when} · memory, {cue.memory.kind} · {said} · {cue.turn_id}]\n{cue.text}{noted}"
+    said = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
+    lead = f"[{when} · {said} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
     before = f"\n> {cue.before}" if cue.before else ""
     return f"{lead}{before}\n{cue.text}{noted}"
 

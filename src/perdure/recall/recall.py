@@ -18,7 +18,7 @@ from perdure.recall.pack import BEFORE_CHARS, leans, pack
 from perdure.recall.rank import Embedded, Ranking, rank
 from perdure.recall.truth import N_LOOKED_AT, Truth, note, truthful
 from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.recall.why import why
+from perdure.recall.why import plainly, why
 from perdure.text import one_line
 from perdure.types import Cue, HeldBack, Plan, Recalled, Window
 
@@ -153,6 +153,18 @@ def compose(
         n_tokens=sum(cue.n_tokens for cue in packed),
         without_room=without_room,
         held_back=held_back,
+    )
+
+
+def by_rank(found: Recalled) -> Recalled:
+    """What was recalled with its scores by rank alone, where others' counts of words have a part in them."""
+    return replace(
+        found,
+        cues=tuple(
+            replace(cue, score=1 / place, legs={}, why=tuple(map(plainly, cue.why)))
+            for place, cue in enumerate(found.cues, start=1)
+        ),
+        passed_over={name: plainly(reason) for name, reason in found.passed_over.items()},
     )
 
 
@@ -303,7 +315,8 @@ def _cues(
                     name, ranking.legs, facts[name], plan, entity=named.get(name, ""),
                     is_memory=detail.memory is not None,
                 ),
-                before=beside[0].text if beside else "", memory=detail.memory,
+                before=beside[0].text if beside else "", memory=detail.memory, user=detail.user,
+                is_shared=detail.is_shared,
             )
         )  # fmt: skip
     return made

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from perdure.patterns import late
 from perdure.recall.candidates import Fact
 from perdure.recall.fuse import Scores
 from perdure.types import Plan, Recalled
 
+_SCORES = late(r" \((?:the best has |cosine )?-?\d+\.\d+(?: of the best)?\)| with -?\d+\.\d+")
 _STRONG = 0.5  # of a normalised leg, from which it is a reason of its own
 
 
@@ -35,6 +37,15 @@ def why(
     if got.get("recent", 0.0) > 0:
         reasons.append("is recent")
     return tuple(reasons)
+
+
+def plainly(reason: str) -> str:
+    """A reason without its scores.
+
+    >>> plainly("holds the words (0.83 of the best)")
+    'holds the words'
+    """
+    return _SCORES.sub("", reason)
 
 
 def why_not(recalled: Recalled, turn_id: str) -> str:

@@ -47,6 +47,11 @@ class Asker:
         """Questions that no thread has taken yet."""
         return self._waiting.qsize()
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether the model is loaded; until then answers come from words alone."""
+        return self._is_warm.is_set()
+
     def ask(self, question: Question) -> None:
         """Queue a question; its future holds the answer."""
         self._waiting.put(question)
@@ -92,7 +97,7 @@ class Asker:
 
     def _settle(self, home: Home, question: Question) -> None:
         try:
-            answer = _answered(home, question, is_warm=self._is_warm.is_set())
+            answer = _answered(home, question, is_warm=self.is_warm)
             self._vitals.prove("read")
         except PerdureError as error:
             answer = {"error": {"code": error.code, "message": str(error)}}

@@ -12,12 +12,15 @@ from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.jobs import cron
 from perdure.jobs.book import Book, Envelope
+from perdure.resident import everyone
 
 
 def run(home: Home, name: str, *, trigger: str, stop: schedule.Stop = lambda: False) -> Envelope:
-    """Run one built-in job on a home, record it, and return what became of it. Raises NotFound."""
+    """Run one built-in job on a home, for each of its users where it is theirs, record it, and return what became of
+    it. Raises NotFound.
+    """
     job = schedule.job(name)
-    ended = Book(home.path).run(name, lambda: job.work(home, stop), trigger=trigger, now=_now)
+    ended = Book(home.path).run(name, lambda: everyone.worked(job, home, stop), trigger=trigger, now=_now)
     if ended.result not in ("nothing", "busy"):
         log.note(home.path, "job", job=name, result=ended.result, took_ms=ended.took_ms, counts=dict(ended.counts))
     return ended

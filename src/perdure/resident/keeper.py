@@ -1,37 +1,68 @@
 """The thread that archives what waits in the outbox, brings the index up to date and embeds what is new.
 
 In slices, so that its pulse never stops for long. Whatever fails is tried again in the next round and counts against
-health meanwhile; nothing that was captured depends on it.
+health meanwhile; nothing that was captured depends on it. In each round every user gets a turn of the same length,
+whatever waits for the others.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from perdure.archive.store import Ledger
 from perdure.capture import log
 from perdure.errors import Busy, PerdureError
 from perdure.home import Home
 from perdure.index.catchup import Projected
+from perdure.mind.stated import mark_of
+from perdure.resident.everyone import Everyone
 from perdure.resident.health import Vitals
 
 SLICE_S = 2.0  # so long does one step of a round work at most, but for its last item
 
 
+class Heard:
+    """How far the captures of each user are known to hold nothing at which the rules of statements have not looked."""
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._upto: dict[str, int] = {}  # user -> number of a change in the ledger
+        self._epoch: str | None = None
+
+    def waiting(self, ledger: Ledger, users: Sequence[str]) -> list[str]:
+        """The users at whose newest captures the rules have yet to look."""
+        if ledger.meta("epoch") != self._epoch:  # it was made anew, and counts differently now
+            self._upto, self._epoch = {}, ledger.meta("epoch")
+        newest = ledger.last_change()
+        found = []
+        for user in users:
+            looked = max(self._upto.get(user, 0), int(ledger.meta(mark_of(user)) or 0))
+            if ledger.changes(looked, limit=1, user=user):
+                found.append(user)
+            else:
+                self._upto[user] = newest
+        return found
+
+
 class Keeper:
     """One home object of its own, and a loop."""
 
-    def __init__(self, make: Callable[[], Home], vitals: Vitals, *, round_s: float, prove_s: float) -> None:
+    def __init__(
+        self, make: Callable[[], Home], vitals: Vitals, *, round_s: float, prove_s: float, slice_s: float = SLICE_S
+    ) -> None:
         """make: a home object for this thread. round_s: pause between two rounds. prove_s: between two test writes."""
         self._make = make
         self._vitals = vitals
         self._round_s = round_s
         self._prove_s = prove_s
+        self._slice_s = slice_s
         self._wake = threading.Event()
         self._written_s = 0.0
         self._position = ""
+        self._heard = Heard()
 
     def wake(self) -> None:
         """Something was captured: do not wait for the next round."""
@@ -39,15 +70,16 @@ class Keeper:
 
     def run(self, stopped: threading.Event) -> None:
         """Rounds, until stopped."""
-        with self._make() as home:
+        with self._make() as home, Everyone(home) as everyone:
             while not stopped.is_set():
-                self._round(home)
+                self.round(home, everyone)
                 self._wake.wait(self._round_s)
                 self._wake.clear()
 
-    def _round(self, home: Home) -> None:
+    def round(self, home: Home, everyone: Everyone) -> None:
+        """One round; whatever fails counts against health, and is tried again in the next."""
         try:
-            self._step(home)
+            self._step(home, everyone)
             self._vitals.prove("keeper")
         except Exception as error:  # noqa: BLE001 - the next round tries again; health says what it was
             code = str(getattr(error, "code", type(error).__name__))
@@ -56,15 +88,38 @@ class Keeper:
             self._vitals.trouble["keeper"] = code
             self._vitals.counts["failed-rounds"] += 1
 
-    def _step(self, home: Home) -> None:
-        self._vitals.counts["drained"] += home.drain(limit_s=SLICE_S)
+    def _step(self, home: Home, everyone: Everyone) -> None:
+        self._vitals.counts["drained"] += home.drain(limit_s=self._slice_s)
         self._vitals.prove("keeper")
-        done = home.catch_up(limit_s=SLICE_S, note=lambda run: self._note(home, run))
+        done = home.catch_up(limit_s=self._slice_s, note=lambda run: self._note(home, run), everyone=True)
         self._vitals.n_behind = done.n_behind
         self._vitals.prove("keeper")
         if time.monotonic() - self._written_s >= self._prove_s:
             self._prove_write(home)
-        home.embed_new()
+        users = everyone.users()
+        if home.config.memories.stated:
+            self._keep_stated(home, everyone, users[1:])  # of the first it is done by now
+        for user in users:
+            home.embed_new(user)
+            self._vitals.prove("keeper")
+
+    def _keep_stated(self, home: Home, everyone: Everyone, users: list[str]) -> None:
+        """Keep what was stated in the others' new captures; whoever fails is tried again, after everybody else's turn.
+
+        Raises the first failure.
+        """
+        waiting = self._heard.waiting(home.archive.ledger, users)
+        failures = []
+        for user in waiting:
+            try:
+                everyone.as_user(user).keep_stated(limit_s=self._slice_s / len(waiting))
+            except Busy:  # what another process is at, it finishes
+                continue
+            except (PerdureError, OSError) as error:
+                failures.append(error)
+            self._vitals.prove("keeper")
+        if failures:
+            raise failures[0]
 
     def _note(self, home: Home, projected: Projected) -> None:
         """A line about one capture, in numbers."""

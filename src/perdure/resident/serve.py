@@ -119,7 +119,7 @@ class Serving:
         try:
             with connection:
                 connection.settimeout(_MAX_LIMIT_MS / 1000)
-                request = _read(connection)
+                request = read_request(connection)
                 answer = self._answer(request) if request is not None else {"error": {"code": "no-request"}}
                 connection.sendall(json.dumps(answer, default=str).encode() + b"\n")
         except OSError:  # who asked is gone
@@ -185,7 +185,7 @@ def _limit_ms(request: dict[str, Any]) -> int:
     return max(1, min(_MAX_LIMIT_MS, int(limit))) if isinstance(limit, (int, float)) else _LIMIT_MS
 
 
-def _read(connection: socket.socket) -> dict[str, Any] | None:
+def read_request(connection: socket.socket) -> dict[str, Any] | None:
     """One line of JSON that is an object, or None."""
     raw = bytearray()
     while not raw.endswith(b"\n"):

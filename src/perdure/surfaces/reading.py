@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from perdure.errors import NotFound
-from perdure.home import Home, Transcript
 from perdure.identity import turn_id
 from perdure.types import RunView, Source, Turn
 
+if TYPE_CHECKING:  # who shows a shared hit needs no home
+    from perdure.home import Home, Transcript
+
 Placed = tuple[RunView, Turn, bool]  # where a turn stands, the turn, whether its branch was left
+
+
+def shared(what: str, owner: str, reader: str) -> str:
+    """A label with whose it is, where that is not who reads it.
+
+    >>> shared("user", "ada", "bob"), shared("user", "bob", "bob")
+    ('shared by ada (user)', 'user')
+    """
+    return what if owner in ("", reader) else f"shared by {owner} ({what})"
 
 
 def turns(home: Home, kind: str, name: str) -> list[Placed]:

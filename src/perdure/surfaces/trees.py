@@ -14,12 +14,15 @@ from perdure.types import Node, RunView
 _FOLDED = 4  # deltas of one session in a row before the middle is folded
 
 
-def draw(nodes: Sequence[Node], now: datetime, *, fold: bool) -> Iterator[Text]:
-    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep."""
+def draw(nodes: Sequence[Node], now: datetime, *, fold: bool, reader: str = "") -> Iterator[Text]:
+    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep.
+
+    reader: who reads it, and is told whose the runs of others are.
+    """
     stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
     while stack:
         node, indent, last = stack.pop()
-        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now)
+        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now, reader)
         inner = indent + ("   " if last else "│  ")
         said = text.one_line(node.run.intent, 72)
         if said:
@@ -45,7 +48,7 @@ def _same_session(a: RunView, b: RunView) -> bool:
     return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
 
 
-def _badges(run: RunView, now: datetime) -> Text:
+def _badges(run: RunView, now: datetime, reader: str) -> Text:
     line = Text(run.runtime, style="bold cyan")
     line.append(f" @{run.machine}", style="magenta")
     line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
@@ -55,6 +58,8 @@ def _badges(run: RunView, now: datetime) -> Text:
         line.append(f" ⤷{kind}", style="yellow")
     for tag in run.tags:
         line.append(f" #{text.one_line(tag, 40)}", style="blue")
+    if reader and run.user != reader:
+        line.append(f" shared by {run.user}", style="yellow")
     return line + Text(f"  {run.run_id[:14]}", style="dim")
 
 

@@ -206,6 +206,11 @@ def test_what_only_looks_like_a_secret_survives_as_the_same_object(text: str) ->
     assert mask(text) is text
 
 
+def test_the_name_before_a_random_value_does_not_hide_it() -> None:
+    for name in ("HARBOUR_18", "staging", "next", "--header"):
+        assert mask(f"export {name}={fake(47)}") == f"export {name}=[secret:high-entropy]"
+
+
 def test_offsets_are_those_of_the_text() -> None:
     key = PREFIXED["github classic"]
     (secret,) = find(f"鍵は {key} です")

@@ -72,9 +72,13 @@ def test_append_and_read_under_clock_jumps(journal):
     assert whys(journal) == []
 
 
-def test_append_moves_past_a_merged_event(journal):
-    first = journal.append("note", {}, now=AT, after="2030-01-01T00:00:00.000Z#0003")
-    assert first.at == "2030-01-01T00:00:00.000Z#0004"
+def test_append_moves_past_what_a_merge_brought(journal):
+    """Another writer's clock is four years ahead: what is said here next comes after it, and no event says so."""
+    theirs = journal.root / "w0123456789abcdef" / "2030-01.jsonl"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(encode("2030-01-01T00:00:00.000Z#0003", "w0123456789abcdef", 1, "note", {}) + b"\n")
+    assert journal.append("note", {}, now=AT).at == "2030-01-01T00:00:00.000Z#0004"
+    assert len(journal.read()) == 2
 
 
 def test_a_line_reads_back_and_a_changed_one_does_not():

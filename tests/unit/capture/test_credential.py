@@ -60,3 +60,13 @@ def test_a_new_one_of_the_same_home_leaves_nothing_of_the_old(tmp_path: Path) ->
     credential.write(tmp_path, ONE._replace(token="pdr-newer"))
     assert [path.name for path in tmp_path.iterdir()] == [credential.NAME]
     assert "pdr-secret" not in (tmp_path / credential.NAME).read_text()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / credential.NAME).mkdir(mode=0o700)
+    with pytest.raises(CredentialFault, match="no file"):
+        credential.read(tmp_path)
+    (tmp_path / credential.NAME).rmdir()
+    os.mkfifo(tmp_path / credential.NAME, 0o600)
+    with pytest.raises(CredentialFault, match="no file"):
+        credential.read(tmp_path)

@@ -57,9 +57,9 @@ def test_tokens_are_folded_and_stemmed(index):
 def test_counts_are_written_when_settled(index):
     with index.writing():
         number = index.name("tag", "x")
-        index.count([number, number], 1)
+        index.count(number, [number, number], 1)
         index.settle_counts()
-        index.count([number], -1)
+        index.count(number, [number], -1)
         index.settle_counts()
     assert index.rows("SELECT n_chunks FROM name WHERE id = ?", number) == [(1,)]
 

@@ -95,7 +95,7 @@ def show(shell: Shell, home: Home, identifier: str) -> None:
         return
     result = {
         "kind": "memory", "memory": memory_json(memory),
-        "sources": source_json(home, home.memories.sources(memory.memory_id)),
+        "sources": source_json(home, home.holding(memory.memory_id).sources(memory.memory_id)),
         "replaced": [memory_json(other) for other in replaced(home, memory)],
         "replaced_by": [memory_json(other) for other in replacing(home, memory)],
     }  # fmt: skip

@@ -7,10 +7,9 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.text import Text
@@ -25,12 +24,12 @@ from perdure.index import catchup, store
 from perdure.memories.tally import tally
 from perdure.resident import health, serve
 from perdure.surfaces.cli import roundtrip
+from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, Grade, resident_line
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
 from perdure.surfaces.cli.page import bill_json
 
 _SPARK = "▁▂▃▄▅▆▇█"
 _DAYS = 14
-_LOW_DISK_BYTES = 500_000_000
 
 
 # status -------------------------------------------------------------------------------------------------------
@@ -39,6 +38,11 @@ _LOW_DISK_BYTES = 500_000_000
 @command("status", epilog="  perdure status\n  perdure status --json")
 def status_command(shell: Shell) -> None:
     """What this home holds, how much disk it takes, how it grows, and what is waiting."""
+    if (thin := shell.thin()) is not None:
+        from perdure.surfaces.cli import thin_care  # which needs what stands here
+
+        thin_care.status(shell, thin)
+        return
     with shell.open() as home:
         found = _status(home)
     if shell.as_json:
@@ -129,7 +133,7 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         ("floor", _floor_line(found["floor"])),
         *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
-        ("resident", _resident_line(found["resident"])),
+        ("resident", resident_line(found["resident"])),
         ("paused", _paused_line(found["paused"])),
     ]
     for name, value in rows:
@@ -192,17 +196,6 @@ def _outbox_line(waiting: dict[str, Any]) -> str:
     return f"{plural(waiting['files'], 'capture')} waiting, {size(waiting['bytes'])}, since {day(waiting['oldest_at'])}"
 
 
-def _resident_line(state: dict[str, Any] | None) -> str:
-    if state is None:
-        return "none: `perdure serve`"
-    if state["problems"]:
-        return f"process {state['pid']}, not well: {'; '.join(state['problems'])}"
-    lanes = ", ".join(f"{lane} {n:,}" for lane, n in state["embedding"].items() if n)
-    waiting = f", embedding {lanes}" if lanes else ""
-    since = day(datetime.fromisoformat(state["since_at"]))
-    return f"process {state['pid']} since {since}, {size(state['rss_bytes'])} of memory{waiting}"
-
-
 def _paused_line(pause: dict[str, Any] | None) -> str:
     if pause is None:
         return ""
@@ -219,26 +212,19 @@ def _growth(days: list[dict[str, Any]]) -> str:
 
 # doctor -------------------------------------------------------------------------------------------------------
 
-Grade = Literal["ok", "notice", "problem"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    grade: Grade
-    found: str
-    advice: str = ""
-
 
 @command("doctor", epilog="  perdure doctor\n  perdure doctor --json")
 def doctor_command(shell: Shell) -> None:
     """Check everything that capture and search depend on, the data path by a real write, search and forget.
     Exit status 1 when something is broken.
     """
-    with shell.open(create=True) as home:
-        checks = [check for examine in _EXAMINED for check in _examined(examine, home)]
+    if (thin := shell.thin()) is not None:
+        from perdure.surfaces.cli import thin_care  # which needs what stands here
+
+        checks = list(thin_care.checks(thin))
+    else:
+        with shell.open(create=True) as home:
+            checks = [check for examine in _EXAMINED for check in _examined(examine, home)]
     broken = any(check.grade == "problem" for check in checks)
     if shell.as_json:
         shell.answer({"healthy": not broken, "checks": [vars(check) for check in checks]})
@@ -278,7 +264,7 @@ def _place(home: Home) -> Iterator[Check]:
         "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
     )
     free = shutil.disk_usage(home.path).free
-    low = free < _LOW_DISK_BYTES
+    low = free < LOW_DISK_BYTES
     yield Check("disk", "problem" if low else "ok", f"{size(free)} free", "free some space" if low else "")
 
 

@@ -46,9 +46,10 @@ def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None
     home = settings.home_path(shell.home)
     changes = _additions(client, home, mcp=mcp)
     if not dry_run:
-        with shell.open(create=True):
-            for change in changes:
-                setup.apply(change, keep=True)
+        if shell.thin() is None:
+            shell.open(create=True).close()
+        for change in changes:
+            setup.apply(change, keep=True)
     is_news = any(one.is_one for one in changes)
     advice = _advice(client, home) if is_news else "It was set up like this already."
     _report(shell, client, changes, dry_run, f"{_NAMES[client]} is set up.", advice)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import msgspec
-from rich.console import Console
 
 from perdure.errors import PerdureError, UsageError
 from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
+    from rich.console import Console
+
+    from perdure.capture.rules import Rules
     from perdure.home import Home
 
 __all__ = [
@@ -34,14 +37,31 @@ class Shell:
     def __init__(self, home: str | None, *, as_json: bool) -> None:
         self.home = home
         self.as_json = as_json
-        self.out = Console(highlight=False, soft_wrap=True)
-        self.err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def open(self, *, create: bool = False, read_only: bool = False) -> Home:
-        """The home of this invocation; says once when its outbox does not drain."""
+    @functools.cached_property
+    def out(self) -> Console:
+        """Where data goes."""
+        return _console(stderr=False)
+
+    @functools.cached_property
+    def err(self) -> Console:
+        """Where the person is told things."""
+        return _console(stderr=True)
+
+    def thin(self) -> Rules | None:
+        """The rules of a machine that keeps nothing itself and asks a remote home; None where the home is here."""
+        from perdure import config
+        from perdure.capture import rules
+
+        place = config.home_path(self.home)
+        found = config.load(place)
+        return rules.of(place, found, user=found.user, user_home=config.user_home()) if found.remote.url else None
+
+    def open(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
+        """The home of this invocation, as its own user unless named; says once when its outbox does not drain."""
         from perdure.home import open_home
 
-        opened = open_home(self.home, create=create, read_only=read_only)
+        opened = open_home(self.home, user=user, create=create, read_only=read_only)
         if opened.writable and (text := opened.alarm()):
             self.note(f"{text}. Run `perdure doctor`.")
         return opened
@@ -74,11 +94,26 @@ class Shell:
                 self.out.print(why, style="dim", markup=False)
 
 
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console  # not there on a machine that only captures, whose commands do without
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
 def emit(value: Mapping[str, Any]) -> None:
     """One line of JSON on stdout, however strange its strings."""
-    raw = msgspec.json.encode(_clean(value))
+    try:
+        import msgspec
+
+        raw = msgspec.json.encode(_clean(value))
+    except ModuleNotFoundError:  # a machine that only captures
+        raw = json.dumps(_clean(value), ensure_ascii=False, default=_plain).encode()
     sys.stdout.buffer.write(raw + b"\n")
     sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _clean(value: Any) -> Any:
@@ -115,8 +150,15 @@ def _fail(shell: Shell, error: PerdureError) -> NoReturn:
     if shell.as_json:
         emit({"ok": False, "error": {"code": error.code, "message": str(error), "detail": error.detail}})
     else:
-        shell.err.print(f"perdure: {error}", style="red", markup=False)
+        _say_fault(shell, f"perdure: {error}")
     sys.exit(error.exit_code)
+
+
+def _say_fault(shell: Shell, text: str) -> None:
+    try:
+        shell.err.print(text, style="red", markup=False)
+    except ModuleNotFoundError:  # a machine that only captures
+        click.echo(text, err=True)
 
 
 @contextmanager

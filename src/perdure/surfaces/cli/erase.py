@@ -32,12 +32,14 @@ _OUTSIDE = (
   perdure forget mem-20260301-0930  a memory, with what was made from it
   perdure forget staging/port       all that was ever stated at the path of a memory
   perdure forget --query "my old address" --dry-run
-  perdure forget --query "hunter2" --yes""",
+  perdure forget --query "hunter2" --yes
+  perdure forget --everything --user bob --dry-run""",
 )
 @click.argument("ids", nargs=-1, metavar="[ID|PATH…]", shell_complete=complete_ids)
 @click.option("--query", help="Every turn and memory that holds all of these words (with filters: turns alone).")
 @filter_options
 @click.option("--everything", is_flag=True, help="All that is yours in this home, with its journal.")
+@click.option("--user", metavar="USER", help="With --everything: another user of this home, who leaves it.")
 @click.option("--only", is_flag=True, help="Of a run, only itself: leave the runs below it.")
 @click.option("--dry-run", is_flag=True, help="Show what would go; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -46,6 +48,7 @@ def forget_command(
     ids: tuple[str, ...],
     query: str | None,
     everything: bool,
+    user: str | None,
     only: bool,
     dry_run: bool,
     yes: bool,
@@ -59,7 +62,9 @@ def forget_command(
         raise UsageError("name what to forget: ids, --query WORDS, or --everything")
     if not query and chosen_filters(**filters) != Filters():
         raise UsageError("filters go with --query: they would take nothing away from what you named")
-    with shell.open() as home:
+    if user and not everything:
+        raise UsageError("--user goes with --everything: what is another's is theirs to choose")
+    with shell.open(user=user) as home:
         if everything:
             _erase(shell, home, dry_run=dry_run, yes=yes)
             return

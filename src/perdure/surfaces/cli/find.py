@@ -12,13 +12,14 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.capture.rules import Rules
 from perdure.config import user_home
 from perdure.errors import UsageError
 from perdure.home import Home
-from perdure.surfaces import reading
+from perdure.surfaces import afar, reading
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids
-from perdure.surfaces.reading import Placed
+from perdure.surfaces.reading import Placed, shared
 from perdure.surfaces.trees import draw
 from perdure.types import Filters, Found, Hit, Node, Part, RunView, Turn
 
@@ -28,12 +29,12 @@ _NAMED_ONCE = ("agent", "project", "runtime", "machine", "conversation", "role",
 
 
 def filter_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that limit what a search sees; each may be given several times (any of them)."""
+    """The options that limit what a search sees; each may be given several times (any of them; of tags, all)."""
     described = {
         "agent": "Of this agent.", "project": "In this project (its path, or the end of it).",
         "runtime": "Of this client, e.g. claude-code.", "machine": "Captured on this machine.",
         "conversation": "In this conversation.", "role": "user, assistant, tool or system.",
-        "kind": "Only this kind of text: text, thinking, call or result.", "tag": "With this tag.",
+        "kind": "Only this kind of text: text, thinking, call or result.", "tag": "With this tag, or all of several.",
         "file": "That read or wrote this file (its path, or the end of it).", "tool": "That called this tool.",
         "skill": "That used this skill.", "entity": "That names this person or thing.",
     }  # fmt: skip
@@ -80,11 +81,18 @@ def search_command(
     filters = chosen_filters(**given)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
-    query = " ".join(words)
-    with shell.open() as home:
-        found = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan)
+    query, thin = " ".join(words), shell.thin()
+    if thin is not None:
+        if scan:
+            raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
+        with afar.opened(thin) as there:
+            found, reader = there.search(query, filters, limit=limit, mode=mode), there.user
+    else:
+        with shell.open() as home:
+            found, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
+    after = _after_search(found) if thin is None else _after_afar(found)
     if shell.as_json:
-        shell.answer(_search_json(found, query), next_actions=_after_search(found))
+        shell.answer(_search_json(found, query), next_actions=after)
         return
     _notices(shell, found)
     if not found.hits:
@@ -93,12 +101,12 @@ def search_command(
     for number, (title, hits) in enumerate(_grouped(found.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
-            shell.out.print(_hit_line(hit, found.terms))
+            shell.out.print(_hit_line(hit, found.terms, reader))
             if explain:
                 shell.out.print(f"      {_why(hit)}", style="dim", markup=False)
     if explain:
         _explain(shell, found)
-    shell.suggest(_after_search(found))
+    shell.suggest(after)
 
 
 def _why(hit: Hit) -> str:
@@ -137,6 +145,12 @@ def _after_search(found: Found) -> Actions:
     ]
 
 
+def _after_afar(found: Found) -> Actions:
+    if not found.hits:
+        return [("perdure doctor", "see whether everything reaches the home")]
+    return [(f"perdure show {found.hits[0].run_id}", "read the best hit in its run")]
+
+
 def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
     """Hits by conversation; the conversation with the best hit first."""
     groups: dict[str, list[Hit]] = {}
@@ -154,10 +168,10 @@ def _short(path: str | None) -> str:
     return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
 
 
-def _hit_line(hit: Hit, terms: Sequence[str]) -> Text:
+def _hit_line(hit: Hit, terms: Sequence[str], reader: str) -> Text:
     who = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
     line = Text("  ")
-    line.append(f"{who}: ", style=ROLE_STYLES[hit.role])
+    line.append(f"{shared(who, hit.user, reader)}: ", style=ROLE_STYLES[hit.role])
     shown, spans = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
     words = Text(shown.replace("\n", " "))
     for low, high in spans:
@@ -180,6 +194,7 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
                 "role": hit.role, "author": hit.author, "kind": hit.kind, "stated_at": hit.stated_at,
                 "text": hit.text, "score": hit.score, "keyword_score": hit.keyword_score,
                 "vector_score": hit.vector_score, "abandoned": hit.abandoned, "is_summary": hit.is_summary,
+                "user": hit.user,
             }
             for hit in found.hits
         ],
@@ -209,9 +224,12 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 )
 @click.option("--full", is_flag=True, help="Do not shorten tool input and output.")
 @click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
-@click.option("--raw", is_flag=True, help="The captured bytes as they are, unmasked.")
+@click.option("--raw", is_flag=True, help="The captured bytes as they are; of what others share, masked.")
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
+    if (thin := shell.thin()) is not None:
+        _show_afar(shell, thin, identifier, full=full, raw=raw)
+        return
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
             from perdure.surfaces.cli import believed  # what a search does without
@@ -236,10 +254,28 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
             }
             shell.answer(result, next_actions=_after_show(kind, name))
             return
-        _print_turns(shell, kind, name, shown, full=full)
+        _print_turns(shell, kind, name, shown, full=full, reader=home.user)
         if left:
             shell.note(f"{plural(len(left), 'turn')} on branches that the session left: add --all to see them.")
         shell.suggest(_after_show(kind, name))
+
+
+def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: bool) -> None:
+    """Show a run of the remote home."""
+    with afar.opened(thin) as there:
+        name = there.resolve(identifier)
+        if raw:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(there.jsonl(name))
+            return
+        shown, reader = there.turns(there.run(name)), there.user
+    after = [(f"perdure tree --root {name}", "see what it spawned")]
+    if shell.as_json:
+        result = {"kind": "run", "id": name, "turns": [_turn_json(*item) for item in shown], "abandoned_left_out": 0}
+        shell.answer(result, next_actions=after)
+        return
+    _print_turns(shell, "run", name, shown, full=full, reader=reader)
+    shell.suggest(after)
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
@@ -249,21 +285,19 @@ def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
     if kind == "turn":
         run_id, offset = home.locate(name)
         turn = next(t for _, t, _ in chosen if t.offset == offset)
-        lows = {low for low, _ in turn.lines}
-        for line in home.archive.lines(home.archive.held(run_id)):
-            if line.offset in lows:
-                write(line.raw + b"\n")
+        for raw in home.lines_of(run_id, [low for low, _ in turn.lines]):
+            write(raw + b"\n")
         return
     for run_id in dict.fromkeys(view.run_id for view, _, _ in chosen if not view.sidechain):
-        write(home.archive.read(home.archive.held(run_id)))
+        write(home.jsonl(run_id))
 
 
-def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool) -> None:
+def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, full: bool, reader: str) -> None:
     last: RunView | None = None
     for item in items:
         view, turn, abandoned = item
         if last is None or view.session != last.session:
-            shell.out.print(_session_head(view))
+            shell.out.print(_session_head(view, reader))
         last = view
         style = ROLE_STYLES[turn.role] + (" reverse" if kind == "turn" and reading.identifier(item) == name else "")
         head = Text(
@@ -278,9 +312,10 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[Placed], *, ful
         shell.out.print()
 
 
-def _session_head(view: RunView) -> Text:
+def _session_head(view: RunView, reader: str) -> Text:
     title = text.one_line(view.title or view.intent, 80)
-    return Text(f"── {view.runtime} @{view.machine}  {_short(view.project)}  {title} ──\n", style="bold")
+    whose = f"  shared by {view.user}" if view.user != reader else ""
+    return Text(f"── {view.runtime} @{view.machine}{whose}  {_short(view.project)}  {title} ──\n", style="bold")
 
 
 def _part(part: Part, *, full: bool) -> Text:
@@ -334,10 +369,17 @@ def tree_command(
     shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
 ) -> None:
     """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below what spawned them."""
-    with shell.open() as home:
-        home.catch_up()
-        top = home.resolve(root)[1] if root else None
-        nodes = home.forest(since_at=moment(since), runtime=runtime, root=top, limit=limit)
+    since_at = moment(since)
+    if (thin := shell.thin()) is not None:
+        with afar.opened(thin) as there:
+            top = there.resolve(root) if root else None
+            at = since_at.isoformat() if since_at else None
+            nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
+    else:
+        with shell.open() as home:
+            home.catch_up()
+            top = home.resolve(root)[1] if root else None
+            nodes, reader = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit), home.user
     if shell.as_json:
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return
@@ -345,7 +387,7 @@ def tree_command(
         shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
         return
     now = datetime.now(UTC)
-    for line in draw(nodes, now, fold=not everything):
+    for line in draw(nodes, now, fold=not everything, reader=reader):
         shell.out.print(line)
 
 

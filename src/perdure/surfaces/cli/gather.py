@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from perdure import formats
+from perdure.capture import privacy
 from perdure.errors import FormatFault, UsageError
 from perdure.intake import HEAD_BYTES, Imported, clean
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural, progress, size
@@ -145,16 +146,22 @@ def pause_command(shell: Shell, duration: str | None) -> None:
         until = now + (now - past) if past and past < now else past
     if until is not None and until - now > timedelta(days=3650):
         raise UsageError(f"{duration!r} is too long; leave --for out to pause until `perdure resume`")
-    with shell.open(create=True) as home:
-        home.pause(until_at=until)
-        end = f"until {day(until)}" if until else "until `perdure resume`"
-        _say(shell, {"paused": True, "until_at": until}, f"Paused: nothing is captured {end}.")
+    if (thin := shell.thin()) is not None:
+        privacy.pause(thin.home, privacy.Pause(now, until))
+    else:
+        with shell.open(create=True) as home:
+            home.pause(until_at=until)
+    end = f"until {day(until)}" if until else "until `perdure resume`"
+    _say(shell, {"paused": True, "until_at": until}, f"Paused: nothing is captured {end}.")
 
 
 @command("resume", epilog="  perdure resume")
 def resume_command(shell: Shell) -> None:
     """Capture again after `perdure pause`."""
-    with shell.open() as home:
-        was = home.resume()
-        _say(shell, {"was_paused": was}, "Capturing again." if was else "Capture was not paused.")
-        sys.stdout.flush()
+    if (thin := shell.thin()) is not None:
+        was = privacy.resume(thin.home)
+    else:
+        with shell.open() as home:
+            was = home.resume()
+    _say(shell, {"was_paused": was}, "Capturing again." if was else "Capture was not paused.")
+    sys.stdout.flush()

@@ -57,7 +57,7 @@ def project_named(home: Home, name: str) -> str | None:
     """The project of a name: a folder's, or the one known project whose path ends so; None for "". Or UsageError."""
     if not name:
         return None
-    known = [path for path in home.index(create=True).names("project").values() if f"/{path}".endswith(f"/{name}")]
+    known = [path for path in home.projects() if f"/{path}".endswith(f"/{name}")]
     if len(set(known)) == 1:
         return str(known[0])
     place = Path(name).expanduser()
@@ -70,7 +70,7 @@ def project_named(home: Home, name: str) -> str | None:
 def identified(home: Home, name: str, *, retired: bool = False) -> Memory:
     """The memory of an id or its beginning, or what is believed (or was retired) at a path. Raises MemoryMissing."""
     if name.startswith(ID_PREFIX):
-        return home.memories.get(name)
+        return home.holding(name).get(name)
     found = [memory for memory in home.memories.history(name) if (memory.retired if retired else memory.is_current)]
     if not found:
         raise MemoryMissing(
@@ -117,7 +117,8 @@ def line(memory: Memory, n_chars: int = _LINE_CHARS) -> Text:
     shown = Text(text.one_line(memory.text, n_chars), style="" if memory.is_current else "dim")
     if found := marks(memory):
         shown.append(f"  [{found}]", style="yellow")
-    place = f"\n    {memory.path}  {day(memory.stated_at)}  {memory.trust}  {memory.memory_id}"
+    whose = f"shared by {memory.shared_by}" if memory.shared_by else memory.trust
+    place = f"\n    {memory.path}  {day(memory.stated_at)}  {whose}  {memory.memory_id}"
     return shown.append(text.printable(place), style="dim")
 
 
@@ -139,6 +140,7 @@ def print_memory(shell: Shell, home: Home, memory: Memory) -> None:
 
 def _details(home: Home, memory: Memory) -> Iterable[tuple[str, str]]:
     yield "id", memory.memory_id
+    yield "shared by", memory.shared_by
     yield "path", f"{memory.path} ({memory.kind})"
     yield "project", memory.project or "none: it holds everywhere"
     yield "stated", f"{day(memory.stated_at)}, noted {day(memory.recorded_at)}"
@@ -153,7 +155,7 @@ def _details(home: Home, memory: Memory) -> Iterable[tuple[str, str]]:
             yield name, f"{other.memory_id}  {day(other.stated_at)}  {text.one_line(other.text, 70)}"
     for name in memory.made_from:
         yield "made from", name
-    for source in source_json(home, home.memories.sources(memory.memory_id)):
+    for source in source_json(home, home.holding(memory.memory_id).sources(memory.memory_id)):
         yield "source", source_line(source)
 
 
@@ -164,12 +166,14 @@ def _validity(memory: Memory) -> str:
 
 def replaced(home: Home, memory: Memory) -> list[Memory]:
     """What a memory took the place of, oldest first."""
-    return [m for m in home.memories.history(memory.memory_id) if m.superseded_by == memory.memory_id]
+    history = home.holding(memory.memory_id).history(memory.memory_id)
+    return [m for m in history if m.superseded_by == memory.memory_id]
 
 
 def replacing(home: Home, memory: Memory) -> list[Memory]:
     """What took a memory's place."""
-    return [home.memories.get(memory.superseded_by)] if memory.superseded_by else []
+    after = memory.superseded_by
+    return [home.holding(after).get(after)] if after else []
 
 
 def after_one(memory: Memory) -> Actions:

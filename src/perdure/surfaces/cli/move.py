@@ -1,4 +1,4 @@
-"""Commands between homes: merge, backup, restore."""
+"""Commands between homes: merge, export, backup, restore."""
 
 from __future__ import annotations
 
@@ -45,6 +45,23 @@ def merge_command(shell: Shell, other: Path) -> None:
         shell.out.print(
             f"{plural(len(done.damaged), 'run')} not taken, because they are damaged there: run `perdure verify` on it."
         )
+
+
+@command("export", epilog="  perdure export ~/my-memory\n  perdure export --user bob /media/stick/bob")
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--user", metavar="USER", help="Of another user of this home (default: its own).")
+def export_command(shell: Shell, target: Path, user: str | None) -> None:
+    """Write everything of one user, to the byte, into a new folder that is a home of its own, and prove it whole."""
+    with shell.open(user=user) as home:
+        found = home.export(target)
+        whose = home.user
+    if shell.as_json:
+        result = {"path": str(target), "user": whose, "runs": found.n_runs, "events": found.n_events}
+        shell.answer({**result, "bytes": found.n_bytes, "digest": found.digest})
+        return
+    counts = f"{plural(found.n_runs, 'run')} and {plural(found.n_events, 'event')} of {whose}"
+    shell.out.print(f"{target}: {counts}, whole. Digest {found.digest[:16]}.", markup=False)
+    shell.suggest([(f"perdure search WORDS --home {target}", "find something in it")])
 
 
 @command("backup", epilog="  perdure backup ~/perdure-2026-11.tar.zst\n  perdure backup")

@@ -19,7 +19,9 @@ from perdure.errors import UsageError
 from perdure.recall import why as reasons
 from perdure.recall.pack import SAID_BY
 from perdure.resident import instead
+from perdure.surfaces import afar
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
+from perdure.surfaces.reading import shared
 from perdure.types import Cue, Plan, Recalled
 
 _SHOWN_CHARS = 600  # of a cue on a terminal, unless --full
@@ -53,8 +55,9 @@ def recall_command(
     """
     found, reason = _found(shell, _said(message), all_projects, why_not, mode, moment(as_of))
     told.mark(settings.home_path(shell.home), {held.digest: name for name, held in found.held_back.items()})
+    after = _after(found, all_projects) if shell.thin() is None else _after_afar(found)
     if shell.as_json:
-        shell.answer({**_json(found), "why_not": reason or None}, next_actions=_after(found, all_projects))
+        shell.answer({**_json(found), "why_not": reason or None}, next_actions=after)
         return
     _notices(shell, found, mode)
     for number, cue in enumerate(found.cues):
@@ -65,7 +68,7 @@ def recall_command(
         _print_plan(shell, found)
     if reason:
         shell.out.print(f"\n{why_not}: {reason}.", markup=False)
-    shell.suggest(_after(found, all_projects))
+    shell.suggest(after)
 
 
 def _found(
@@ -73,6 +76,11 @@ def _found(
 ) -> tuple[Recalled, str]:
     """(what is recalled, what a turn lacked), by the resident home where it says the same as this process would."""
     cwd = None if all_projects else str(Path.cwd())
+    if (thin := shell.thin()) is not None:
+        if why_not:
+            raise UsageError("--why-not is answered at the home; run it there")
+        with afar.opened(thin) as there:
+            return there.recall(said, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of), ""
     if not why_not and as_of is None:
         place = settings.home_path(shell.home)
         found = instead.recall(place, said, cwd=cwd, all_projects=all_projects, mode=mode)
@@ -95,7 +103,7 @@ def _said(message: Sequence[str]) -> str:
 def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
     if "vector" in found.degraded:
         shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
-    elif mode != "keyword" and found.timings_ms and "compute" not in found.timings_ms:
+    elif mode != "keyword" and found.timings_ms and shell.thin() is None and "compute" not in found.timings_ms:
         shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
     if found.held_back:
         names = ", ".join(f"{name} ({why.rule})" for name, why in found.held_back.items())
@@ -109,11 +117,12 @@ def _notices(shell: Shell, found: Recalled, mode: str | None) -> None:
 def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
     head = Text("\n" if number else "")
     head.append(f"{number + 1}. ", style="bold")
+    whose = cue.user if cue.is_shared else ""
     if cue.memory is not None:
         head.append(f"memory, {cue.memory.kind}", style="magenta")
-        place = f"  {day(cue.stated_at)}  {SAID_BY[cue.memory.trust]}  {cue.turn_id}"
+        place = f"  {day(cue.stated_at)}  {shared(SAID_BY[cue.memory.trust], whose, '')}  {cue.turn_id}"
     else:
-        head.append(cue.role, style=ROLE_STYLES[cue.role])
+        head.append(shared(cue.role, whose, ""), style=ROLE_STYLES[cue.role])
         place = f"  {day(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
     head.append(text.printable(place), style="dim")
     shell.out.print(head)
@@ -154,6 +163,12 @@ def _after(found: Recalled, all_projects: bool) -> Actions:
     if all_projects or not found.plan.queries:
         return []
     return [(f"perdure recall --all-projects {_quoted(found.plan.message)}", "look in every project")]
+
+
+def _after_afar(found: Recalled) -> Actions:
+    """A remote home shows runs, not single turns."""
+    runs = [cue.run_id for cue in found.cues if cue.run_id]
+    return [(f"perdure show {runs[0]}", "read the first cue in its run")] if runs else []
 
 
 def _quoted(message: str) -> str:

@@ -19,6 +19,7 @@ from perdure import schedule
 from perdure.archive import injected
 from perdure.archive.journal import Event
 from perdure.capture import wire
+from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
 from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
 from perdure.home import Home
@@ -51,6 +52,8 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
         _stop(shell)
     elif detach:
         _detach(shell)
+    elif (thin := shell.thin()) is not None:
+        _send_on(shell, thin)
     else:
         with shell.open(create=True) as home:
             serving = serve.Serving(home)
@@ -88,6 +91,16 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
         yield listen
     finally:
         served.stop()
+
+
+def _send_on(shell: Shell, thin: Rules) -> None:
+    """Serve a machine that keeps nothing itself: send what waits to its home."""
+    from perdure.resident.shipping import Shipping
+
+    shipping = Shipping(thin.home)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: shipping.stop())
+    shipping.run(ready=lambda: shell.err.print(f"sending to {thin.remote.url}", markup=False))
 
 
 def _stop(shell: Shell) -> None:
@@ -236,7 +249,7 @@ def _list_jobs(shell: Shell, home: Home) -> None:
         rows.append(
             {
                 "job": job.name, "does": job.does, "when": when[job.name], "missed": job.missed,
-                "paused": job.name in paused, "next_at": following, "last": _plain(last) if last else None,
+                "paused": job.name in paused, "next_at": following, "last": _plain(last, home.user) if last else None,
             }
         )  # fmt: skip
     is_served = post.resident(home.path) is not None
@@ -255,7 +268,7 @@ def _list_jobs(shell: Shell, home: Home) -> None:
 def _run_job(shell: Shell, home: Home, name: str) -> None:
     done = clock.run(home, name, trigger="person")
     if shell.as_json:
-        shell.answer(_plain(done))
+        shell.answer(_plain(done, home.user))
     else:
         shell.out.print(f"{name}: {done.result}, {done.why} ({done.took_ms:.0f} ms)", markup=False)
     if done.result in ("failed", "busy"):
@@ -263,7 +276,7 @@ def _run_job(shell: Shell, home: Home, name: str) -> None:
 
 
 def _show_history(shell: Shell, home: Home, name: str) -> None:
-    found = [_plain(item) for item in Book(home.path).history(name)[-_HISTORY:]]
+    found = [_plain(item, home.user) for item in Book(home.path).history(name)[-_HISTORY:]]
     if shell.as_json:
         shell.answer({"job": name, "runs": found})
         return
@@ -287,8 +300,10 @@ def _switch_job(shell: Shell, home: Home, action: str, name: str) -> None:
         shell.out.print(text)
 
 
-def _plain(envelope: Envelope) -> dict[str, Any]:
-    return {**vars(envelope), "started_at": envelope.started_at}
+def _plain(envelope: Envelope, user: str) -> dict[str, Any]:
+    """A run as this user may see it; `n_users`: how many it was done for, 0 where it was done for the whole home."""
+    seen = {name: value for name, value in vars(envelope.seen_by(user)).items() if name != "by_user"}
+    return {**seen, "n_users": len(envelope.by_user), "result_of_all": envelope.result}
 
 
 def _told(item: dict[str, Any], now: datetime) -> str:

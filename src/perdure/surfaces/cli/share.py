@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from perdure.authority.grants import Given
-from perdure.errors import NotFound
+from perdure.errors import IndexFault, NotFound
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, ahead, command, day, plural
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -53,20 +53,20 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
         with shell.open() as home:
             chosen = project_named(home, value) if scope == "project" else value
             given = home.share(grantee, scope, chosen or value, until_at=ahead(until))
-            n_runs = home.n_covered(given.grant)
+            n_runs = _n_covered(home, given)
         _tell(shell, given, n_runs)
 
     share.help = f"{what} Later ones count as well. Secrets are masked."
     return share
 
 
-def _tell(shell: Shell, given: Given, n_runs: int) -> None:
+def _tell(shell: Shell, given: Given, n_runs: int | None) -> None:
     grant = given.grant
     if shell.as_json:
         shell.answer({**_json(given), "runs_now": n_runs})
         return
     shell.out.print(f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}.", markup=False)
-    shell.out.print(f"That is {plural(n_runs, 'run')} now, and what comes to it later. Secrets are masked.")
+    shell.out.print(f"That is {_counted(n_runs)} now, and what comes to it later. Secrets are masked.")
     shell.suggest([(f"perdure share revoke {grant.grant_id}", "share it no more")])
 
 
@@ -104,7 +104,7 @@ def list_command(shell: Shell, every: bool) -> None:
         shell.answer({"given": mine, "to_me": [_json(one) for one in received]})
         return
     for one, n in zip(given, counts, strict=True):
-        line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)} ({plural(n, 'run')} now), {_until(one)}"
+        line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)} ({_counted(n)} now), {_until(one)}"
         shell.out.print(line, markup=False)
     for one in received:
         shell.out.print(f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}", markup=False)
@@ -112,12 +112,18 @@ def list_command(shell: Shell, every: bool) -> None:
         shell.out.print("Nothing is shared: everything is its owner's alone.")
 
 
-def _n_covered(home: Home, given: Given) -> int:
-    """How many runs it covers now; none of one whose run was erased."""
+def _n_covered(home: Home, given: Given) -> int | None:
+    """How many runs it covers now: none where its run was erased, None where there is no index to ask."""
     try:
         return home.n_covered(given.grant)
     except NotFound:
         return 0
+    except IndexFault:
+        return None
+
+
+def _counted(n_runs: int | None) -> str:
+    return "an unknown number of runs" if n_runs is None else plural(n_runs, "run")
 
 
 @command("revoke", epilog="  perdure share revoke g-5b1e83f0a92d47c6")

@@ -176,6 +176,7 @@ class Api:
         """The caller's own events, as they happen."""
         try:
             identity = await self.identify(request)
+            await self.desks["read"].ask(lambda: self.server.news.begin(identity.user))
             return self.server.hub.response(identity)
         except Exception as error:  # noqa: BLE001 - as in `safely`
             return self.failed(request, error)

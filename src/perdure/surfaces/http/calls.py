@@ -7,6 +7,7 @@ the identity whose credential came with the request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,9 @@ from perdure.home import Home
 from perdure.surfaces.http.answers import Answer, Json, Page
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
+from perdure.surfaces.http.news import News
 from perdure.surfaces.http.shapes import Unread
+from perdure.surfaces.http.together import Together
 from perdure.types import Identity
 
 _NO_LIMIT_MS = 24 * 3600 * 1000
@@ -35,9 +38,14 @@ class Server:
     authority: Authority
     cursors: Cursors
     hub: Hub
+    news: News
+    together: Together
     wake: Callable[[], None]  # something was captured
+    is_warm: Callable[[], bool]  # whether the model is loaded
     health: Callable[[], Json]  # what the resident home says of itself
     depth: Callable[[], dict[str, int]]  # desk -> requests that are there
+    lent: Callable[[], AbstractContextManager[Home]]  # a home of the server's own user, for work behind an answer
+    begin: Callable[[str, Callable[[], None]], None]  # do something of this name behind an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,9 @@ class Call:
         cursors = self.server.cursors
         return Page(cursors.read(asked.cursor, *bound), asked.limit, cursors.at(*bound))
 
-    def tell(self, kind: str, said: Json) -> None:
-        """Tell those who listen as this user that something happened."""
-        self.server.hub.publish(self.identity.user, kind, said)
+    def mode(self) -> str | None:
+        """How to recall: by words alone until the model is loaded, so that nobody waits for it."""
+        return None if self.server.is_warm() else "keyword"
 
     def with_home(self, home: Home) -> Call:
         """The same call with a home."""

@@ -33,12 +33,11 @@ def capture(call: Call) -> Answer:
         )
     if why := call.home.received_refusal(delta.origin):
         raise bad(f"{why}; nothing was kept")
-    kept = call.home.receive(delta, emitted=said.emitted)
+    together = call.server.together
+    kept = call.home.receive_emitted(delta) if said.emitted else together.store(delta, call.home.receive)
     if kept.outcome in ("diverged", "gap"):
         raise _conflict(kept)
     call.server.wake()
-    if kept.outcome == "stored":
-        call.tell("captured", {"run_id": kept.run_id, "bytes": kept.n_bytes, "machine": delta.machine})
     return Answer(_envelope(kept), 202, made=kept.run_id or "")
 
 

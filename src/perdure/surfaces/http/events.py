@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Send
 
 from perdure.surfaces.http.answers import Json
 from perdure.surfaces.http.faults import retry
@@ -18,6 +19,7 @@ from perdure.types import Identity
 _MOST_WAITING = 100  # events that one listener has not read
 _MOST_LISTENERS = 8  # of one user
 _HEARTBEAT_S = 15.0
+_UNREAD_S = 30.0  # so long may a piece wait until the connection takes it
 EVERYBODY = ""  # the user of what concerns those who see to the whole home
 
 
@@ -37,6 +39,19 @@ class _Listener:
                 self.queue.get_nowait()
             said = None
         self.queue.put_nowait(said)
+
+
+class _Stream(StreamingResponse):
+    """A stream that ends when its client does not read."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send piece by piece, each within its time."""
+
+        async def in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), _UNREAD_S)
+
+        with contextlib.suppress(TimeoutError):
+            await super().stream_response(in_time)
 
 
 class Hub:
@@ -73,7 +88,7 @@ class Hub:
         with self._lock:
             return {one.user for one in self._listeners}
 
-    def response(self, identity: Identity) -> StreamingResponse:
+    def response(self, identity: Identity) -> Response:
         """The stream of one listener. Raises Refused when this user has too many."""
         one = _Listener(identity.user, identity.is_admin, asyncio.get_running_loop())
         with self._lock:
@@ -81,7 +96,7 @@ class Hub:
                 raise retry("busy", "Too many listen already.", after_s=60, status=429)
             self._listeners.add(one)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
-        return StreamingResponse(self._told(one), media_type="text/event-stream", headers=headers)
+        return _Stream(self._told(one), media_type="text/event-stream", headers=headers)
 
     async def _told(self, one: _Listener) -> AsyncIterator[bytes]:
         try:

@@ -66,6 +66,8 @@ def refused(error: Exception) -> Refused:
     """The refusal that an error becomes."""
     if isinstance(error, Refused):
         return error
+    if isinstance(error, OverflowError):
+        return bad("a number or a time in it is out of range")
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
             said = _SAID.get(code) or error.detail or str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.errors import IndexFault, NotFound
+from perdure.home import Home
 from perdure.surfaces.http import shapes
 from perdure.surfaces.http.answers import API, Answer, Json, action
 from perdure.surfaces.http.calls import Call
@@ -26,35 +29,57 @@ def search(call: Call) -> Answer:
     if not asked.query.strip():
         raise bad("a search needs words: `query` is empty")
     page = call.page("search", msgspec.to_builtins([asked.query, asked.mode, asked.filters]))
-    filters = _filters(asked.filters)
+    filters = _filters(call.home, asked.filters)
     most = min(page.offset + page.limit + 1, DEEPEST)
     found = call.home.search(asked.query, filters=filters, limit=most, mode=asked.mode)
     hits, following = page.of(found.hits)
-    return Answer(_said(call, found, hits, following, started_s))
+    said = _said(call, found, hits, following, _facets(call, filters))
+    said["timing"]["total_ms"] = (time.perf_counter() - started_s) * 1000
+    return Answer(said)
 
 
-def _filters(wanted: shapes.Wanted) -> Filters:
+def _filters(home: Home, wanted: shapes.Wanted) -> Filters:
     until_at = wanted.started_at.lte + _TICK if wanted.started_at.lte else None
-    for at in (wanted.started_at.gte, wanted.started_at.lte):
-        if at is not None and at.tzinfo is None:
-            raise bad("times need a time zone")
     return Filters(
         tags=wanted.tags, runtimes=wanted.agent_runtime, machines=wanted.machine_id, projects=wanted.project,
+        runs=_tree(home, wanted.root_run_id) if wanted.root_run_id else (),
         conversations=(wanted.conversation_id,) if wanted.conversation_id else (), roles=wanted.role,
         kinds=wanted.kind, agents=wanted.agent, since_at=wanted.started_at.gte, until_at=until_at,
     )  # fmt: skip
 
 
-def _said(call: Call, found: Found, hits: Sequence[Hit], following: str | None, started_s: float) -> Json:
-    views = (
-        {run_id: call.home.run(run_id) for run_id in {hit.run_id for hit in hits}}
-        if "index" not in found.degraded
-        else {}
-    )
+def _tree(home: Home, root: str) -> tuple[str, ...]:
+    """A run and all that is below it; of a run that the caller may not see, only its name, which finds nothing."""
+    with contextlib.suppress(NotFound, IndexFault):
+        return root, *(view.run_id for view in home.descendants(root))
+    return (root,)
+
+
+def _facets(call: Call, filters: Filters) -> Json:
+    """How many of all matching turns have which value; with the first page only."""
+    if call.body.cursor:
+        return {}
+    try:
+        found = call.home.facets(call.body.query, filters=filters)
+    except IndexFault:  # the scan that answers instead counts nothing
+        return {}
+    return {**found.counts, "is_partial": found.is_partial}
+
+
+def _views(home: Home, hits: Sequence[Hit]) -> dict[str, RunView]:
+    """The runs of the hits, as far as the index has them."""
+    found = {}
+    for run_id in {hit.run_id for hit in hits}:
+        with contextlib.suppress(NotFound, IndexFault):
+            found[run_id] = home.run(run_id)
+    return found
+
+
+def _said(call: Call, found: Found, hits: Sequence[Hit], following: str | None, facets: Json) -> Json:
+    views = _views(call.home, hits)
     timing = {
         "query_embed_ms": found.timings_ms.get("compute", 0.0), "query_queued_ms": found.timings_ms.get("queued", 0.0),
-        "search_ms": found.took_ms, "total_ms": (time.perf_counter() - started_s) * 1000,
-        "depth_before_submit": dict(found.depth),
+        "search_ms": found.took_ms, "total_ms": 0.0, "depth_before_submit": dict(found.depth),
     }  # fmt: skip
     actions = [action("read the best hit's run", "GET", f"{API}/runs/{hits[0].run_id}/jsonl")] if hits else []
     if following:
@@ -62,7 +87,7 @@ def _said(call: Call, found: Found, hits: Sequence[Hit], following: str | None, 
     if found.n_behind:
         actions.append(action("ask again: something is not indexed yet", "POST", f"{API}/runs/search"))
     return {
-        "hits": [_hit(hit, found, views.get(hit.run_id)) for hit in hits], "facets": {}, "timing": timing,
+        "hits": [_hit(hit, found, views.get(hit.run_id)) for hit in hits], "facets": facets, "timing": timing,
         "mode": found.mode, "degraded": list(found.degraded), "behind": found.n_behind, "next_cursor": following,
         "_links": {"self": f"{API}/runs/search"}, "next_actions": actions,
     }  # fmt: skip
@@ -74,10 +99,10 @@ def _hit(hit: Hit, found: Found, view: RunView | None) -> Json:
     words = hit.score if found.mode == "keyword" else hit.keyword_score
     for name in ("keyword_score", "vector_score"):
         said.pop(name)
+    said["chunk_idx"] = said.pop("chunk")
     distance = None if hit.vector_score is None else 1 - hit.vector_score
     return {
-        **said, "tags": list(view.tags) if view else [], "user": view.user if view else None,
-        "started_at": view.started_at if view else None,
+        **said, "tags": list(view.tags) if view else [], "started_at": view.started_at if view else None,
         "score": {"fused": hit.score, "vector_distance": distance, "text_match": words},
         "_links": {"run": here, "jsonl": f"{here}/jsonl", "tree": f"{API}/runs/forest?root_run_id={hit.run_id}"},
     }  # fmt: skip

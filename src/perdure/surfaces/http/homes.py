@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from perdure.errors import NotFound, UsageError
@@ -104,13 +104,25 @@ class Desk:
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer. Raises what the question raises, and Refused (503) when too many wait."""
+        return await asyncio.wrap_future(self._submitted(question))
+
+    def begin(self, work: Callable[[], None], *, failed: Callable[[BaseException], None]) -> None:
+        """Do something that nobody waits for. Raises Refused (503) when too much waits."""
+
+        def ended(future: Future[None]) -> None:
+            if not future.cancelled() and (error := future.exception()):
+                failed(error)
+
+        self._submitted(work).add_done_callback(ended)
+
+    def _submitted(self, question: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._n >= self._most:
                 raise retry("busy", "Too many wait already. Try again in a moment.")
             self._n += 1
         future = self._pool.submit(question)
         future.add_done_callback(lambda _: self._leave())
-        return await asyncio.wrap_future(future)
+        return future
 
     def _leave(self) -> None:
         with self._lock:

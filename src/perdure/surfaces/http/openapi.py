@@ -12,7 +12,7 @@ import perdure
 from perdure.surfaces.http import shapes
 from perdure.surfaces.http.answers import Json
 from perdure.surfaces.http.calls import Row
-from perdure.surfaces.http.routes import OPEN, TABLE
+from perdure.surfaces.http.routes import OPEN, STREAM, TABLE
 
 _REF = "#/components/schemas/{name}"
 _SAID = {
@@ -37,12 +37,12 @@ _FAILED: Json = {
 @functools.cache
 def document() -> Json:
     """The whole document."""
-    rows = (*OPEN, *TABLE)
+    rows = (*OPEN, STREAM, *TABLE)
     kinds = [kind for row in rows for kind in (row.body, row.gives) if kind is not None]
     _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     paths: Json = {}
     for row in rows:
-        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+        paths.setdefault(_path(row), {})[row.method.lower()] = _operation(row)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Perdure", "version": perdure.__version__, "description": perdure.__doc__ or ""},
@@ -58,7 +58,7 @@ def document() -> Json:
 def _operation(row: Row) -> Json:
     statuses = sorted({*row.more, *_statuses(row)})
     made: Json = {
-        "operationId": f"{row.method.lower()}_{re.sub(r'[^a-z_]+', '_', row.path.removeprefix('/api/')).strip('_')}",
+        "operationId": f"{row.method.lower()}_{re.sub(r'[^a-z_]+', '_', _path(row).removeprefix('/api/')).strip('_')}",
         "summary": row.says,
         "parameters": [*_in_path(row), *_in_query(row), *_in_headers(row)],
         "responses": {str(row.status): _given(row), **{str(status): _refusal(status) for status in statuses}},
@@ -68,6 +68,11 @@ def _operation(row: Row) -> Json:
     if row in OPEN:
         made["security"] = []
     return made
+
+
+def _path(row: Row) -> str:
+    """Its path as the document writes it, without what a name in it may hold."""
+    return row.path.replace(":path}", "}")
 
 
 def _statuses(row: Row) -> set[int]:
@@ -104,7 +109,7 @@ def _ref(shape: Any) -> Json:
 
 
 def _in_path(row: Row) -> list[Json]:
-    names = re.findall(r"{(\w+)(?::\w+)?}", row.path)
+    names = re.findall(r"{(\w+)}", _path(row))
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 

@@ -33,8 +33,9 @@ def recall(call: Call) -> Answer:
     asked, home, started_s = call.body, call.home, time.perf_counter()
     session = _held(home, asked) if asked.session else None
     found = home.recall(
-        asked.message, cwd=place(asked.project, asked.cwd), all_projects=asked.all_projects, mode=asked.mode,
-        as_of=asked.as_of, session=Live(asked.session, session.since_at) if session else None,
+        asked.message, cwd=place(asked.project, asked.cwd), all_projects=asked.all_projects,
+        mode=asked.mode or call.mode(), as_of=asked.as_of,
+        session=Live(asked.session, session.since_at) if session else None,
         already=session.turns if session else (), helper_s=min(1.0, asked.limit_ms * live.HELPER_SHARE / 1000),
     )  # fmt: skip
     nonce = fence.new_nonce()
@@ -87,7 +88,7 @@ def hook(call: Call) -> Answer:
     """Exactly what the resident home says to an event; nothing when its time is over."""
     said = msgspec.structs.asdict(call.body.event)
     event = Event(**{**said, "cwd": place(call.body.project, said["cwd"]) or ""})
-    answer = live.answer(call.home, event, limit_ms=call.body.limit_ms, slot=call.slot)
+    answer = live.answer(call.home, event, limit_ms=call.body.limit_ms, mode=call.mode(), slot=call.slot)
     return Answer({"text": answer.text, "notice": answer.notice})
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.http import captures, care, finding, people, recalling, runs, shapes
+from perdure.surfaces.http import believed, captures, care, finding, floors, people, recalling, runs, shapes
 from perdure.surfaces.http.calls import Row
 
 OPEN: tuple[Row, ...] = (  # for everybody
     Row("GET", "/api/alive", care.alive, "Whether the server answers", gives=shapes.Alive),
     Row("GET", "/api/openapi.json", care.alive, "This document"),
+)
+STREAM = Row(
+    "GET",
+    "/api/events",
+    care.alive,
+    "The caller's own events, as they happen",
+    kind="text/event-stream",
 )
 TABLE: tuple[Row, ...] = (
     Row("GET", "/api/me", people.me, "Who this credential stands for", gives=shapes.Me),
@@ -30,5 +37,45 @@ TABLE: tuple[Row, ...] = (
         gives=shapes.Said, late=recalling.SAID_NOTHING,
     ),
     Row("POST", "/api/context", recalling.context, "What any model is to read for a message", body=shapes.ForContext),
+    Row("GET", "/api/memories", believed.memories, "What is believed", query=shapes.Listing),
+    Row(
+        "POST", "/api/memories", believed.remember, "Keep a statement", body=shapes.Remember, status=201,
+        desk="write", again=believed.again,
+    ),
+    Row("POST", "/api/memories/search", believed.search, "Search what is believed", body=shapes.Find),
+    Row("GET", "/api/memories/{memory_id}", believed.memory, "One memory and what is behind it", more=(404,)),
+    Row(
+        "PATCH", "/api/memories/{memory_id}", believed.change, "Change a memory", body=shapes.Reword, desk="write",
+        more=(404,),
+    ),
+    Row("DELETE", "/api/memories/{memory_id}", believed.forget, "Forget a memory", desk="write", more=(404,)),
+    Row("GET", "/api/cards", floors.cards, "The cards", query=shapes.Paging),
+    Row(
+        "POST", "/api/cards", floors.add_card, "Add a card", body=shapes.CardText, status=201, desk="write",
+        again=floors.again,
+    ),
+    Row("DELETE", "/api/cards/{card_id}", floors.remove_card, "Take a card away", desk="write", more=(404,)),
+    Row("GET", "/api/floor", floors.floor, "What is at hand in every session", query=shapes.FloorOf),
+    Row("GET", "/api/floor/{page:path}", floors.page, "A page of the floor", more=(404,)),
+    Row(
+        "PUT", "/api/floor/{page:path}", floors.write, "Write a page of the floor", body=shapes.PageText, desk="write",
+        more=(404,),
+    ),
+    Row("GET", "/api/machines", people.machines, "The machines of a user", query=shapes.Whose, more=(403,)),
+    Row(
+        "POST", "/api/machines", people.register, "Register a machine", body=shapes.Register, status=201, desk="write",
+        again=people.again_machine, more=(403,),
+    ),
+    Row("DELETE", "/api/machines/{machine_id}", people.revoke, "Revoke a machine", desk="write", more=(404,)),
+    Row("GET", "/api/grants", people.grants, "What is shared", query=shapes.Whose),
+    Row(
+        "POST", "/api/grants", people.share, "Share something", body=shapes.Share, status=201, desk="write",
+        again=people.again_grant, more=(404,),
+    ),
+    Row("DELETE", "/api/grants/{grant_id}", people.unshare, "Share it no more", desk="write", more=(404,)),
+    Row("GET", "/api/jobs", care.jobs, "What runs when", is_admin=True, is_own=False),
+    Row(
+        "POST", "/api/jobs/{name}", care.begin, "Run a job now", status=202, is_admin=True, is_own=False, more=(404,),
+    ),
     Row("GET", "/api/health", care.health, "Whether the data path works", desk="slow", is_own=False),
 )  # fmt: skip

@@ -23,7 +23,8 @@ def links(view: RunView) -> Links:
     """Where a run and what belongs to it are read."""
     here = f"{API}/runs/{view.run_id}"
     tree = f"{API}/runs/forest?root_run_id={quote(view.root_run_id)}"
-    return {"self": here, "jsonl": f"{here}/jsonl", "descendants": f"{here}/descendants", "tree": tree}
+    bytes_of = view.parent_run_id if view.sidechain else view.run_id  # a sidechain lies in the bytes of its parent
+    return {"self": here, "jsonl": f"{API}/runs/{bytes_of}/jsonl", "descendants": f"{here}/descendants", "tree": tree}
 
 
 def run(call: Call) -> Answer:

@@ -14,7 +14,10 @@ Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
 Short = Annotated[str, Meta(max_length=400)]
 Words = Annotated[str, Meta(max_length=200_000)]
 Names = Annotated[tuple[Short, ...], Meta(max_length=100)]
+At = Annotated[datetime, Meta(tz=True)]  # an instant: with its time zone
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
+
+Kind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
 
 
 class Paging(Struct, frozen=True):
@@ -65,8 +68,8 @@ class Stored(Struct, frozen=True):
 class Span(Struct, frozen=True):
     """A stretch of time; its end does not belong to it."""
 
-    gte: datetime | None = None
-    lte: datetime | None = None
+    gte: At | None = None
+    lte: At | None = None
 
 
 class Wanted(Struct, frozen=True):
@@ -117,7 +120,7 @@ class Recall(Struct, frozen=True):
     session: Short = ""  # one that is going on: it is not told twice, and what it is told is noted
     runtime: Short = "messages"  # of that session
     mode: Literal["hybrid", "keyword"] | None = None
-    as_of: datetime | None = None
+    as_of: At | None = None
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
 
 
@@ -184,3 +187,89 @@ class Alive(Struct, frozen=True):
 
 class Unread(Struct, frozen=True):
     """No parameters."""
+
+
+# memories and the floor -----------------------------------------------------------------------------------------
+
+
+class Listing(Paging, frozen=True):
+    """Which memories."""
+
+    every: bool = False  # also what was superseded or retired
+    prefix: Short = ""  # of the path
+    kind: Short = ""
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class Remember(Struct, frozen=True):
+    """One short statement. trust: agent, for what an agent concluded."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    kind: Kind | None = None
+    path: Short = ""
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+    trust: Literal["owner", "agent"] = "owner"
+
+
+class Reword(Struct, frozen=True):
+    """What is changed of a memory; what is not named stays."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)] | None = None
+    pinned: bool | None = None
+    retired: bool | None = None
+    path: Short | None = None
+    kind: Kind | None = None
+
+
+class Find(Struct, frozen=True):
+    """What is looked for among the memories."""
+
+    query: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    limit: Limit = 20
+
+
+class CardText(Struct, frozen=True):
+    """The words of a card."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class FloorOf(Struct, frozen=True):
+    """Of which project."""
+
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+
+
+class PageText(Struct, frozen=True):
+    """A page's new text. base: what its writer had read, where that may be something else by now."""
+
+    text: Annotated[str, Meta(max_length=400_000)]
+    base: Annotated[str, Meta(max_length=400_000)] | None = None
+    why: Annotated[str, Meta(max_length=2000)] = ""
+
+
+# machines, grants, jobs -----------------------------------------------------------------------------------------
+
+
+class Register(Struct, frozen=True):
+    """A machine that is to speak for a user: for the caller's own, unless an admin names another."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
+    user: Short | None = None
+
+
+class Whose(Paging, frozen=True):
+    """The caller's own; all for an admin who asks so."""
+
+    everybody: bool = False
+    every: bool = False  # also what is over
+
+
+class Share(Struct, frozen=True):
+    """What another user may read of the caller's, and until when."""
+
+    grantee: Annotated[str, Meta(min_length=1, max_length=64)]
+    scope: Literal["run", "tag", "project", "agent"]
+    value: Annotated[str, Meta(min_length=1, max_length=4096)]
+    until_at: At | None = None

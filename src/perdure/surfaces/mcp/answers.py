@@ -26,6 +26,7 @@ from perdure.memories.paths import is_everywhere
 from perdure.recall.pack import SAID_BY, render
 from perdure.surfaces import reading, trees
 from perdure.surfaces.moments import moment
+from perdure.surfaces.reading import shared
 from perdure.types import Filters, Hit, Memory, RunView, Turn
 
 MAX_TOKENS = 6000  # of one answer: a client cuts or warns from 10,000 on
@@ -55,7 +56,7 @@ def search(home: Home, query: str, wanted: Wanted, *, limit: int = 10) -> str:
     """The turns and memories that match, best first."""
     found = home.search(query, filters=wanted.filters(), limit=limit)
     believed = [] if wanted != Wanted() else [memory for memory, _ in home.search_memories(query, limit=5)]
-    items = [*map(_memory_item, believed), *(_hit_item(hit, found.terms) for hit in found.hits)]
+    items = [*map(_memory_item, believed), *(_hit_item(hit, found.terms, home.user) for hit in found.hits)]
     notes = [f"({found.n_behind} runs are not indexed yet: ask again in a moment.)"] if found.n_behind else []
     return _given(home, items, empty="Nothing found.", notes=notes)
 
@@ -118,7 +119,7 @@ def tree(home: Home, *, since: str, runtime: str, limit: int = 40) -> str:
     """The newest runs, and what they spawned."""
     home.catch_up()
     nodes = home.forest(since_at=moment(since or None), runtime=runtime or None, limit=limit)
-    lines = [line.plain for line in trees.draw(nodes, datetime.now(UTC), fold=True)]
+    lines = [line.plain for line in trees.draw(nodes, datetime.now(UTC), fold=True, reader=home.user)]
     return _given(home, ["\n".join(lines)] if lines else [], empty="No runs.")
 
 
@@ -129,7 +130,11 @@ def show(home: Home, identifier: str, *, n_around: int = 3) -> str:
         return _given(home, _history(home, name), empty="")
     every = reading.turns(home, kind, name)
     shown = reading.window(every, name, n_around) if kind == "turn" else every
-    items = [_turn_item(view, turn, reading.identifier((view, turn, left))) for view, turn, left in shown if not left]
+    items = [
+        _turn_item(view, turn, reading.identifier((view, turn, left)), home.user)
+        for view, turn, left in shown
+        if not left
+    ]
     return _given(home, items, empty="There is nothing to read in it.")
 
 
@@ -146,8 +151,9 @@ def history(home: Home, about: str) -> str:
 
 def _history(home: Home, about: str) -> list[str]:
     items = []
-    for memory in home.memories.history(about):
-        sources = [turn for _, turn in home.memories.sources(memory.memory_id) if turn]
+    every = home.holding(about) if about.startswith("mem-") else home.memories
+    for memory in every.history(about):
+        sources = [turn for _, turn in every.sources(memory.memory_id) if turn]
         behind = f"\n(from {', '.join(sources)}; `show` reads them)" if sources else ""
         items.append(_memory_item(memory) + behind)
     return items
@@ -199,23 +205,26 @@ def forget(home: Home, found: Doom) -> str:
 # items --------------------------------------------------------------------------------------------------------
 
 
-def _hit_item(hit: Hit, terms: Sequence[str]) -> str:
+def _hit_item(hit: Hit, terms: Sequence[str], reader: str) -> str:
     shown, _ = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
     at = f"{hit.stated_at:%Y-%m-%d %H:%M}" if hit.stated_at else "undated"
     where = f" · {hit.project}" if hit.project else ""
-    return f"[{at} · {hit.role} · {hit.runtime} @{hit.machine} · turn {hit.turn_id} · run {hit.run_id}{where}]\n{shown}"
+    role = shared(hit.role, hit.user, reader)
+    return f"[{at} · {role} · {hit.runtime} @{hit.machine} · turn {hit.turn_id} · run {hit.run_id}{where}]\n{shown}"
 
 
 def _memory_item(memory: Memory) -> str:
     state = "" if memory.is_current else f" · no longer so since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
-    head = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {SAID_BY[memory.trust]} · {memory.memory_id}"
+    said = shared(SAID_BY[memory.trust], memory.shared_by, "")
+    head = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {said} · {memory.memory_id}"
     return f"{head} · {memory.path}{state}]\n{text.printable(mask(memory.text))}"
 
 
-def _turn_item(view: RunView, turn: Turn, identifier: str) -> str:
+def _turn_item(view: RunView, turn: Turn, identifier: str, reader: str) -> str:
     at = f"{turn.stated_at:%Y-%m-%d %H:%M}" if turn.stated_at else "undated"
     said = text.clip(text.printable(mask(turn.text("text", "pasted", "call", "result"))).strip(), _TURN_CHARS)
-    return f"[{at} · {turn.role} · {view.runtime} @{view.machine} · turn {identifier}]\n{said or '(no text)'}"
+    role = shared(turn.role, view.user, reader)
+    return f"[{at} · {role} · {view.runtime} @{view.machine} · turn {identifier}]\n{said or '(no text)'}"
 
 
 def _given(

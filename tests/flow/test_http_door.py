@@ -1,0 +1,304 @@
+"""The door of the API: who is let in, what is refused, and what the same request does twice."""
+
+import contextlib
+import http.client
+import json
+import socket
+import time
+from random import Random
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+
+@pytest.fixture
+def lines(message):
+    return b"".join([
+        message("user", "Which port does the staging server use?", 0),
+        message("assistant", "It listens on port 8443 behind nginx.", 1),
+    ])  # fmt: skip
+
+
+# who asks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "Bearer wrong", "Bearer", "Basic ada-laptop", "ada-laptop", "Bearer " + "x" * 9999]
+)
+def test_nobody_is_let_in_without_a_credential(served, sent):
+    at = served()
+    status, said, headers = at.nobody("GET", "/api/me", **({"Authorization": sent} if sent else {}))
+    assert (status, said["error"]["code"]) == (401, "unauthorized") and headers["www-authenticate"].startswith("Bearer")
+    assert at.ada_laptop("GET", "/api/me")[1]["user"] == "ada"
+
+
+def test_a_revoked_credential_ends_at_the_next_request(served, lines):
+    at = served()
+    head = {"Authorization": "Bearer ada-tower"}
+    with contextlib.closing(http.client.HTTPConnection(at.ada_laptop.address)) as line:
+        line.request("GET", "/api/me", headers=head)
+        answer = line.getresponse()
+        assert answer.status == 200 and answer.read()
+        del at.authority.secrets["ada-tower"]
+        line.request("POST", "/api/runs?runtime=messages&session=s", lines, headers=head)  # on the same connection
+        answer = line.getresponse()
+        assert answer.status == 401 and answer.read()
+
+
+def test_wrong_credentials_are_held_back_and_right_ones_are_not(served):
+    at = served()
+    at.nobody.secret = "wrong"
+    said = [at.nobody("GET", "/api/me") for _ in range(12)]
+    assert [status for status, _, _ in said] == [401] * 10 + [429] * 2
+    assert int(said[-1][2]["retry-after"]) > 0
+    assert at.ada_laptop("GET", "/api/me")[0] == 200
+
+
+def test_a_machine_that_asks_too_often_waits(served):
+    at = served("[server]\nrequests_per_minute = 5\n")
+    said = [at.ada_laptop("GET", "/api/me") for _ in range(7)]
+    assert [status for status, _, _ in said] == [200] * 5 + [429] * 2 and int(said[-1][2]["retry-after"]) > 0
+    assert at.ada_tower("GET", "/api/me")[0] == 200, "another machine of the same user has its own"
+
+
+# hostile requests -----------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    b"", b"garbage", b"{", b"[]", b"null", b"\xff\xfe\xfd", b'{"query": "\xff"}', b"[" * 100_000, b'{"query":' * 50_000,
+    b'{"query": 5}', b'{"query": ""}', b'{"query": "   "}', b'{"query": "x", "limit": 0}',
+    b'{"query": "x", "limit": 101}', b'{"query": "x", "limit": 1e99}', b'{"query": "x", "mode": "magic"}',
+    b'{"query": "x", "filters": {"tags": "x"}}', b'{"query": "x", "filters": {"started_at": {"gte": "soon"}}}',
+    b'{"query": "x", "cursor": "AAAA"}', b'{"query": "x", "filters": {"started_at": {"gte": "2026-01-01T00:00:00"}}}',
+    b'{"query": "' + b"x" * 20_000 + b'"}',
+]  # fmt: skip
+
+
+def test_hostile_bodies_are_bad_requests(served):
+    ada = served("[server]\nrequests_per_minute = 6000\n").ada_laptop
+    for raw in HOSTILE:
+        status, said, _ = ada("POST", "/api/runs/search", raw)
+        assert status == 400 and said["error"]["code"] == "usage-error", raw[:80]
+        assert "Traceback" not in json.dumps(said) and len(json.dumps(said)) < 2000
+    for path in ("/api/recall", "/api/hook", "/api/context", "/api/memories", "/api/cards", "/api/grants"):
+        for raw in (b"garbage", b"[" * 100_000, b"\xff", b"[1]"):
+            assert ada("POST", path, raw)[0] == 400, (path, raw[:20])
+
+
+ODD = ["\ud800", "\0", "a\0b", "\u202e", "x" * 400, "../../etc/passwd", "%00", "'; DROP TABLE run; --", "\n"]
+
+
+def test_odd_text_in_every_field_is_no_fault_of_the_server(served, lines):
+    ada = served("[server]\nrequests_per_minute = 6000\n").ada_laptop
+    event = {"kind": "prompt", "session": "s"}
+    for odd in ODD:
+        said = {"runtime": odd, "session": odd, "cwd": odd, "project": odd, "path": odd, "agent": odd, "tag": [odd]}
+        raw = json.dumps({**said, "jsonl": lines.decode(), "parent_session": odd}).encode()
+        for method, path, body in (
+            ("POST", "/api/runs", raw), ("POST", "/api/runs/search", json.dumps({"query": odd}).encode()),
+            ("POST", "/api/recall", json.dumps({"message": odd, "cwd": odd, "session": odd}).encode()),
+            ("POST", "/api/memories", json.dumps({"text": f"The {odd} is here", "path": odd, "project": odd}).encode()),
+            ("POST", "/api/cards", json.dumps({"text": odd, "project": odd}).encode()),
+            ("POST", "/api/hook", json.dumps({"event": {**event, "client": odd, "prompt": odd}}).encode()),
+            ("POST", "/api/context", json.dumps({"message": odd, "cwd": odd}).encode()),
+            ("POST", "/api/grants", json.dumps({"grantee": odd, "scope": "project", "value": odd}).encode()),
+            ("POST", "/api/machines", json.dumps({"name": odd}).encode()),
+            ("GET", f"/api/runs/{quote(odd, errors='surrogatepass')}", None),
+            ("GET", f"/api/memories/{quote(odd, errors='surrogatepass')}", None),
+            ("GET", f"/api/floor/{quote(odd, errors='surrogatepass')}", None),
+            ("GET", f"/api/runs/forest?runtime={quote(odd, errors='surrogatepass')}", None),
+            ("GET", f"/api/memories?prefix={quote(odd, errors='surrogatepass')}", None),
+        ):  # fmt: skip
+            status, answer, _ = ada(method, path, body, Content_Type="application/json")
+            assert status < 500, (method, path, odd, answer)
+
+
+def some(random, depth=0):
+    """Some value of JSON."""
+    leaf = [None, True, 0, -1, 2**63, 1e308, "", "x", "\ud800", *TIMES]
+    kind = random.random()
+    if depth > 3 or kind < 0.5:
+        return random.choice(leaf)
+    if kind < 0.7:
+        return [some(random, depth + 1) for _ in range(random.randrange(4))]
+    return {random.choice(NAMES): some(random, depth + 1) for _ in range(random.randrange(6))}
+
+
+TIMES = (
+    "2026-01-01T00:00:00Z", "2026-01-01T00:00:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00", "soon",
+)  # fmt: skip
+NAMES = (
+    "query", "mode", "limit", "cursor", "filters", "tags", "started_at", "gte", "lte", "message", "cwd", "project",
+    "session", "as_of", "limit_ms", "event", "kind", "client", "prompt", "window", "format", "text", "path", "trust",
+    "grantee", "scope", "value", "until_at", "name", "user", "runtime", "jsonl", "from_offset", "generation", "tag",
+)  # fmt: skip
+
+
+def test_nothing_that_can_be_sent_is_a_fault_of_the_server(served):
+    """Random values in the shape of a body, some of its fields right: no 500, and nothing of this machine is told."""
+    at = served("[server]\nrequests_per_minute = 60000\n")
+    document = at.nobody("GET", "/api/openapi.json")[1]
+    random = Random(8)
+    for path, by in document["paths"].items():
+        for method, said in by.items():
+            if "requestBody" not in said or path == "/api/machines":
+                continue
+            shape = said["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            fields = list(document["components"]["schemas"][shape]["properties"])
+            for _ in range(60):
+                right = {
+                    "query": "x",
+                    "message": "x",
+                    "text": "some text",
+                    "runtime": "m",
+                    "session": "s",
+                    "jsonl": "{}\n",
+                }
+                body = {name: value for name, value in right.items() if name in fields and random.random() < 0.8}
+                body |= {random.choice(fields): some(random) for _ in range(random.randrange(3))}
+                if "filters" in fields and random.random() < 0.5:
+                    body["filters"] = {"started_at": {random.choice(["gte", "lte"]): random.choice(TIMES)}}
+                if "as_of" in fields and random.random() < 0.5:
+                    body["as_of"] = random.choice(TIMES)
+                place = path.replace("{page}", "notes.md").replace("{memory_id}", "mem-x")
+                status, answer, _ = at.ada_laptop(method.upper(), place, body)
+                assert status < 500, (path, body, answer)
+                assert str(at.place) not in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "runtime=messages", "session=s", "runtime=messages&session=s&from_offset=-1",
+              "runtime=messages&session=s&from_offset=x", "runtime=messages&session=s&generation=9",
+              "runtime=messages&session=s&fork=perhaps", "runtime=&session=s"]
+)  # fmt: skip
+def test_a_capture_without_what_it_needs_is_a_bad_request(served, lines, query):
+    assert served().ada_laptop("POST", f"/api/runs?{query}", lines)[0] == 400
+
+
+@pytest.mark.parametrize("raw", [b"", b"garbage\n", b"\xff\xff\n", b"[1]\n", b"\n\n", b'{"a": '])
+def test_a_capture_of_no_lines_is_a_bad_request(served, raw):
+    assert served().ada_laptop("POST", "/api/runs?runtime=messages&session=s", raw)[0] == 400
+
+
+def test_what_is_too_large_is_said_to_be(served):
+    at = served()
+    line = b'{"role": "user", "content": "' + b"x" * 1_000_000 + b'"}\n'
+    status, said, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=big", line * 35)
+    assert (status, said["error"]["code"]) == (413, "too-large")
+    assert at.ada_laptop("POST", "/api/runs/search", b'{"query": "' + b"x" * 2_000_000 + b'"}')[0] == 413
+    status, kept, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=big", line * 30)
+    assert (status, kept["accepted_up_to"]) == (202, 30 * len(line))
+
+
+def test_a_body_in_chunks_that_never_ends_is_cut_off(served):
+    at = served()
+    pieces = (b'{"a": "' + b"x" * 1_000_000 + b'"}\n' for _ in range(40))
+    head = {"Authorization": "Bearer ada-laptop", "Transfer-Encoding": "chunked"}
+    with contextlib.closing(http.client.HTTPConnection(at.ada_laptop.address, timeout=60)) as line:
+        line.request("POST", "/api/runs?runtime=m&session=c", pieces, head, encode_chunked=True)
+        answer = line.getresponse()
+        assert answer.status == 413 and answer.read()
+
+
+def raw_line(address):
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+HEAD = b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada-laptop\r\n"
+
+
+def test_half_a_body_leaves_nothing(served, lines):
+    at = served()
+    with raw_line(at.address) as line:
+        line.sendall(HEAD + f"Content-Length: {len(lines)}\r\n\r\n".encode() + lines[: len(lines) // 2 + 30])
+        time.sleep(0.3)
+    time.sleep(0.3)
+    assert not list((at.place / "archive").rglob("*.jsonl"))
+    assert not [path for path in (at.place / "cache").iterdir() if path.name.startswith("tmp")]
+    status, kept, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=half", lines)
+    assert (status, kept["outcome"]) == (202, "stored")
+
+
+def test_a_body_that_stops_is_too_slow(served, lines):
+    at = served()
+    at.served.api.silence_s = 0.3
+    with raw_line(at.address) as line:
+        line.sendall(HEAD + f"Content-Length: {len(lines)}\r\n\r\n".encode() + lines[:20])
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    assert b" 408 " in answer.split(b"\r\n")[0] and b"too-slow" in answer
+    assert not list((at.place / "archive").rglob("*.jsonl"))
+
+
+def test_what_is_no_http_is_refused(served):
+    at = served()
+    for raw in (b"\x16\x03\x01garbage\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+                b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"):  # fmt: skip
+        with raw_line(at.address) as line:
+            line.sendall(raw)
+            assert b" 400 " in line.recv(65536).split(b"\r\n")[0]
+    assert at.nobody("GET", "/api/alive")[0] == 200
+
+
+def test_unknown_paths_and_methods(served):
+    ada = served().ada_laptop
+    status, said, _ = ada("GET", "/api/nothing")
+    assert (status, said["error"]["code"]) == (404, "not-found")
+    status, said, headers = ada("DELETE", "/api/me")
+    assert (status, said["error"]["code"]) == (405, "method-not-allowed") and "GET" in headers["allow"]
+
+
+def test_answers_are_kept_by_nobody_on_the_way(served):
+    _, _, headers = served().ada_laptop("GET", "/api/me")
+    assert headers["cache-control"] == "no-store" and headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in headers and "server" not in headers
+
+
+# the same request twice -----------------------------------------------------------------------------------------
+
+
+def test_the_same_key_makes_one_thing(served):
+    at = served()
+    for path, body, name in (
+        ("/api/memories", {"text": "The quokka database is called Alder"}, "memory_id"),
+        ("/api/cards", {"text": "Ask before you push."}, "id"), ("/api/machines", {"name": "tablet"}, "machine_id"),
+        ("/api/grants", {"grantee": "bob", "scope": "tag", "value": "work"}, "grant_id"),
+    ):  # fmt: skip
+        first = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
+        again = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
+        assert (first[0], again[0]) == (201, 201) and again[2]["idempotency-replayed"] == "true"
+        assert first[1][name] == again[1][name], path
+        other = at.ada_laptop("POST", path, {**body, "project": "x", "name": "y"}, Idempotency_Key=f"k-{name}")
+        assert (other[0], other[1]["error"]["code"]) == (409, "conflict")
+        assert again[1].get("secret") is None, "a secret is shown once"
+    assert at.bob_phone("POST", "/api/cards", {"text": "Mine."}, Idempotency_Key="k-id")[0] == 201, (
+        "keys are a user's own"
+    )
+    assert len(at.ada_laptop("GET", "/api/machines")[1]["items"]) == 1
+    assert at.ada_laptop("POST", "/api/cards", {"text": "x"}, Idempotency_Key="k" * 300)[0] == 400
+
+
+def test_a_failed_request_may_be_sent_again_under_its_key(served):
+    ada = served().ada_laptop
+    assert ada("POST", "/api/cards", {"text": "  "}, Idempotency_Key="k")[0] == 400
+    assert ada("POST", "/api/cards", {"text": "Ask before you push."}, Idempotency_Key="k")[0] == 201
+
+
+def test_captures_under_a_key(served, lines):
+    ada = served().ada_laptop
+    where = "/api/runs?runtime=messages&session=s1"
+    first, again = (ada("POST", where, lines, Idempotency_Key="k") for _ in range(2))
+    assert (first[1]["outcome"], again[1]["outcome"]) == ("stored", "already")
+    assert ada("POST", where, lines + lines, Idempotency_Key="k")[0] == 409
+
+
+def test_what_is_kept_of_requests_holds_no_words(served, grep):
+    at = served()
+    at.ada_laptop("POST", "/api/cards", {"text": "Zanzibar is the word."}, Idempotency_Key="Mombasa")
+    secret = at.ada_laptop("POST", "/api/machines", {"name": "tablet"}, Idempotency_Key="k")[1]["secret"]
+    files = list((at.place / "run").glob("http.db*"))
+    assert files and all(path.stat().st_mode & 0o077 == 0 for path in files)
+    for word in (b"Zanzibar", b"Mombasa", secret.encode()):
+        assert not any(word in path.read_bytes() for path in files)
+    assert not grep(at.place, secret.encode())

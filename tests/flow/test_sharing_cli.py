@@ -1,0 +1,127 @@
+"""Machines and sharing from the command line: what is printed once, what is written, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure.authority.machines import LocalAuthority
+from perdure.capture import credential
+
+
+def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PERDURE_HOME": str(home), "HOME": str(home.parent), "TZ": "UTC", "COLUMNS": "100"}
+    program = [sys.executable, "-m", "perdure.surfaces.cli", *words]
+    return subprocess.run(program, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(home: Path, *words: str) -> dict[str, Any]:
+    done = run(home, *words, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)["result"]
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path, message) -> Path:
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    (place / "config.toml").write_text('user = "mira"\n')
+    with perdure.open(place) as opened:
+        opened.capture(message("user", "The pear tree blossoms"), runtime="messages", session="a", tags=["orchard"])
+    return place
+
+
+def test_a_registration_shows_its_secret_once_and_keeps_it_privately(home: Path, grep) -> None:
+    made = answer(home, "machine", "register", "--name", "laptop", "--url", "https://home.example/")
+    secret = made["secret"]
+    assert made["join"] == "perdure join https://home.example"
+    kept = credential.read(home)
+    assert kept == ("mira", made["machine_id"], "laptop", secret, "https://home.example")
+    assert stat.S_IMODE((home / "auth.json").stat().st_mode) == 0o600
+    assert grep(home, secret.encode()) == ["auth.json"]
+    assert secret not in run(home, "machine", "list", "--all", "--json").stdout
+    assert LocalAuthority(home, ["mira"]).identify(secret).is_admin
+
+
+def test_without_the_file_only_the_reader_has_the_secret(home: Path, grep) -> None:
+    shown = run(home, "machine", "register", "--name", "phone", "--user", "bob", "--no-write-auth")
+    (secret,) = [word for word in shown.stdout.split() if word.startswith("pdr-")]
+    assert "perdure join URL" in shown.stdout
+    assert grep(home, secret.encode()) == []
+    found = LocalAuthority(home, ["mira"]).identify(secret)
+    assert (found.user, found.machine, found.is_admin) == ("bob", "phone", False)
+    assert [one["user"] for one in answer(home, "machine", "list")["machines"]] == ["bob"]
+    answer(home, "machine", "revoke", "phone")
+    assert LocalAuthority(home, ["mira"]).identify(secret) is None
+
+
+def test_a_credential_of_another_home_stays(home: Path) -> None:
+    answer(home, "machine", "register", "--name", "one", "--url", "https://home.example")
+    before = credential.read(home)
+    refused = run(home, "machine", "register", "--name", "two", "--url", "https://elsewhere.example")
+    assert refused.returncode == 3 and "--replace" in refused.stderr
+    assert credential.read(home) == before
+    assert [one["name"] for one in answer(home, "machine", "list")["machines"]] == ["one"]
+    answer(home, "machine", "register", "--name", "two", "--url", "https://elsewhere.example", "--replace")
+    assert credential.read(home).machine == "two"
+
+
+def test_a_name_is_used_once(home: Path) -> None:
+    answer(home, "machine", "register", "--name", "laptop", "--no-write-auth")
+    refused = run(home, "machine", "register", "--name", "laptop", "--no-write-auth")
+    assert refused.returncode == 2 and "revoke" in refused.stderr and "pdr-" not in refused.stdout
+
+
+def test_what_is_shared_is_said_and_listed(home: Path) -> None:
+    run_id = answer(home, "search", "pear")["hits"][0]["run_id"]
+    shown = run(home, "share", "run", run_id[:12], "--with", "bob", "--until", "30d")
+    assert "1 run now, and what comes to it later. Secrets are masked." in shown.stdout
+    made = answer(home, "share", "tag", "orchard", "--with", "bob")
+    assert made["runs_now"] == 1 and made["until_at"] is None
+    assert answer(home, "share", "tag", "nothing-yet", "--with", "bob")["runs_now"] == 0
+    listed = answer(home, "share", "list")
+    assert [(one["scope"], one["value"]) for one in listed["given"]] == [
+        ("run", run_id), ("tag", "orchard"), ("tag", "nothing-yet"),
+    ]  # fmt: skip
+    with perdure.open(home, user="bob") as bob:
+        assert len(bob.principal.granted) == 3
+    answer(home, "share", "revoke", made["grant_id"])
+    assert len(answer(home, "share", "list")["given"]) == 2
+    with perdure.open(home, user="bob") as bob:
+        assert "orchard" not in [grant.value for grant in bob.principal.granted]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("run", "zzzzzz", "--with", "bob"), 4),
+        (("tag", "orchard", "--with", "mira"), 2),
+        (("tag", "orchard", "--with", "../bob"), 2),
+        (("tag", "orchard", "--with", "bob", "--until", "2020-01-01"), 2),
+        (("project", "no-such-project", "--with", "bob"), 2),
+        (("revoke", "g-0000000000000000"), 4),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(home: Path, words: tuple[str, ...], status: int) -> None:
+    done = run(home, "share", *words)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert answer(home, "share", "list")["given"] == []
+
+
+def test_a_user_leaves_by_two_commands(home: Path, tmp_path: Path, message, grep) -> None:
+    with perdure.open(home, user="bob") as bob:
+        bob.capture(message("user", "The wombat digs"), runtime="messages", session="b")
+    assert answer(home, "export", "--user", "bob", str(tmp_path / "bob"))["runs"] == 1
+    assert answer(home, "forget", "--everything", "--user", "bob", "--yes")["runs"] == 1
+    assert grep(home, b"wombat") == []
+    assert answer(tmp_path / "bob", "search", "wombat")["hits"]
+    assert run(home, "forget", "t123456", "--user", "bob", "--yes").returncode == 2

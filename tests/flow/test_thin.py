@@ -1,0 +1,500 @@
+"""A machine that keeps nothing itself: its hook, its commands, and a home that is there, away, or refuses it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.capture import alert, credential, failures
+from perdure.capture.credential import Credential
+from perdure.testing.remote import SECRET, ScriptedRemote
+
+HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
+HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
+_BLOCKED = f"""
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY!r}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Block())
+"""
+LIMIT_S, SLACK_S = 1.0, 1.5
+
+
+@pytest.fixture
+def afar() -> Iterator[ScriptedRemote]:
+    with ScriptedRemote() as server:
+        yield server
+
+
+class Machine:
+    """A second machine: its own home folder, its own user's folder with Claude Code in it."""
+
+    def __init__(self, place: Path, url: str) -> None:
+        self.place, self.url = place, url
+        self.home = place / ".perdure"
+        self.project = place / "project"
+        self.transcript = place / ".claude" / "projects" / "p" / "5f0c2a1b-0000-4000-8000-000000000001.jsonl"
+        self.transcript.parent.mkdir(parents=True)
+        (self.project / ".git").mkdir(parents=True)
+        self.n_lines = 0
+
+    def settings(self, **more: str) -> None:
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        rows = "".join(f"{key} = {value}\n" for key, value in more.items())
+        (self.home / "config.toml").write_text(f'[remote]\nurl = "{self.url}"\n{rows}')
+        credential.write(self.home, Credential("ada", "m1", "laptop", SECRET, self.url), anew=True)
+
+    @property
+    def env(self) -> dict[str, str]:
+        known = {key: value for key, value in os.environ.items() if not key.startswith(("CLAUDE", "CODEX", "PERDURE"))}
+        return {**known, "HOME": str(self.place), "PERDURE_HOME": str(self.home), "NO_COLOR": "1"}
+
+    def run(self, *words: str, said: str = "", blocked: bool = False) -> subprocess.CompletedProcess[str]:
+        block = _BLOCKED if blocked else ""
+        program = [sys.executable, "-c", f"{block}\nfrom perdure.surfaces.cli import main\nmain()", *words]
+        return subprocess.run(
+            program,
+            input=said,
+            env=self.env,
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def hook(self, kind: str, **more: object) -> tuple[dict, float]:
+        event = {
+            "hook_event_name": kind, "session_id": self.transcript.stem, "cwd": str(self.project),
+            "transcript_path": str(self.transcript), **more,
+        }  # fmt: skip
+        line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home", str(self.home)]
+        began_s = time.monotonic()
+        done = subprocess.run(
+            line, input=json.dumps(event).encode(), env=self.env, capture_output=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        return (json.loads(done.stdout) if done.stdout else {}), time.monotonic() - began_s
+
+    def says(self, role: str, text: str) -> None:
+        """The client writes a line into its transcript."""
+        self.n_lines += 1
+        at = f"2026-01-15T09:{self.n_lines // 60:02}:{self.n_lines % 60:02}.000Z"
+        content: object = text if role == "user" else [{"type": "text", "text": text}]
+        line = {
+            "type": role, "uuid": f"u{self.n_lines}", "sessionId": self.transcript.stem, "cwd": str(self.project),
+            "timestamp": at, "message": {"role": role, "content": content},
+        }  # fmt: skip
+        with self.transcript.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def turn(self, asked: str, answered: str) -> list[dict]:
+        """A person's message, and what the agent made of it, with the events that the client calls."""
+        began, _ = self.hook("UserPromptSubmit", prompt=asked)
+        self.says("user", asked)
+        self.says("assistant", answered)
+        ended, _ = self.hook("Stop", last_assistant_message=answered)
+        return [began, ended]
+
+    def waiting(self) -> list[str]:
+        return sorted(path.name for path in (self.home / "outbox").glob("*.delta"))
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, afar: ScriptedRemote) -> Machine:
+    return Machine(tmp_path / "laptop", afar.url)
+
+
+# the hook -------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_s_end_reaches_the_home_without_a_resident(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.text = "MARK-{kind}"
+    began, ended = laptop.turn("Which port?", "It is 8443.")
+    assert began["hookSpecificOutput"]["additionalContext"] == "MARK-prompt" and ended == {}
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    assert laptop.waiting() == [] and failures.recorded(laptop.home) == []
+    (_, _, query, _) = afar.captures()[0]
+    assert query["project"] == [str(laptop.project)]
+    asked = next(json.loads(body) for _, path, _, body in afar.asked if path == "/api/hook")
+    assert (asked["project"], asked["event"]["prompt"]) == (str(laptop.project), "Which port?")
+    assert 0 < asked["limit_ms"] < 1000
+
+
+def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.shutdown()
+    afar.server_close()
+    said = [answer for n in range(3) for answer in laptop.turn(f"message {n}", f"answer {n}")]
+    notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
+    assert len(notices) == 1 and "nothing was recalled for this message (remote-away)" in notices[0]
+    assert laptop.waiting()
+    with ScriptedRemote(port=afar.server_address[1]) as back:
+        done = laptop.run("push", "--json")
+        assert json.loads(done.stdout)["result"]["sent"] == 3, done.stderr
+        assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+        laptop.turn("back?", "yes")
+        assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    assert laptop.waiting() == [] and failures.lasting(laptop.home) == []
+
+
+@pytest.mark.parametrize("kind", ["UserPromptSubmit", "Stop", "SessionStart"])
+def test_a_home_that_hangs_never_holds_up_a_client(kind: str, laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.delay_s = 30
+    laptop.says("user", "words")
+    _, took_s = laptop.hook(kind, prompt="words")
+    assert took_s < LIMIT_S + SLACK_S
+    assert len(laptop.waiting()) == 1
+    afar.delay_s = 0
+
+
+def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.turn("first", "one")
+    afar.secrets.clear()
+    said = [answer for n in range(3) for answer in laptop.turn(f"message {n}", f"answer {n}")]
+    notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
+    assert len(notices) == 1 and "credential is not accepted any more" in notices[0]
+    assert laptop.waiting()
+    for words in (["push"], ["search", "port"], ["tree"], ["recall", "port"], ["show", "0" * 26]):
+        done = laptop.run(*words)
+        assert done.returncode == 1, (words, done.stdout)
+        assert "credential is not accepted any more" in done.stderr and "perdure join" in done.stderr
+    done = laptop.run("doctor")
+    assert done.returncode == 1 and "this machine's credential is not accepted any more" in done.stdout
+    afar.secrets.add("new")
+    done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
+    assert done.returncode == 0, done.stderr
+    laptop.turn("again", "here")
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
+
+
+def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
+    """4 MB of transcript, and a home that takes a tenth of a second for each request: hardly a byte is sent twice."""
+    laptop.settings()
+    for n in range(40):
+        laptop.says("user", f"{n} " + "x" * 100_000)
+    afar.delay_s = 0.1
+    n_events = 0
+    while n_events == 0 or laptop.waiting():
+        laptop.hook("Stop")
+        n_events += 1
+        assert n_events < 20
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    assert n_events > 1
+    assert sum(len(body) for _, _, _, body in afar.captures()) < 1.5 * laptop.transcript.stat().st_size
+
+
+def test_an_outbox_that_does_not_drain_is_one_alert(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    with (laptop.home / "config.toml").open("a") as file:
+        file.write("[capture]\noutbox_alarm_bytes = 2000\n")
+    afar.script = [(503, b"")] * 1000
+    said = [answer for n in range(4) for answer in laptop.turn(f"message {n} " + "x" * 1000, "answer")]
+    told = [answer["systemMessage"] for answer in said if "wait in" in answer.get("systemMessage", "")]
+    assert len(told) == 1 and alert.current(laptop.home)
+    assert "wait in" in laptop.run("doctor").stdout
+    afar.script = []
+    assert laptop.run("push").returncode == 0
+    assert not alert.current(laptop.home) and laptop.waiting() == []
+
+
+# without what a home needs --------------------------------------------------------------------------------------
+
+
+def test_join_hook_push_and_leave_need_no_library_but_click(laptop: Machine, afar: ScriptedRemote) -> None:
+    done = laptop.run("join", afar.url, "--secret-file", "-", said=f"{SECRET}\n", blocked=True)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((laptop.place / ".claude" / "settings.json").read_text())
+    assert "UserPromptSubmit" in settings["hooks"]
+    laptop.says("user", "words")
+    block = laptop.place / "blocked.py"
+    block.write_text(
+        f"{_BLOCKED}\nimport runpy\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    event = {"hook_event_name": "Stop", "session_id": laptop.transcript.stem, "cwd": str(laptop.project),
+             "transcript_path": str(laptop.transcript)}  # fmt: skip
+    line = [sys.executable, "-IS", str(block), str(HOOK), "claude-code", "--home", str(laptop.home)]
+    called = subprocess.run(line, input=json.dumps(event).encode(), env=laptop.env, capture_output=True, check=False)
+    assert (called.returncode, called.stdout, called.stderr) == (0, b"", b"")
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    done = laptop.run("push", "--json", blocked=True)
+    assert json.loads(done.stdout)["result"] == {"sent": 0, "bytes": 0, "set_aside": 0}
+    afar.secrets.clear()
+    laptop.says("user", "more")
+    laptop.hook("Stop")
+    for how in ([], ["--json"]):
+        done = laptop.run("push", *how, blocked=True)
+        assert done.returncode == 1 and "not accepted any more" in done.stdout + done.stderr
+    assert laptop.run("leave", blocked=True).returncode == 0
+
+
+# join and leave -------------------------------------------------------------------------------------------------
+
+
+def test_joining_and_leaving_change_what_they_say_and_nothing_else(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.home.mkdir(mode=0o700)
+    before = '# mine\nagent = "m"\n\n[capture]\nexclude = ["~/secret"]  # keep out\n'
+    (laptop.home / "config.toml").write_text(before)
+    done = laptop.run("join", afar.url, "--secret-file", "-", "--name", "laptop", said=SECRET)
+    assert done.returncode == 0, done.stderr
+    assert "This is laptop, a machine of ada's" in done.stdout and "claude-code: " in done.stdout
+    auth = laptop.home / "auth.json"
+    assert auth.stat().st_mode & 0o777 == 0o600 and SECRET not in done.stdout
+    assert (laptop.home / "config.toml").read_text().startswith(before)
+    laptop.says("user", "words")
+    afar.secrets.clear()
+    laptop.hook("Stop")
+    assert laptop.waiting()
+    done = laptop.run("leave", "--hooks")
+    assert done.returncode == 0 and "1 capture" in done.stdout
+    assert (laptop.home / "config.toml").read_text() == before and not auth.exists() and laptop.waiting()
+    assert not (laptop.place / ".claude" / "settings.json").exists()
+    assert laptop.run("leave").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "status"),
+    [(["URL", "--secret-file", "-"], "wrong", 1), (["URL", "--secret-file", "-"], "", 2),
+     (["URL", "--secret-file", "-"], "two words", 2), (["http://home.example", "--secret-file", "-"], SECRET, 3),
+     (["URL", "--secret-file", "-", "--name", "tower"], SECRET, 2),
+     (["URL/elsewhere", "--secret-file", "-"], SECRET, 1)],
+)  # fmt: skip
+def test_a_join_that_cannot_be_changes_nothing(
+    words: list[str], said: str, status: int, laptop: Machine, afar: ScriptedRemote
+) -> None:
+    done = laptop.run("join", *(word.replace("URL", afar.url) for word in words), said=said)
+    assert done.returncode == status, done.stderr
+    assert done.stderr.startswith("perdure: ") and not laptop.home.exists()
+
+
+def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    for n in range(4):
+        laptop.turn(f"message {n}", "answer")
+    afar.secrets.add(SECRET)
+    afar.headers["Retry-After"] = "1"
+    asked = afar.answer
+    n_asked = 0
+
+    def limited(*words: object) -> object:
+        nonlocal n_asked
+        n_asked += 1
+        return (429, {"error": {"code": "too-many"}}) if n_asked % 3 == 0 else asked(*words)  # type: ignore[arg-type]
+
+    afar.answer = limited  # type: ignore[method-assign,assignment]
+    done = laptop.run("push", "--json")
+    assert json.loads(done.stdout)["result"]["sent"] == 4, done.stderr
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+
+def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote) -> None:
+    with perdure.open(laptop.home) as home:
+        home.capture(b'{"role": "user", "content": "mine"}\n', runtime="messages", session="s")
+    done = laptop.run("join", afar.url, "--secret-file", "-", said=SECRET)
+    assert done.returncode == 2 and "archive of its own" in done.stderr
+    assert laptop.run("push").returncode == 2
+
+
+def test_a_thin_machine_makes_no_home_of_its_own(laptop: Machine) -> None:
+    laptop.settings()
+    for words in (["import"], ["remember", "x"], ["verify"], ["embed"], ["memories", "list"]):
+        done = laptop.run(*words)
+        assert done.returncode == 3 and "this command is one to run there" in done.stderr, (words, done.stderr)
+    assert not (laptop.home / "archive").exists()
+
+
+def test_pausing_is_of_this_machine(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    assert laptop.run("pause").returncode == 0
+    laptop.turn("secret", "words")
+    assert not afar.captures() and not laptop.waiting()
+    assert laptop.run("resume").returncode == 0
+
+
+def test_the_resident_sends_what_waits(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.script = [(503, b"")] * 3
+    laptop.turn("words", "more")
+    assert laptop.waiting()
+    afar.script = []
+    assert laptop.run("serve", "--detach").returncode == 0
+    try:
+        ends_s = time.monotonic() + 30
+        while laptop.waiting() and time.monotonic() < ends_s:
+            time.sleep(0.05)
+        assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+        assert "sending" not in laptop.run("status").stderr
+    finally:
+        assert laptop.run("serve", "--stop").returncode == 0
+
+
+# the story, with a real home ------------------------------------------------------------------------------------
+
+
+class Tower:
+    """The first machine: a home that is served over HTTP by a process of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.home = place / "home"
+        self.home.mkdir(parents=True, mode=0o700)
+        with contextlib.closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        (self.home / "config.toml").write_text(f'user = "ada"\n[server]\nhttp = "127.0.0.1:{self.port}"\n')
+        self.env = {**os.environ, "HOME": str(place), "PERDURE_HOME": str(self.home), "NO_COLOR": "1"}
+
+    def run(self, *words: str) -> dict:
+        program = [sys.executable, "-m", "perdure.surfaces.cli", *words, "--json"]
+        done = subprocess.run(program, env=self.env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)["result"]
+
+    def start(self) -> None:
+        self.pid = self.run("serve", "--detach")["pid"]
+
+    def kill(self) -> None:
+        """As a power cut would: nothing is said to anybody."""
+        os.kill(self.pid, signal.SIGKILL)
+        ends_s = time.monotonic() + 30
+        while time.monotonic() < ends_s:
+            with contextlib.closing(socket.socket()) as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)):
+                    return
+            time.sleep(0.02)
+        raise AssertionError("it still listens")
+
+    def bytes_of(self, session: str) -> bytes:
+        with perdure.open(self.home, user="ada", read_only=True) as home:
+            held = [(home.archive.run(held), home.archive.read(held)) for held in home.archive.ledger.all()]
+        ours = sorted((run.from_offset, raw) for run, raw in held if run.source.session == session)
+        return b"".join(raw for _, raw in ours)
+
+
+def test_a_second_machine_joins_is_found_is_cut_off_and_is_revoked(tmp_path: Path) -> None:
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    try:
+        _story(tower, Machine(tmp_path / "laptop", tower.url))
+    finally:
+        tower.kill()
+
+
+def _story(tower: Tower, laptop: Machine) -> None:
+    made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+    began_s = time.monotonic()
+    done = laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])  # the second of two commands
+    assert done.returncode == 0 and "This is laptop, a machine of ada's" in done.stdout, done.stderr
+
+    assert laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.") == [{}, {}]
+    hit = _found(tower, "quarry Foxglove", began_s + 30)
+    assert (hit["machine"], hit["runtime"], hit["project"]) == ("laptop", "claude-code", str(laptop.project))
+    tree = tower.run("tree")["runs"]
+    assert [(run["machine"], run["turns"]) for run in tree] == [("laptop", 2)]
+    there = json.loads(laptop.run("search", "quarry", "--json").stdout)["result"]["hits"]
+    assert [h["turn_id"] for h in there] == [hit["turn_id"]]
+    for words in (["tree"], ["show", tree[0]["run_id"][:14]], ["recall", "Where do the herons nest?"]):
+        said = laptop.run(*words)
+        assert said.returncode == 0 and "@laptop" in said.stdout and "herons" in said.stdout, (words, said.stderr)
+    laptop.turn("Where do the herons nest, again?", "As before.")
+
+    tower.kill()
+    for n in range(3):
+        laptop.turn(f"while away {n}", f"kept {n}")
+    assert len(laptop.waiting()) >= 3
+    tower.start()
+    assert laptop.run("push").returncode == 0
+    laptop.turn("back again", "all there")
+    assert laptop.waiting() == []
+    assert tower.bytes_of(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+    tower.run("machine", "revoke", "laptop")
+    before = tower.bytes_of(laptop.transcript.stem)
+    said = [answer for n in range(2) for answer in laptop.turn(f"revoked {n}", "kept here")]
+    notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
+    assert len(notices) == 1 and "credential is not accepted any more" in notices[0]
+    assert laptop.waiting() and tower.bytes_of(laptop.transcript.stem) == before
+    assert laptop.run("search", "quarry").returncode == 1
+    assert "credential is not accepted any more" in laptop.run("doctor").stdout
+    assert failures.lasting(laptop.home) == ["credential"]
+
+
+def _found(tower: Tower, words: str, ends_s: float) -> dict:
+    """The best hit, once there is one."""
+    while time.monotonic() < ends_s:
+        hits = tower.run("search", words)["hits"]
+        if hits:
+            return hits[0]
+        time.sleep(0.2)
+    raise AssertionError("not found in time")
+
+
+def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 9
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop, secret = Machine(tmp_path / "laptop", tower.url), ""
+    try:
+        for line in lines:
+            words = shlex.split(line)[1:]
+            if words[0] == "machine":
+                secret = tower.run(*words).get("secret", secret)
+                continue
+            if words[0] == "join":
+                words = ["join", tower.url, "--secret-file", "-"]
+            done = laptop.run(*words, said=secret)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    finally:
+        tower.kill()
+
+
+@pytest.mark.slow
+def test_a_home_that_is_killed_again_and_again_loses_nothing_and_has_nothing_twice(tmp_path: Path) -> None:
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop = Machine(tmp_path / "laptop", tower.url)
+    made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+    assert laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"]).returncode == 0
+    for n in range(3):
+        for row in range(40):
+            laptop.says("user", f"{n} {row} " + "x" * 30_000)
+        laptop.hook("Stop")
+        pushing = subprocess.Popen(
+            [sys.executable, "-m", "perdure.surfaces.cli", "push"], env=laptop.env, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(0.2)
+        tower.kill()
+        pushing.wait(60)
+        laptop.says("assistant", f"said while away {n}")
+        laptop.hook("Stop")
+        tower.start()
+    try:
+        done = laptop.run("push")
+        assert done.returncode == 0, done.stderr
+        assert laptop.waiting() == []
+        assert tower.bytes_of(laptop.transcript.stem) == laptop.transcript.read_bytes()
+    finally:
+        tower.kill()

@@ -1,0 +1,228 @@
+"""The line to a remote home: which addresses it takes, what an answer means, how long an absent home is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.capture import credential, remote
+from perdure.capture.credential import Credential
+from perdure.capture.remote import Line
+from perdure.capture.rules import Remote
+from perdure.errors import ConfigFault, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
+from perdure.testing.remote import SECRET, ScriptedRemote
+
+
+@pytest.fixture
+def afar() -> Iterator[ScriptedRemote]:
+    with ScriptedRemote() as server:
+        yield server
+
+
+@pytest.fixture
+def line(afar: ScriptedRemote) -> Iterator[Line]:
+    with contextlib.closing(Line(Remote(afar.url), SECRET)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "url", ["https://home.example", "https://home.example:8443/perdure/", "http://127.0.0.1:80", "http://[::1]:1",
+            "http://localhost"],
+)  # fmt: skip
+def test_addresses_that_are_safe_are_taken(url: str) -> None:
+    assert remote.address(Remote(url)).host
+
+
+def test_the_parts_of_an_address() -> None:
+    assert remote.address(Remote("https://home.example/perdure/")) == (True, "home.example", 443, "/perdure")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://home.example", "http://10.0.0.4:8443", "http://127.evil.example", "http://127.0.0.1.evil.example",
+            "http://localhost.evil.example", "http://127.0.0.1@evil.example"],
+)  # fmt: skip
+def test_words_and_secret_never_go_unencrypted_beyond_this_machine(url: str) -> None:
+    with pytest.raises(ConfigFault):
+        remote.address(Remote(url))
+
+
+def test_a_private_network_is_a_choice_of_the_owner_s() -> None:
+    with pytest.raises(ConfigFault, match=r"remote\.plain = true"):
+        remote.address(Remote("http://home.tail:80"))
+    assert remote.address(Remote("http://home.tail:80", plain=True)).port == 80
+
+
+@pytest.mark.parametrize(
+    "url", ["", "home.example", "ftp://home.example", "https://", "https://a:b@home.example", "https://home.example?x",
+            "https://home.example:99999", "https://home.example/a b", "https://h\r\nX: 1", "https://hömé.example",
+            "https://[::1"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigFault):
+        remote.address(Remote(url))
+
+
+def test_many_requests_go_over_one_connection(afar: ScriptedRemote, line: Line) -> None:
+    for _ in range(5):
+        assert line.ask("GET", "me").body["machine"] == "laptop"
+    assert afar.n_connections == 1
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(afar: ScriptedRemote, line: Line) -> None:
+    line.ask("GET", "me")
+    afar.script = [None]  # the next request finds a home that hangs up
+    assert line.ask("GET", "me").status == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, RemoteRefused), (403, RemoteRefused), (429, RemoteAway), (500, RemoteAway), (502, RemoteAway),
+     (503, RemoteAway), (301, RemoteNonsense), (418, RemoteNonsense)],
+)  # fmt: skip
+def test_what_a_status_means(status: int, kind: type[PerdureError], afar: ScriptedRemote, line: Line) -> None:
+    afar.script = [(status, {"error": {"code": "x"}})]
+    with pytest.raises(kind):
+        line.ask("GET", "me")
+
+
+def test_a_redirect_is_not_followed_so_the_secret_goes_nowhere_else(afar: ScriptedRemote, line: Line) -> None:
+    with ScriptedRemote() as other:
+        afar.headers, afar.script = {"Location": f"{other.url}/api/me"}, [(302, b"")]
+        with pytest.raises(RemoteNonsense):
+            line.ask("GET", "me")
+        assert other.asked == []
+
+
+def test_the_home_says_how_long_it_wants_to_be_left_alone(afar: ScriptedRemote, line: Line) -> None:
+    afar.headers, afar.script = {"Retry-After": "17"}, [(429, b"")]
+    with pytest.raises(RemoteAway) as raised:
+        line.ask("GET", "me")
+    assert raised.value.after_s == 17
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"<html>", b"\xff", b"[" * 100_000])
+def test_what_is_no_object_is_no_answer_of_a_home(raw: bytes, afar: ScriptedRemote, line: Line) -> None:
+    afar.script = [(200, raw)]
+    answer = line.ask("GET", "me")
+    assert answer.code == ""
+    with pytest.raises(RemoteNonsense):
+        _ = answer.body
+
+
+def test_nobody_there_is_away() -> None:
+    with ScriptedRemote() as server:
+        url = server.url
+    with pytest.raises(RemoteAway):
+        Line(Remote(url), SECRET).ask("GET", "me")
+
+
+def test_a_home_that_does_not_answer_in_time_is_away(afar: ScriptedRemote, line: Line) -> None:
+    afar.delay_s = 5
+    line.timeout_s = 0.05
+    with pytest.raises(RemoteAway):
+        line.ask("GET", "me")
+
+
+def test_what_speaks_no_http_is_no_home(afar: ScriptedRemote, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chatter(self: object) -> None:
+        self.wfile.write(b"220 mail.example ESMTP\r\n")  # type: ignore[attr-defined]
+        self.close_connection = True  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(afar.RequestHandlerClass, "handle_one_request", chatter)
+    with pytest.raises(RemoteNonsense):
+        line.ask("GET", "me")
+
+
+def test_a_line_needs_a_credential_and_one_for_this_address(tmp_path: Path) -> None:
+    with pytest.raises(RemoteRefused):
+        remote.line_of(tmp_path, Remote("https://a.example"))
+    credential.write(tmp_path, Credential("ada", "m1", "laptop", SECRET, "https://b.example"))
+    with pytest.raises(RemoteRefused, match=r"b\.example"):
+        remote.line_of(tmp_path, Remote("https://a.example"))
+    assert remote.line_of(tmp_path, Remote("https://b.example"))
+
+
+def test_an_absent_home_is_left_alone_for_longer_each_time_and_never_for_long(tmp_path: Path) -> None:
+    """2 s, doubled by every further absence: 2, 4, 8, 16, 32, and then 60, which is the most."""
+    rests = []
+    for _ in range(7):
+        remote.was_away(tmp_path)
+        rests.append(json.loads((tmp_path / "run" / "remote-away").read_bytes())[2])
+    assert rests == [2, 4, 8, 16, 32, 60, 60]
+    assert remote.rests(tmp_path)
+    remote.is_there(tmp_path)
+    assert not remote.rests(tmp_path)
+
+
+@pytest.mark.parametrize("jump_s", [-86_400 * 400, -1, 61, 86_400 * 400])
+def test_no_jump_of_the_clock_freezes_it(jump_s: float, tmp_path: Path) -> None:
+    remote.was_away(tmp_path, after_s=10**9)
+    place = tmp_path / "run" / "remote-away"
+    n, at_s, rest_s = json.loads(place.read_bytes())
+    place.write_text(json.dumps([n, at_s - jump_s, rest_s]))  # as if the clock had jumped since
+    assert not remote.rests(tmp_path)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'["a", "b", "c"]', b"[1, null, 2]"])
+def test_a_damaged_note_of_absence_is_none(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "remote-away").write_bytes(raw)
+    assert not remote.rests(tmp_path)
+
+
+def test_work_that_takes_too_long_is_left() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(RemoteAway):
+        remote.within(0.05, lambda: time.sleep(30))
+    assert time.monotonic() - began_s < 10
+    assert remote.within(30, lambda: 7) == 7
+    with pytest.raises(KeyError):
+        remote.within(30, lambda: {}["a"])
+
+
+# with TLS -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that is its own authority, and its key, in one file."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("needs the openssl program")
+    place = tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=home"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key"), "-out", str(place)]
+    subprocess.run([program, *words.split(), *names], check=True, capture_output=True)
+    place.write_text(place.read_text() + (tmp_path / "key").read_text())
+    return place
+
+
+def test_a_home_is_believed_by_its_certificate_alone(certificate: Path) -> None:
+    with ScriptedRemote() as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        url = server.url.replace("http:", "https:")
+        with contextlib.closing(Line(Remote(url, str(certificate)), SECRET)) as line:
+            assert line.ask("GET", "me").body["machine"] == "laptop"
+        server.asked.clear()
+        with contextlib.closing(Line(Remote(url), SECRET)) as line, pytest.raises(RemoteAway, match=r"remote\.ca"):
+            line.ask("GET", "me")
+        other = url.replace("127.0.0.1", "localhost")  # a name that the certificate does not have
+        with contextlib.closing(Line(Remote(other, str(certificate)), SECRET)) as line, pytest.raises(RemoteAway):
+            line.ask("GET", "me")
+        assert server.asked == []  # the secret was told to nobody
+
+
+@pytest.mark.parametrize("ca", ["/nowhere/ca.pem", __file__])
+def test_an_authority_that_is_none_is_said(ca: str) -> None:
+    with pytest.raises(ConfigFault, match=r"remote\.ca"):
+        Line(Remote("https://127.0.0.1:1", ca), SECRET).ask("GET", "me")
