@@ -44,14 +44,16 @@ def again(call: Call, made: str) -> Answer:
 
 
 def memory(call: Call) -> Answer:
-    """One memory with its history and the turns behind it."""
-    return Answer(_one(call, call.home.memories.get(call.path["memory_id"])))
+    """One memory, the caller's or one that is shared with them, with its history and the turns behind it."""
+    name = call.path["memory_id"]
+    return Answer(_one(call, call.home.holding(name).get(name)))
 
 
 def _one(call: Call, kept: Memory) -> Json:
-    here, about = _links(kept)["self"], call.home.memories
+    here, about = _links(kept)["self"], call.home.holding(kept.memory_id)
     sources = [_source(span.run_id, turn) for span, turn in about.sources(kept.memory_id)]
     actions = [action("change or pin it", "PATCH", here), action("forget it", "DELETE", here)]
+    actions = [] if kept.shared_by else actions
     actions += [action("read where it was said", "GET", sources[0]["_links"]["run"])] if sources else []
     history = [linked(before, _links(before)) for before in about.history(kept.memory_id)]
     return one(kept, _links(kept), actions=actions, history=history, turns=sources)
