@@ -72,7 +72,9 @@ def test_nothing_that_may_not_be_read_is_in_any_answer(served, tmp_path):
     worlds = [maker.world() for _ in range(N_WORLDS)]
     build(place, worlds).close()
     give(place, worlds)
-    home = served("[memories]\nstated = false\n[server]\nrequests_per_minute = 1000000", embedder=FakeEmbedder(dimension=16))
+    home = served(
+        "[memories]\nstated = false\n[server]\nrequests_per_minute = 1000000", embedder=FakeEmbedder(dimension=16)
+    )
     n_told = 0
     for number, world in enumerate(worlds):
         secret = f"reader-{number}"
