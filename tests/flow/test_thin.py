@@ -154,6 +154,24 @@ def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, a
     assert laptop.waiting() == [] and failures.lasting(laptop.home) == []
 
 
+def test_a_home_that_answers_and_takes_nothing_is_a_problem_that_doctor_names(
+    laptop: Machine, afar: ScriptedRemote
+) -> None:
+    laptop.settings()
+    afar.replies["/api/runs"] = 503, {"error": {"code": "disk-full", "message": "The disk of the home is full."}}
+    laptop.turn("one", "two")
+    assert laptop.run("push").returncode == 1
+    found = {one["name"]: one for one in json.loads(laptop.run("doctor", "--json").stdout)["result"]["checks"]}
+    assert found["home"]["grade"] == "ok"
+    assert found["outbox"]["grade"] == "problem" and "1 capture waiting; the last try" in found["outbox"]["found"]
+    assert "status 503" in found["outbox"]["found"]
+    assert "status 503" in laptop.run("status").stdout
+    del afar.replies["/api/runs"]
+    assert laptop.run("push").returncode == 0
+    found = {one["name"]: one for one in json.loads(laptop.run("doctor", "--json").stdout)["result"]["checks"]}
+    assert found["outbox"]["grade"] == "ok"
+
+
 @pytest.mark.parametrize("kind", ["UserPromptSubmit", "Stop", "SessionStart"])
 def test_a_home_that_hangs_never_holds_up_a_client(kind: str, laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()

@@ -246,12 +246,20 @@ def rests(home: Path) -> bool:
     return n > 0 and 0 <= time.time() - at_s < rest_s
 
 
-def was_away(home: Path, *, after_s: float = 0.0) -> None:
-    """Leave the home alone for a while, longer each time. after_s: as long as it asks for."""
+def was_away(home: Path, *, after_s: float = 0.0, why: str = "") -> None:
+    """Leave the home alone for a while, longer each time. after_s: as long as it asks for. why: what it said."""
     n = _kept(home)[0] + 1
     rest_s = min(_MOST_S, max(after_s, _FIRST_S * 2 ** min(n - 1, 10)))
     make_folder(_place(home).parent)
-    replace(_place(home), json.dumps([n, time.time(), rest_s]).encode(), sync=False)
+    replace(_place(home), json.dumps([n, time.time(), rest_s, why]).encode(), sync=False)
+
+
+def why_away(home: Path) -> str:
+    """What the home said when it last took nothing; "" when it took something since."""
+    try:
+        return str(json.loads(_place(home).read_bytes())[3])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return ""
 
 
 def is_there(home: Path) -> None:
@@ -265,7 +273,7 @@ def is_there(home: Path) -> None:
 def _kept(home: Path) -> tuple[int, float, float]:
     """(how often in a row it was absent, when the last time, for how long it is left alone)."""
     try:
-        n, at_s, rest_s = json.loads(_place(home).read_bytes())
+        n, at_s, rest_s = json.loads(_place(home).read_bytes())[:3]
         return int(n), float(at_s), min(float(rest_s), _MOST_S)
     except (OSError, ValueError, TypeError):
         return 0, 0.0, 0.0
