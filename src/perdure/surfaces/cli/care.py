@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import click
 from rich.text import Text
 
@@ -243,7 +244,7 @@ def _examined(examine: Callable[[Home], Iterator[Check]], home: Home) -> list[Ch
     """The checks of one kind; what raises is a check that failed."""
     try:
         return list(examine(home))
-    except (PerdureError, OSError) as error:
+    except (PerdureError, OSError, apsw.Error) as error:
         return [Check(examine.__name__.strip("_").replace("_", " "), "problem", str(error), "see `perdure verify`")]
 
 
