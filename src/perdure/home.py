@@ -47,6 +47,7 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    IndexMissing,
     MemoryMissing,
     ModelFault,
     NotFound,
@@ -584,7 +585,7 @@ class Home:
         try:
             if scan:
                 raise IndexFault("asked for a scan")
-            index = self.index()
+            index = self._index_for_search()
             n_behind = self._catch_up_for_search(index)
             found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
@@ -626,6 +627,17 @@ class Home:
     def _sharing(self) -> list[str]:
         """The owners who let the principal read anything."""
         return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
+
+    def _index_for_search(self) -> indexes.Connection:
+        """The index. Where there is none, what waits is archived first, and a home that held nothing gets its first."""
+        try:
+            return self.index()
+        except IndexMissing:
+            held_any = self.archive.ledger.counts()[0] > 0
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
+                if self.writable and self.drain() and not held_any:
+                    return self.index(create=True)
+            raise
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
         """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
