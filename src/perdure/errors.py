@@ -61,12 +61,13 @@ class PerdureError(Exception):
     """Something went wrong in Perdure."""
 
     exit_code = 1
+    advises = True  # whether what to do follows the detail; False where the detail itself says it
 
     def __init__(self, detail: str = "") -> None:
         """`detail` names the thing (a path, an id); the class docstring says what to do about it."""
         self.detail = detail
         doc = (type(self).__doc__ or "").strip()
-        super().__init__(f"{detail}: {doc}" if detail else doc)
+        super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
 
     @property
     def code(self) -> str:
@@ -79,17 +80,17 @@ class UsageError(PerdureError):
     """That cannot be asked for. See `perdure --help`."""
 
     exit_code = 2
+    advises = False
 
 
 class EditRefused(UsageError):
     """This may not be written into the floor. Nothing was changed."""
 
+    advises = True
+
 
 class ToolError(UsageError):
     """A command of the memory tool was refused, in the words that its model is told. Nothing was changed."""
-
-    def __str__(self) -> str:
-        return self.detail
 
 
 class NotFound(PerdureError):
