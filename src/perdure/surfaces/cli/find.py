@@ -261,14 +261,6 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         shell.suggest(_after_show(kind, name))
 
 
-def _caught_up(home: Home) -> None:
-    """Bring what waits into the archive, as far as that can be written, and what is archived into the index."""
-    if home.writable:
-        with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is read all the same
-            home.drain()
-    home.catch_up()
-
-
 def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: bool) -> None:
     """Show a run of the remote home."""
     with afar.opened(thin) as there:
@@ -285,6 +277,14 @@ def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: b
         return
     _print_turns(shell, "run", name, shown, full=full, reader=reader)
     shell.suggest(after)
+
+
+def _caught_up(home: Home) -> None:
+    """Bring what waits into the archive, as far as that can be written, and what is archived into the index."""
+    if home.writable:
+        with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is read all the same
+            home.drain()
+    home.catch_up()
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
