@@ -54,11 +54,13 @@ def _class_of(char: str) -> str:
 _CLASSES = "".join(_class_of(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
 _LONG_RUN = _RUN * MIN_RUN_CHARS
 
-# Runs that cannot be keys: without a digit (but Hugging Face tokens may have none), or hexadecimal (hashes,
+# Runs that cannot be keys: without a digit (but see `_NO_DIGIT_NEEDED`), or hexadecimal (hashes,
 # UUIDs). Matches the whole run or nothing.
-_DULL = late(r"(?!n?hf_)[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_DULL = late(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that chance may leave without a digit
 
 _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
+    ("perdure", r"pdr-[A-Za-z0-9_-]{40,}+"),  # what a machine proves itself with (authority/machines.py)
     ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
     ("openai", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}+|[A-Za-z0-9]{32,}+)"),
     ("stripe", r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}+"),
@@ -97,7 +99,7 @@ _HINTS = (
         "ABIA",
         "ACCA",
     ),
-    *("AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
+    *("pdr-", "AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
 )
 
 
@@ -226,7 +228,8 @@ def _in_words(text: str, classes: str) -> list[Secret]:
     found: list[Secret] = []
     at = floor = 0
     while (at := classes.find(_LONG_RUN, at)) >= 0:
-        if dull := _DULL.match(text, at):
+        dull = _DULL.match(text, at)
+        if dull and not any(map(dull[0].__contains__, _NO_DIGIT_NEEDED)):
             at = dull.end()
             continue
         start = max(classes.rfind(_GAP, floor, at) + 1, floor)

@@ -100,6 +100,15 @@ def test_a_key_with_a_known_prefix_never_survives(name: str, around: str) -> Non
     assert masked.replace("https://", "") == around.format(f"[secret:{kind}]")
 
 
+def test_no_secret_of_a_machine_survives() -> None:
+    """Chance leaves some without a digit, and some with long runs of small letters."""
+    choose = random.Random(18)
+    for n in range(20_000):
+        secret = "pd" + "r-" + "".join(choose.choices(URL64 if n % 4 else string.ascii_letters, k=43))
+        for around in ("{}", "+{}", '{{"content":"once:\\n{}"}}'):
+            assert mask(around.format(secret)) == around.format("[secret:perdure]")
+
+
 W = "hunter" + "2!x"
 ASSIGNED = [
     ("API_KEY={}", fake(20)),
