@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from perdure.patterns import late
 
@@ -140,7 +141,7 @@ _NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to 
 }
 MAX_VALUE_CHARS = 512  # of what is assigned
 _ASSIGNED = late(
-    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,31}+[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}(?P<list>\[\s{0,3})?"
+    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,31}+[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}(?P<list>\[(?!secret:)\s{0,3})?"
     r"(?:(?P<quote>\\{0,31}+[\"'`])|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
 )
 _FLAG = late(r"(?<![\w-])--?[A-Za-z0-9_-]{0,24}\Z")  # what stands in front of the name in `--db-password`
@@ -333,8 +334,7 @@ def _is_public(text: str, start: int, end: int) -> bool:
 # ------------------------------------------------------------------------------------- known by where they stand
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     """What is assigned to a name, and where it stands."""
 
     text: str
