@@ -7,7 +7,10 @@ PerdureError
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
 │   ├── FloorMissing
-│   └── ProposalMissing
+│   ├── ProposalMissing
+│   ├── UserMissing
+│   ├── MachineMissing
+│   └── GrantMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -109,6 +112,18 @@ class FloorMissing(NotFound):
 
 class ProposalMissing(NotFound):
     """There is no such proposal now. `perdure consolidate` lists those that there are."""
+
+
+class UserMissing(NotFound):
+    """This home holds nothing of anybody of that name, and nothing was done. Capitals count in a name."""
+
+
+class MachineMissing(NotFound):
+    """There is no such machine. `perdure machine list` shows their names and ids; with --all, also of those revoked."""
+
+
+class GrantMissing(NotFound):
+    """You share nothing by that id. `perdure share list` shows the ids; with --all, also of what is over."""
 
 
 class HomeFault(PerdureError):
