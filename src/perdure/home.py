@@ -30,7 +30,7 @@ from perdure import intake, mounts
 from perdure.archive import archive as archives
 from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, keep_all_writers, keep_writers
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
 from perdure.authority import watch as watching
@@ -147,6 +147,8 @@ class Merged:
     n_events: int
     n_forgotten: int  # runs here that the other home's tombstones changed
     damaged: tuple[str, ...] = ()  # what could not be taken: its bytes there are not those that were captured
+    left_out: tuple[str, ...] = ()  # users of the other home who were not asked for
+    n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
 
 
 class Home:
@@ -1559,34 +1561,47 @@ class Home:
                 progress(n_packs, n_runs)
         return n_packs, n_runs
 
-    def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
-        """Take everything from another home's archive. In whatever order homes merge, they end the same."""
-        root = other / "archive"
+    def merge(self, other: Path, *, users: Collection[str] | None = None, progress: Progress | None = None) -> Merged:
+        """Take everything of these users from another home's archive: of this home's own one, unless others are named.
+
+        In whatever order homes merge, they end the same. Machines and grants of the other home count for nothing here.
+        """
+        root, wanted = other / "archive", sorted({check_user(name) for name in users or (self.user,)})
         try:
             archives.check_format(root)
         except FileNotFoundError as error:
             raise HomeMissing(str(other)) from error
         self.drain()
         self.archive.ledger.set_meta(_UNSETTLED, "yes")  # until what was forgotten on either side is gone on both
-        n_events = 0
-        for folder in sorted((root / "journal").glob("*")):
-            n_events += self.journal(check_user(folder.name)).take(folder)
+        n_events, n_without_effect = self._take_journals(root / "journal", wanted)
         changed = self._finish_forgetting()
-        tombstones = self._tombstones()
-        n_runs = 0
         damaged: list[str] = []
-        for n_seen, item in enumerate(archives.stored_runs(root, damaged=damaged), start=1):
+        n_runs = self._take_runs(root, wanted, damaged, progress)
+        self._drop_stale_index()
+        self._finish_forgetting()
+        self.archive.ledger.drop_meta(_UNSETTLED)
+        left_out = tuple(name for name in archives.users_in(root) if name not in wanted)
+        return Merged(n_runs, n_events, len(changed), tuple(damaged), left_out, n_without_effect)
+
+    def _take_journals(self, root: Path, users: Iterable[str]) -> tuple[int, int]:
+        """Take the lines of these users' journals; (how many were new, how many of them count for nothing here)."""
+        before = self.authority().seen().made(watching.without_effect)
+        n_events = sum(self.journal(name).take(root / name) for name in users)
+        watching.note(self.path)  # what came with it is looked at at once
+        return n_events, len(self.authority().seen().made(watching.without_effect) - before)
+
+    def _take_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
+        """Take the runs of these users; returns how many changed anything here."""
+        tombstones, n_runs = self._tombstones(), 0
+        every = (item for name in users for item in archives.stored_runs(root, user=name, damaged=damaged))
+        for n_seen, item in enumerate(every, start=1):
             try:
                 n_runs += self.archive.adopt(item, tombstones)
             except DamagedRun:
                 damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
-        self._drop_stale_index()
-        self._finish_forgetting()
-        self.archive.ledger.drop_meta(_UNSETTLED)
-        watching.note(self.path)  # machines and grants that came with it count at once
-        return Merged(n_runs, n_events, len(changed), tuple(damaged))
+        return n_runs
 
     def _drop_stale_index(self) -> None:
         """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
@@ -1616,6 +1631,7 @@ class Home:
             proven = self.verify()
             if not proven.ok:
                 raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
+            keep_writers(self.path)
             n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as place:
@@ -1725,6 +1741,7 @@ def restore(source: Path, target: Path) -> Verified:
         found = verify(target)
         if not found.ok or found.digest != wanted:
             raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+        keep_all_writers(target)
     except ArchiveFault:  # half a home would look like one; nothing was there before
         shutil.rmtree(target, ignore_errors=True)
         if was_there:

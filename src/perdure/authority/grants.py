@@ -1,7 +1,7 @@
 """Grants: what of an owner's another user may read, until when. Everything else stays its owner's alone.
 
-A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts from the moment it
-is written until its date or its revocation, whatever the order in which homes were merged.
+A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts in the home where
+it was given, from that moment until its date or its revocation, whatever the order in which homes were merged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
 
 
 def _replayed(seen: Seen) -> list[Given]:
-    """Every grant, by owner and in the order in which they were given. One counts once; a revocation, wherever it is.
+    """Every grant of this home, by owner and in the order in which they were given. A revocation counts wherever it is.
 
     A date without its zone says nothing certain, and a grant with one gives nothing.
     """
@@ -60,7 +60,7 @@ def _replayed(seen: Seen) -> list[Given]:
         if revoke := said(event, _Revoke):
             revoked.setdefault((owner, revoke.grant_id), event.happened_at)
     found: dict[tuple[str, str], Given] = {}
-    for owner, event in seen.of_type(GRANT):
+    for owner, event in seen.made_here(GRANT):
         give = said(event, _Give)
         if give is None or give.grantee == owner or (give.until_at is not None and give.until_at.tzinfo is None):
             continue

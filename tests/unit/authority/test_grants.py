@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, keep_writers, own_writers
 from perdure.authority.grants import Grants, forget_grantee, granted
 from perdure.authority.watch import GRANT, Watch
 from perdure.errors import NotFound, UsageError
@@ -131,6 +131,7 @@ def test_homes_merged_in_any_order_end_the_same(tmp_path: Path) -> None:
     for number, order in enumerate([(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2, 1, 0)]):
         merged = tmp_path / f"merged{number}"
         merged.mkdir()
+        keep_writers(merged, *(writer for home in homes for writer in own_writers(home)))
         for n in order:
             journal(merged, "joel").take(homes[n] / "archive" / "journal" / "joel")
         ends.append(may_read(merged, "bob"))
