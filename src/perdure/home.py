@@ -178,6 +178,7 @@ class Home:
         self._roles: Roles | None = None
         self._floor: Floor | None = None
         self._authority: watching.Watch | None = None
+        self._is_elsewhere = False  # used from another machine: the folders that are named are not of this disk
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -197,7 +198,10 @@ class Home:
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
         principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
+        if (config.machine, principal.user) != (self.config.machine, self.user):
+            config = replace(config, floor=replace(config.floor, place=""))  # it says where this machine stands
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
+        other._is_elsewhere = self._is_elsewhere or identity is not None
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
         other._authority = self.authority()
@@ -221,6 +225,12 @@ class Home:
     def users(self) -> list[str]:
         """Everybody of whom this home holds anything: runs, or a journal. By name."""
         return sorted({*self.archive.ledger.users(), *self._users_with_journal()})
+
+    def project(self, cwd: str | None) -> str | None:
+        """The project of a folder; where another machine asks, what it sent: that names no folder of this disk."""
+        if self._is_elsewhere:
+            return cwd if cwd and "\0" not in cwd else None
+        return project_of(cwd)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -300,8 +310,9 @@ class Home:
             return self.capture(b"".join(lines), runtime="messages", session=session, from_offset=end, cwd=cwd)
 
     def _capture_rules(self) -> capturing.Rules:
-        """The rules by which a hook captures, for this home's user."""
-        return capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        """The rules by which a hook captures, for this home's user; no folder is excluded on another machine."""
+        rules = capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        return rules._replace(exclude=()) if self._is_elsewhere else rules
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
@@ -698,7 +709,7 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            wanted.message, here=self.project(cwd), projects=runs.projects(index, self.principal),
             everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
@@ -876,7 +887,7 @@ class Home:
         from perdure.mind.memories import Draft
 
         held = session.conversation if session else ""
-        draft = Draft(text, kind, path, project_of(cwd), conversation=held, **more)
+        draft = Draft(text, kind, path, self.project(cwd), conversation=held, **more)
         kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
@@ -926,7 +937,7 @@ class Home:
         """
         from perdure.mind import insights
 
-        here = (project_of(cwd), None)
+        here = (self.project(cwd), None)
         every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
         return insights.at_hand(every, max_tokens=max_tokens)
 
@@ -1080,7 +1091,7 @@ class Home:
         """
         from perdure.floor.noting import note
 
-        return note(self.floor, text, by=by, project=project_of(cwd), sources=sources)
+        return note(self.floor, text, by=by, project=self.project(cwd), sources=sources)
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
@@ -1091,7 +1102,7 @@ class Home:
         from perdure.floor import layers
 
         self._hear()
-        now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
+        now, floor, project = now or datetime.now().astimezone(), self.floor, self.project(cwd)
         material = layers.Material(
             pages={name: floor.read(name) for name in layers.needed(layers.diary_day(now))},
             cards=[card for card in floor.cards() if card.project in (None, project)],
@@ -1126,7 +1137,7 @@ class Home:
 
     def _facts(self, cwd: str | None) -> dict[str, str]:
         place = self.config.floor.place
-        return {"machine": self.config.machine, "place": place, "project": project_of(cwd) or ""}
+        return {"machine": self.config.machine, "place": place, "project": self.project(cwd) or ""}
 
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
