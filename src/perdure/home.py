@@ -1125,7 +1125,7 @@ class Home:
 
         found = list(self.layers(cwd=cwd).suspects)
         with contextlib.suppress(IndexFault):
-            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+            found += held.suspects(self.index(), self.user, told.places(self.path, self.user), self.floor.suspicious)
         return found
 
     def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
@@ -1550,7 +1550,7 @@ class Home:
 
     def keep_off_record(self, runtime: str, session: str) -> None:
         """Never capture this session, now or by a later import."""
-        privacy.keep_off_record(self.path, runtime, session)
+        privacy.keep_off_record(self.path, self.user, runtime, session)
 
     # care -------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def test_there_and_back(full, opened, tmp_path):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     from perdure.capture import privacy
 
-    assert privacy.off_record(again.path, "messages", "secret")
+    assert privacy.off_record(again.path, full.user, "messages", "secret")
 
 
 @pytest.mark.parametrize("is_old", [False, True])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import perdure
+from perdure import live
 from perdure.archive.archive import Delta
 from perdure.authority.machines import LocalAuthority
+from perdure.capture import alert
+from perdure.capture.wire import Event
 from perdure.types import Identity, Origin
 
 
@@ -51,3 +54,16 @@ def test_a_folder_of_another_machine_is_not_looked_up_here(tmp_path: Path, messa
         assert "axolotl" in cue.text
         assert bob.remember("The gecko lamp is set to 30 degrees", cwd=str(folder)).project == str(folder)
         assert "Lisbon" in home.here() and "Lisbon" not in bob.here()
+
+
+def test_the_alert_of_the_home_is_told_to_its_own_user_alone(tmp_path: Path, message) -> None:
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    (place / "config.toml").write_text('user = "mira"\n')
+    event = Event("claude-code", "prompt", "s", prompt="What of the wombat?", is_human=True)
+    with perdure.open(place) as home, home.beside(identity=Identity("bob", "phone", "m-1")) as bob:
+        home.capture(message("user", "before"), runtime="messages", session="a")
+        home.catch_up(everyone=True)
+        alert.settle(place, ["the outbox does not drain"])
+        assert live.answer(bob, event, limit_ms=10_000).notice == ""
+        assert "does not drain" in live.answer(home, event, limit_ms=10_000).notice
