@@ -56,6 +56,20 @@ def test_it_ends_when_it_is_revoked(tmp_path: Path) -> None:
     assert [one.grant.value for one in grants(tmp_path, "bob").received()] == ["r2"]
 
 
+def test_it_ends_for_a_grantee_who_declines(tmp_path: Path) -> None:
+    joels, bobs = grants(tmp_path, "joel"), grants(tmp_path, "bob")
+    given = joels.give("bob", "tag", "orchard").grant
+    joels.give("mira", "tag", "orchard")
+    with pytest.raises(NotFound):
+        grants(tmp_path, "mira").decline(given.grant_id)
+    assert bobs.decline(given.grant_id).declined_at == NOW == bobs.decline(given.grant_id).declined_at
+    assert may_read(tmp_path, "bob") == bobs.received() == [] and may_read(tmp_path, "mira")
+    joels.give("bob", "tag", "orchard")
+    assert may_read(tmp_path, "bob") == [("joel", "tag", "orchard")]
+    assert forget_grantee(tmp_path, "joel") == 1
+    assert b"joel" not in b"".join(path.read_bytes() for path in journal(tmp_path, "bob").files())
+
+
 def test_the_same_given_twice_is_one(tmp_path: Path) -> None:
     joels = grants(tmp_path, "joel")
     first = joels.give("bob", "tag", "orchard")
