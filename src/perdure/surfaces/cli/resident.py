@@ -107,7 +107,12 @@ def _stop(shell: Shell) -> None:
     home = home_path(shell.home)
     who = post.resident(home)
     if who is not None:
-        wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        try:
+            wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        except (OSError, ValueError) as error:
+            raise PerdureError(
+                f"process {who.pid} does not answer; `kill {who.pid}` ends it, and loses nothing"
+            ) from error
         ends_s = time.monotonic() + _STOP_S
         while post.resident(home) is not None and time.monotonic() < ends_s:
             time.sleep(0.05)

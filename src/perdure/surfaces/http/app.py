@@ -54,11 +54,16 @@ class Api:
     now_s: Callable[[], float] = time.monotonic
     asked: Buckets = field(init=False)
     guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
+    reading: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         """A bucket for each machine."""
         self.asked = Buckets(self.per_minute)
+        self.begin()
+
+    def begin(self) -> None:
+        """Be ready for a loop, the first or the next: nothing here belongs to another."""
+        self.reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     # who asks ---------------------------------------------------------------------------------------------
 
