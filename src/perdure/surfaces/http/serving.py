@@ -39,6 +39,7 @@ from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.homes import Desk, Homes
 from perdure.surfaces.http.line import Line
 from perdure.surfaces.http.news import News
+from perdure.surfaces.http.probe import Probe
 from perdure.surfaces.http.store import Requests
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity
@@ -116,7 +117,8 @@ class Served:
         self._requests = Requests(serving.home.path)
         shared = Server(
             home=serving.home.path, authority=authority, cursors=Cursors(self._requests.key()), hub=self._hub,
-            news=self._news, together=Together(), wake=serving.keeper.wake, is_warm=lambda: serving.asker.is_warm,
+            news=self._news, together=Together(), probe=Probe(),
+            wake=serving.keeper.wake, is_warm=lambda: serving.asker.is_warm,
             health=serving.health, depth=self._depth, lent=lambda: self._homes.lent(None, read_only=False),
             begin=self._begin,
         )  # fmt: skip
