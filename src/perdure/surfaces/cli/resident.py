@@ -21,7 +21,7 @@ from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
+from perdure.errors import AlreadyServing, NotFound, PackageMissing, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
@@ -77,7 +77,7 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
     try:
         from perdure.surfaces.http.serving import Served
     except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[server]'") from error
+        raise PackageMissing("pip install 'perdure[server]' (or remove server.http from config.toml)") from error
     from perdure.authority.machines import LocalAuthority
 
     home = serving.home
