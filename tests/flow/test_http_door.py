@@ -321,6 +321,29 @@ def test_the_same_key_makes_one_thing(served):
     assert at.ada_laptop("POST", "/api/cards", {"text": "x"}, Idempotency_Key="k" * 300)[0] == 400
 
 
+def test_a_repetition_of_what_was_taken_away_since_says_so(served):
+    ada = served().ada_laptop
+    for path, body, name in (
+        ("/api/memories", {"text": "The quokka database is called Alder"}, "memory_id"),
+        ("/api/cards", {"text": "Ask before you push."}, "id"), ("/api/machines", {"name": "tablet"}, "machine_id"),
+        ("/api/grants", {"grantee": "bob", "scope": "tag", "value": "work"}, "grant_id"),
+    ):  # fmt: skip
+        made = ada("POST", path, body, Idempotency_Key=f"k-{name}")[1]
+        if name == "machine_id":
+            again = ada("POST", path, body, Idempotency_Key=f"k-{name}")[1]
+            assert "secret is lost" in json.dumps(again["next_actions"])
+        assert ada("DELETE", f"{path}/{made[name]}")[0] in (200, 202, 204), path
+        status, said, _ = ada("POST", path, body, Idempotency_Key=f"k-{name}")
+        assert (status, said["error"]["code"]) == (409, "conflict") and "new Idempotency-Key" in json.dumps(said), path
+
+
+def test_a_search_until_the_end_of_all_time(served):
+    ada = served().ada_laptop
+    for lte in ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"):
+        said = {"query": "x", "filters": {"started_at": {"lte": lte}}}
+        assert ada("POST", "/api/runs/search", said)[0] == 200, lte
+
+
 def test_a_failed_request_may_be_sent_again_under_its_key(served):
     ada = served().ada_laptop
     assert ada("POST", "/api/cards", {"text": "  "}, Idempotency_Key="k")[0] == 400

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +20,8 @@ pytest.importorskip("uvicorn")
 import perdure
 from perdure.capture import wire
 from perdure.config import ServerConfig
-from perdure.errors import ConfigFault
+from perdure.errors import ConfigFault, PackageMissing
+from perdure.surfaces.cli.resident import _over_http
 from perdure.surfaces.http.serving import address, check_certificate
 
 GUIDE = Path(__file__).parents[2] / "docs" / "server.md"
@@ -144,6 +146,14 @@ def test_an_address_that_is_taken_is_said(tmp_path):
         failed = second.run("serve", check=False)
         assert failed.returncode and "nothing can listen" in failed.stderr and "Traceback" not in failed.stderr
         assert "the address is taken" in failed.stderr and "Something went wrong" not in failed.stderr
+
+
+def test_without_its_packages_nothing_is_blamed_on_a_model(monkeypatch):
+    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
+    serving = SimpleNamespace(home=SimpleNamespace(config=SimpleNamespace(server=ServerConfig(http="127.0.0.1:0"))))
+    with pytest.raises(PackageMissing) as missing, _over_http(serving):
+        pass
+    assert "perdure[server]" in str(missing.value) and "model" not in str(missing.value).lower()
 
 
 def test_files_of_tls_that_cannot_be_used_are_named(tmp_path):

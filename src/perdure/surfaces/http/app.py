@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from perdure import live
 from perdure.capture import log
+from perdure.errors import NotFound
 from perdure.surfaces.http import bodies, faults, openapi
 from perdure.surfaces.http.answers import API, DOCUMENT, Answer
 from perdure.surfaces.http.buckets import Buckets
@@ -162,7 +163,11 @@ class Api:
         if not known.status:
             raise retry("conflict", "The same request is being answered at this moment.", status=409)
         assert row.again is not None
-        again = row.again(call, known.made)
+        try:
+            again = row.again(call, known.made)
+        except NotFound:
+            said = "What this request made was taken away since. Use a new Idempotency-Key."
+            raise Refused(409, "conflict", said) from None
         return Answer(
             again.body, known.status, {**again.headers, "Idempotency-Replayed": "true"}, again.made, again.kind
         )
