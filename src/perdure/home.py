@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import msgspec
 
 from perdure import config as settings
@@ -35,7 +36,7 @@ from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
 from perdure.authority import watch as watching
 from perdure.authority.grants import Given, Grants, granted
-from perdure.capture import files, later, outbox, places, post, privacy
+from perdure.capture import files, later, log, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
     ArchiveFault,
@@ -44,6 +45,7 @@ from perdure.errors import (
     DamagedRun,
     DiskFull,
     EditRefused,
+    FormatFault,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -356,8 +358,11 @@ class Home:
                     break
                 try:
                     self._settle(item)
-                except (KeyError, TypeError, msgspec.ValidationError, UsageError):  # no delta of ours, or damaged
-                    outbox.set_aside(item.path)
+                except Exception as error:
+                    if _is_of_the_home(error):
+                        raise
+                    log.note(self.path, "set-aside", code=getattr(error, "code", type(error).__name__))
+                    outbox.set_aside(item.path)  # no delta of ours, or damaged: it holds up no other
                     continue
                 item.path.unlink(missing_ok=True)
                 n_done += 1
@@ -1811,6 +1816,12 @@ def _waited(asked: Asked) -> tuple[dict[str, float], dict[str, int]]:
     answer = asked.answer()
     timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
     return timings, {str(lane): n for lane, n in answer.depth_before.items()}
+
+
+def _is_of_the_home(error: Exception) -> bool:
+    """Whether a delta failed for the home's sake (a full disk, a lock), so that it is to be tried again."""
+    is_of_the_delta = isinstance(error, (UsageError, FormatFault))
+    return isinstance(error, (PerdureError, OSError, MemoryError, apsw.Error)) and not is_of_the_delta
 
 
 def _now() -> datetime:

@@ -1,9 +1,12 @@
 """The parts of the HTTP server that need no socket: buckets, cursors, what is kept of requests, listeners, homes."""
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import apsw
 import pytest
 
 pytest.importorskip("uvicorn")
@@ -13,13 +16,14 @@ from hypothesis import strategies as st
 
 from perdure import errors
 from perdure.archive.archive import Answer, Delta
-from perdure.errors import NotFound, UsageError
-from perdure.surfaces.http import faults
+from perdure.errors import DiskFull, NotFound, UsageError
+from perdure.surfaces.http import faults, store
 from perdure.surfaces.http.buckets import Buckets
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.faults import Refused
 from perdure.surfaces.http.homes import Homes
+from perdure.surfaces.http.probe import Probe
 from perdure.surfaces.http.store import KEPT_S, Requests
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity, Origin
@@ -70,6 +74,29 @@ def test_what_is_kept_of_a_request(tmp_path):
     assert other and not other.is_same
     assert kept.begin("bob", "k", "POST /a x", now_s=2) is None
     assert kept.begin("ada", "k", "POST /a x", now_s=KEPT_S + 1) is None, "after a day it is a new one"
+
+
+def test_a_full_disk_is_said_to_be_full(tmp_path, monkeypatch):
+    kept = Requests(tmp_path)
+
+    @contextlib.contextmanager
+    def full(_):
+        raise apsw.FullError("disk is full")
+        yield
+
+    monkeypatch.setattr(store, "transaction", full)
+    with pytest.raises(DiskFull):
+        kept.begin("ada", "k", "POST /a x", now_s=0)
+
+
+def test_many_who_ask_share_one_probe():
+    """At 0 s and 4.9 s one probe serves; 5 s after it the next is made."""
+    now_s, asked = [0.0], []
+    probe = Probe(now_s=lambda: now_s[0])
+    home = SimpleNamespace(probe=lambda: asked.append(now_s[0]))
+    for now_s[0] in (0.0, 0.1, 4.9, 5.0, 9.9, 10.0):
+        assert probe.found(home).problems == ()
+    assert asked == [0.0, 5.0, 10.0]
 
 
 def test_what_a_killed_server_left_open_is_free_again(tmp_path):

@@ -21,7 +21,7 @@ from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
+from perdure.errors import AlreadyServing, NotFound, PackageMissing, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
@@ -77,7 +77,7 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
     try:
         from perdure.surfaces.http.serving import Served
     except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[server]'") from error
+        raise PackageMissing("pip install 'perdure[server]' (or remove server.http from config.toml)") from error
     from perdure.authority.machines import LocalAuthority
 
     home = serving.home
@@ -107,7 +107,12 @@ def _stop(shell: Shell) -> None:
     home = home_path(shell.home)
     who = post.resident(home)
     if who is not None:
-        wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        try:
+            wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        except (OSError, ValueError) as error:
+            raise PerdureError(
+                f"process {who.pid} does not answer; `kill {who.pid}` ends it, and loses nothing"
+            ) from error
         ends_s = time.monotonic() + _STOP_S
         while post.resident(home) is not None and time.monotonic() < ends_s:
             time.sleep(0.05)

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from perdure import live
 from perdure.capture import log
+from perdure.errors import NotFound
 from perdure.surfaces.http import bodies, faults, openapi
 from perdure.surfaces.http.answers import API, DOCUMENT, Answer
 from perdure.surfaces.http.buckets import Buckets
@@ -54,11 +55,16 @@ class Api:
     now_s: Callable[[], float] = time.monotonic
     asked: Buckets = field(init=False)
     guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
+    reading: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         """A bucket for each machine."""
         self.asked = Buckets(self.per_minute)
+        self.begin()
+
+    def begin(self) -> None:
+        """Be ready for a loop, the first or the next: nothing here belongs to another."""
+        self.reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     # who asks ---------------------------------------------------------------------------------------------
 
@@ -157,7 +163,11 @@ class Api:
         if not known.status:
             raise retry("conflict", "The same request is being answered at this moment.", status=409)
         assert row.again is not None
-        again = row.again(call, known.made)
+        try:
+            again = row.again(call, known.made)
+        except NotFound:
+            said = "What this request made was taken away since. Use a new Idempotency-Key."
+            raise Refused(409, "conflict", said) from None
         return Answer(
             again.body, known.status, {**again.headers, "Idempotency-Replayed": "true"}, again.made, again.kind
         )

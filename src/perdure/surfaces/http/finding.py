@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from perdure.surfaces.http.faults import bad
 from perdure.types import Filters, Found, Hit, RunView
 
 DEEPEST = 1000  # hits of one question that can be paged through
+_LAST = datetime.max.replace(tzinfo=UTC)
 _TICK = timedelta(milliseconds=1)  # the index counts in these: the end of a stretch belongs to it
 
 
@@ -39,13 +40,18 @@ def search(call: Call) -> Answer:
 
 
 def _filters(home: Home, wanted: shapes.Wanted) -> Filters:
-    until_at = wanted.started_at.lte + _TICK if wanted.started_at.lte else None
+    until_at = _after(wanted.started_at.lte) if wanted.started_at.lte else None
     return Filters(
         tags=wanted.tags, runtimes=wanted.agent_runtime, machines=wanted.machine_id, projects=wanted.project,
         runs=_tree(home, wanted.root_run_id) if wanted.root_run_id else (),
         conversations=(wanted.conversation_id,) if wanted.conversation_id else (), roles=wanted.role,
         kinds=wanted.kind, agents=wanted.agent, since_at=wanted.started_at.gte, until_at=until_at,
     )  # fmt: skip
+
+
+def _after(at: datetime) -> datetime:
+    """The first instant that is not in a stretch which ends with this one; the last of the calendar at its end."""
+    return at + _TICK if at < _LAST - _TICK else _LAST
 
 
 def _tree(home: Home, root: str) -> tuple[str, ...]:

@@ -55,8 +55,13 @@ def register(call: Call) -> Answer:
 
 
 def again_machine(call: Call, made: str) -> Answer:
-    """The machine that the first request registered; its secret was shown then."""
-    return Answer({**_machine(_owned(call, made)), "secret": None, "next_actions": []})
+    """The machine that the first request registered, while it may speak; its secret was shown then."""
+    machine = _owned(call, made)
+    if machine.revoked_at:
+        raise NotFound
+    lost = "if its secret is lost, revoke it, and register another under a new Idempotency-Key"
+    actions = [action(lost, "DELETE", f"{MACHINES}/{machine.machine_id}")]
+    return Answer({**_machine(machine), "secret": None, "next_actions": actions})
 
 
 def _owned(call: Call, machine_id: str) -> Machine:
@@ -105,8 +110,8 @@ def share(call: Call) -> Answer:
 
 
 def again_grant(call: Call, made: str) -> Answer:
-    """The grant that the first request gave."""
-    for given in call.home.grants.given(every=True):
+    """The grant that the first request gave, while it stands."""
+    for given in call.home.grants.given():
         if given.grant.grant_id == made:
             return Answer({**_grant(given), "next_actions": []})
     raise NotFound
