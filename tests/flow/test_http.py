@@ -522,6 +522,15 @@ def test_events_are_the_callers_own(served, keep):
         assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
 
 
+def test_a_revoked_machine_hears_nothing_more(served, keep):
+    at = served()
+    with Listening(at.ada_tower) as tower, Listening(at.ada_laptop) as laptop:
+        del at.authority.secrets["ada-tower"]
+        keep(at.ada_laptop)
+        assert "captured" in until(laptop.kinds, bool)
+        assert tower.ended.wait(10) and not tower.heard
+
+
 def test_there_is_an_end_to_listeners(served):
     at = served()
     with contextlib.ExitStack() as stack:

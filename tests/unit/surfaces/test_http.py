@@ -85,11 +85,15 @@ def test_what_a_killed_server_left_open_is_free_again(tmp_path):
     assert third.key() != key
 
 
+async def always():
+    return True
+
+
 def test_who_does_not_read_is_dropped_and_others_hear_on():
     async def listen():
         hub = Hub()
-        slow = hub.response(Identity("ada", "laptop", "m1"))
-        quick = hub.response(Identity("ada", "tower", "m2"))
+        slow = hub.response(Identity("ada", "laptop", "m1"), always)
+        quick = hub.response(Identity("ada", "tower", "m2"), always)
         heard = []
         stream = quick.body_iterator
         heard.append(await anext(stream))
@@ -105,6 +109,25 @@ def test_who_does_not_read_is_dropped_and_others_hear_on():
     heard, late, rest, users = asyncio.run(listen())
     assert len(heard) == 251 and b'{"n":249}' in heard[-1]
     assert len(late) <= 101 and rest == [] and users == set()
+
+
+def test_a_listener_hears_nothing_from_when_it_may_not():
+    async def listen():
+        hub, may = Hub(), [True]
+
+        async def allowed():
+            return may[0]
+
+        stream = hub.response(Identity("ada", "laptop", "m1"), allowed).body_iterator
+        heard = [await anext(stream)]
+        hub.publish("ada", "captured", {"n": 1})
+        heard.append(await anext(stream))
+        may[0] = False
+        hub.publish("ada", "captured", {"n": 2})
+        return heard, [piece async for piece in stream], hub.users
+
+    heard, rest, users = asyncio.run(listen())
+    assert len(heard) == 2 and rest == [] and users == set()
 
 
 class Fake:
