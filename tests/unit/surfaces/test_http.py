@@ -11,10 +11,10 @@ pytest.importorskip("uvicorn")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure import errors
+from perdure import errors, leaving
 from perdure.archive.archive import Answer, Delta
 from perdure.errors import NotFound, UsageError
-from perdure.surfaces.http import faults
+from perdure.surfaces.http import app, faults
 from perdure.surfaces.http.buckets import Buckets
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
@@ -85,6 +85,21 @@ def test_what_a_killed_server_left_open_is_free_again(tmp_path):
     assert third.key() != key
 
 
+def test_a_user_who_leaves_is_taken_out_of_what_is_kept_while_the_server_runs(tmp_path):
+    kept = Requests(tmp_path)
+    key = kept.key()
+    for user in ("ada", "bobquokka"):
+        kept.begin(user, "k", "POST /a x", now_s=0)
+        kept.end(user, "k", status=201, made="mem-1")
+    leaving.wipe(tmp_path, "bobquokka")
+    assert not [path for path in (tmp_path / "run").iterdir() if b"bobquokka" in path.read_bytes()]
+    assert kept.begin("ada", "k", "POST /a x", now_s=1) and kept.key() == key
+    kept.close()
+    (tmp_path / "run" / "http.db").write_bytes(b"bobquokka" * 1000)
+    leaving.wipe(tmp_path, "bobquokka")
+    assert not list((tmp_path / "run").glob("http.db*"))
+
+
 async def always():
     return True
 
@@ -128,6 +143,37 @@ def test_a_listener_hears_nothing_from_when_it_may_not():
 
     heard, rest, users = asyncio.run(listen())
     assert len(heard) == 2 and rest == [] and users == set()
+
+
+def test_what_fails_inside_of_mcp_is_an_envelope(tmp_path):
+    tools = pytest.importorskip("perdure.surfaces.http.tools")
+
+    class Broken:
+        async def identify(self, request):
+            return Identity("ada", "laptop", "m1")
+
+        def failed(self, request, error):
+            return app.response(faults.answer(faults.refused(error)))
+
+    async def inner(scope, receive, send):
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise BrokenPipeError
+
+    async def ask(path):
+        guarded, sent = tools.Guarded.__new__(tools.Guarded), []
+        guarded._api, guarded.inner = Broken(), inner
+
+        async def send(message):
+            sent.append(message)
+
+        await guarded({"type": "http", "path": path, "method": "POST", "headers": []}, None, send)
+        return sent
+
+    start, body = asyncio.run(ask("/mcp"))
+    assert start["status"] == 500 and b'"internal"' in body["body"]
+    with pytest.raises(BrokenPipeError):
+        asyncio.run(ask("/begun"))
 
 
 class Fake:
