@@ -75,7 +75,8 @@ def test_the_same_as_json(served, lines):
     status, kept, _ = ada("POST", "/api/runs", said)
     assert (status, kept["outcome"]) == (202, "stored")
     assert ada("GET", kept["_links"]["jsonl"])[1] == lines
-    assert ada("POST", "/api/runs", said)[1]["outcome"] == "already"
+    again = ada("POST", "/api/runs", said)[1]
+    assert (again["outcome"], again["run_id"]) == ("already", kept["run_id"])
 
 
 def test_what_the_archive_says_to_bytes(served, lines, message):
@@ -108,7 +109,7 @@ def test_lines_of_an_adapter_go_behind_what_is_there(served, lines, message):
     where = "/api/runs?runtime=messages&session=s1&emitted=true&project=/w/alder"
     assert ada("POST", where, lines)[1]["outcome"] == "stored"
     again = ada("POST", where, lines)[1]
-    assert (again["outcome"], again["accepted_up_to"]) == ("already", len(lines))
+    assert (again["outcome"], again["accepted_up_to"]) == ("already", len(lines)) and again["run_id"]
     kept = ada("POST", where, lines + more)[1]
     assert (kept["outcome"], kept["bytes"]) == ("stored", len(more))
     run = until(lambda: ada("GET", kept["_links"]["self"]), ok)[1]
