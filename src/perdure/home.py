@@ -1511,7 +1511,9 @@ class Home:
         kind, run_id = self.resolve(prefix)
         if kind != "run":
             raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
-        self._held(self._captured_in(run_id))
+        if (holder := self._captured_in(run_id)) != run_id:
+            raise UsageError(f"{run_id} lies inside of run {holder}, and is read there: share that one")
+        self._held(run_id)
         return run_id
 
     def n_covered(self, grant: Grant) -> int:

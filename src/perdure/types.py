@@ -371,6 +371,7 @@ class Cue:
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
     user: str = ""  # its owner
     is_shared: bool = False  # the owner is another than who asks
+    chunk: int | None = None  # which piece of the turn matched, from 0; None for a memory
 
 
 class HeldBack(NamedTuple):

@@ -64,7 +64,7 @@ def test_a_run_is_kept_read_and_found(served, lines):
     status, run, _ = until(lambda: ada("GET", kept["_links"]["self"]), ok)
     assert (run["user"], run["machine"], run["project"]) == ("ada", "laptop", "/w/alder")
     assert run["tags"] == ["port", "work"]
-    found = ada("POST", kept["_links"]["search"], {"query": "staging port"})[1]
+    found = ada("POST", "/api/runs/search", {"query": "staging port"})[1]
     assert {hit["run_id"] for hit in found["hits"]} == {kept["run_id"]}
     assert ada("GET", found["hits"][0]["_links"]["jsonl"])[1] == lines
 

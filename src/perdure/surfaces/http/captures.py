@@ -17,7 +17,7 @@ from perdure.archive.archive import Delta
 from perdure.capture.origin import escaped, plain
 from perdure.errors import NotFound
 from perdure.intake import clean
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http import runs, shapes
 from perdure.surfaces.http.answers import API, Answer, Json, action
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import Refused, bad, retry
@@ -99,10 +99,9 @@ def _delta(call: Call, said: shapes.Captured, data: bytes) -> Delta:
 
 
 def _envelope(kept: Kept) -> Json:
-    links = {"search": f"{API}/runs/search"}
-    actions = [action("search it", "POST", links["search"])]
+    links = runs.kept_links(kept.run_id) if kept.run_id else {}
+    actions = [action("search it", "POST", f"{API}/runs/search")]
     if kept.run_id:
-        links |= {"self": f"{API}/runs/{kept.run_id}", "jsonl": f"{API}/runs/{kept.run_id}/jsonl"}
         actions.append(action("read it", "GET", links["jsonl"]))
     if kept.outcome == "accepted":
         actions.insert(0, action(f"send what follows offset {kept.to_offset}", "POST", f"{API}/runs"))

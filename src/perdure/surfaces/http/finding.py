@@ -13,7 +13,7 @@ import msgspec
 
 from perdure.errors import IndexFault, NotFound
 from perdure.home import Home
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http import runs, shapes
 from perdure.surfaces.http.answers import API, Answer, Json, action
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import bad
@@ -26,12 +26,13 @@ _TICK = timedelta(milliseconds=1)  # the index counts in these: the end of a str
 def search(call: Call) -> Answer:
     """One page of the hits."""
     asked, started_s = call.body, time.perf_counter()
-    if not asked.query.strip():
-        raise bad("a search needs words: `query` is empty")
+    if not asked.query.strip() and asked.filters == shapes.Wanted():
+        raise bad("a search needs words or filters: `query` is empty, and so is `filters`")
     page = call.page("search", msgspec.to_builtins([asked.query, asked.mode, asked.filters]))
     filters = _filters(call.home, asked.filters)
     most = min(page.offset + page.limit + 1, DEEPEST)
-    found = call.home.search(asked.query, filters=filters, limit=most, mode=asked.mode)
+    mode = asked.mode if asked.query.strip() else "keyword"  # no words mean nothing: the filters alone choose
+    found = call.home.search(asked.query, filters=filters, limit=most, mode=mode)
     hits, following = page.of(found.hits)
     said = _said(call, found, hits, following, _facets(call, filters))
     said["timing"]["total_ms"] = (time.perf_counter() - started_s) * 1000
@@ -66,35 +67,29 @@ def _facets(call: Call, filters: Filters) -> Json:
     return {**found.counts, "is_partial": found.is_partial}
 
 
-def _views(home: Home, hits: Sequence[Hit]) -> dict[str, RunView]:
-    """The runs of the hits, as far as the index has them."""
-    found = {}
-    for run_id in {hit.run_id for hit in hits}:
-        with contextlib.suppress(NotFound, IndexFault):
-            found[run_id] = home.run(run_id)
-    return found
-
-
 def _said(call: Call, found: Found, hits: Sequence[Hit], following: str | None, facets: Json) -> Json:
-    views = _views(call.home, hits)
+    views = runs.seen(call.home, (hit.run_id for hit in hits))
+    shown = [_hit(hit, found, views.get(hit.run_id)) for hit in hits]
     timing = {
         "query_embed_ms": found.timings_ms.get("compute", 0.0), "query_queued_ms": found.timings_ms.get("queued", 0.0),
         "search_ms": found.took_ms, "total_ms": 0.0, "depth_before_submit": dict(found.depth),
     }  # fmt: skip
-    actions = [action("read the best hit's run", "GET", f"{API}/runs/{hits[0].run_id}/jsonl")] if hits else []
+    actions = [action("read the best hit's run", "GET", shown[0]["_links"]["jsonl"])] if shown else []
+    again = msgspec.to_builtins(call.body)
     if following:
-        actions.append(action("read on, with `cursor`", "POST", f"{API}/runs/search"))
+        body = {**again, "cursor": following}
+        actions.append({**action("read on, with `cursor`", "POST", f"{API}/runs/search"), "body": body})
     if found.n_behind:
-        actions.append(action("ask again: something is not indexed yet", "POST", f"{API}/runs/search"))
+        said = "ask again: something is not indexed yet"
+        actions.append({**action(said, "POST", f"{API}/runs/search"), "body": again})
     return {
-        "hits": [_hit(hit, found, views.get(hit.run_id)) for hit in hits], "facets": facets, "timing": timing,
+        "hits": shown, "facets": facets, "timing": timing,
         "mode": found.mode, "degraded": list(found.degraded), "behind": found.n_behind, "next_cursor": following,
-        "_links": {"self": f"{API}/runs/search"}, "next_actions": actions,
+        "_links": {}, "next_actions": actions,
     }  # fmt: skip
 
 
 def _hit(hit: Hit, found: Found, view: RunView | None) -> Json:
-    here = f"{API}/runs/{hit.run_id}"
     said: dict[str, Any] = msgspec.to_builtins(replace(hit, score=0.0))
     words = hit.score if found.mode == "keyword" else hit.keyword_score
     for name in ("keyword_score", "vector_score"):
@@ -104,5 +99,5 @@ def _hit(hit: Hit, found: Found, view: RunView | None) -> Json:
     return {
         **said, "tags": list(view.tags) if view else [], "started_at": view.started_at if view else None,
         "score": {"fused": hit.score, "vector_distance": distance, "text_match": words},
-        "_links": {"run": here, "jsonl": f"{here}/jsonl", "tree": f"{API}/runs/forest?root_run_id={hit.run_id}"},
+        "_links": runs.links_beside(hit.run_id, view),
     }  # fmt: skip

@@ -24,6 +24,9 @@ TABLE: tuple[Row, ...] = (
         again=captures.again, more=(409,),
     ),
     Row("POST", "/api/runs/search", finding.search, "Search what was said", body=shapes.Search),
+    Row(
+        "GET", "/api/runs", runs.conversation, "The runs of a conversation", query=shapes.Conversation, more=(404,),
+    ),
     Row("GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest, more=(404,)),
     Row("GET", "/api/runs/{run_id}", runs.run, "One run", more=(404,)),
     Row("GET", "/api/runs/{run_id}/jsonl", runs.jsonl, "The bytes of a run", kind=runs.JSONL, more=(404,)),

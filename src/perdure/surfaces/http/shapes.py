@@ -90,11 +90,17 @@ class Wanted(Struct, frozen=True):
 class Search(Struct, frozen=True):
     """What is looked for among what was said."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    query: Annotated[str, Meta(max_length=10_000, description="may be empty where there are filters")] = ""
     mode: Literal["hybrid", "semantic", "keyword"] | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     filters: Wanted = Wanted()
+
+
+class Conversation(Paging, frozen=True, kw_only=True):
+    """Which conversation, and which part of it."""
+
+    conversation_id: Annotated[str, Meta(max_length=400)]
 
 
 class Forest(Struct, frozen=True):
@@ -196,6 +202,7 @@ class Listing(Paging, frozen=True):
     """Which memories."""
 
     every: bool = False  # also what was superseded or retired
+    shared: bool = False  # what others let the caller read, instead of the caller's own
     prefix: Short = ""  # of the path
     kind: Short = ""
     project: Annotated[str, Meta(max_length=4096)] | None = None
