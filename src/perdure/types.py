@@ -208,6 +208,8 @@ class Filters:
     entities: tuple[str, ...] = ()
     since_at: datetime | None = None
     until_at: datetime | None = None  # exclusive
+    begun_since_at: datetime | None = None  # of the run
+    begun_until_at: datetime | None = None  # exclusive
     held: tuple[Live, ...] = ()  # sessions that are going on: what they hold themselves is left out
     memories: bool = False  # whether memories are found beside turns
 

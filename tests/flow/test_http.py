@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
+
+from perdure.surfaces.cli import cli
 
 pytest.importorskip("uvicorn")
 
@@ -208,8 +211,10 @@ FILTERS = [
     ({"tags": ["work", "port"]}, 1), ({"tags": ["work", "other"]}, 0), ({"agent_runtime": ["messages", "x"]}, 2),
     ({"machine_id": ["laptop"]}, 2), ({"machine_id": ["tower"]}, 0), ({"conversation_id": "s1"}, 1),
     ({"project": ["/w/alder"]}, 1), ({"role": ["assistant"]}, 2), ({"role": ["tool"]}, 0), ({"kind": ["text"]}, 2),
-    ({"agent": ["default"]}, 2), ({"started_at": {"gte": "2026-01-15T09:00:30Z"}}, 2),
-    ({"started_at": {"lte": "2026-01-15T09:00:30Z"}}, 0), ({"started_at": {"lte": "2026-01-15T09:01:00Z"}}, 2),
+    ({"agent": ["default"]}, 2), ({"stated_at": {"gte": "2026-01-15T09:00:30Z"}}, 2),
+    ({"stated_at": {"lte": "2026-01-15T09:00:30Z"}}, 0), ({"stated_at": {"lte": "2026-01-15T09:01:00Z"}}, 2),
+    ({"started_at": {"gte": "2026-01-15T09:00:30Z"}}, 0), ({"started_at": {"lte": "2026-01-15T09:00:00Z"}}, 2),
+    ({"started_at": {"lte": "2026-01-15T08:59:59Z"}}, 0), ({"machine_id": ["m-ada-1", "tower"]}, 2),
 ]  # fmt: skip
 
 
@@ -228,8 +233,14 @@ def test_every_mode_and_filter(served, keep, lines):
         assert set(score) == {"fused", "vector_distance", "text_match"} and score["fused"] > 0
         assert {"run", "jsonl"} <= set(found["hits"][0]["_links"]) and found["next_actions"]
     for filters, n in FILTERS:
-        found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": filters})[1]
-        assert len(found["hits"]) == n, filters
+        for mode in ("keyword", "semantic"):
+            found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": filters, "mode": mode})[1]
+            assert len(found["hits"]) == n, (filters, mode)
+    machine = ada("POST", "/api/machines", {"name": "laptop"})[1]["machine_id"]
+    found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": {"machine_id": [machine]}})[1]
+    assert len(found["hits"]) == 2
+    for wrong in ({"machine": ["laptop"]}, {"started_at": {"from": "2026-01-15T09:00:00Z"}}):
+        assert ada("POST", "/api/runs/search", {"query": "nginx", "filters": wrong})[0] == 400, wrong
 
 
 def test_the_pages_of_a_search_are_the_whole_of_it(served, keep, message):
@@ -303,9 +314,10 @@ QUERIES = [
 def test_the_filter_comes_from_the_credential_alone(served, keep, message, query):
     at = served()
     keep(at.ada_laptop, data=message("user", "The quokka lives in alder street", 0))
-    body = {"query": query, "user_id": "ada", "user": "ada", "readable_by": ["bob"], "filters": {"user_id": "ada"}}
+    body = {"query": query, "user_id": "ada", "user": "ada", "readable_by": ["bob"]}
+    assert at.bob_phone("POST", "/api/runs/search", {**body, "filters": {"user_id": "ada"}})[0] == 400
     for filters in ({}, {"tags": [query]}, {"machine_id": [query]}, {"project": [query]}, {"conversation_id": query}):
-        status, found, _ = at.bob_phone("POST", "/api/runs/search", {**body, "filters": {**filters, "user_id": "ada"}})
+        status, found, _ = at.bob_phone("POST", "/api/runs/search", {**body, "filters": filters})
         assert status == 200 and not found["hits"], filters
     assert not at.bob_phone("GET", "/api/runs/forest?user=ada&user_id=ada")[1]["items"]
     assert (
@@ -411,6 +423,9 @@ def test_machines_and_who_may_make_them(served):
     status, made, _ = at.bob_phone("POST", "/api/machines", {"name": "tablet"})
     assert status == 201 and made["secret"].startswith("pdr-") and made["user"] == "bob"
     assert "secret" not in json.dumps(at.bob_phone("GET", "/api/machines")[1])
+    assert at.bob_phone("GET", "/api/machines")[1]["items"][0]["registered_by"] == "m-bob-1"
+    shown = CliRunner().invoke(cli, ["machine", "list", "--home", str(at.place)])
+    assert "registered by m-bob-1" in shown.output, shown.output
     assert at.bob_phone("POST", "/api/machines", {"name": "x", "user": "ada"})[0] == 403
     assert at.bob_phone("GET", "/api/machines?everybody=true")[0] == 403
     assert at.ada_laptop("POST", "/api/machines", {"name": "pad", "user": "carol"})[0] == 201

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ def search(call: Call) -> Answer:
     if not asked.query.strip() and asked.filters == shapes.Wanted():
         raise bad("a search needs words or filters: `query` is empty, and so is `filters`")
     page = call.page("search", msgspec.to_builtins([asked.query, asked.mode, asked.filters]))
-    filters = _filters(call.home, asked.filters)
+    filters = _filters(call, asked.filters)
     most = min(page.offset + page.limit + 1, DEEPEST)
     mode = asked.mode if asked.query.strip() else "keyword"  # no words mean nothing: the filters alone choose
     found = call.home.search(asked.query, filters=filters, limit=most, mode=mode)
@@ -39,14 +39,29 @@ def search(call: Call) -> Answer:
     return Answer(said)
 
 
-def _filters(home: Home, wanted: shapes.Wanted) -> Filters:
-    until_at = wanted.started_at.lte + _TICK if wanted.started_at.lte else None
+def _filters(call: Call, wanted: shapes.Wanted) -> Filters:
+    home, machines = call.home, _machines(call, wanted.machine_id)
     return Filters(
-        tags=wanted.tags, runtimes=wanted.agent_runtime, machines=wanted.machine_id, projects=wanted.project,
+        tags=wanted.tags, runtimes=wanted.agent_runtime, machines=machines, projects=wanted.project,
         runs=_tree(home, wanted.root_run_id) if wanted.root_run_id else (),
         conversations=(wanted.conversation_id,) if wanted.conversation_id else (), roles=wanted.role,
-        kinds=wanted.kind, agents=wanted.agent, since_at=wanted.started_at.gte, until_at=until_at,
+        kinds=wanted.kind, agents=wanted.agent, since_at=wanted.stated_at.gte,
+        until_at=_behind(wanted.stated_at.lte), begun_since_at=wanted.started_at.gte,
+        begun_until_at=_behind(wanted.started_at.lte),
     )  # fmt: skip
+
+
+def _behind(at: datetime | None) -> datetime | None:
+    return at + _TICK if at else None
+
+
+def _machines(call: Call, named: Sequence[str]) -> tuple[str, ...]:
+    """Machines as runs carry them, by their names. named: names, or ids of machines of the caller's."""
+    if not named:
+        return ()
+    known = {one.machine_id: one.name for one in call.home.machines.listed(call.identity.user, every=True)}
+    known[call.identity.machine_id] = call.identity.machine
+    return tuple(dict.fromkeys(known.get(name, name) for name in named))
 
 
 def _tree(home: Home, root: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def register(call: Call) -> Answer:
     user = call.body.user or call.identity.user
     if user != call.identity.user and not call.identity.is_admin:
         raise _forbidden()
-    machine, secret = call.home.machines.register(user, call.body.name)
+    machine, secret = call.home.machines.register(user, call.body.name, by=call.identity.machine_id)
     return Answer({**_machine(machine), "secret": secret}, 201, made=machine.machine_id)
 
 

@@ -1,6 +1,7 @@
 """The bodies and parameters of requests, and the bodies of answers: read with these, and described by them in OpenAPI.
 
 What is not named here is ignored, above all who somebody claims to be: user and machine are those of the credential.
+Only within `filters` it is refused: whoever believed that it limits a search would read too much into the answer.
 """
 
 from __future__ import annotations
@@ -65,22 +66,23 @@ class Stored(Struct, frozen=True):
     bytes: int
 
 
-class Span(Struct, frozen=True):
-    """A stretch of time; its end does not belong to it."""
+class Span(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stretch of time; both its ends belong to it."""
 
     gte: At | None = None
     lte: At | None = None
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     """What a search is limited to. Several tags: all of them; several values of another field: any of them."""
 
     tags: Names = ()
     agent_runtime: Names = ()
-    machine_id: Names = ()
+    machine_id: Names = ()  # ids or names
     conversation_id: Short | None = None
     root_run_id: Short | None = None
-    started_at: Span = Span()
+    started_at: Span = Span()  # of the run
+    stated_at: Span = Span()  # of the turn
     project: Names = ()
     role: Names = ()
     kind: Names = ()
