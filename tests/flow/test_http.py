@@ -218,6 +218,25 @@ FILTERS = [
 ]  # fmt: skip
 
 
+def test_the_pages_of_the_forest_are_the_whole_of_it(served, keep, lines, message):
+    ada = served().ada_laptop
+    for n in range(3):
+        keep(ada, f"s{n}", message("user", f"quokka {n}", n))
+    top = keep(ada, "long", message("user", "The quokka hops.", 10))
+    end = top["accepted_up_to"]
+    for n in range(2):
+        end = keep(ada, "long", message("user", f"It hops again {n}", 11 + n), from_offset=end)["accepted_up_to"]
+    for where in ("", f"&root_run_id={top['run_id']}"):
+        whole = ada("GET", f"/api/runs/forest?flat=true{where}")[1]
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = ada("GET", f"/api/runs/forest?flat=true&limit=2{where}" + (f"&cursor={cursor}" if cursor else ""))[1]
+            seen += [item["run"]["run_id"] for item in page["items"]]
+            cursor = page["next_cursor"]
+        assert sorted(seen) == sorted(item["run"]["run_id"] for item in whole["items"]) and whole["next_cursor"] is None
+        assert len(seen) == len(set(seen)) == (3 if where else 6)
+
+
 def test_every_mode_and_filter(served, keep, lines):
     ada = served().ada_laptop
     ada("POST", "/api/runs?runtime=messages&session=s1&tag=work&tag=port&project=/w/alder", lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from urllib.parse import quote
 
 import msgspec
@@ -119,13 +120,14 @@ def descendants(call: Call) -> Answer:
 
 
 def forest(call: Call) -> Answer:
-    """The newest runs as trees."""
+    """The newest runs as trees, page by page; a run whose parent stands on another page is a root of its own."""
     asked = call.query
-    nodes = call.home.forest(
-        since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id, limit=asked.limit
-    )
+    page = call.page("forest", asked.since, asked.runtime, asked.root_run_id)
+    part = partial(call.home.forest, since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id)
+    nodes, end = part(limit=page.limit, offset=page.offset), page.offset + page.limit
+    following = page.cursor_at(end) if part(limit=1, offset=end) else None
     items = _rows(nodes) if asked.flat else [_tree(node) for node in nodes]
-    return Answer(listed(items, None, {"self": f"{API}/runs/forest"}))
+    return Answer(listed(items, following, {"self": f"{API}/runs/forest"}))
 
 
 def _tree(top: Node) -> msgspec.Raw:
