@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
 Short = Annotated[str, Meta(max_length=400)]
@@ -269,11 +269,16 @@ class Register(Struct, frozen=True):
     user: Short | None = None
 
 
-class Whose(Paging, frozen=True):
+class Over(Paging, frozen=True):
+    """The caller's own."""
+
+    every: bool = False  # also what is over
+
+
+class Whose(Over, frozen=True):
     """The caller's own; all for an admin who asks so."""
 
     everybody: bool = False
-    every: bool = False  # also what is over
 
 
 class Share(Struct, frozen=True):
@@ -283,3 +288,143 @@ class Share(Struct, frozen=True):
     scope: Literal["run", "tag", "project", "agent"]
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
     until_at: At | None = None
+
+
+# answers --------------------------------------------------------------------------------------------------------
+
+
+class Action(Struct, frozen=True):
+    """Something that a program may do next."""
+
+    do: str
+    method: str
+    href: str
+    body: dict[str, Any] | UnsetType = UNSET
+
+
+class Envelope(Struct, frozen=True, rename={"links": "_links"}):
+    """What every answer has."""
+
+    links: dict[str, str]
+    next_actions: list[Action]
+
+
+class Listed(Envelope, frozen=True):
+    """What every list has."""
+
+    next_cursor: str | None
+
+
+class MachineSaid(Envelope, frozen=True):
+    """A machine; registered_by: the id of the one that asked for it, "" at the home itself."""
+
+    machine_id: str
+    user: str
+    name: str
+    registered_at: datetime
+    revoked_at: datetime | None
+    registered_by: str
+
+
+class MachineMade(MachineSaid, frozen=True):
+    """A new machine, with its secret; null when the same request comes again."""
+
+    secret: str | None
+
+
+class MachinesSaid(Listed, frozen=True):
+    """Machines."""
+
+    items: list[MachineSaid]
+
+
+class GrantSaid(Envelope, frozen=True):
+    """What an owner lets another user read."""
+
+    grant_id: str
+    owner: str
+    grantee: str
+    scope: str
+    value: str
+    until_at: datetime | None
+    given_at: datetime
+    revoked_at: datetime | None
+
+
+class GrantsSaid(Listed, frozen=True):
+    """What the caller lets others read, and what others let the caller read."""
+
+    items: list[GrantSaid]
+    to_me: list[GrantSaid]
+
+
+class HitSaid(Struct, frozen=True, rename={"links": "_links"}):
+    """A turn that a search found."""
+
+    run_id: str
+    turn_id: str
+    chunk_idx: int
+    conversation: str
+    role: str
+    kind: str
+    text: str
+    machine: str
+    runtime: str
+    tags: list[str]
+    stated_at: datetime | None
+    started_at: datetime | None
+    score: dict[str, float | None]
+    links: dict[str, str]
+
+
+class FoundSaid(Listed, frozen=True):
+    """The hits of a search, and what it cost."""
+
+    hits: list[HitSaid]
+    facets: dict[str, Any]
+    timing: dict[str, Any]
+    mode: str
+    degraded: list[str]
+    behind: int
+
+
+class CueSaid(Struct, frozen=True, rename={"links": "_links"}):
+    """A turn or a memory that matters for a message."""
+
+    turn_id: str
+    run_id: str
+    chunk: int | None
+    memory_id: str | None
+    role: str
+    text: str
+    why: list[str]
+    score: float
+    n_tokens: int
+    stated_at: datetime | None
+    links: dict[str, str]
+
+
+class RecalledSaid(Envelope, frozen=True):
+    """What matters for a message, as a block to put beside it."""
+
+    block: str
+    cues: list[CueSaid]
+    silent: str
+    n_tokens: int
+    degraded: list[str]
+    timings_ms: dict[str, float]
+
+
+class JobsSaid(Listed, frozen=True):
+    """The jobs."""
+
+    items: list[dict[str, Any]]
+
+
+class Health(Envelope, frozen=True):
+    """Whether it works, and what is wrong."""
+
+    healthy: bool
+    problems: list[str]
+    checked_at: datetime
+    probe_ms: float
