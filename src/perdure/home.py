@@ -767,10 +767,13 @@ class Home:
         return runs.descendants(self.index(), self.principal, run_id)
 
     def forest(
-        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None, limit: int = 500
-    ) -> list[Node]:
-        """The newest runs as trees."""
-        return runs.forest(self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit)
+        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None,
+        limit: int = 500, offset: int = 0,
+    ) -> list[Node]:  # fmt: skip
+        """The newest runs (behind so many newer ones) as trees."""
+        return runs.forest(
+            self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit, offset=offset
+        )
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
@@ -1550,7 +1553,9 @@ class Home:
         kind, run_id = self.resolve(prefix)
         if kind != "run":
             raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
-        self._held(self._captured_in(run_id))
+        if (holder := self._captured_in(run_id)) != run_id:
+            raise UsageError(f"{run_id} lies inside of run {holder}, and is read there: share that one")
+        self._held(run_id)
         return run_id
 
     def n_covered(self, grant: Grant) -> int:

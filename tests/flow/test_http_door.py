@@ -328,7 +328,7 @@ def test_the_same_key_makes_one_thing(served):
         first = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
         again = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
         assert (first[0], again[0]) == (201, 201) and again[2]["idempotency-replayed"] == "true"
-        assert first[1][name] == again[1][name], path
+        assert first[1][name] == again[1][name] and first[1]["next_actions"] == again[1]["next_actions"] != [], path
         other = at.ada_laptop("POST", path, {**body, "project": "x", "name": "y"}, Idempotency_Key=f"k-{name}")
         assert (other[0], other[1]["error"]["code"]) == (409, "conflict")
         assert again[1].get("secret") is None, "a secret is shown once"
@@ -373,6 +373,7 @@ def test_captures_under_a_key(served, lines):
     where = "/api/runs?runtime=messages&session=s1"
     first, again = (ada("POST", where, lines, Idempotency_Key="k") for _ in range(2))
     assert (first[1]["outcome"], again[1]["outcome"]) == ("stored", "already")
+    assert again[1]["run_id"] == first[1]["run_id"] and again[1]["_links"] == first[1]["_links"]
     assert ada("POST", where, lines + lines, Idempotency_Key="k")[0] == 409
 
 

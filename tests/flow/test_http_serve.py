@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import perdure
 from perdure.capture import wire
 from perdure.config import ServerConfig
 from perdure.errors import ConfigFault, PackageMissing
+from perdure.surfaces.cli import aside
 from perdure.surfaces.cli.resident import _over_http
 from perdure.surfaces.http.serving import address, check_certificate
 
@@ -139,10 +141,25 @@ def test_serve_says_where_and_a_machine_that_is_revoked_is_out(tmp_path):
     assert "http" in running.said and not wire.address(tmp_path / "home").exists()
 
 
+def test_what_a_process_in_the_background_says_goes_to_a_small_file(tmp_path, monkeypatch):
+    """Not to a pipe that nobody reads any more."""
+    home = tmp_path / "home"
+    with Resident(home) as running:
+        said = aside.path_of(home)
+        assert stat.S_IMODE(said.stat().st_mode) == 0o600 and "serving" in said.read_text()
+        place = Path(f"/proc/{running.said['pid']}/fd/2")
+        assert not place.exists() or place.samefile(said)
+    monkeypatch.setattr(aside, "MAX_BYTES", 10)
+    aside.bound(said)
+    assert said.read_bytes() == b""
+
+
 def test_an_address_that_is_taken_is_said(tmp_path):
     with Resident(tmp_path / "one") as first:
         port = first.address.rpartition(":")[2]
         second = Resident(tmp_path / "two", f'http = "127.0.0.1:{port}"\n')
+        failed = second.run("serve", "--detach", check=False)
+        assert failed.returncode and "nothing can listen" in failed.stderr and "Traceback" not in failed.stderr
         failed = second.run("serve", check=False)
         assert failed.returncode and "nothing can listen" in failed.stderr and "Traceback" not in failed.stderr
         assert "the address is taken" in failed.stderr and "Something went wrong" not in failed.stderr

@@ -61,7 +61,7 @@ class Answer:
     outcome: Outcome  # stored; already there; accepted up to `to_offset` (send the rest); diverged; gap
     to_offset: int  # behind the last byte that the archive holds of this source
     generation: int
-    run_id: str | None = None  # of the run that was stored
+    run_id: str | None = None  # of the run that was stored, or that holds the last of what was there already
     n_bytes: int = 0  # stored by this call
 
 
@@ -145,12 +145,18 @@ class Archive:
         if low < end and not self._agrees(source, data, low, min(high, end)):
             return Answer("diverged", end, source.generation), None
         if low < end or not data:
-            return Answer("accepted" if high > end else "already", end, source.generation), None
+            outcome: Outcome = "accepted" if high > end else "already"
+            return Answer(outcome, end, source.generation, self.holder(source, low, min(high, end))), None
         run = self._run(source, delta, data, now)
         stored = data
         if tombstones:
             run, stored = self._scrubbed(run, data, tombstones)
         return Answer("stored", high, source.generation, run.run_id, len(data)), (run, stored)
+
+    def holder(self, source: Source, low: int, high: int) -> str | None:
+        """The run that holds the last of the bytes [low, high) of a source."""
+        found = self.ledger.runs_of(source, low=low, high=high)
+        return found[-1].run_id if found else None
 
     def _agrees(self, source: Source, data: bytes, low: int, high: int) -> bool:
         """Whether the sent bytes equal the stored ones in [low, high): by hash for whole runs, else by content."""

@@ -70,15 +70,27 @@ class Api:
 
     async def identify(self, request: Request) -> Identity:
         """Whose credential came with a request. Raises Refused (401, 429)."""
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        identity = None
-        if kind.lower() == "bearer" and 0 < len(secret.strip()) <= _SECRET_CHARS:
-            identity = await self.desks["identity"].ask(lambda: self.server.authority.identify(secret.strip()))
+        identity = await self._known(request)
         if identity is None:
             raise self._unknown(request)
         if wait_s := self.asked.take(identity.machine_id, self.now_s()):
             raise retry("too-many", "This machine asks too often.", after_s=wait_s, status=429)
         return identity
+
+    async def _known(self, request: Request) -> Identity | None:
+        """Whom the authority sees behind a request at this moment."""
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not 0 < len(secret.strip()) <= _SECRET_CHARS:
+            return None
+        return await self.desks["identity"].ask(lambda: self.server.authority.identify(secret.strip()))
+
+    async def _is_still(self, request: Request, identity: Identity) -> bool:
+        """Whether a request that is still being answered is of the same identity; no, where nobody can say."""
+        try:
+            return await self._known(request) == identity
+        except Exception as error:  # noqa: BLE001 - a stream has begun: no other answer can be given any more
+            self.failed(request, error)
+            return False
 
     def _unknown(self, request: Request) -> Refused:
         """401; or 429 for an address that got it wrong too often. A credential that is right is never held back."""
@@ -187,7 +199,7 @@ class Api:
         try:
             identity = await self.identify(request)
             await self.desks["read"].ask(lambda: self.server.news.begin(identity.user))
-            return self.server.hub.response(identity)
+            return self.server.hub.response(identity, lambda: self._is_still(request, identity))
         except Exception as error:  # noqa: BLE001 - as in `safely`
             return self.failed(request, error)
 
