@@ -448,6 +448,87 @@ def _found(tower: Tower, words: str, ends_s: float) -> dict:
     raise AssertionError("not found in time")
 
 
+@pytest.fixture
+def joined(tmp_path: Path) -> Iterator[tuple[Tower, Machine]]:
+    """A home that is served, with a talk of a machine that joined it in its index."""
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop = Machine(tmp_path / "laptop", tower.url)
+    try:
+        made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+        laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])
+        laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.")
+        _found(tower, "quarry Foxglove", time.monotonic() + 30)
+        yield tower, laptop
+    finally:
+        tower.kill()
+
+
+def _json(laptop: Machine, *words: str) -> dict:
+    done = laptop.run(*words, "--json")
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return json.loads(done.stdout)["result"]
+
+
+def test_memories_are_kept_read_and_changed_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    kept = _json(laptop, "remember", "I prefer Helix over vim", "--pin")
+    name = kept["memory"]["memory_id"]
+    assert kept["outcome"] == "new" and tower.run("memories", "show", name)["memory"]["pinned"]
+    assert _json(laptop, "remember", "I prefer Helix over vim")["outcome"] == "again"
+    edited = _json(laptop, "memories", "edit", name, "I prefer Kakoune over vim")["memory"]
+    for words in (
+        ["memories", "list"], ["memories", "show", edited["path"]], ["memories", "search", "kakoune"],
+        ["memories", "history", edited["memory_id"]], ["show", edited["memory_id"]],
+    ):  # fmt: skip
+        there, here = tower.run(*words), _json(laptop, *words)
+        assert "Kakoune" in json.dumps(here) and here.keys() == there.keys(), words
+        assert laptop.run(*words).returncode == 0
+    assert _json(laptop, "memories", "retire", edited["memory_id"])["memories"][0]["retired"]
+    assert [m["text"] for m in tower.run("memories", "list")["memories"]] == ["I prefer Helix over vim"]
+    for words in (["memories", "stats"], ["remember", "x y z", "--stated-at", "7d"], ["floor", "cards"]):
+        done = laptop.run(*words)
+        assert done.returncode == 3 and f"`{shlex.join(['perdure', *words])}`" in done.stderr, done.stderr
+
+
+def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    given = _json(laptop, "share", "project", ".", "--with", "bob", "--until", "30d")
+    assert (given["grantee"], given["value"]) == ("bob", str(laptop.project))
+    run_id = tower.run("tree")["runs"][0]["run_id"]
+    assert _json(laptop, "share", "run", run_id[:14], "--with", "bob")["value"] == run_id
+    assert len(_json(laptop, "share", "list")["given"]) == 2
+    assert f"to bob: project {laptop.project}, until" in laptop.run("share", "list").stdout
+    assert laptop.run("share", "revoke", given["grant_id"]).returncode == 0
+    assert [one["value"] for one in tower.run("share", "list")["given"]] == [run_id]
+
+
+def test_a_run_is_forgotten_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    run_id = tower.run("tree")["runs"][0]["run_id"]
+    would = laptop.run("forget", run_id[:14], "--dry-run")
+    assert "herons" in would.stdout and "would be forgotten" in would.stdout, would.stderr
+    asked = laptop.run("forget", run_id)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert tower.run("search", "quarry")["hits"]
+    done = _json(laptop, "forget", run_id, "--yes")
+    assert done["forgotten"] >= 2 and done["rewritten_runs"] == [run_id]
+    assert tower.run("search", "quarry")["hits"] == []
+    words = ["forget", "--query", "a b"]
+    assert "(there: `perdure forget --query 'a b'`)" in laptop.run(*words).stderr
+
+
+def test_turns_and_conversations_are_shown_on_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    hit = _json(laptop, "search", "quarry")["hits"][0]
+    for name in (hit["turn_id"], hit["turn_id"][:12], hit["conversation"], hit["run_id"]):
+        there, here = tower.run("show", name), _json(laptop, "show", name)
+        assert [turn["turn_id"] for turn in here["turns"]] == [turn["turn_id"] for turn in there["turns"]] != []
+        assert here["kind"] == there["kind"] and "quarry" in laptop.run("show", name).stdout
+    assert f"perdure show {hit['turn_id']}" in laptop.run("search", "quarry").stdout
+    assert laptop.run("show", "t" + "0" * 12).returncode == 4
+
+
 def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)

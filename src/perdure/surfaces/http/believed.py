@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
 
+from perdure.errors import NotFound
 from perdure.memories.kinds import guessed
 from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import bad
-from perdure.types import Memory
+from perdure.types import Memory, Span
 
 HERE = f"{API}/memories"
 
@@ -51,7 +53,7 @@ def memory(call: Call) -> Answer:
 
 def _one(call: Call, kept: Memory) -> Json:
     here, about = _links(kept)["self"], call.home.holding(kept.memory_id)
-    sources = [_source(span.run_id, turn) for span, turn in about.sources(kept.memory_id)]
+    sources = [_source(call, span, turn) for span, turn in about.sources(kept.memory_id)]
     actions = [action("change or pin it", "PATCH", here), action("forget it", "DELETE", here)]
     actions = [] if kept.shared_by else actions
     actions += [action("read where it was said", "GET", sources[0]["_links"]["run"])] if sources else []
@@ -59,8 +61,11 @@ def _one(call: Call, kept: Memory) -> Json:
     return one(kept, _links(kept), actions=actions, history=history, turns=sources)
 
 
-def _source(run_id: str, turn: str | None) -> Json:
-    return {"run_id": run_id, "turn_id": turn, "_links": {"run": f"{API}/runs/{run_id}"}}
+def _source(call: Call, span: Span, turn: str | None) -> Json:
+    said = None
+    with contextlib.suppress(NotFound):  # the turn behind a memory that is shared need not be
+        said = call.home.preview(turn) if turn else None
+    return {**span._asdict(), "turn_id": turn, "text": said, "_links": {"run": f"{API}/runs/{span.run_id}"}}
 
 
 def change(call: Call) -> Answer:
