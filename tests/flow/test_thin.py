@@ -182,8 +182,35 @@ def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machi
     afar.secrets.add("new")
     done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
     assert done.returncode == 0, done.stderr
+    assert laptop.waiting() == [] and "that waited here were sent" in done.stdout
     laptop.turn("again", "here")
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
+
+
+def test_joining_says_what_still_waits(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    laptop.turn("first", "one")
+    afar.secrets.add("new")
+    afar.replies["/api/runs"] = 503, {"error": {"code": "busy"}}
+    done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
+    assert done.returncode == 0 and "1 capture waits still (status 503)" in done.stderr, (done.stdout, done.stderr)
+    assert len(laptop.waiting()) == 1
+
+
+def test_a_credential_that_is_missing_is_said_to_be(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    (laptop.home / credential.NAME).unlink()
+    said = [answer["systemMessage"] for answer in laptop.turn("hello", "there") if "systemMessage" in answer]
+    assert len(said) == 1 and "this machine has no credential for its home" in said[0]
+    for words in (["search", "port"], ["push"], ["doctor"]):
+        done = laptop.run(*words)
+        text = done.stdout + done.stderr
+        assert done.returncode == 1 and "has no credential" in text and "perdure join" in text, (words, text)
+        assert "not accepted" not in text
+    laptop.settings()
+    afar.replies["/api/runs/forest"] = 200, {"items": [], "next_cursor": None}
+    assert "No runs yet. `perdure push` sends what waits." in laptop.run("tree").stdout
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
