@@ -36,7 +36,7 @@ Noun = TypeVar("Noun")
 
 @contextlib.contextmanager
 def opened(rules: Rules) -> Iterator[Afar]:
-    """The remote home of this machine, for the block. Raises RemoteRefused without a credential, CredentialFault."""
+    """The remote home of this machine, for the block. Raises CredentialMissing, CredentialFault."""
     line, known = remote.line_of(rules.home, rules.remote), credential.read(rules.home)
     try:
         yield Afar(line, known.user_id if known else "", rules.remote.url)
