@@ -210,7 +210,28 @@ def test_a_credential_that_is_missing_is_said_to_be(laptop: Machine, afar: Scrip
         assert "not accepted" not in text
     laptop.settings()
     afar.replies["/api/runs/forest"] = 200, {"items": [], "next_cursor": None}
-    assert "No runs yet. `perdure push` sends what waits." in laptop.run("tree").stdout
+    assert "No runs yet. `perdure import`" in laptop.run("tree").stdout
+
+
+def test_what_was_written_before_the_join_is_imported(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "Which port?")
+    laptop.says("assistant", "It is 8443.")
+    for n_runs in (1, 0):
+        done = laptop.run("import", "--json")
+        assert json.loads(done.stdout)["result"]["runs"] == n_runs, done.stderr
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
+    laptop.turn("again", "here")
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+
+def test_a_session_is_kept_off_the_record_on_this_machine(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "between us")
+    assert laptop.run("capture", str(laptop.transcript), "--incognito").returncode == 0
+    laptop.turn("a secret", "kept")
+    done = json.loads(laptop.run("import", "--json").stdout)["result"]
+    assert done["left_out"] and laptop.waiting() == [] and afar.captures() == []
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
@@ -560,7 +581,7 @@ def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 9
+    assert len(lines) == 10
     tower = Tower(tmp_path / "tower")
     tower.start()
     laptop, secret = Machine(tmp_path / "laptop", tower.url), ""

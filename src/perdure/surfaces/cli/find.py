@@ -396,8 +396,7 @@ def tree_command(
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return
     if not nodes:
-        hint = "`perdure push` sends what waits" if thin else "`perdure import` captures what your agents have written"
-        shell.out.print(f"No runs yet. {hint}.")
+        shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
         return
     now = datetime.now(UTC)
     for line in draw(nodes, now, fold=not everything, reader=reader):
