@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+import perdure
 from perdure import formats
 from perdure.capture import post, privacy
 from perdure.errors import FormatFault, UsageError
@@ -26,7 +27,8 @@ _LISTED = 5  # refused files named one by one
   perdure import                                  every supported agent's own folder
   perdure import ~/old-laptop/.claude/projects    these instead
   perdure import notes/ --tag notes               Markdown, too
-  perdure import chat.json --format messages""",
+  perdure import chat.json --format messages
+  perdure import samples                          the transcripts that come with Perdure, to try it""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tag", "tags", multiple=True, help="Tag what is imported; may be given several times.")
@@ -38,6 +40,7 @@ def import_command(
     """Capture transcripts: those in the standard places of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
     OpenCode, or the files and folders that you name. Only what is new is stored; a second run does nothing.
     """
+    paths = tuple(map(_placed, paths))
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise UsageError(f"there is no {missing[0]}")
@@ -60,6 +63,12 @@ def import_command(
                 chunks = home.catch_up(progress=lambda _, n: step(n))
             home.embed_new()
         _report(shell, done, chunks.n_chunks if chunks else 0, paths)
+
+
+def _placed(path: Path) -> Path:
+    """A path, or for `samples`, where there is no such folder, the sample transcripts that come with Perdure."""
+    packaged = Path(perdure.__file__).parent / "samples"
+    return packaged if path == Path("samples") and not path.exists() and packaged.is_dir() else path
 
 
 def _report(shell: Shell, done: Imported, n_chunks: int | None, paths: tuple[Path, ...]) -> None:

@@ -198,7 +198,8 @@ def _say_sent(sent: _Sent) -> None:
 @click.option("--hooks", "with_hooks", is_flag=True, help="Also take Perdure out of the settings of your clients.")
 def leave_command(shell: Shell, with_hooks: bool) -> None:
     """Make this a machine of its own again: the credential is deleted here, the address taken out of the settings.
-    What waits in the outbox stays there. At the home, `perdure machine revoke` ends the credential itself.
+    What waits in the outbox stays there; the next command that keeps a home here archives it here. To change only the
+    address, do not leave: `perdure join URL --replace`. At the home, `perdure machine revoke` ends the credential.
     """
     place = settings.home_path(shell.home)
     text = without_remote(_settings_text(place))
