@@ -364,7 +364,7 @@ def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote)
 
 def test_a_thin_machine_makes_no_home_of_its_own(laptop: Machine) -> None:
     laptop.settings()
-    for words in (["import"], ["remember", "x"], ["verify"], ["embed"], ["memories", "list"]):
+    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"]):
         done = laptop.run(*words)
         assert done.returncode == 3 and "this command is one to run there" in done.stderr, (words, done.stderr)
     assert not (laptop.home / "archive").exists()
