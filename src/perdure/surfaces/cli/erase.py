@@ -64,6 +64,8 @@ def forget_command(
         thin_forget.forget(shell, thin, ids, cascade=not only, dry_run=dry_run, yes=yes)
         return
     with shell.open(user=user) as home:
+        if user:
+            home.check_is_here()
         if everything:
             _erase(shell, home, dry_run=dry_run, yes=yes)
             return
