@@ -61,13 +61,13 @@ class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
 
 
 def _replayed(seen: Seen) -> dict[tuple[str, str], _Registered]:
-    """Every machine by its user and id. A registration counts once, a revocation wherever it stands."""
+    """Every machine by its user and id. A registration counts once and where it was made, a revocation everywhere."""
     revoked: dict[tuple[str, str], datetime] = {}
     for user, event in seen.of_type(MACHINE):
         if revoke := said(event, _Revoke):
             revoked.setdefault((user, revoke.machine_id), event.happened_at)
     found: dict[tuple[str, str], _Registered] = {}
-    for user, event in seen.of_type(MACHINE):
+    for user, event in seen.made_here(MACHINE):
         if new := said(event, _Register):
             key = user, new.machine_id
             machine = Machine(new.machine_id, user, new.name, event.happened_at, revoked.get(key))

@@ -146,7 +146,7 @@ def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tup
 def _keep_off_record(shell: Shell, runtime: str, session: str) -> None:
     """Note on this machine that nothing of a session is copied, wherever its home is."""
     if (thin := shell.thin()) is not None:
-        privacy.keep_off_record(thin.home, runtime, session)
+        privacy.keep_off_record(thin.home, thin.user, runtime, session)
         return
     with shell.open(create=True) as home:
         home.keep_off_record(runtime, session)

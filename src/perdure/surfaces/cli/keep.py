@@ -136,7 +136,7 @@ def _held_back(home: Home | Believed, memory: Memory) -> str:
     found = home.floor.suspicious(memory.text) if scan.scan(memory.text) else ()
     if not found:
         return ""
-    told.mark(home.path, {scan.digest(memory.text): memory.memory_id})
+    told.mark(home.path, home.user, {scan.digest(memory.text): memory.memory_id})
     return found[0].rule
 
 
