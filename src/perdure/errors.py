@@ -48,6 +48,7 @@ PerdureError
 ├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
 │   ├── RemoteAway
 │   ├── RemoteRefused
+│   │   ├── CredentialMissing
 │   │   └── SecretRefused
 │   └── RemoteNonsense
 ├── FormatFault                bytes that no format claims, or that break their own
@@ -282,6 +283,12 @@ class RemoteAway(RemoteFault):
 class RemoteRefused(RemoteFault):
     """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
     registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
+    """
+
+
+class CredentialMissing(RemoteRefused):
+    """This machine has no credential for its home. What was captured waits in the outbox: have the machine registered
+    there (`perdure machine register`), then `perdure join URL` here, with --replace where there is one of another home.
     """
 
 

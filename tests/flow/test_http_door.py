@@ -165,6 +165,7 @@ def test_odd_text_in_every_field_is_no_fault_of_the_server(served, lines):
             ("POST", "/api/grants", json.dumps({"grantee": odd, "scope": "project", "value": odd}).encode()),
             ("POST", "/api/machines", json.dumps({"name": odd}).encode()),
             ("GET", f"/api/runs/{quote(odd, errors='surrogatepass')}", None),
+            ("GET", f"/api/resolve/{quote(odd, errors='surrogatepass')}", None),
             ("GET", f"/api/memories/{quote(odd, errors='surrogatepass')}", None),
             ("GET", f"/api/floor/{quote(odd, errors='surrogatepass')}", None),
             ("GET", f"/api/runs/forest?runtime={quote(odd, errors='surrogatepass')}", None),

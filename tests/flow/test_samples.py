@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure import formats
 from perdure.capture.lines import split
+from perdure.surfaces.cli import gather
 from perdure.types import Parsed
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
@@ -82,3 +83,11 @@ def test_a_sub_agent_is_a_child_of_the_run_that_spawned_it(tmp_path: Path) -> No
         assert child.run.session == f"{tree.run.session}/ad7a17d0ebc94e8b4"
         assert child.run.parent_run_id == child.run.root_run_id == tree.run.run_id
         assert child.run.conversation == tree.run.conversation
+
+
+def test_samples_means_those_that_come_with_perdure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no folder of that name; one that is there is meant."""
+    monkeypatch.chdir(tmp_path)
+    assert gather._placed(Path("samples")) == SAMPLES
+    (tmp_path / "samples").mkdir()
+    assert gather._placed(Path("samples")) == Path("samples")

@@ -200,8 +200,56 @@ def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machi
     afar.secrets.add("new")
     done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
     assert done.returncode == 0, done.stderr
+    assert laptop.waiting() == [] and "that waited here were sent" in done.stdout
     laptop.turn("again", "here")
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
+
+
+def test_joining_says_what_still_waits(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    laptop.turn("first", "one")
+    afar.secrets.add("new")
+    afar.replies["/api/runs"] = 503, {"error": {"code": "busy"}}
+    done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
+    assert done.returncode == 0 and "1 capture waits still (status 503)" in done.stderr, (done.stdout, done.stderr)
+    assert len(laptop.waiting()) == 1
+
+
+def test_a_credential_that_is_missing_is_said_to_be(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    (laptop.home / credential.NAME).unlink()
+    said = [answer["systemMessage"] for answer in laptop.turn("hello", "there") if "systemMessage" in answer]
+    assert len(said) == 1 and "this machine has no credential for its home" in said[0]
+    for words in (["search", "port"], ["push"], ["doctor"]):
+        done = laptop.run(*words)
+        text = done.stdout + done.stderr
+        assert done.returncode == 1 and "has no credential" in text and "perdure join" in text, (words, text)
+        assert "not accepted" not in text
+    laptop.settings()
+    afar.replies["/api/runs/forest"] = 200, {"items": [], "next_cursor": None}
+    assert "No runs yet. `perdure import`" in laptop.run("tree").stdout
+
+
+def test_what_was_written_before_the_join_is_imported(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "Which port?")
+    laptop.says("assistant", "It is 8443.")
+    for n_runs in (1, 0):
+        done = laptop.run("import", "--json")
+        assert json.loads(done.stdout)["result"]["runs"] == n_runs, done.stderr
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
+    laptop.turn("again", "here")
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+
+def test_a_session_is_kept_off_the_record_on_this_machine(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "between us")
+    assert laptop.run("capture", str(laptop.transcript), "--incognito").returncode == 0
+    laptop.turn("a secret", "kept")
+    done = json.loads(laptop.run("import", "--json").stdout)["result"]
+    assert done["left_out"] and laptop.waiting() == [] and afar.captures() == []
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
@@ -335,7 +383,7 @@ def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote)
 
 def test_a_thin_machine_makes_no_home_of_its_own(laptop: Machine) -> None:
     laptop.settings()
-    for words in (["import"], ["remember", "x"], ["verify"], ["embed"], ["memories", "list"]):
+    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"]):
         done = laptop.run(*words)
         assert done.returncode == 3 and "this command is one to run there" in done.stderr, (words, done.stderr)
     assert not (laptop.home / "archive").exists()
@@ -467,11 +515,92 @@ def _found(tower: Tower, words: str, ends_s: float) -> dict:
     raise AssertionError("not found in time")
 
 
+@pytest.fixture
+def joined(tmp_path: Path) -> Iterator[tuple[Tower, Machine]]:
+    """A home that is served, with a talk of a machine that joined it in its index."""
+    tower = Tower(tmp_path / "tower")
+    tower.start()
+    laptop = Machine(tmp_path / "laptop", tower.url)
+    try:
+        made = tower.run("machine", "register", "--name", "laptop", "--user", "ada", "--no-write-auth")
+        laptop.run("join", tower.url, "--secret-file", "-", said=made["secret"])
+        laptop.turn("Where do the herons nest?", "In the quarry at Foxglove.")
+        _found(tower, "quarry Foxglove", time.monotonic() + 30)
+        yield tower, laptop
+    finally:
+        tower.kill()
+
+
+def _json(laptop: Machine, *words: str) -> dict:
+    done = laptop.run(*words, "--json")
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return json.loads(done.stdout)["result"]
+
+
+def test_memories_are_kept_read_and_changed_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    kept = _json(laptop, "remember", "I prefer Helix over vim", "--pin")
+    name = kept["memory"]["memory_id"]
+    assert kept["outcome"] == "new" and tower.run("memories", "show", name)["memory"]["pinned"]
+    assert _json(laptop, "remember", "I prefer Helix over vim")["outcome"] == "again"
+    edited = _json(laptop, "memories", "edit", name, "I prefer Kakoune over vim")["memory"]
+    for words in (
+        ["memories", "list"], ["memories", "show", edited["path"]], ["memories", "search", "kakoune"],
+        ["memories", "history", edited["memory_id"]], ["show", edited["memory_id"]],
+    ):  # fmt: skip
+        there, here = tower.run(*words), _json(laptop, *words)
+        assert "Kakoune" in json.dumps(here) and here.keys() == there.keys(), words
+        assert laptop.run(*words).returncode == 0
+    assert _json(laptop, "memories", "retire", edited["memory_id"])["memories"][0]["retired"]
+    assert [m["text"] for m in tower.run("memories", "list")["memories"]] == ["I prefer Helix over vim"]
+    for words in (["memories", "stats"], ["remember", "x y z", "--stated-at", "7d"], ["floor", "cards"]):
+        done = laptop.run(*words)
+        assert done.returncode == 3 and f"`{shlex.join(['perdure', *words])}`" in done.stderr, done.stderr
+
+
+def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    given = _json(laptop, "share", "project", ".", "--with", "bob", "--until", "30d")
+    assert (given["grantee"], given["value"]) == ("bob", str(laptop.project))
+    run_id = tower.run("tree")["runs"][0]["run_id"]
+    assert _json(laptop, "share", "run", run_id[:14], "--with", "bob")["value"] == run_id
+    assert len(_json(laptop, "share", "list")["given"]) == 2
+    assert f"to bob: project {laptop.project}, until" in laptop.run("share", "list").stdout
+    assert laptop.run("share", "revoke", given["grant_id"]).returncode == 0
+    assert [one["value"] for one in tower.run("share", "list")["given"]] == [run_id]
+
+
+def test_a_run_is_forgotten_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    run_id = tower.run("tree")["runs"][0]["run_id"]
+    would = laptop.run("forget", run_id[:14], "--dry-run")
+    assert "herons" in would.stdout and "would be forgotten" in would.stdout, would.stderr
+    asked = laptop.run("forget", run_id)
+    assert asked.returncode == 2 and "add --yes" in asked.stderr
+    assert tower.run("search", "quarry")["hits"]
+    done = _json(laptop, "forget", run_id, "--yes")
+    assert done["forgotten"] >= 2 and done["rewritten_runs"] == [run_id]
+    assert tower.run("search", "quarry")["hits"] == []
+    words = ["forget", "--query", "a b"]
+    assert "(there: `perdure forget --query 'a b'`)" in laptop.run(*words).stderr
+
+
+def test_turns_and_conversations_are_shown_on_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    hit = _json(laptop, "search", "quarry")["hits"][0]
+    for name in (hit["turn_id"], hit["turn_id"][:12], hit["conversation"], hit["run_id"]):
+        there, here = tower.run("show", name), _json(laptop, "show", name)
+        assert [turn["turn_id"] for turn in here["turns"]] == [turn["turn_id"] for turn in there["turns"]] != []
+        assert here["kind"] == there["kind"] and "quarry" in laptop.run("show", name).stdout
+    assert f"perdure show {hit['turn_id']}" in laptop.run("search", "quarry").stdout
+    assert laptop.run("show", "t" + "0" * 12).returncode == 4
+
+
 def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 9
+    assert len(lines) == 10
     tower = Tower(tmp_path / "tower")
     tower.start()
     laptop, secret = Machine(tmp_path / "laptop", tower.url), ""

@@ -370,17 +370,18 @@ def _failed(call: _Hook, error: BaseException) -> None:
     except Exception:  # noqa: BLE001 - a home that cannot even be written: said once a session
         is_first = at_start
     if is_first:
-        said = f"Perdure: {_WHAT[stage]} ({code}). `perdure doctor` says more."
+        said = f"Perdure: {_WHAT.get(code) or _WHAT[stage]} ({code}). `perdure doctor` says more."
         call.notices = f"{call.notices} {said}".strip()
 
 
-_OF_CREDENTIAL = ("remote-refused", "credential-fault")
+_OF_CREDENTIAL = ("remote-refused", "credential-fault", "credential-missing")
 _WHAT = {
     "call": "a hook could not be answered",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
     "recall": "nothing was recalled for this message",
     "capture": "this turn was not captured yet; it is tried again at the next",
     "ship": "what is captured waits in the outbox, because the remote home cannot take it",
+    "credential-missing": "this machine has no credential for its home; what is captured waits in its outbox",
     "credential": "this machine's credential is not accepted any more; what is captured waits in its outbox",
 }
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from perdure.capture import credential
 from perdure.capture.files import make_folder, replace
 from perdure.capture.rules import Remote
-from perdure.errors import ConfigFault, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
+from perdure.errors import ConfigFault, CredentialMissing, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
 
 TIMEOUT_S = 30.0  # for one answer, unless the caller has less
 _BLOCK_BYTES = 1 << 16  # of a body that is read and sent at a time
@@ -235,12 +235,12 @@ def _checked(answer: Answer, retry_after: str) -> Answer:
 
 
 def line_of(home: Path, remote: Remote) -> Line:
-    """The line of a home, with the credential that lies in it. Raises RemoteRefused without one, CredentialFault."""
+    """The line of a home, with the credential that lies in it. Raises CredentialMissing, CredentialFault."""
     known = credential.read(home)
     if known is None:
-        raise RemoteRefused(f"there is no {credential.NAME} in {home}")
+        raise CredentialMissing(f"there is no {credential.NAME} in {home}")
     if known.url and known.url != remote.url:
-        raise RemoteRefused(f"the credential is for {known.url}, and remote.url is {remote.url}")
+        raise CredentialMissing(f"the credential is for {known.url}, and remote.url is {remote.url}")
     return Line(remote, known.token)
 
 

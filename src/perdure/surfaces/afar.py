@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from perdure import formats
+from perdure.authority.grants import Given
 from perdure.capture import credential, lines, remote
 from perdure.capture.remote import Answer, Line, Query
 from perdure.capture.rules import Rules
 from perdure.errors import NotFound, RemoteAway, RemoteNonsense, UsageError
 from perdure.identity import is_run_id, project_of
-from perdure.surfaces.reading import Placed
-from perdure.types import RUNTIMES, Cue, Filters, Found, Hit, Node, Plan, Recalled, RunView
+from perdure.surfaces.reading import Placed, identifier
+from perdure.types import RUNTIMES, Cue, Filters, Found, GrantScope, Hit, Node, Plan, Recalled, RunView
 
 _PAGE = 100  # hits in one answer
 _MOST_TREES = 500  # runs in one answer
@@ -35,25 +36,34 @@ Noun = TypeVar("Noun")
 
 @contextlib.contextmanager
 def opened(rules: Rules) -> Iterator[Afar]:
-    """The remote home of this machine, for the block. Raises RemoteRefused without a credential, CredentialFault."""
+    """The remote home of this machine, for the block. Raises CredentialMissing, CredentialFault."""
     line, known = remote.line_of(rules.home, rules.remote), credential.read(rules.home)
     try:
-        yield Afar(line, known.user_id if known else "")
+        yield Afar(line, known.user_id if known else "", rules.remote.url)
     finally:
         line.close()
+
+
+class Named(NamedTuple):
+    """What an id means. runs: in which its turns stand, in order; none of a memory."""
+
+    kind: str  # turn, run, conversation, memory
+    id: str
+    runs: tuple[str, ...]
 
 
 class Afar:
     """A home that is asked over the line."""
 
-    def __init__(self, line: Line, user: str) -> None:
-        """line: closed by who opened it. user: whose machine this is."""
+    def __init__(self, line: Line, user: str, url: str = "") -> None:
+        """line: closed by who opened it. user: whose machine this is. url: where the home is."""
         self.user = user
+        self.url = url
         self._line = line
 
     def me(self) -> dict[str, Any]:
         """Whose machine this is, by the home's own word."""
-        return self._ask("GET", "me")
+        return self.ask("GET", "me")
 
     def search(self, query: str, filters: Filters, *, limit: int, mode: str | None) -> Found:
         """The turns that match, best first."""
@@ -64,8 +74,8 @@ class Afar:
         hits: list[Hit] = []
         took_ms = 0.0
         while True:
-            said = self._ask("POST", "runs/search", body=asked)
-            hits += [_hit(item) for item in _list(said, "hits")]
+            said = self.ask("POST", "runs/search", body=asked)
+            hits += [_hit(item) for item in listed(said, "hits")]
             took_ms += float(said.get("timing", {}).get("total_ms", 0))
             if not said.get("next_cursor") or len(hits) >= limit:
                 break
@@ -82,10 +92,10 @@ class Afar:
             "message": message, "cwd": cwd, "project": project_of(cwd), "all_projects": all_projects, "mode": mode,
             "as_of": as_of.isoformat() if as_of else None,
         }  # fmt: skip
-        said = self._ask("POST", "recall", body={name: value for name, value in asked.items() if value is not None})
+        said = self.ask("POST", "recall", body={name: value for name, value in asked.items() if value is not None})
         plan = Plan(message, datetime.now(UTC), tuple(message.split()[:1]))
         return Recalled(
-            cues=tuple(_cue(item) for item in _list(said, "cues")), plan=plan, silent=str(said.get("silent") or ""),
+            cues=tuple(_cue(item) for item in listed(said, "cues")), plan=plan, silent=str(said.get("silent") or ""),
             degraded=tuple(said.get("degraded", ())), timings_ms=said.get("timings_ms") or {},
             n_tokens=int(said.get("n_tokens") or 0),
         )  # fmt: skip
@@ -95,44 +105,95 @@ class Afar:
         asked = {"since": since, "runtime": runtime, "root_run_id": root}
         query = [(name, value) for name, value in asked.items() if value]
         query += [("limit", str(min(limit, _MOST_TREES))), ("flat", "true")]
-        said = self._ask("GET", "runs/forest", query=query)
-        return _trees([(int(item["depth"]), _view(item["run"])) for item in _list(said, "items")])
+        said = self.ask("GET", "runs/forest", query=query)
+        return _trees([(int(item["depth"]), _view(item["run"])) for item in listed(said, "items")])
 
-    def resolve(self, prefix: str) -> str:
-        """The id of the run that begins so, among the newest. Raises NotFound."""
+    def resolve(self, prefix: str) -> Named:
+        """What an id, or the beginning of one, means at the home. Raises NotFound, UsageError."""
         if is_run_id(prefix):
-            return prefix
-        said = self._ask("GET", "runs/forest", query=[("limit", str(_MOST_TREES)), ("flat", "true")])
-        found = [str(item["run"]["run_id"]) for item in _list(said, "items")]
-        fitting = [run_id for run_id in found if run_id.startswith(prefix)]
-        if len(fitting) > 1:
-            raise UsageError(f"{prefix!r} begins {len(fitting)} ids: write more of it")
-        if not fitting:
-            raise NotFound(f"{prefix} (a remote home is asked for runs, by their id)")
-        return fitting[0]
+            return Named("run", prefix, (prefix,))
+        try:
+            said = self.ask("GET", f"resolve/{quote(prefix, safe='')}")
+        except NotFound as error:
+            raise NotFound(prefix) from error
+        return noun([said.get(name) for name in Named._fields], Named)
+
+    def run_named(self, prefix: str) -> str:
+        """The id of a run. Raises NotFound, UsageError for what is none."""
+        found = self.resolve(prefix)
+        if found.kind != "run":
+            raise UsageError(f"{prefix!r} is no run, but a {found.kind}")
+        return found.id
 
     def run(self, run_id: str) -> RunView:
         """A run with everything that is derived about it. Raises NotFound."""
-        return _view(self._ask("GET", f"runs/{quote(run_id, safe='')}"))
+        return _view(self.ask("GET", f"runs/{quote(run_id, safe='')}"))
 
     def jsonl(self, run_id: str) -> bytes:
         """The bytes of a run, as this user may read them. Raises NotFound."""
         return _answered(self._line.ask("GET", f"runs/{quote(run_id, safe='')}/jsonl")).raw
 
-    def turns(self, view: RunView) -> list[Placed]:
-        """The turns of a run in order."""
+    def turns(self, found: Named) -> list[Placed]:
+        """The turns of a run, or of all the runs around an id, in order; a message that stands in several once."""
+        placed: dict[str, Placed] = {}
+        for run_id in found.runs:
+            for item in self._turns(self.run(run_id)):
+                placed[item[1].native_id or identifier(item)] = item
+        return list(placed.values())
+
+    def _turns(self, view: RunView) -> list[Placed]:
         runtime = view.runtime if view.runtime in RUNTIMES else "messages"
         spawned = view.session != view.conversation and not view.fork
         raw = lines.split(self.jsonl(view.run_id), from_offset=view.from_offset)
         return [(view, turn, False) for turn in formats.parse(runtime, raw, spawned=spawned).turns]
 
-    def _ask(self, method: str, path: str, *, query: Query = (), body: object = None) -> dict[str, Any]:
+    # what is shared -----------------------------------------------------------------------------------------------
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None) -> Given:
+        """Let another user read what is in a scope. Raises NotFound, UsageError."""
+        until = until_at.isoformat() if until_at else None
+        asked = {"grantee": grantee, "scope": scope, "value": value, "until_at": until}
+        return _given(self.ask("POST", "grants", body=asked))
+
+    def grants(self, *, every: bool) -> tuple[list[Given], list[Given]]:
+        """(what this user shares, what others share with them)."""
+        query = [("every", "true")] if every else []
+        given = [_given(item) for item in self.pages("grants", query, _PAGE)]
+        said = self.ask("GET", "grants", query=[*query, ("limit", "1")])
+        return given, [_given(item) for item in listed(said, "to_me")]
+
+    def unshare(self, grant_id: str) -> Given:
+        """Share it no more. Raises NotFound."""
+        return _given(self.ask("DELETE", f"grants/{quote(grant_id, safe='')}"))
+
+    # what is forgotten --------------------------------------------------------------------------------------------
+
+    def forget(self, run_id: str, *, cascade: bool, dry: bool) -> dict[str, Any]:
+        """What goes with a run, as the home lists it; gone by then unless `dry`. Raises NotFound."""
+        query = [("cascade", str(cascade).lower()), ("dry", str(dry).lower())]
+        return self.ask("DELETE", f"runs/{quote(run_id, safe='')}", query=query)
+
+    # how it is asked ----------------------------------------------------------------------------------------------
+
+    def pages(self, path: str, query: Query, limit: int) -> Iterator[dict[str, Any]]:
+        """Every item of a list, page by page."""
+        cursor = ""
+        while True:
+            more = [("limit", str(limit)), *([("cursor", cursor)] if cursor else [])]
+            said = self.ask("GET", path, query=[*query, *more])
+            yield from listed(said, "items")
+            cursor = str(said.get("next_cursor") or "")
+            if not cursor:
+                return
+
+    def ask(self, method: str, path: str, *, query: Query = (), body: object = None) -> dict[str, Any]:
+        """The body of an answer. Raises NotFound, UsageError, RemoteFault."""
         return _answered(self._line.ask(method, path, query=query, body=body)).body
 
 
 def _answered(answer: Answer) -> Answer:
     """The answer, if it is one to a question that was in order. Raises NotFound, UsageError, RemoteNonsense."""
-    if answer.status == 200:
+    if answer.status in (200, 201):
         return answer
     if not answer.code:
         raise RemoteNonsense(f"status {answer.status}")
@@ -144,7 +205,8 @@ def _answered(answer: Answer) -> Answer:
     raise UsageError(message)
 
 
-def _list(said: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:
+def listed(said: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:
+    """A list of objects in an answer. Raises RemoteNonsense where there is none."""
     found = said.get(name)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise RemoteNonsense(f"no {name}")
@@ -168,6 +230,10 @@ def _narrowed(filters: Filters) -> dict[str, Any]:
     return {**asked, "stated_at": between} if between else asked
 
 
+def _given(item: dict[str, Any]) -> Given:
+    return noun({**item, "grant": item}, Given)
+
+
 def _hit(item: dict[str, Any]) -> Hit:
     score = item.get("score") or {}
     distance = score.get("vector_distance")
@@ -175,19 +241,20 @@ def _hit(item: dict[str, Any]) -> Hit:
         **item, "user": item.get("user") or "", "score": float(score.get("fused") or 0.0),
         "keyword_score": score.get("text_match"), "vector_score": None if distance is None else 1 - distance,
     }  # fmt: skip
-    return _noun(known, Hit)
+    return noun(known, Hit)
 
 
 def _cue(item: dict[str, Any]) -> Cue:
     known = {"conversation": "", "legs": {}, **item}
-    return _noun({name: value for name, value in known.items() if name != "memory"}, Cue)
+    return noun({name: value for name, value in known.items() if name != "memory"}, Cue)
 
 
 def _view(item: Any) -> RunView:
-    return _noun(item, RunView)
+    return noun(item, RunView)
 
 
-def _noun(item: Any, shape: type[Noun]) -> Noun:
+def noun(item: Any, shape: type[Noun]) -> Noun:
+    """What the home says as one of our nouns. Raises RemoteNonsense for what is none."""
     try:
         return msgspec.convert(item, shape)
     except msgspec.ValidationError as error:

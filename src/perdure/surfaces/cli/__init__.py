@@ -67,7 +67,7 @@ Examples:
   perdure tree --since 7d              what ran this week, and what it spawned
   perdure remember "I prefer tabs"     keep what you say once for all
 
-Everything stays on this machine, in ~/.perdure (PERDURE_HOME moves it).""",
+Everything stays on this machine, in ~/.perdure (PERDURE_HOME moves it), or in the home that it joined.""",
 )
 @click.version_option(perdure.__version__, prog_name="perdure")
 def cli() -> None:

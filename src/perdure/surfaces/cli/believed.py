@@ -9,9 +9,11 @@ import click
 from perdure import text
 from perdure.home import Home
 from perdure.memories.tally import Month, by_month, tally, total
+from perdure.surfaces.afar_memories import Believed
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import (
     after_one,
+    believing,
     complete_ids,
     identified,
     line,
@@ -52,7 +54,7 @@ def list_command(
     recorded_as_of: str | None, limit: int,
 ) -> None:  # fmt: skip
     """What is believed, newest first: its words, its path, when it was stated, how far it can be trusted."""
-    with shell.open() as home:
+    with believing(shell) as home:
         found = home.memories.listed(
             prefix=prefix, kind=kind or "", project=_wanted(home, project), every=every, as_of=moment(as_of),
             recorded_as_of=moment(recorded_as_of),
@@ -61,7 +63,7 @@ def list_command(
     _say_listed(shell, found, limit)
 
 
-def _wanted(home: Home, project: str | None) -> str | None:
+def _wanted(home: Home | Believed, project: str | None) -> str | None:
     return None if project is None else project_named(home, project) or ""
 
 
@@ -81,11 +83,11 @@ def _say_listed(shell: Shell, found: list[Memory], limit: int) -> None:
 @_identifier
 def show_command(shell: Shell, identifier: str) -> None:
     """Everything about one memory, by its path or the beginning of its id: words, times, trust, sources, history."""
-    with shell.open() as home:
+    with believing(shell) as home:
         show(shell, home, identifier)
 
 
-def show(shell: Shell, home: Home, identifier: str) -> None:
+def show(shell: Shell, home: Home | Believed, identifier: str) -> None:
     """Print a memory with all that is known of it."""
     home.catch_up()
     memory = identified(home, identifier)
@@ -118,7 +120,7 @@ def show(shell: Shell, home: Home, identifier: str) -> None:
 @click.option("--touch", is_flag=True, help="Record those found as used: they fade more slowly.")
 def search_command(shell: Shell, words: tuple[str, ...], limit: int, every: bool, touch: bool) -> None:
     """Find memories by words, and by meaning where there are vectors. Writes nothing, unless --touch."""
-    with shell.open() as home:
+    with believing(shell) as home:
         found = home.search_memories(" ".join(words), limit=limit, every=every, touch=touch)
     if shell.as_json:
         hits = [{"score": score, **memory_json(memory)} for memory, score in found]
@@ -145,7 +147,7 @@ def history_command(shell: Shell, identifier: str) -> None:
     """How a belief came to be: each statement about the same thing, oldest first, when it was made, from when to when
     it held, and the turns behind it.
     """
-    with shell.open() as home:
+    with believing(shell) as home:
         home.catch_up()
         found = home.memories.history(identifier)
         told = [(memory, source_json(home, home.memories.sources(memory.memory_id))) for memory in found]
@@ -174,7 +176,7 @@ def sources_command(shell: Shell, identifier: str) -> None:
     """The turns behind a memory, and behind those that it was made from, with a line of their words. One that this home
     does not hold (any more) is marked as unresolved.
     """
-    with shell.open() as home:
+    with believing(shell) as home:
         home.catch_up()
         memory = identified(home, identifier)
         found = source_json(home, home.memories.sources(memory.memory_id))

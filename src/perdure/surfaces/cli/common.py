@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import PerdureError, ThinHome, UsageError
 from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
@@ -138,12 +139,28 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
             shell = Shell(home, as_json=as_json)
             try:
                 function(shell, **values)
+            except ThinHome as error:
+                _fail(shell, ThinHome(f"{error.detail} (there: `{_called(sys.argv[1:])}`)"))
             except PerdureError as error:
                 _fail(shell, error)
 
         return run
 
     return wrap
+
+
+def _called(words: Sequence[str]) -> str:
+    """A command line as it is to be written at the home.
+
+    >>> _called(["stats", "--home", "/here", "a b"])
+    "perdure stats 'a b'"
+    """
+    kept = [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if "--home" not in (before, word) and not word.startswith("--home=")
+    ]
+    return shlex.join(["perdure", *kept])
 
 
 def _fail(shell: Shell, error: PerdureError) -> NoReturn:

@@ -11,17 +11,13 @@ from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.memories.replay import chain_of
+from perdure.surfaces.cli import thin_forget
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
+from perdure.surfaces.cli.doomed import OUTSIDE, SHOWN, counted, preview_memories
 from perdure.surfaces.cli.find import chosen_filters, filter_options
-from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, line, memory_json
+from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, memory_json
 from perdure.text import one_line
 from perdure.types import Filters, Memory
-
-_SHOWN = 12
-_OUTSIDE = (
-    "Not deleted, because they lie outside this home: the clients' own transcripts, your backups and exports, "
-    "and other homes until they are merged with this one."
-)
 
 
 @command(
@@ -64,6 +60,9 @@ def forget_command(
         raise UsageError("filters go with --query: they would take nothing away from what you named")
     if user and not everything:
         raise UsageError("--user goes with --everything: what is another's is theirs to choose")
+    if (thin := shell.thin()) is not None:
+        thin_forget.forget(shell, thin, ids, cascade=not only, dry_run=dry_run, yes=yes)
+        return
     with shell.open(user=user) as home:
         if user:
             home.check_is_here()
@@ -74,10 +73,10 @@ def forget_command(
         doomed, memories = _chosen(home, ids, query, filters, cascade=not only)
         if not shell.as_json:
             _preview(shell, doomed)
-            _preview_memories(shell, memories)
+            preview_memories(shell, memories)
         changed: list[str] = []
         if (doomed or memories) and not dry_run:
-            if not confirmed(shell, f"Forget {_counted(doomed, memories)} for good?", yes=yes):
+            if not confirmed(shell, f"Forget {counted(len(doomed), len(memories))} for good?", yes=yes):
                 raise UsageError("nothing was forgotten")
             changed = home.forget(doomed, memories=[memory.memory_id for memory in memories])
         _report(shell, doomed, memories, changed, dry_run=dry_run, left=home.repeating(doomed))
@@ -125,15 +124,6 @@ def _is_id(home: Home, name: str) -> bool:
     return True
 
 
-def _counted(doomed: Sequence[Doomed], memories: Sequence[Memory]) -> str:
-    """`2 items and 1 memory`."""
-    n = len(memories)
-    counts = [plural(len(doomed), "item")] * bool(doomed or not n) + [
-        f"{n:,} {'memory' if n == 1 else 'memories'}"
-    ] * bool(n)
-    return " and ".join(counts)
-
-
 def _erase(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
     n_runs = sum(1 for _ in home.archive.ledger.all(home.user))
     linked = [str(folder) for folder in home.linked_floors()]
@@ -143,32 +133,25 @@ def _erase(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
             raise UsageError("nothing was deleted")
         n_runs = home.erase()
     if shell.as_json:
-        shell.answer({"dry_run": dry_run, "user": home.user, "runs": n_runs, "not_deleted": _OUTSIDE, "linked": linked})
+        shell.answer({"dry_run": dry_run, "user": home.user, "runs": n_runs, "not_deleted": OUTSIDE, "linked": linked})
         return
     shell.out.print(
         f"{plural(n_runs, 'run')} of {home.user} {'would be' if dry_run else ''} deleted.".replace("  ", " ")
     )
-    shell.out.print(_OUTSIDE, style="dim")
+    shell.out.print(OUTSIDE, style="dim")
     for folder in linked:
         shell.note(f"{folder} stays with its pages: only the link to it in agents/ goes.")
 
 
 def _preview(shell: Shell, doomed: list[Doomed]) -> None:
-    for item in doomed[:_SHOWN]:
+    for item in doomed[:SHOWN]:
         role = item.turn.role if item.turn else "other"
         at = day(item.turn.stated_at) if item.turn else ""
         shell.out.print(f"  {item.turn_id}  {at:16}  {role:9}  {item.preview}", markup=False)
-    if len(doomed) > _SHOWN:
-        shell.out.print(f"  … and {plural(len(doomed) - _SHOWN, 'more item')}", style="dim")
+    if len(doomed) > SHOWN:
+        shell.out.print(f"  … and {plural(len(doomed) - SHOWN, 'more item')}", style="dim")
     if doomed:
         shell.out.print("  with every copy: in forks, and where the client wrote the same words again", style="dim")
-
-
-def _preview_memories(shell: Shell, memories: Sequence[Memory]) -> None:
-    for memory in memories[:_SHOWN]:
-        shell.out.print(line(memory, 80))
-    if len(memories) > _SHOWN:
-        shell.out.print(f"  … and {len(memories) - _SHOWN:,} more memories", style="dim")
 
 
 def _item(item: Doomed) -> dict[str, object]:
@@ -186,14 +169,14 @@ def _report(
     left: Sequence[tuple[str, str]],
 ) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
-    whole = _counted(doomed, memories)
+    whole = counted(len(doomed), len(memories))
     if shell.as_json:
         shell.answer(
             {
                 "dry_run": dry_run, "forgotten": 0 if dry_run else len(doomed), "rewritten_runs": changed,
                 "items": [_item(item) for item in doomed],
                 "forgotten_memories": 0 if dry_run else len(memories), "memories": [memory_json(m) for m in memories],
-                "not_deleted": _OUTSIDE,
+                "not_deleted": OUTSIDE,
                 "left_on_floor": [{"page": page, "line": raw} for page, raw in left],
                 "transcripts": sorted({i.run.path for i in doomed if i.run.path}),
             },
@@ -206,12 +189,12 @@ def _report(
         shell.out.print(f"{whole} would be forgotten. Nothing was changed.")
     else:
         shell.out.print(f"Forgotten: {whole}; {plural(len(changed), 'run')} rewritten.")
-        shell.out.print(_OUTSIDE, style="dim")
+        shell.out.print(OUTSIDE, style="dim")
         for path, n in Counter(i.run.path for i in doomed if i.run.path).most_common(5):
             shell.out.print(f"  {path} ({plural(n, 'item')})", style="dim", markup=False)
         shell.suggest(actions)
     if left:
         shell.out.print("What a person wrote on the floor in the same words stays:")
-        for page, raw in left[:_SHOWN]:
+        for page, raw in left[:SHOWN]:
             shell.out.print(f"  {page}: {one_line(raw, 80)}", markup=False)
         shell.out.print("`perdure floor forget` deletes it for good.", style="dim")

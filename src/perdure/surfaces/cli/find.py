@@ -91,7 +91,7 @@ def search_command(
     else:
         with shell.open() as home:
             found, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
-    after = _after_search(found) if thin is None else _after_afar(found)
+    after = _after_search(found, is_thin=thin is not None)
     if shell.as_json:
         shell.answer(_search_json(found, query), next_actions=after)
         return
@@ -136,7 +136,9 @@ def _explain(shell: Shell, found: Found) -> None:
     shell.out.print(f"{how}, {plural(len(found.hits), 'turn')} in {found.took_ms:.1f} ms", style="dim")
 
 
-def _after_search(found: Found) -> Actions:
+def _after_search(found: Found, *, is_thin: bool) -> Actions:
+    if not found.hits and is_thin:
+        return [("perdure doctor", "see whether everything reaches the home")]
     if not found.hits:
         return [("perdure status", "see what this home holds")]
     first = found.hits[0]
@@ -144,12 +146,6 @@ def _after_search(found: Found) -> Actions:
         (f"perdure show {first.turn_id}", "read the best hit in its place"),
         (f"perdure show {first.conversation}", "read the whole conversation"),
     ]
-
-
-def _after_afar(found: Found) -> Actions:
-    if not found.hits:
-        return [("perdure doctor", "see whether everything reaches the home")]
-    return [(f"perdure show {found.hits[0].run_id}", "read the best hit in its run")]
 
 
 def _grouped(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
@@ -229,7 +225,7 @@ def _search_json(found: Found, query: str) -> dict[str, Any]:
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
     if (thin := shell.thin()) is not None:
-        _show_afar(shell, thin, identifier, full=full, raw=raw)
+        _show_afar(shell, thin, identifier, n_context, full=full, raw=raw)
         return
     with shell.open() as home:
         if identifier.startswith(ID_PREFIX):
@@ -261,22 +257,38 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         shell.suggest(_after_show(kind, name))
 
 
-def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: bool) -> None:
-    """Show a run of the remote home."""
-    with afar.opened(thin) as there:
-        name = there.resolve(identifier)
-        if raw:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(there.jsonl(name))
-            return
-        shown, reader = there.turns(there.run(name)), there.user
-    after = [(f"perdure tree --root {name}", "see what it spawned")]
-    if shell.as_json:
-        result = {"kind": "run", "id": name, "turns": [_turn_json(*item) for item in shown], "abandoned_left_out": 0}
-        shell.answer(result, next_actions=after)
+def _show_afar(shell: Shell, thin: Rules, identifier: str, n_context: int, *, full: bool, raw: bool) -> None:
+    """Show a turn, a run, a conversation or a memory of the remote home."""
+    if identifier.startswith(ID_PREFIX):
+        from perdure.surfaces.cli import believed, memory
+
+        with memory.believing(shell) as home:
+            believed.show(shell, home, identifier)
         return
-    _print_turns(shell, "run", name, shown, full=full, reader=reader)
+    with afar.opened(thin) as there:
+        found = there.resolve(identifier)
+        if raw:
+            _raw_afar(there, found)
+            return
+        shown, reader = there.turns(found), there.user
+    shown = reading.window(shown, found.id, n_context) if found.kind == "turn" else shown
+    after = _after_show(found.kind, found.id)
+    after = after if found.kind == "run" else after[:1]  # forgetting takes a run from here
+    if shell.as_json:
+        turns = [_turn_json(*item) for item in shown]
+        shell.answer({"kind": found.kind, "id": found.id, "turns": turns, "abandoned_left_out": 0}, next_actions=after)
+        return
+    _print_turns(shell, found.kind, found.id, shown, full=full, reader=reader)
     shell.suggest(after)
+
+
+def _raw_afar(there: afar.Afar, found: afar.Named) -> None:
+    """The bytes of runs on stdout."""
+    if found.kind == "turn":
+        raise UsageError("the bytes of a single turn are at the home; here, give its run")
+    sys.stdout.flush()
+    for run_id in found.runs:
+        sys.stdout.buffer.write(there.jsonl(run_id))
 
 
 def _caught_up(home: Home) -> None:
@@ -381,7 +393,7 @@ def tree_command(
     since_at = moment(since)
     if (thin := shell.thin()) is not None:
         with afar.opened(thin) as there:
-            top = there.resolve(root) if root else None
+            top = there.run_named(root) if root else None
             at = since_at.isoformat() if since_at else None
             nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
     else:

@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
+import msgspec
 
+import perdure
 from perdure import formats
-from perdure.capture import privacy
+from perdure.capture import post, privacy
 from perdure.errors import FormatFault, UsageError
 from perdure.intake import HEAD_BYTES, Imported, clean
+from perdure.surfaces.cli import thin_import
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural, progress, size
 from perdure.types import RUNTIMES
 
@@ -24,7 +27,8 @@ _LISTED = 5  # refused files named one by one
   perdure import                                  every supported agent's own folder
   perdure import ~/old-laptop/.claude/projects    these instead
   perdure import notes/ --tag notes               Markdown, too
-  perdure import chat.json --format messages""",
+  perdure import chat.json --format messages
+  perdure import samples                          the transcripts that come with Perdure, to try it""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tag", "tags", multiple=True, help="Tag what is imported; may be given several times.")
@@ -36,11 +40,16 @@ def import_command(
     """Capture transcripts: those in the standard places of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
     OpenCode, or the files and folders that you name. Only what is new is stored; a second run does nothing.
     """
+    paths = tuple(map(_placed, paths))
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise UsageError(f"there is no {missing[0]}")
     if runtime and runtime not in RUNTIMES:
         raise UsageError(f"there is no format {runtime!r}; there are {', '.join(RUNTIMES)}")
+    if (thin := shell.thin()) is not None:
+        with progress(shell, "sending", None, in_bytes=True) as step:
+            _report(shell, thin_import.import_files(thin, paths, tags=tags, runtime=runtime, step=step), None, paths)
+        return
     with shell.open(create=True) as home:
         found = home.sources(paths or None)
         total = sum(path.stat().st_size for path in found if path.is_file())
@@ -56,7 +65,13 @@ def import_command(
         _report(shell, done, chunks.n_chunks if chunks else 0, paths)
 
 
-def _report(shell: Shell, done: Imported, n_chunks: int, paths: tuple[Path, ...]) -> None:
+def _placed(path: Path) -> Path:
+    """A path, or for `samples`, where there is no such folder, the sample transcripts that come with Perdure."""
+    packaged = Path(perdure.__file__).parent / "samples"
+    return packaged if path == Path("samples") and not path.exists() and packaged.is_dir() else path
+
+
+def _report(shell: Shell, done: Imported, n_chunks: int | None, paths: tuple[Path, ...]) -> None:
     actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "see what ran")]
     if shell.as_json:
         shell.answer(
@@ -75,9 +90,8 @@ def _report(shell: Shell, done: Imported, n_chunks: int, paths: tuple[Path, ...]
         return
     kinds = ", ".join(f"{name} {n}" for name, n in sorted(done.by_runtime.items()))
     what = f"{plural(done.n_runs, 'new run')} ({kinds})" if done.n_runs else "nothing new"
-    shell.out.print(
-        f"{plural(done.n_files, 'file')}: {what}, {size(done.n_bytes)} captured, {n_chunks:,} chunks indexed."
-    )
+    then = "sent to the home" if n_chunks is None else f"captured, {n_chunks:,} chunks indexed"
+    shell.out.print(f"{plural(done.n_files, 'file')}: {what}, {size(done.n_bytes)} {then}.")
     if done.n_unchanged:
         shell.out.print(f"{plural(done.n_unchanged, 'file')} unchanged since the last import.", style="dim")
     if done.n_rewritten:
@@ -116,14 +130,26 @@ def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tup
     if runtime is None or not formats.is_append_only(runtime, head):
         raise FormatFault(str(path))
     origin = clean(formats.identify(runtime, head, str(path.absolute())))
+    if incognito:
+        _keep_off_record(shell, origin.runtime, origin.session)
+        _say(shell, {"incognito": origin.session}, "This session is off the record: nothing of it is captured.")
+        return
+    if (thin := shell.thin()) is not None:
+        start, n_bytes = post.post_file(thin, msgspec.to_builtins(origin), path, from_offset=from_offset, tags=tags)
+    else:
+        with shell.open(create=True) as home:
+            start, n_bytes = home.post_file(origin, path, from_offset=from_offset, tags=tags)
+    result = {"session": origin.session, "from_offset": start, "bytes": n_bytes}
+    _say(shell, result, f"{size(n_bytes)} captured." if n_bytes else "Nothing new.")
+
+
+def _keep_off_record(shell: Shell, runtime: str, session: str) -> None:
+    """Note on this machine that nothing of a session is copied, wherever its home is."""
+    if (thin := shell.thin()) is not None:
+        privacy.keep_off_record(thin.home, thin.user, runtime, session)
+        return
     with shell.open(create=True) as home:
-        if incognito:
-            home.keep_off_record(origin.runtime, origin.session)
-            _say(shell, {"incognito": origin.session}, "This session is off the record: nothing of it is captured.")
-            return
-        start, n_bytes = home.post_file(origin, path, from_offset=from_offset, tags=tags)
-        result = {"session": origin.session, "from_offset": start, "bytes": n_bytes}
-        _say(shell, result, f"{size(n_bytes)} captured." if n_bytes else "Nothing new.")
+        home.keep_off_record(runtime, session)
 
 
 def _say(shell: Shell, result: dict[str, object], text: str) -> None:

@@ -16,9 +16,11 @@ from perdure.identity import project_of
 from perdure.memories import claims
 from perdure.memories.kinds import guessed
 from perdure.memories.paths import is_everywhere
+from perdure.surfaces.afar_memories import Believed
 from perdure.surfaces.cli.common import Shell, command, day, moment, plural
 from perdure.surfaces.cli.memory import (
     after_one,
+    believing,
     complete_ids,
     identified,
     line,
@@ -70,7 +72,7 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **given: A
     if not statement:
         raise UsageError("a memory needs words")
     kind: MemoryKind = given["kind"] or guessed(statement)
-    with shell.open(create=True) as home:
+    with believing(shell, create=True) as home:
         where = _project(home, statement, kind, path, given)
         memory = home.remember(
             statement, kind=kind, path=path, cwd=where, session=Live(given["session"]) if given["session"] else None,
@@ -79,7 +81,7 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **given: A
         _say_kept(shell, home, memory)
 
 
-def _project(home: Home, statement: str, kind: str, path: str, given: dict[str, Any]) -> str | None:
+def _project(home: Home | Believed, statement: str, kind: str, path: str, given: dict[str, Any]) -> str | None:
     """The project that a new memory belongs to, as the options say or as its path and kind do."""
     if (given["project"] is not None) + given["here"] + given["everywhere"] > 1:
         raise UsageError("say one of --project, --here and --everywhere")
@@ -103,7 +105,7 @@ def _stated(given: dict[str, Any]) -> dict[str, Any]:
     return found | ({"entities": given["entities"]} if given["entities"] else {})
 
 
-def _say_kept(shell: Shell, home: Home, memory: Memory) -> None:
+def _say_kept(shell: Shell, home: Home | Believed, memory: Memory) -> None:
     """What became of a statement."""
     before = replaced(home, memory)[-1:] if memory.n_stated == 1 else []
     now = replacing(home, memory)
@@ -127,8 +129,10 @@ def _say_kept(shell: Shell, home: Home, memory: Memory) -> None:
         shell.note(f"It is left out of every context until you allow it: {suspected}. `perdure floor alerts` lists it.")
 
 
-def _held_back(home: Home, memory: Memory) -> str:
+def _held_back(home: Home | Believed, memory: Memory) -> str:
     """The rule by which a memory is kept from models, or ""; then `perdure floor alerts` lists it from now on."""
+    if isinstance(home, Believed):  # its own home looks at it, each time that it would be told
+        return ""
     found = home.floor.suspicious(memory.text) if scan.scan(memory.text) else ()
     if not found:
         return ""
@@ -162,7 +166,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
     """
     if editor and words:
         raise UsageError("give the new words, or --editor, not both")
-    with shell.open() as home:
+    with believing(shell) as home:
         memory = identified(home, identifier)
         fields = _fields(home, given)
         if not (editor or words or fields):
@@ -176,7 +180,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
         _say_edited(shell, memory, changed=changed or bool(fields))
 
 
-def _fields(home: Home, given: dict[str, Any]) -> dict[str, Any]:
+def _fields(home: Home | Believed, given: dict[str, Any]) -> dict[str, Any]:
     """What the options change, as fields of a memory."""
     if given["everywhere"] and given["project"]:
         raise UsageError("say one of --project and --everywhere")
@@ -197,7 +201,7 @@ def _edited(memory: Memory) -> str:
     return found.strip() if found is not None else memory.text
 
 
-def _reworded(home: Home, memory: Memory, fresh: str, fields: dict[str, Any]) -> Memory:
+def _reworded(home: Home | Believed, memory: Memory, fresh: str, fields: dict[str, Any]) -> Memory:
     if not fresh:
         raise UsageError("a memory needs words; `perdure memories retire` sets it aside, `perdure forget` deletes it")
     if memory.superseded_by is not None:
@@ -241,7 +245,7 @@ def restore_command(shell: Shell, ids: tuple[str, ...]) -> None:
 
 
 def _change(shell: Shell, ids: tuple[str, ...], done: str, **fields: Any) -> None:
-    with shell.open() as home:
+    with believing(shell) as home:
         back = fields.get("retired") is False
         names = [identified(home, name, retired=back).memory_id for name in ids]
         found = home.memories.change(names, **fields)

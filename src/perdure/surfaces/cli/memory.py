@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,26 @@ from perdure.types import Memory, Span
 
 if TYPE_CHECKING:  # 0.1 s, which `--help` does without
     from perdure.home import Home
+    from perdure.surfaces.afar_memories import Believed
 
 ID_PREFIX = "mem-"
 _LINE_CHARS = 100
 _COMPLETED = 50  # ids offered to a shell
+
+
+@contextmanager
+def believing(shell: Shell, *, create: bool = False) -> Iterator[Home | Believed]:
+    """The home whose memories a command is about, or what answers for it on a machine that has joined one."""
+    thin = shell.thin()
+    if thin is None:
+        with shell.open(create=create) as home:
+            yield home
+        return
+    from perdure.surfaces import afar
+    from perdure.surfaces.afar_memories import Believed
+
+    with afar.opened(thin) as there:
+        yield Believed(there)
 
 
 def complete_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
@@ -53,7 +70,7 @@ def said(words: Sequence[str], what: str, *, page: str = "") -> str:
     return " ".join(words)
 
 
-def project_named(home: Home, name: str) -> str | None:
+def project_named(home: Home | Believed, name: str) -> str | None:
     """The project of a name: a folder's, or the one known project whose path ends so; None for "". Or UsageError."""
     if not name:
         return None
@@ -67,7 +84,7 @@ def project_named(home: Home, name: str) -> str | None:
     return project_of(str(place.absolute()))
 
 
-def identified(home: Home, name: str, *, retired: bool = False) -> Memory:
+def identified(home: Home | Believed, name: str, *, retired: bool = False) -> Memory:
     """The memory of an id or its beginning, or what is believed (or was retired) at a path. Raises MemoryMissing."""
     if name.startswith(ID_PREFIX):
         return home.holding(name).get(name)
@@ -91,7 +108,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
     return {**found, "sources": [span._asdict() for span in memory.sources], "current": memory.is_current}
 
 
-def source_json(home: Home, sources: Iterable[tuple[Span, str | None]]) -> list[dict[str, Any]]:
+def source_json(home: Home | Believed, sources: Iterable[tuple[Span, str | None]]) -> list[dict[str, Any]]:
     """Sources for programs; what cannot be found any more has no turn."""
     return [
         {**span._asdict(), "turn_id": turn, "text": home.preview(turn) if turn else None, "resolved": turn is not None}
@@ -130,7 +147,7 @@ def source_line(source: dict[str, Any]) -> str:
     return f"{source['turn_id']}  {source['text']}"
 
 
-def print_memory(shell: Shell, home: Home, memory: Memory) -> None:
+def print_memory(shell: Shell, home: Home | Believed, memory: Memory) -> None:
     """Everything about a memory, for people."""
     shell.out.print(Text(text.printable(memory.text), style="bold"))
     for name, value in _details(home, memory):
@@ -138,7 +155,7 @@ def print_memory(shell: Shell, home: Home, memory: Memory) -> None:
             shell.out.print(Text(f"  {name:<12}", style="dim") + Text(text.printable(value)))
 
 
-def _details(home: Home, memory: Memory) -> Iterable[tuple[str, str]]:
+def _details(home: Home | Believed, memory: Memory) -> Iterable[tuple[str, str]]:
     yield "id", memory.memory_id
     yield "shared by", memory.shared_by
     yield "path", f"{memory.path} ({memory.kind})"
@@ -164,13 +181,13 @@ def _validity(memory: Memory) -> str:
     return ", ".join(f"{name} {day(at)}" for name, at in bounds if at)
 
 
-def replaced(home: Home, memory: Memory) -> list[Memory]:
+def replaced(home: Home | Believed, memory: Memory) -> list[Memory]:
     """What a memory took the place of, oldest first."""
     history = home.holding(memory.memory_id).history(memory.memory_id)
     return [m for m in history if m.superseded_by == memory.memory_id]
 
 
-def replacing(home: Home, memory: Memory) -> list[Memory]:
+def replacing(home: Home | Believed, memory: Memory) -> list[Memory]:
     """What took a memory's place."""
     after = memory.superseded_by
     return [home.holding(after).get(after)] if after else []

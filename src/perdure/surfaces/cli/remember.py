@@ -56,7 +56,7 @@ def recall_command(
     found, reason = _found(shell, _said(message), all_projects, why_not, mode, moment(as_of))
     place = settings.home_path(shell.home)
     told.mark(place, settings.load(place).user, {held.digest: name for name, held in found.held_back.items()})
-    after = _after(found, all_projects) if shell.thin() is None else _after_afar(found)
+    after = _after(found, all_projects)
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=after)
         return
@@ -164,12 +164,6 @@ def _after(found: Recalled, all_projects: bool) -> Actions:
     if all_projects or not found.plan.queries:
         return []
     return [(f"perdure recall --all-projects {_quoted(found.plan.message)}", "look in every project")]
-
-
-def _after_afar(found: Recalled) -> Actions:
-    """A remote home shows runs, not single turns."""
-    runs = [cue.run_id for cue in found.cues if cue.run_id]
-    return [(f"perdure show {runs[0]}", "read the first cue in its run")] if runs else []
 
 
 def _quoted(message: str) -> str:

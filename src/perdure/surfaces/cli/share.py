@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
 
 from perdure.authority.grants import Given
+from perdure.capture.rules import Rules
 from perdure.errors import IndexFault, NotFound
 from perdure.home import Home
+from perdure.surfaces import afar
+from perdure.surfaces.afar_memories import Believed
 from perdure.surfaces.cli.common import Shell, ahead, command, day, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named
@@ -52,6 +56,9 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
     @click.option("--with", "grantee", required=True, metavar="USER", help="Who may read it.")
     @click.option("--until", metavar="DATE", help="Until then: a date, or 12h, 30d, 4w from now (until revoked).")
     def share(shell: Shell, value: str, grantee: str, until: str | None) -> None:
+        if (thin := shell.thin()) is not None:
+            _tell(shell, _shared_afar(thin, grantee, scope, value, ahead(until)), None)
+            return
         with shell.open() as home:
             chosen = project_named(home, value) if scope == "project" else value
             given = home.share(grantee, scope, chosen or value, until_at=ahead(until))
@@ -64,6 +71,13 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
     return share
 
 
+def _shared_afar(thin: Rules, grantee: str, scope: GrantScope, value: str, until_at: datetime | None) -> Given:
+    """Share it at the remote home."""
+    with afar.opened(thin) as there:
+        chosen = project_named(Believed(there), value) if scope == "project" else value
+        return there.share(grantee, scope, chosen or value, until_at=until_at)
+
+
 def _tell(shell: Shell, given: Given, n_runs: int | None) -> None:
     grant = given.grant
     if shell.as_json:
@@ -71,7 +85,8 @@ def _tell(shell: Shell, given: Given, n_runs: int | None) -> None:
         return
     said = f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}."
     shell.out.print(printable(said), markup=False)
-    shell.out.print(f"That is {_counted(n_runs)} now, and what comes to it later. Secrets are masked.")
+    now = "what is there" if n_runs is None else plural(n_runs, "run")
+    shell.out.print(f"That is {now} now, and what comes to it later. Secrets are masked.")
     shell.suggest([(f"perdure share revoke {grant.grant_id}", "share it no more")])
 
 
@@ -102,22 +117,30 @@ agent_command = _shared("agent", "AGENT", "  perdure share agent gardener --with
 @click.option("--all", "every", is_flag=True, help="Also what is over.")
 def list_command(shell: Shell, every: bool) -> None:
     """What you share with others, and what others share with you."""
-    with shell.open() as home:
-        given = home.grants.given(every=every)
-        received = home.grants.received(every=every)
-        counts = [_n_covered(home, one) for one in given]
+    given, received, counts = _listed(shell, every=every)
     if shell.as_json:
         mine = [{**_json(one), "runs_now": n} for one, n in zip(given, counts, strict=True)]
         shell.answer({"given": mine, "to_me": [_json(one) for one in received]})
         return
     for one, n in zip(given, counts, strict=True):
-        line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)} ({_counted(n)} now), {_until(one)}"
+        line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)}{_counted(n)}, {_until(one)}"
         shell.out.print(printable(line), markup=False)
     for one in received:
         line = f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}"
         shell.out.print(printable(line), markup=False)
     if not given and not received:
         shell.out.print("Nothing is shared: everything is its owner's alone.")
+
+
+def _listed(shell: Shell, *, every: bool) -> tuple[list[Given], list[Given], list[int | None]]:
+    """(what is shared, what others share, how many runs each of the first covers now)."""
+    if (thin := shell.thin()) is not None:
+        with afar.opened(thin) as there:
+            given, received = there.grants(every=every)
+        return given, received, [None] * len(given)
+    with shell.open() as home:
+        given = home.grants.given(every=every)
+        return given, home.grants.received(every=every), [_n_covered(home, one) for one in given]
 
 
 def _n_covered(home: Home, given: Given) -> int | None:
@@ -131,15 +154,19 @@ def _n_covered(home: Home, given: Given) -> int | None:
 
 
 def _counted(n_runs: int | None) -> str:
-    return "an unknown number of runs" if n_runs is None else plural(n_runs, "run")
+    return "" if n_runs is None else f" ({plural(n_runs, 'run')} now)"
 
 
 @command("revoke", epilog="  perdure share revoke g-5b1e83f0a92d47c6")
 @click.argument("grant", metavar="ID")
 def revoke_command(shell: Shell, grant: str) -> None:
     """Share it no more, from the next question on."""
-    with shell.open() as home:
-        done = home.grants.revoke(grant)
+    if (thin := shell.thin()) is not None:
+        with afar.opened(thin) as there:
+            done = there.unshare(grant)
+    else:
+        with shell.open() as home:
+            done = home.grants.revoke(grant)
     if shell.as_json:
         shell.answer(_json(done))
         return

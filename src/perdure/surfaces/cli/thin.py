@@ -10,7 +10,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -32,6 +32,7 @@ from perdure.errors import (
 )
 from perdure.surfaces.cli.common import Shell, command, plural, size
 
+_JOIN_S = 20.0  # for what waits when a machine joins
 _WAIT_S = 60.0  # for another process that is sending
 _SECTION = re.compile(r"\s*\[")
 _HEAD = re.compile(r"\s*\[\s*remote\s*\]\s*(#.*)?\Z")
@@ -79,7 +80,25 @@ def join_command(
     remote.is_there(place)
     failures.over(place, "credential")
     changes, faults = ([], []) if no_hooks else _set_up(place)
-    _say_joined(shell, known, changes, faults)
+    _say_joined(shell, known, changes, faults, _sent_at_once(shell))
+
+
+class _Sent(NamedTuple):
+    """What became of the captures that waited while a machine joined."""
+
+    n_sent: int
+    n_waiting: int
+    why: str  # they wait still, where the home says so
+
+
+def _sent_at_once(shell: Shell) -> _Sent:
+    """Send what waited for this home, as far as the time for it goes."""
+    rules, sent, why = of_this_machine(shell), list[int](), ""
+    try:
+        ship.ship(rules, ends_s=time.monotonic() + _JOIN_S, progress=sent.append)
+    except PerdureError as fault:
+        why = fault.detail
+    return _Sent(len(sent), outbox.backlog(rules.home / "outbox").n_files, why)
 
 
 @contextlib.contextmanager
@@ -153,11 +172,14 @@ def _set_up(place: Path) -> tuple[list[tuple[str, setup.Change]], list[str]]:
     return changes, faults
 
 
-def _say_joined(shell: Shell, known: Credential, changes: list[tuple[str, setup.Change]], faults: list[str]) -> None:
+def _say_joined(
+    shell: Shell, known: Credential, changes: list[tuple[str, setup.Change]], faults: list[str], sent: _Sent
+) -> None:
     if shell.as_json:
         rows = [{"client": client, "path": str(one.path), "changed": one.is_one} for client, one in changes]
         shell.answer({
             "user": known.user_id, "machine": known.machine, "url": known.url, "clients": rows, "faults": faults,
+            "sent": sent.n_sent, "waiting": sent.n_waiting,
         })  # fmt: skip
         return
     click.echo(f"This is {known.machine}, a machine of {known.user_id}'s, at {known.url}.")
@@ -168,10 +190,20 @@ def _say_joined(shell: Shell, known: Credential, changes: list[tuple[str, setup.
         click.echo(f"  {fault}", err=True)
     if any(client == "codex" and change.is_one for client, change in changes):
         click.echo("Codex runs no hook before you trust it: start it, type /hooks, and trust Perdure's.")
+    _say_sent(sent)
     if not changes and not faults:
         click.echo("No client was set up; `perdure install CLIENT` does that.")
     click.echo("Try it: start a client anew and say something; `perdure search` finds it here and at the home.")
     click.echo("`perdure doctor` checks everything, `perdure leave` undoes this.")
+
+
+def _say_sent(sent: _Sent) -> None:
+    if sent.n_sent:
+        click.echo(f"{plural(sent.n_sent, 'capture')} that waited here {'was' if sent.n_sent == 1 else 'were'} sent.")
+    if sent.n_waiting:
+        why = f" ({sent.why})" if sent.why else ""
+        verb = "waits" if sent.n_waiting == 1 else "wait"
+        click.echo(f"{plural(sent.n_waiting, 'capture')} {verb} still{why}: `perdure push` sends the rest.", err=True)
 
 
 # leave ------------------------------------------------------------------------------------------------------------
@@ -181,7 +213,8 @@ def _say_joined(shell: Shell, known: Credential, changes: list[tuple[str, setup.
 @click.option("--hooks", "with_hooks", is_flag=True, help="Also take Perdure out of the settings of your clients.")
 def leave_command(shell: Shell, with_hooks: bool) -> None:
     """Make this a machine of its own again: the credential is deleted here, the address taken out of the settings.
-    What waits in the outbox stays there. At the home, `perdure machine revoke` ends the credential itself.
+    What waits in the outbox stays there; the next command that keeps a home here archives it here. To change only the
+    address, do not leave: `perdure join URL --replace`. At the home, `perdure machine revoke` ends the credential.
     """
     place = settings.home_path(shell.home)
     text = without_remote(_settings_text(place))

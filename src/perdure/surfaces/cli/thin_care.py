@@ -11,7 +11,7 @@ from perdure.capture import alert, credential, failures, outbox, privacy, remote
 from perdure.capture.credential import Credential
 from perdure.capture.rules import Rules
 from perdure.clients import hooks, setup
-from perdure.errors import ClientFault, CredentialFault, PerdureError, RemoteRefused
+from perdure.errors import ClientFault, CredentialFault, CredentialMissing, PerdureError, RemoteRefused
 from perdure.resident import serve
 from perdure.surfaces import afar
 from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, resident_line
@@ -97,8 +97,9 @@ def _home(rules: Rules) -> Iterator[Check]:
             said = there.me()
     except RemoteRefused as error:
         again = f"`perdure machine register` at the home, then `perdure join {rules.remote.url} --replace` here"
-        found = f"this machine's credential is not accepted any more ({error.detail})"
-        yield Check("home", "problem", found, again)
+        is_missing = isinstance(error, CredentialMissing)
+        found = "this machine has no credential" if is_missing else "this machine's credential is not accepted any more"
+        yield Check("home", "problem", f"{found} ({error.detail})", again)
     except PerdureError as error:
         yield Check("home", "problem", str(error), "what is captured waits in the outbox meanwhile; nothing is lost")
     else:

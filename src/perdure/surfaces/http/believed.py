@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
 
+from perdure.errors import NotFound
 from perdure.memories.kinds import guessed
 from perdure.surfaces.http import runs
 from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import bad
-from perdure.types import Memory, RunView
+from perdure.types import Memory, RunView, Span
 
 HERE = f"{API}/memories"
 
@@ -72,7 +74,7 @@ def _one(call: Call, kept: Memory) -> Json:
     here, about = _links(kept)["self"], call.home.holding(kept.memory_id)
     behind = about.sources(kept.memory_id)
     views = runs.seen(call.home, (span.run_id for span, _ in behind))
-    sources = [_source(span.run_id, turn, views.get(span.run_id)) for span, turn in behind]
+    sources = [_source(call, span, turn, views.get(span.run_id)) for span, turn in behind]
     actions = [action("change or pin it", "PATCH", here), action("forget it", "DELETE", here)]
     actions = [] if kept.shared_by else actions
     where = [said["_links"]["run"] for said in sources if said["_links"]]
@@ -81,9 +83,13 @@ def _one(call: Call, kept: Memory) -> Json:
     return one(kept, _links(kept), actions=actions, history=history, turns=sources)
 
 
-def _source(run_id: str, turn: str | None, view: RunView | None) -> Json:
+def _source(call: Call, span: Span, turn: str | None, view: RunView | None) -> Json:
     """A turn behind a memory; without links where its run is not there any more, or may not be read."""
-    return {"run_id": run_id, "turn_id": turn, "_links": runs.links_beside(run_id, view) if view else {}}
+    said = None
+    with contextlib.suppress(NotFound):  # the turn behind a memory that is shared need not be
+        said = call.home.preview(turn) if turn else None
+    found = runs.links_beside(span.run_id, view) if view else {}
+    return {**span._asdict(), "turn_id": turn, "text": said, "_links": found}
 
 
 def change(call: Call) -> Answer:

@@ -29,11 +29,16 @@ TABLE: tuple[Row, ...] = (
     ),
     Row("GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest, more=(404,)),
     Row("GET", "/api/runs/{run_id}", runs.run, "One run", more=(404,)),
+    Row(
+        "DELETE", "/api/runs/{run_id}", runs.forget, "Forget the turns of a run", query=shapes.Forgetting, desk="write",
+        more=(404,),
+    ),
     Row("GET", "/api/runs/{run_id}/jsonl", runs.jsonl, "The bytes of a run", kind=runs.JSONL, more=(404,)),
     Row(
         "GET", "/api/runs/{run_id}/descendants", runs.descendants, "The runs below a run", query=shapes.Paging,
         more=(404,),
     ),
+    Row("GET", "/api/resolve/{identifier}", runs.resolve, "What an id means", more=(404,)),
     Row(
         "POST", "/api/recall", recalling.recall, "What matters for a message", body=shapes.Recall,
         gives=shapes.RecalledSaid, late=recalling.LATE,

@@ -1,4 +1,4 @@
-"""Reading runs: one, its bytes, what is below it, and the newest as trees."""
+"""Runs: one, its bytes, what is below it, the newest as trees, what an id means, and forgetting one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from perdure.errors import IndexFault, NotFound
+from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.identity import is_run_id
 from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
@@ -117,6 +118,52 @@ def descendants(call: Call) -> Answer:
     page = call.page("descendants", view.run_id)
     views, following = page.of(call.home.descendants(view.run_id))
     return Answer(listed([linked(below, links(below)) for below in views], following, {"run": links(view)["self"]}))
+
+
+def resolve(call: Call) -> Answer:
+    """What an id, or the beginning of one, means; and the runs in which its turns stand, in order."""
+    kind, name = call.home.resolve(call.path["identifier"])
+    run_id = call.home.locate(name)[0] if kind == "turn" else name if kind == "run" else None
+    views = _around(call.home, kind, name, run_id)
+    where = {"run": links(views[0])["self"]} if views else {"memory": f"{API}/memories/{name}"}
+    said = {"kind": kind, "id": name, "run": run_id or (views[0].run_id if views else None)}
+    return Answer({**said, "runs": [view.run_id for view in views], "_links": where, "next_actions": []})
+
+
+def _around(home: Home, kind: str, name: str, run_id: str | None) -> list[RunView]:
+    """The run of an id, those of its conversation, or those of the session in which a turn stands."""
+    if kind == "conversation":
+        return home.conversation(name)
+    if run_id is None:
+        return []
+    view = home.run(run_id)
+    whole = home.conversation(view.conversation) if kind == "turn" else []
+    return [other for other in whole if other.session == view.session] or [view]
+
+
+def forget(call: Call) -> Answer:
+    """Delete the turns of a run for good, with those of the runs below it; with `dry` say only what would go."""
+    asked, name = call.query, _name(call)
+    doomed = call.home.doomed([name], cascade=asked.cascade)
+    memories = call.home.doomed_memories(doomed)
+    changed: list[str] = []
+    if not asked.dry:
+        changed = call.home.forget(doomed, memories=[memory.memory_id for memory in memories])
+    said = {
+        "run_id": name, "dry": asked.dry, "items": list(map(_doomed, doomed)), "rewritten_runs": changed,
+        "memories": [msgspec.to_builtins(memory, str_keys=True) for memory in memories],
+        "left_on_floor": [{"page": page, "line": line} for page, line in call.home.repeating(doomed)],
+        "transcripts": sorted({item.run.path for item in doomed if item.run.path}),
+    }  # fmt: skip
+    return Answer({**said, "_links": {"runs": f"{API}/runs/forest"}, "next_actions": []})
+
+
+def _doomed(item: Doomed) -> Json:
+    role, at = (item.turn.role, item.turn.stated_at) if item.turn else (None, None)
+    return {
+        "turn_id": item.turn_id, "run_id": item.run.run_id, "role": role, "stated_at": at, "preview": item.preview,
+        "path": item.run.path,
+    }  # fmt: skip
 
 
 def forest(call: Call) -> Answer:

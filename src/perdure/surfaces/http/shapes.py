@@ -116,6 +116,13 @@ class Forest(Struct, frozen=True):
     flat: bool = False  # a list of runs with their depth, instead of trees
 
 
+class Forgetting(Struct, frozen=True):
+    """What goes with a run. dry: nothing yet, only what would."""
+
+    cascade: bool = True  # the runs below it, too
+    dry: bool = False
+
+
 # recall ---------------------------------------------------------------------------------------------------------
 
 
