@@ -285,6 +285,22 @@ def test_a_join_that_cannot_be_changes_nothing(
     assert done.stderr.startswith("perdure: ") and not laptop.home.exists()
 
 
+def test_what_one_person_said_never_goes_into_another_s_home(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    laptop.turn("mine alone", "kept here")
+    afar.secrets.add(SECRET)
+    afar.replies["/api/me"] = (200, {"user": "bob", "machine": "laptop", "machine_id": "m2"})
+    for words, status, why in ((["join"], 3, "credential of ada @laptop"), (["join", "--replace"], 2, "another user")):
+        done = laptop.run(*words, afar.url, "--secret-file", "-", said=SECRET)
+        assert done.returncode == status and why in done.stderr, done.stderr
+    credential.write(laptop.home, Credential("bob", "m2", "laptop", SECRET, afar.url), anew=True)  # by hand
+    done = laptop.run("push")
+    assert "of another user" in done.stderr and not afar.sources and len(laptop.waiting()) == 1
+    laptop.settings()
+    assert laptop.run("push").returncode == 0 and laptop.waiting() == []
+
+
 def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()

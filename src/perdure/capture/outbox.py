@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from perdure.capture.files import make_folder, replace
 
 _SUFFIX = ".delta"
+_HEAD_BYTES = 1 << 20  # the first line of a delta is not longer
 
 
 class Waiting(NamedTuple):
@@ -77,6 +78,21 @@ def backlog(outbox: Path) -> Backlog:
 def files(outbox: Path) -> list[Path]:
     """The deltas that wait, oldest first, unread."""
     return sorted(outbox.glob(f"*{_SUFFIX}"))
+
+
+def others(outbox: Path, user: str) -> int:
+    """How many of the deltas that wait were captured for somebody else at a remote home."""
+    return sum(is_others(path, user) for path in files(outbox))
+
+
+def is_others(path: Path, user: str) -> bool:
+    """Whether a delta was captured for somebody else; one that does not say so was not."""
+    try:
+        with path.open("rb") as file:
+            whose = dict(json.loads(file.readline(_HEAD_BYTES))).get("whose")
+    except (OSError, ValueError, TypeError):
+        return False
+    return bool(whose) and whose != user
 
 
 def alarm(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str | None:

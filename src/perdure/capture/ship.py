@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.capture import log, outbox, remote
+from perdure.capture import credential, log, outbox, remote
 from perdure.capture.files import locked, replace
 from perdure.capture.remote import Extent, Line
 from perdure.capture.rules import Rules
@@ -39,6 +39,7 @@ class Shipped(NamedTuple):
     n_bytes: int = 0
     n_aside: int = 0  # that the home cannot take
     is_done: bool = True  # whether nothing was left for lack of time
+    n_held: int = 0  # that were captured for another person, and wait on
 
 
 class _Malformed(Exception):
@@ -112,9 +113,13 @@ class _Round:
 
     def run(self, paths: Sequence[Path], done: Shipped) -> Shipped:
         """Send them; returns what was done, added to what had been."""
+        user = credential.owner(self._rules.home)
         for path in paths:
             if self._left_s() <= 0:
                 return done._replace(is_done=False)
+            if outbox.is_others(path, user):
+                done = done._replace(n_held=done.n_held + 1)
+                continue
             try:
                 n_bytes = path.stat().st_size
                 _Delta(path, self._rules, self._post).settle()

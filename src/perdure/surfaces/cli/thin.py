@@ -70,6 +70,9 @@ def join_command(
         credential.check_place(place, there.url)
     text = with_remote(_settings_text(place), there)
     known = _proven(there, _secret(secret_file), name)
+    if not anew:
+        credential.check_owner(place, known)
+    _refuse_others(place, known)
     files.make_folder(place)
     credential.write(place, known, anew=anew)
     files.replace(place / "config.toml", text.encode())
@@ -85,6 +88,15 @@ def _refuse_own_archive(place: Path) -> None:
     if any(folder.is_dir() and any(folder.iterdir()) for folder in kept):
         raise UsageError(f"{place} holds an archive of its own: exchange it with `perdure sync`, or join from another "
                          "folder (--home)")  # fmt: skip
+
+
+def _refuse_others(place: Path, known: Credential) -> None:
+    """Raise UsageError while something waits that was captured for another person: it would go to this one's home."""
+    box = place / "outbox"
+    if n_others := outbox.others(box, known.user_id):
+        raise UsageError(f"{plural(n_others, 'capture')} of another user than {known.user_id} in {box} would become "
+                         "theirs: `perdure push` sends them while the old credential holds; or move them away, or join "
+                         "from another folder (--home); nothing was changed")  # fmt: skip
 
 
 def _secret(secret_file: str | None) -> str:
@@ -228,34 +240,37 @@ def push_command(shell: Shell) -> None:
                 sent.append(n_bytes)
                 step(n_bytes)
 
-            _push(rules, note)
+            n_held = _push(rules, note)
     finally:
         alert.of_outbox(rules)
     failures.over(rules.home, "credential")
     failures.over(rules.home, "ship")
     n_aside = _n_aside(box) - n_aside
     if shell.as_json:
-        shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside})
+        shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside, "held": n_held})
         return
-    click.echo(f"{plural(len(sent), 'capture')} sent ({size(sum(sent))})." if sent else "Nothing waits.")
+    nothing = "Nothing was sent." if n_held else "Nothing waits."
+    click.echo(f"{plural(len(sent), 'capture')} sent ({size(sum(sent))})." if sent else nothing)
+    if n_held:
+        click.echo(f"{plural(n_held, 'capture')} of another user than this credential's: kept in {box}.", err=True)
     if n_aside:
         click.echo(f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox.", err=True)
 
 
-def _push(rules: Rules, progress: Callable[[int], object]) -> None:
-    """Send what waits. A home that asks for a pause gets it, as long as it took something since the last."""
+def _push(rules: Rules, progress: Callable[[int], object]) -> int:
+    """Send what waits; returns how much is another person's and was not sent. A home that asks for a pause gets it, as
+    long as it took something since the last.
+    """
     n_before = -1
     while True:
         try:
-            ship.ship(rules, wait_s=_WAIT_S, progress=progress)
+            return ship.ship(rules, wait_s=_WAIT_S, progress=progress).n_held
         except RemoteAway as fault:
             n_now = outbox.backlog(rules.home / "outbox").n_files
             if not 0 < fault.after_s <= _WAIT_S or n_now == n_before:
                 raise
             n_before = n_now
             time.sleep(fault.after_s)
-        else:
-            return
 
 
 def _n_aside(box: Path) -> int:
