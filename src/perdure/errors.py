@@ -45,7 +45,8 @@ PerdureError
 │   ├── RemoteAway
 │   ├── RemoteRefused
 │   │   └── SecretRefused
-│   └── RemoteNonsense
+│   ├── RemoteNonsense
+│   └── LineRefused
 ├── FormatFault                bytes that no format claims, or that break their own
 ├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
 │   └── OtherVersion
@@ -270,6 +271,12 @@ class SecretRefused(RemoteRefused):
 
 class RemoteNonsense(RemoteFault):
     """What answers there is no Perdure home. Correct `remote.url` in config.toml; what was captured waits meanwhile."""
+
+
+class LineRefused(RemoteFault):
+    """What stands before the remote home (a proxy) takes no request as long as a line that waits. Let it take 128 MB
+    (nginx: `client_max_body_size 128m`); that session waits in the outbox until then, others are sent.
+    """
 
 
 class FormatFault(PerdureError):

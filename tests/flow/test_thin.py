@@ -236,7 +236,7 @@ def test_join_hook_push_and_leave_need_no_library_but_click(laptop: Machine, afa
     assert (called.returncode, called.stdout, called.stderr) == (0, b"", b"")
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
     done = laptop.run("push", "--json", blocked=True)
-    assert json.loads(done.stdout)["result"] == {"sent": 0, "bytes": 0, "set_aside": 0}
+    assert json.loads(done.stdout)["result"] == {"sent": 0, "bytes": 0, "set_aside": 0, "held": 0}
     afar.secrets.clear()
     laptop.says("user", "more")
     laptop.hook("Stop")
@@ -299,6 +299,19 @@ def test_what_one_person_said_never_goes_into_another_s_home(laptop: Machine, af
     assert "of another user" in done.stderr and not afar.sources and len(laptop.waiting()) == 1
     laptop.settings()
     assert laptop.run("push").returncode == 0 and laptop.waiting() == []
+
+
+def test_what_is_set_aside_is_said_and_can_be_sent_again(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "x" * 5000)
+    afar.most_bytes = 4000
+    said, _ = laptop.hook("Stop")
+    assert "set aside" in said["systemMessage"]
+    assert json.loads(laptop.run("status", "--json").stdout)["result"]["outbox"]["set_aside"] == 1
+    assert "set aside" in laptop.run("status").stdout and laptop.run("push").returncode == 1
+    afar.most_bytes = 1 << 20
+    assert laptop.run("push", "--retry").returncode == 0
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
 
 
 def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:

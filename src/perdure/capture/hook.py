@@ -293,6 +293,9 @@ def _sent(call: _Hook, found: rules.Rules) -> None:
         done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=_SENT_BYTES))
     except (Busy, RemoteAway) as error:  # another process is sending; or it waits, which is what the outbox is for
         raise _LeftForLater from error
+    if done.n_aside:
+        said = f"Perdure: the remote home cannot take {done.n_aside} of what was captured: set aside in the outbox."
+        call.notices = f"{call.notices} {said} `perdure doctor` says more.".strip()
     if not done.n_deltas:
         raise _LeftForLater
     failures.over(found.home, "credential")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from perdure.capture.files import make_folder, replace
 
-_SUFFIX = ".delta"
+_SUFFIX, _ASIDE = ".delta", ".unreadable"
 _HEAD_BYTES = 1 << 20  # the first line of a delta is not longer
 
 
@@ -58,7 +58,18 @@ def waiting(outbox: Path) -> Iterator[Waiting]:
 
 def set_aside(path: Path) -> None:
     """Rename a delta that means nothing, so that it holds up no other; it is never deleted."""
-    path.rename(path.with_suffix(".unreadable"))
+    path.rename(path.with_suffix(_ASIDE))
+
+
+def aside(outbox: Path) -> list[Path]:
+    """What was set aside."""
+    return sorted(outbox.glob(f"*{_ASIDE}"))
+
+
+def take_back(outbox: Path) -> None:
+    """Let what was set aside wait again."""
+    for path in aside(outbox):
+        path.rename(path.with_suffix(_SUFFIX))
 
 
 def backlog(outbox: Path) -> Backlog:

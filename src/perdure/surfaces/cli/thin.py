@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,14 +224,16 @@ def _taken_out(place: Path) -> tuple[list[str], list[str]]:
 # push -------------------------------------------------------------------------------------------------------------
 
 
-@command("push", epilog="  perdure push\n  perdure push --json")
-def push_command(shell: Shell) -> None:
+@command("push", epilog="  perdure push\n  perdure push --retry\n  perdure push --json")
+@click.option("--retry", is_flag=True, help="Also what was set aside because the home could not take it.")
+def push_command(shell: Shell, retry: bool) -> None:
     """Send what waits in the outbox to the remote home now. It goes by itself at the end of each turn; this is for
-    what had to wait. Exit status 1 when the home does not take it; nothing is lost by that.
+    what had to wait. Exit status 1 when the home does not take it, or something is set aside; nothing is lost by that.
     """
     rules = of_this_machine(shell)
     box = rules.home / "outbox"
-    n_aside = _n_aside(box)
+    if retry:
+        outbox.take_back(box)
     sent: list[int] = []
     try:
         with _bar(shell, outbox.backlog(box).n_bytes) as step:
@@ -245,7 +247,13 @@ def push_command(shell: Shell) -> None:
         alert.of_outbox(rules)
     failures.over(rules.home, "credential")
     failures.over(rules.home, "ship")
-    n_aside = _n_aside(box) - n_aside
+    _say_pushed(shell, box, sent, n_held)
+    if outbox.aside(box):
+        sys.exit(1)
+
+
+def _say_pushed(shell: Shell, box: Path, sent: Sequence[int], n_held: int) -> None:
+    n_aside = len(outbox.aside(box))
     if shell.as_json:
         shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside, "held": n_held})
         return
@@ -254,7 +262,8 @@ def push_command(shell: Shell) -> None:
     if n_held:
         click.echo(f"{plural(n_held, 'capture')} of another user than this credential's: kept in {box}.", err=True)
     if n_aside:
-        click.echo(f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox.", err=True)
+        said = f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox"
+        click.echo(f"{said}; `perdure push --retry` asks again.", err=True)
 
 
 def _push(rules: Rules, progress: Callable[[int], object]) -> int:
@@ -271,10 +280,6 @@ def _push(rules: Rules, progress: Callable[[int], object]) -> int:
                 raise
             n_before = n_now
             time.sleep(fault.after_s)
-
-
-def _n_aside(box: Path) -> int:
-    return sum(1 for _ in box.glob("*.unreadable"))
 
 
 @contextlib.contextmanager

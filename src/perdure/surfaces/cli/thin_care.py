@@ -23,7 +23,7 @@ from perdure.surfaces.cli.common import Shell, ago, plural, size
 def status(shell: Shell, rules: Rules) -> None:
     """Say where this machine's home is, and what waits for it."""
     known, why = _credential(rules)
-    waiting = outbox.backlog(rules.home / "outbox")
+    waiting, n_aside = outbox.backlog(rules.home / "outbox"), len(outbox.aside(rules.home / "outbox"))
     answers, said = _asked(rules)
     pause = privacy.paused(rules.home, datetime.now(UTC))
     resident = serve.state(rules.home)
@@ -31,7 +31,8 @@ def status(shell: Shell, rules: Rules) -> None:
         shell.answer({
             "home": str(rules.home), "remote": rules.remote.url, "user": known.user_id if known else None,
             "machine": known.machine if known else None, "answers": answers, "said": said,
-            "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
+            "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at,
+                       "set_aside": n_aside},
             "failing": failures.lasting(rules.home), "resident": resident, "paused": pause is not None,
         }, next_actions=[("perdure doctor", "check that everything works")])  # fmt: skip
         return
@@ -40,6 +41,7 @@ def status(shell: Shell, rules: Rules) -> None:
         ("home", f"{rules.remote.url} ({said})"),
         ("here", f"{rules.home} ({known.user_id} @{known.machine})" if known else f"{rules.home}: {why}"),
         ("outbox", f"{plural(waiting.n_files, 'capture')} waiting, {size(waiting.n_bytes)}{age}"),
+        ("set aside", f"{plural(n_aside, 'capture')}: `perdure push --retry` asks again" if n_aside else ""),
         ("resident", resident_line(resident) if resident else "none: each hook sends for itself"),
         ("paused", "`perdure resume` ends that" if pause else ""),
     ]
@@ -113,9 +115,10 @@ def _outbox(rules: Rules) -> Iterator[Check]:
         yield Check("outbox", "problem", said, "`perdure push` sends it, or says why not")
     else:
         yield Check("outbox", "ok", f"{plural(waiting.n_files, 'capture')} waiting")
-    aside = sorted((rules.home / "outbox").glob("*.unreadable"))
+    aside = outbox.aside(rules.home / "outbox")
     if aside:
-        yield Check("outbox", "problem", f"{plural(len(aside), 'capture')} the home cannot take", f"look at {aside[0]}")
+        again = f"`perdure push --retry`, or look at {aside[0]}"
+        yield Check("outbox", "problem", f"{plural(len(aside), 'capture')} the home cannot take", again)
 
 
 def _set_ups(rules: Rules) -> Iterator[Check]:
