@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import alert, credential, failures
+from perdure.capture import alert, credential, failures, remote
 from perdure.capture.credential import Credential
-from perdure.testing.remote import SECRET, ScriptedRemote
+from perdure.testing.remote import SECRET, Asked, Said, ScriptedRemote
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
@@ -187,19 +187,34 @@ def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machi
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
-    """4 MB of transcript, and a home that takes a tenth of a second for each request: hardly a byte is sent twice."""
+    """4 MB over a line that is too slow for them in one: they are tried once, then go in pieces, none of them twice."""
     laptop.settings()
     for n in range(40):
         laptop.says("user", f"{n} " + "x" * 100_000)
-    afar.delay_s = 0.1
-    n_events = 0
+    n_events, answer = 0, afar.answer
+
+    def slow(asked: Asked, authorization: str) -> Said | None:
+        time.sleep(2.0 if len(asked[3]) > 1 << 20 else 0.1)
+        return answer(asked, authorization) if len(asked[3]) <= 1 << 20 else None
+
+    afar.answer = slow  # type: ignore[method-assign]
     while n_events == 0 or laptop.waiting():
         laptop.hook("Stop")
+        remote.is_there(laptop.home)  # tried again at once
         n_events += 1
         assert n_events < 20
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
     assert n_events > 1
-    assert sum(len(body) for _, _, _, body in afar.captures()) < 1.5 * laptop.transcript.stat().st_size
+    assert sum(len(body) for _, _, _, body in afar.captures()) < 2.5 * laptop.transcript.stat().st_size
+
+
+def test_a_long_turn_is_sent_in_one(laptop: Machine, afar: ScriptedRemote) -> None:
+    """A message of several lines that came in two requests would be two turns."""
+    laptop.settings()
+    for n in range(20):
+        laptop.says("assistant", f"{n} " + "x" * 50_000)
+    laptop.hook("Stop")
+    assert [body for _, _, _, body in afar.captures()] == [laptop.transcript.read_bytes()]
 
 
 def test_an_outbox_that_does_not_drain_is_one_alert(laptop: Machine, afar: ScriptedRemote) -> None:
