@@ -43,6 +43,7 @@ PerdureError
 │   └── DimensionMismatch
 ├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
 │   ├── RemoteAway
+│   │   └── RemoteNotNow
 │   ├── RemoteRefused
 │   │   └── SecretRefused
 │   ├── RemoteNonsense
@@ -257,6 +258,10 @@ class RemoteFault(PerdureError):
 
 class RemoteAway(RemoteFault):
     """The remote home does not answer now. What was captured waits in the outbox and is sent when it does."""
+
+
+class RemoteNotNow(RemoteAway):
+    """The remote home answers, and takes nothing now. What was captured waits in the outbox and is sent later."""
 
 
 class RemoteRefused(RemoteFault):

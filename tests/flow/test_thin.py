@@ -329,6 +329,17 @@ def test_what_is_set_aside_is_said_and_can_be_sent_again(laptop: Machine, afar: 
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
 
 
+def test_a_home_that_takes_nothing_now_is_quoted(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.script = [(503, b"")] * 3
+    laptop.turn("kept", "here")
+    afar.headers["Retry-After"] = "1"
+    afar.script = [(503, {"error": {"code": "paused", "message": "Capture is paused here.\n"}})] * 3
+    done = laptop.run("push")
+    assert done.returncode == 1 and "Capture is paused here: tried again in 1 s." in done.stderr
+    assert "The remote home answers, and takes nothing now." in done.stderr
+
+
 def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()

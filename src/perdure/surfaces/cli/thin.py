@@ -242,7 +242,7 @@ def push_command(shell: Shell, retry: bool) -> None:
                 sent.append(n_bytes)
                 step(n_bytes)
 
-            n_held = _push(rules, note)
+            n_held = _push(shell, rules, note)
     finally:
         alert.of_outbox(rules)
     failures.over(rules.home, "credential")
@@ -266,7 +266,7 @@ def _say_pushed(shell: Shell, box: Path, sent: Sequence[int], n_held: int) -> No
         click.echo(f"{said}; `perdure push --retry` asks again.", err=True)
 
 
-def _push(rules: Rules, progress: Callable[[int], object]) -> int:
+def _push(shell: Shell, rules: Rules, progress: Callable[[int], object]) -> int:
     """Send what waits; returns how much is another person's and was not sent. A home that asks for a pause gets it, as
     long as it took something since the last.
     """
@@ -279,6 +279,8 @@ def _push(rules: Rules, progress: Callable[[int], object]) -> int:
             if not 0 < fault.after_s <= _WAIT_S or n_now == n_before:
                 raise
             n_before = n_now
+            if not shell.as_json:
+                click.echo(f"{fault.detail}: tried again in {fault.after_s:.0f} s.", err=True)
             time.sleep(fault.after_s)
 
 
