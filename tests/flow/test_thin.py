@@ -144,10 +144,12 @@ def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, a
     said = [answer for n in range(3) for answer in laptop.turn(f"message {n}", f"answer {n}")]
     notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
     assert len(notices) == 1 and "nothing was recalled for this message (remote-away)" in notices[0]
-    assert laptop.waiting()
+    assert laptop.waiting() and failures.lasting(laptop.home) == ["recall"]
     with ScriptedRemote(port=afar.server_address[1]) as back:
+        assert "recall failed while the home was away" in laptop.run("doctor").stdout
         done = laptop.run("push", "--json")
         assert json.loads(done.stdout)["result"]["sent"] == 3, done.stderr
+        assert failures.lasting(laptop.home) == []
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
         laptop.turn("back?", "yes")
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()

@@ -77,7 +77,7 @@ def join_command(
     credential.write(place, known, anew=anew)
     files.replace(place / "config.toml", text.encode())
     remote.is_there(place)
-    failures.over(place, "credential")
+    failures.over_remote(place)
     changes, faults = ([], []) if no_hooks else _set_up(place)
     _say_joined(shell, known, changes, faults)
 
@@ -245,8 +245,7 @@ def push_command(shell: Shell, retry: bool) -> None:
             n_held = _push(shell, rules, note)
     finally:
         alert.of_outbox(rules)
-    failures.over(rules.home, "credential")
-    failures.over(rules.home, "ship")
+    failures.over_remote(rules.home, recall=bool(sent))
     _say_pushed(shell, box, sent, n_held)
     if outbox.aside(box):
         sys.exit(1)

@@ -77,15 +77,11 @@ def checks(rules: Rules) -> Iterator[Check]:
     free = shutil.disk_usage(rules.home).free
     low = free < LOW_DISK_BYTES
     yield Check("disk", "problem" if low else "ok", f"{size(free)} free", "free some space" if low else "")
-    yield from _home(rules)
+    found = list(_home(rules))
+    yield from found
     yield from _outbox(rules)
     yield from _set_ups(rules)
-    lasting = failures.lasting(rules.home)
-    if lasting:
-        where = rules.home / "run" / "hook-failures.jsonl"
-        yield Check(
-            "hooks", "problem", f"still failing: {', '.join(lasting)}", f"see {where}; nothing captured is lost"
-        )
+    yield from _failures(rules, answers=all(check.grade == "ok" for check in found))
     if privacy.paused(rules.home, datetime.now(UTC)):
         yield Check("capture", "notice", "paused", "`perdure resume` ends that")
 
@@ -103,6 +99,17 @@ def _home(rules: Rules) -> Iterator[Check]:
         yield Check("home", "problem", str(error), "what is captured waits in the outbox meanwhile; nothing is lost")
     else:
         yield Check("home", "ok", f"{rules.remote.url} knows this machine as {said.get('user')} @{said.get('machine')}")
+
+
+def _failures(rules: Rules, *, answers: bool) -> Iterator[Check]:
+    """What hooks failed at and have not done since; a recall that a home now there did not answer is no problem."""
+    lasting = failures.lasting(rules.home)
+    if answers and lasting == ["recall"] and failures.is_remote(rules.home, "recall"):
+        yield Check("hooks", "notice", "recall failed while the home was away", "it is there again; nothing to do")
+    elif lasting:
+        where = rules.home / "run" / "hook-failures.jsonl"
+        said = f"still failing: {', '.join(lasting)}"
+        yield Check("hooks", "problem", said, f"see {where}; nothing captured is lost")
 
 
 def _outbox(rules: Rules) -> Iterator[Check]:
