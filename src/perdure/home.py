@@ -47,6 +47,7 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    IndexMissing,
     MemoryMissing,
     ModelFault,
     NotFound,
@@ -55,6 +56,7 @@ from perdure.errors import (
     ThinHome,
     UnsupportedPlatform,
     UsageError,
+    UserMissing,
 )
 from perdure.forget import Doomed
 from perdure.formats.of_run import parse_run
@@ -119,6 +121,7 @@ if TYPE_CHECKING:
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+_UNERASED = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
 _UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 HELPER = "helper"  # the role, and what a recall that had to do without its model says
 HELPER_S = 1.0  # so long may a helper model plan a recall, unless told otherwise
@@ -219,6 +222,11 @@ class Home:
     def users(self) -> list[str]:
         """Everybody of whom this home holds anything: runs, or a journal. By name."""
         return sorted({*self.archive.ledger.users(), *self._users_with_journal()})
+
+    def check_is_here(self) -> None:
+        """Raise UserMissing where this home holds nothing of the principal's, and nobody is half erased."""
+        if self.user not in self.users() and not self.archive.ledger.meta(_UNERASED):
+            raise UserMissing(self.user)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -584,7 +592,7 @@ class Home:
         try:
             if scan:
                 raise IndexFault("asked for a scan")
-            index = self.index()
+            index = self._index_for_search()
             n_behind = self._catch_up_for_search(index)
             found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
@@ -626,6 +634,17 @@ class Home:
     def _sharing(self) -> list[str]:
         """The owners who let the principal read anything."""
         return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
+
+    def _index_for_search(self) -> indexes.Connection:
+        """The index. Where there is none, what waits is archived first, and a home that held nothing gets its first."""
+        try:
+            return self.index()
+        except IndexMissing:
+            held_any = self.archive.ledger.counts()[0] > 0
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
+                if self.writable and self.drain() and not held_any:
+                    return self.index(create=True)
+            raise
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
         """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
@@ -1339,6 +1358,7 @@ class Home:
         from perdure.jobs.book import Book
 
         self.drain()
+        self.archive.ledger.set_meta(_UNERASED, "yes")
         n_runs = self.archive.erase(self.user)
         leaving.wipe(self.path, self.user)
         indexes.remove(indexes.files(self.path))
@@ -1351,6 +1371,7 @@ class Home:
         catchup.catch_up(self.index(create=True), self.archive)
         catchup.follow_journals(self.index(), self.archive)
         self.archive.ledger.wipe()
+        self.archive.ledger.drop_meta(_UNERASED)
         return n_runs
 
     def export(self, target: Path) -> Verified:

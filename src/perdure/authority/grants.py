@@ -7,6 +7,7 @@ is written until its date or its revocation, whatever the order in which homes w
 from __future__ import annotations
 
 import secrets
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,12 +17,13 @@ from typing import Any
 import msgspec
 
 from perdure.archive.journal import Event, Journal
-from perdure.authority.watch import GRANT, Seen, Watch, changing, note, record, said, users_of
-from perdure.errors import NotFound, UsageError
+from perdure.authority.watch import GRANT, Seen, Watch, changing, note, owners_of, record, said, users_of
+from perdure.errors import GrantMissing, UsageError
 from perdure.identity import check_user
 from perdure.types import GRANT_SCOPES, Grant, GrantScope
 
 _MOST_CHARS = 4096  # of a scope's value: the longest path that Linux has
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format, half of a pair, end of a line or a paragraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,10 @@ class Grants:
         check_user(grantee)
         if grantee == self._user:
             raise UsageError("what is yours you can read already: name another user")
+        known = {self._user, *users_of(self._home), *owners_of(self._home)}
+        alike = [name for name in known if name.casefold() == grantee.casefold()]
+        if alike and grantee not in alike:
+            raise UsageError(f"{grantee!r} is nobody here, but {min(alike)!r} is: write the name as it is")
         if scope not in GRANT_SCOPES:
             raise UsageError(f"{scope!r} cannot be shared (known: {', '.join(GRANT_SCOPES)})")
         if not value or len(value) > _MOST_CHARS or not all(map(_is_plain, value)):
@@ -147,7 +153,7 @@ class Grants:
             raise UsageError(f"{until_at.isoformat()} has passed: name a date to come")
 
     def revoke(self, grant_id: str) -> Given:
-        """End a grant of the owner's, from the next question on; one that is over stays over. Raises NotFound."""
+        """End a grant of the owner's, from the next question on; one that is over stays over. Raises GrantMissing."""
         with changing(self._home):
             found = self._named(grant_id)
             if found.revoked_at is None:
@@ -159,11 +165,12 @@ class Grants:
         for one in self.given(every=True):
             if one.grant.grant_id == grant_id:
                 return one
-        raise NotFound(f"grant {grant_id}")
+        raise GrantMissing(grant_id)
 
 
 def _is_plain(char: str) -> bool:
-    return char >= " " and not 0xD800 <= ord(char) < 0xE000  # no control character, and no half of a pair
+    """Whether a character shows itself: none that controls or reorders, no half of a pair; joiners belong to words."""
+    return unicodedata.category(char) not in _UNSEEN or char in "\u200c\u200d"
 
 
 def forget_grantee(home: Path, user: str) -> int:

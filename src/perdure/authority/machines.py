@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.authority.watch import MACHINE, Seen, Watch, changing, record, said
-from perdure.errors import NotFound, UsageError
+from perdure.errors import MachineMissing, UsageError
 from perdure.identity import check_machine, check_user
 from perdure.types import Identity
 
@@ -112,12 +112,12 @@ class Machines:
         return Machine(machine_id, user, name, event.happened_at), secret
 
     def named(self, name: str, user: str | None = None) -> Machine:
-        """The machine of this id, or the one of this name that may speak. Raises NotFound."""
+        """The machine of this id, or the one of this name that may speak. Raises MachineMissing."""
         every = self.listed(user, every=True)
         by_id = [one for one in every if one.machine_id == name]
         found = by_id or [one for one in every if one.name == name and one.revoked_at is None]
         if not found:
-            raise NotFound(f"machine {name}")
+            raise MachineMissing(name)
         if len(found) > 1:
             ids = ", ".join(f"{one.machine_id} of {one.user}" for one in found)
             raise UsageError(f"there are several machines {name!r}: name one by its id ({ids})")

@@ -160,8 +160,17 @@ def said(event: Event, shape: type[_T]) -> _T | None:
 
 def users_of(home: Path) -> list[str]:
     """The users who have a journal here, by name."""
+    return _folders(home / "archive" / "journal")
+
+
+def owners_of(home: Path) -> list[str]:
+    """The users who have runs here, by name."""
+    return _folders(home / "archive" / "runs")
+
+
+def _folders(place: Path) -> list[str]:
     try:
-        with os.scandir(home / "archive" / "journal") as found:
+        with os.scandir(place) as found:
             return sorted(entry.name for entry in found if entry.is_dir())
     except FileNotFoundError:
         return []

@@ -74,6 +74,7 @@ def test_the_same_given_twice_is_one(tmp_path: Path) -> None:
         ("bob", "tag", "", None),
         ("bob", "tag", "a\nb", None),
         ("bob", "tag", "\ud800", None),
+        *(("bob", "tag", f"x{unseen}y", None) for unseen in "\x1b\x9b\u202e\u2066\u200b\u2028\x7f"),
         ("bob", "tag", "x" * 5000, None),
         ("bob", "tag", "orchard", NOW),
         ("bob", "tag", "orchard", NOW - DAY),

@@ -53,6 +53,8 @@ def merge_command(shell: Shell, other: Path) -> None:
 def export_command(shell: Shell, target: Path, user: str | None) -> None:
     """Write everything of one user, to the byte, into a new folder that is a home of its own, and prove it whole."""
     with shell.open(user=user) as home:
+        if user:
+            home.check_is_here()
         found = home.export(target)
         whose = home.user
     if shell.as_json:

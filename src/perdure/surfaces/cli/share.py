@@ -13,6 +13,7 @@ from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, ahead, command, day, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named
+from perdure.text import printable
 from perdure.types import GrantScope
 
 _SHARES: dict[str, tuple[str, str]] = {
@@ -54,6 +55,8 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
             chosen = project_named(home, value) if scope == "project" else value
             given = home.share(grantee, scope, chosen or value, until_at=ahead(until))
             n_runs = _n_covered(home, given)
+            if given.grant.grantee not in home.users():
+                shell.note(f"Nobody named {grantee} is here yet; they can read it once they have a machine here.")
         _tell(shell, given, n_runs)
 
     share.help = f"{what} Later ones count as well. Secrets are masked."
@@ -65,7 +68,8 @@ def _tell(shell: Shell, given: Given, n_runs: int | None) -> None:
     if shell.as_json:
         shell.answer({**_json(given), "runs_now": n_runs})
         return
-    shell.out.print(f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}.", markup=False)
+    said = f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}."
+    shell.out.print(printable(said), markup=False)
     shell.out.print(f"That is {_counted(n_runs)} now, and what comes to it later. Secrets are masked.")
     shell.suggest([(f"perdure share revoke {grant.grant_id}", "share it no more")])
 
@@ -105,9 +109,10 @@ def list_command(shell: Shell, every: bool) -> None:
         return
     for one, n in zip(given, counts, strict=True):
         line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)} ({_counted(n)} now), {_until(one)}"
-        shell.out.print(line, markup=False)
+        shell.out.print(printable(line), markup=False)
     for one in received:
-        shell.out.print(f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}", markup=False)
+        line = f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}"
+        shell.out.print(printable(line), markup=False)
     if not given and not received:
         shell.out.print("Nothing is shared: everything is its owner's alone.")
 
@@ -135,7 +140,7 @@ def revoke_command(shell: Shell, grant: str) -> None:
     if shell.as_json:
         shell.answer(_json(done))
         return
-    shell.out.print(f"{done.grant.grantee} may no longer read {_scope(done)}.", markup=False)
+    shell.out.print(printable(f"{done.grant.grantee} may no longer read {_scope(done)}."), markup=False)
 
 
 def _json(given: Given) -> dict[str, Any]:
