@@ -357,7 +357,7 @@ def test_a_home_that_takes_nothing_now_is_quoted(laptop: Machine, afar: Scripted
     afar.headers["Retry-After"] = "1"
     afar.script = [(503, {"error": {"code": "paused", "message": "Capture is paused here.\n"}})] * 3
     done = laptop.run("push")
-    assert done.returncode == 1 and "Capture is paused here: tried again in 1 s." in done.stderr
+    assert done.returncode == 1 and "Capture is paused here (status 503): tried again in 1 s." in done.stderr
     assert "The remote home answers, and takes nothing now." in done.stderr
 
 

@@ -237,7 +237,9 @@ def _checked(answer: Answer, retry_after: str) -> Answer:
             raise RemoteNonsense(f"status {answer.status} in no words of a home: something before it answers, a proxy?")
         raise RemoteRefused(f"status {answer.status}")
     if answer.status in _LATER:
-        fault = RemoteNotNow(answer.message or answer.code) if answer.code else RemoteAway(f"status {answer.status}")
+        fault = RemoteAway(f"status {answer.status}")
+        if answer.code:
+            fault = RemoteNotNow(f"{answer.message or answer.code} (status {answer.status})")
         fault.after_s = float(retry_after) if retry_after.isdigit() and len(retry_after) < 9 else 0.0
         raise fault
     if answer.status not in _ALLOWED:
