@@ -47,10 +47,12 @@ PerdureError
 │   └── DimensionMismatch
 ├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
 │   ├── RemoteAway
+│   │   └── RemoteNotNow
 │   ├── RemoteRefused
 │   │   ├── CredentialMissing
 │   │   └── SecretRefused
-│   └── RemoteNonsense
+│   ├── RemoteNonsense
+│   └── LineRefused
 ├── FormatFault                bytes that no format claims, or that break their own
 ├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
 │   └── OtherVersion
@@ -280,6 +282,10 @@ class RemoteAway(RemoteFault):
     """The remote home does not answer now. What was captured waits in the outbox and is sent when it does."""
 
 
+class RemoteNotNow(RemoteAway):
+    """The remote home answers, and takes nothing now. What was captured waits in the outbox and is sent later."""
+
+
 class RemoteRefused(RemoteFault):
     """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
     registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
@@ -298,6 +304,12 @@ class SecretRefused(RemoteRefused):
 
 class RemoteNonsense(RemoteFault):
     """What answers there is no Perdure home. Correct `remote.url` in config.toml; what was captured waits meanwhile."""
+
+
+class LineRefused(RemoteFault):
+    """What stands before the remote home (a proxy) takes no request as long as a line that waits. Let it take 128 MB
+    (nginx: `client_max_body_size 128m`); that session waits in the outbox until then, others are sent.
+    """
 
 
 class FormatFault(PerdureError):

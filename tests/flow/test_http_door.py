@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+from perdure.surfaces.http import bodies
+
 
 @pytest.fixture
 def lines(message):
@@ -237,19 +239,36 @@ def test_a_capture_without_what_it_needs_is_a_bad_request(served, lines, query):
     assert served().ada_laptop("POST", f"/api/runs?{query}", lines)[0] == 400
 
 
-@pytest.mark.parametrize("raw", [b"", b"garbage\n", b"\xff\xff\n", b"[1]\n", b"\n\n", b'{"a": '])
+@pytest.mark.parametrize("raw", [b"", b"garbage", b'{"a": '])
 def test_a_capture_of_no_lines_is_a_bad_request(served, raw):
     assert served().ada_laptop("POST", "/api/runs?runtime=messages&session=s", raw)[0] == 400
 
 
-def test_what_is_too_large_is_said_to_be(served):
+@pytest.mark.parametrize("raw", [b"garbage\n", b"\xff\xff\n", b"[1]\n", b"\n\n", b"\n"])
+def test_lines_of_a_session_are_taken_whatever_they_hold(served, lines, raw):
+    """A blank line at the end of a transcript, or one that a crash left half written, comes alone in a capture."""
+    at, place, low = served(), "/api/runs?runtime=messages&session=s", 0
+    for data in (raw, lines, raw):
+        status, kept, _ = at.ada_laptop("POST", f"{place}&from_offset={low}", data)
+        low += len(data)
+        assert (status, kept.get("accepted_up_to")) == (202, low)
+
+
+def test_what_is_too_large_is_said_to_be(served, monkeypatch):
     at = served()
+    monkeypatch.setattr(bodies, "MAX_LINE_BYTES", bodies.MAX_BYTES + 1)
     line = b'{"role": "user", "content": "' + b"x" * 1_000_000 + b'"}\n'
     status, said, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=big", line * 35)
     assert (status, said["error"]["code"]) == (413, "too-large")
     assert at.ada_laptop("POST", "/api/runs/search", b'{"query": "' + b"x" * 2_000_000 + b'"}')[0] == 413
     status, kept, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=big", line * 30)
     assert (status, kept["accepted_up_to"]) == (202, 30 * len(line))
+
+
+def test_a_line_longer_than_what_else_is_sent_at_once_is_taken(served):
+    line = b'{"role": "user", "content": "' + b"x" * 40_000_000 + b'"}\n'
+    status, kept, _ = served().ada_laptop("POST", "/api/runs?runtime=messages&session=long", line)
+    assert (status, kept["accepted_up_to"]) == (202, len(line))
 
 
 def test_a_body_in_chunks_that_never_ends_is_cut_off(served):

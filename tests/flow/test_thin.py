@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import alert, credential, failures
+from perdure.capture import alert, credential, failures, remote
 from perdure.capture.credential import Credential
-from perdure.testing.remote import SECRET, ScriptedRemote
+from perdure.testing.remote import SECRET, Asked, Said, ScriptedRemote
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
@@ -144,10 +144,12 @@ def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, a
     said = [answer for n in range(3) for answer in laptop.turn(f"message {n}", f"answer {n}")]
     notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
     assert len(notices) == 1 and "nothing was recalled for this message (remote-away)" in notices[0]
-    assert laptop.waiting()
+    assert laptop.waiting() and failures.lasting(laptop.home) == ["recall"]
     with ScriptedRemote(port=afar.server_address[1]) as back:
+        assert "recall failed while the home was away" in laptop.run("doctor").stdout
         done = laptop.run("push", "--json")
         assert json.loads(done.stdout)["result"]["sent"] == 3, done.stderr
+        assert failures.lasting(laptop.home) == []
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
         laptop.turn("back?", "yes")
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
@@ -253,19 +255,34 @@ def test_a_session_is_kept_off_the_record_on_this_machine(laptop: Machine, afar:
 
 
 def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
-    """4 MB of transcript, and a home that takes a tenth of a second for each request: hardly a byte is sent twice."""
+    """4 MB over a line that is too slow for them in one: they are tried once, then go in pieces, none of them twice."""
     laptop.settings()
     for n in range(40):
         laptop.says("user", f"{n} " + "x" * 100_000)
-    afar.delay_s = 0.1
-    n_events = 0
+    n_events, answer = 0, afar.answer
+
+    def slow(asked: Asked, authorization: str) -> Said | None:
+        time.sleep(2.0 if len(asked[3]) > 1 << 20 else 0.1)
+        return answer(asked, authorization) if len(asked[3]) <= 1 << 20 else None
+
+    afar.answer = slow  # type: ignore[method-assign]
     while n_events == 0 or laptop.waiting():
         laptop.hook("Stop")
+        remote.is_there(laptop.home)  # tried again at once
         n_events += 1
         assert n_events < 20
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
     assert n_events > 1
-    assert sum(len(body) for _, _, _, body in afar.captures()) < 1.5 * laptop.transcript.stat().st_size
+    assert sum(len(body) for _, _, _, body in afar.captures()) < 2.5 * laptop.transcript.stat().st_size
+
+
+def test_a_long_turn_is_sent_in_one(laptop: Machine, afar: ScriptedRemote) -> None:
+    """A message of several lines that came in two requests would be two turns."""
+    laptop.settings()
+    for n in range(20):
+        laptop.says("assistant", f"{n} " + "x" * 50_000)
+    laptop.hook("Stop")
+    assert [body for _, _, _, body in afar.captures()] == [laptop.transcript.read_bytes()]
 
 
 def test_an_outbox_that_does_not_drain_is_one_alert(laptop: Machine, afar: ScriptedRemote) -> None:
@@ -302,7 +319,7 @@ def test_join_hook_push_and_leave_need_no_library_but_click(laptop: Machine, afa
     assert (called.returncode, called.stdout, called.stderr) == (0, b"", b"")
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
     done = laptop.run("push", "--json", blocked=True)
-    assert json.loads(done.stdout)["result"] == {"sent": 0, "bytes": 0, "set_aside": 0}
+    assert json.loads(done.stdout)["result"] == {"sent": 0, "bytes": 0, "set_aside": 0, "held": 0}
     afar.secrets.clear()
     laptop.says("user", "more")
     laptop.hook("Stop")
@@ -350,6 +367,46 @@ def test_a_join_that_cannot_be_changes_nothing(
     done = laptop.run("join", *(word.replace("URL", afar.url) for word in words), said=said)
     assert done.returncode == status, done.stderr
     assert done.stderr.startswith("perdure: ") and "config.toml" not in done.stderr and not laptop.home.exists()
+
+
+def test_what_one_person_said_never_goes_into_another_s_home(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    laptop.turn("mine alone", "kept here")
+    afar.secrets.add(SECRET)
+    afar.replies["/api/me"] = (200, {"user": "bob", "machine": "laptop", "machine_id": "m2"})
+    for words, status, why in ((["join"], 3, "credential of ada @laptop"), (["join", "--replace"], 2, "another user")):
+        done = laptop.run(*words, afar.url, "--secret-file", "-", said=SECRET)
+        assert done.returncode == status and why in done.stderr, done.stderr
+    credential.write(laptop.home, Credential("bob", "m2", "laptop", SECRET, afar.url), anew=True)  # by hand
+    done = laptop.run("push")
+    assert "of another user" in done.stderr and not afar.sources and len(laptop.waiting()) == 1
+    laptop.settings()
+    assert laptop.run("push").returncode == 0 and laptop.waiting() == []
+
+
+def test_what_is_set_aside_is_said_and_can_be_sent_again(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "x" * 5000)
+    afar.most_bytes = 4000
+    said, _ = laptop.hook("Stop")
+    assert "set aside" in said["systemMessage"]
+    assert json.loads(laptop.run("status", "--json").stdout)["result"]["outbox"]["set_aside"] == 1
+    assert "set aside" in laptop.run("status").stdout and laptop.run("push").returncode == 1
+    afar.most_bytes = 1 << 20
+    assert laptop.run("push", "--retry").returncode == 0
+    assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
+
+
+def test_a_home_that_takes_nothing_now_is_quoted(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.script = [(503, b"")] * 3
+    laptop.turn("kept", "here")
+    afar.headers["Retry-After"] = "1"
+    afar.script = [(503, {"error": {"code": "paused", "message": "Capture is paused here.\n"}})] * 3
+    done = laptop.run("push")
+    assert done.returncode == 1 and "Capture is paused here (status 503): tried again in 1 s." in done.stderr
+    assert "The remote home answers, and takes nothing now." in done.stderr
 
 
 def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:

@@ -80,5 +80,24 @@ def check_place(home: Path, url: str) -> None:
     """Raise CredentialFault where the credential of another home lies, or one that cannot be read: it stays."""
     known = read(home)
     if known is not None and known.url != url:
-        where = known.url or "this very home"
-        raise CredentialFault(f"{home / NAME} is the credential of {where}; --replace puts the new one in its place")
+        raise _taken(home, known.url or "this very home")
+
+
+def check_owner(home: Path, credential: Credential) -> None:
+    """Raise CredentialFault where the credential of another person or another machine lies: it stays."""
+    known = read(home)
+    if known is not None and (known.user_id, known.machine_id) != (credential.user_id, credential.machine_id):
+        raise _taken(home, f"{known.user_id} @{known.machine}")
+
+
+def owner(home: Path) -> str:
+    """Whose words are captured here: the user of the credential; "" where none can be read."""
+    try:
+        known = read(home)
+    except CredentialFault:
+        return ""
+    return known.user_id if known is not None else ""
+
+
+def _taken(home: Path, whose: str) -> CredentialFault:
+    return CredentialFault(f"{home / NAME} is the credential of {whose}; --replace puts the new one in its place")

@@ -37,6 +37,20 @@ def over(home: Path, stage: str) -> None:
         _mark(home, stage).unlink()
 
 
+def over_remote(home: Path, *, recall: bool = True) -> None:
+    """End the incidents of a remote home that took nothing. recall: that of one that did not answer, too, as it has."""
+    over(home, "credential")
+    over(home, "ship")
+    if recall and is_remote(home, "recall"):
+        over(home, "recall")
+
+
+def is_remote(home: Path, stage: str) -> bool:
+    """Whether what failed last in this stage was that the remote home did not answer."""
+    last: dict[str, Any] = next((row for row in reversed(recorded(home)) if row.get("stage") == stage), {})
+    return str(last.get("error")).startswith("remote-")
+
+
 def recorded(home: Path) -> list[dict[str, Any]]:
     """The failures, oldest first; a line that was cut short is left out."""
     try:

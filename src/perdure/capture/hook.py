@@ -37,7 +37,7 @@ _CAPTURE_S = 0.3  # of the limit are kept for capturing while a remote home is a
 _LATENCY_MS = 100  # of the time that a remote home has, for the way there and back
 _PROMPT_S = 0.4  # a person waits: so long may what was captured before take to be sent
 _LEAVE_S = 0.03
-_SENT_BYTES = 1 << 18  # to a remote home in one request: what a slow line takes before the limit is not sent again
+_SLOW_BYTES = 1 << 18  # in one request over a line that was too slow for more: what it took is not sent again
 _DATABASE_MS = 10_000  # for reading a client's database at the end of a turn, for which nobody waits
 
 
@@ -281,21 +281,45 @@ def _warn(call: _Hook, found: rules.Rules) -> None:
 
 
 def _sent(call: _Hook, found: rules.Rules) -> None:
-    from perdure.capture import remote, ship
+    from perdure.capture import remote
 
     assert call.event is not None
     left_s = call.left_s() - _LEAVE_S
     limit_s = min(left_s, _PROMPT_S) if call.event.kind == "prompt" else left_s
     if remote.rests(found.home):
         raise _LeftForLater
-    ends_s = time.monotonic() + limit_s
     try:
-        done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=_SENT_BYTES))
+        done = _shipped(call, found, limit_s)
     except (Busy, RemoteAway) as error:  # another process is sending; or it waits, which is what the outbox is for
         raise _LeftForLater from error
+    if done.n_aside:
+        said = f"Perdure: the remote home cannot take {done.n_aside} of what was captured: set aside in the outbox."
+        call.notices = f"{call.notices} {said} `perdure doctor` says more.".strip()
     if not done.n_deltas:
         raise _LeftForLater
     failures.over(found.home, "credential")
+
+
+def _shipped(call: _Hook, found: rules.Rules, limit_s: float) -> Any:
+    """What was sent until the limit. Whole, so that no message is cut in two; in small pieces where a line is too slow
+    for that, which a mark says that stays when the time is over, or this process, before anything was taken.
+    """
+    from perdure.capture import remote, ship
+    from perdure.capture.files import make_folder
+
+    mark, ends_s = found.home / "run" / "slow-line", time.monotonic() + limit_s
+    size = _SLOW_BYTES if mark.exists() else ship.PIECE_BYTES
+    make_folder(mark.parent)
+    mark.touch()
+    try:
+        done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=size))
+    except PerdureError:
+        if time.monotonic() < ends_s:
+            mark.unlink(missing_ok=True)
+        raise
+    if done.n_deltas or done.is_done:
+        mark.unlink(missing_ok=True)
+    return done
 
 
 def _capture_session(call: _Hook, event: Event, found: rules.Rules) -> None:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from perdure.capture.files import make_folder, replace
 
-_SUFFIX = ".delta"
+_SUFFIX, _ASIDE = ".delta", ".unreadable"
+_HEAD_BYTES = 1 << 20  # the first line of a delta is not longer
 
 
 class Waiting(NamedTuple):
@@ -57,7 +58,18 @@ def waiting(outbox: Path) -> Iterator[Waiting]:
 
 def set_aside(path: Path) -> None:
     """Rename a delta that means nothing, so that it holds up no other; it is never deleted."""
-    path.rename(path.with_suffix(".unreadable"))
+    path.rename(path.with_suffix(_ASIDE))
+
+
+def aside(outbox: Path) -> list[Path]:
+    """What was set aside."""
+    return sorted(outbox.glob(f"*{_ASIDE}"))
+
+
+def take_back(outbox: Path) -> None:
+    """Let what was set aside wait again."""
+    for path in aside(outbox):
+        path.rename(path.with_suffix(_SUFFIX))
 
 
 def backlog(outbox: Path) -> Backlog:
@@ -77,6 +89,21 @@ def backlog(outbox: Path) -> Backlog:
 def files(outbox: Path) -> list[Path]:
     """The deltas that wait, oldest first, unread."""
     return sorted(outbox.glob(f"*{_SUFFIX}"))
+
+
+def others(outbox: Path, user: str) -> int:
+    """How many of the deltas that wait were captured for somebody else at a remote home."""
+    return sum(is_others(path, user) for path in files(outbox))
+
+
+def is_others(path: Path, user: str) -> bool:
+    """Whether a delta was captured for somebody else; one that does not say so was not."""
+    try:
+        with path.open("rb") as file:
+            whose = dict(json.loads(file.readline(_HEAD_BYTES))).get("whose")
+    except (OSError, ValueError, TypeError):
+        return False
+    return bool(whose) and whose != user
 
 
 def alarm(outbox: Path, *, max_bytes: int, max_age_s: int, now: datetime) -> str | None:

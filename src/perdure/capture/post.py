@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 
-from perdure.capture import cursor, outbox, privacy
+from perdure.capture import credential, cursor, outbox, privacy
 from perdure.capture.origin import Fields, clean, escaped, plain
 from perdure.capture.rules import Rules
 from perdure.capture.whole import complete
@@ -54,6 +54,8 @@ def post(
     check(rules, origin)
     head: Fields = {"origin": origin, "from_offset": from_offset, "tags": [plain(tag) for tag in tags]}
     head |= {"path": None if path is None else escaped(path), "user": rules.user, "machine": rules.machine}
+    if rules.remote.url:
+        head["whose"] = credential.owner(rules.home)
     if n_bytes:
         outbox.put(rules.home / "outbox", head, data[:n_bytes], now=datetime.now(UTC))
     return n_bytes

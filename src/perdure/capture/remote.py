@@ -19,11 +19,20 @@ from urllib.parse import urlencode, urlsplit
 from perdure.capture import credential
 from perdure.capture.files import make_folder, replace
 from perdure.capture.rules import Remote
-from perdure.errors import ConfigFault, CredentialMissing, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
+from perdure.errors import (
+    ConfigFault,
+    CredentialMissing,
+    PerdureError,
+    RemoteAway,
+    RemoteNonsense,
+    RemoteNotNow,
+    RemoteRefused,
+)
 
 TIMEOUT_S = 30.0  # for one answer, unless the caller has less
 _BLOCK_BYTES = 1 << 16  # of a body that is read and sent at a time
 _MOST_BYTES = 1 << 28  # of an answer that are taken
+_MESSAGE_CHARS = 300  # of what an error says
 _FIRST_S, _MOST_S = 2.0, 60.0  # an absent home is left alone for so long at first, and at most
 _LATER = (429, 500, 502, 503, 504, 408)  # tried again later
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # OpenSSL's word for an answer without it
@@ -57,6 +66,16 @@ class Answer(NamedTuple):
         except (ValueError, KeyError, TypeError, RecursionError):
             return ""
         return said if isinstance(said, str) else ""
+
+    @property
+    def message(self) -> str:
+        """What it says of the error in words, as one line; "" where it says none."""
+        try:
+            said = json.loads(self.raw)["error"]["message"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return ""
+        plain = "".join(char if char.isprintable() else " " for char in said) if isinstance(said, str) else ""
+        return plain[:_MESSAGE_CHARS].strip().removesuffix(".")
 
 
 class Extent(NamedTuple):
@@ -227,6 +246,8 @@ def _checked(answer: Answer, retry_after: str) -> Answer:
         raise RemoteRefused(f"status {answer.status}")
     if answer.status in _LATER:
         fault = RemoteAway(f"status {answer.status}")
+        if answer.code:
+            fault = RemoteNotNow(f"{answer.message or answer.code} (status {answer.status})")
         fault.after_s = float(retry_after) if retry_after.isdigit() and len(retry_after) < 9 else 0.0
         raise fault
     if answer.status not in _ALLOWED:

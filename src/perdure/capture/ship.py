@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perdure.capture import log, outbox, remote
+from perdure.capture import credential, log, outbox, remote
 from perdure.capture.files import locked, replace
 from perdure.capture.remote import Extent, Line
 from perdure.capture.rules import Rules
-from perdure.errors import RemoteAway, RemoteFault, RemoteNonsense
+from perdure.errors import LineRefused, RemoteAway, RemoteFault, RemoteNonsense
 
 PIECE_BYTES = 1 << 23  # sent in one request, unless one line is longer
 _HEAD_BYTES = 1 << 20  # the first line of a delta is not longer
@@ -39,10 +39,19 @@ class Shipped(NamedTuple):
     n_bytes: int = 0
     n_aside: int = 0  # that the home cannot take
     is_done: bool = True  # whether nothing was left for lack of time
+    n_held: int = 0  # that were captured for another person, and wait on
 
 
 class _Malformed(Exception):
     """The home takes this in no way, however often it is sent."""
+
+
+class _TooLong(_Malformed):
+    """A line is longer than the home takes."""
+
+    def __init__(self, high: int) -> None:
+        super().__init__("a line is longer than the home takes")
+        self.high = high  # behind it in its file
 
 
 class _Answer(NamedTuple):
@@ -76,7 +85,7 @@ def ship(
     line: one that is open already. wait_s: for another process that is sending.
     Raises Busy when that takes longer, RemoteFault, ConfigFault, CredentialFault; what was not sent waits on.
     """
-    found, tried, done = outbox.files(rules.home / "outbox"), set[Path](), Shipped()
+    found, tried, done, refused = outbox.files(rules.home / "outbox"), set[Path](), Shipped(), None
     if not found:
         return done
     own = line or remote.line_of(rules.home, rules.remote)
@@ -85,6 +94,7 @@ def ship(
             with locked(rules.home / "outbox" / ".lock", wait_s=wait_s):
                 round_ = _Round(rules, own, ends_s, piece_bytes, progress)
                 done = round_.run(fresh, done)
+                refused = round_.refused or refused
             if not done.is_done:
                 break
             tried.update(fresh)  # who posted meanwhile found us sending and left it to us
@@ -97,6 +107,8 @@ def ship(
     finally:
         if line is None:
             own.close()
+    if refused is not None:
+        raise refused
     return done
 
 
@@ -109,15 +121,24 @@ class _Round:
         self._ends_s = ends_s
         self._piece_bytes = piece_bytes
         self._progress = progress
+        self._waits: set[str] = set()  # sessions with a line that does not come through: what follows it waits, too
+        self.refused: LineRefused | None = None
 
     def run(self, paths: Sequence[Path], done: Shipped) -> Shipped:
         """Send them; returns what was done, added to what had been."""
+        user = credential.owner(self._rules.home)
         for path in paths:
             if self._left_s() <= 0:
                 return done._replace(is_done=False)
+            if outbox.is_others(path, user):
+                done = done._replace(n_held=done.n_held + 1)
+                continue
             try:
                 n_bytes = path.stat().st_size
-                _Delta(path, self._rules, self._post).settle()
+                self._settle(_Delta(path, self._rules, self._post))
+            except LineRefused as fault:
+                self.refused = fault
+                continue
             except FileNotFoundError:
                 continue  # another process moved it meanwhile
             except _Late:
@@ -132,6 +153,16 @@ class _Round:
             self._progress(n_bytes)
             done = done._replace(n_deltas=done.n_deltas + 1, n_bytes=done.n_bytes + n_bytes)
         return done
+
+    def _settle(self, delta: _Delta) -> None:
+        """Bring a delta into the home. Raises LineRefused for one that waits, and for what follows it."""
+        if self.refused is not None and delta.session in self._waits:
+            raise self.refused
+        try:
+            delta.settle()
+        except LineRefused:
+            self._waits.add(delta.session)
+            raise
 
     def _left_s(self) -> float:
         return remote.TIMEOUT_S if self._ends_s is None else self._ends_s - time.monotonic()
@@ -149,7 +180,7 @@ class _Round:
             said = self._line.ask("POST", "runs", query=placed, body=Extent(extent.path, low, high))
             if said.status == 413:
                 if _cut(extent, low, 1) >= high:
-                    raise _Malformed("a line is longer than the home takes")
+                    raise _TooLong(high) if said.code == "too-large" else LineRefused(f"{high - low} bytes")
                 size = max(1, (high - low) // 2)
                 continue
             answer = _answer(said)
@@ -180,13 +211,34 @@ class _Delta:
         self._post = post
         self._head = dict(json.loads(head))
         self._fields = _fields(self._head, rules)
-        self._session = self._head["origin"]["session"]
+        self.session = self._head["origin"]["session"]
         self._from_offset: int | None = self._head["from_offset"]
         if self._from_offset is not None and (type(self._from_offset) is not int or self._from_offset < 0):
             raise ValueError("from_offset")
         self._stream = _Stream(Extent(path, low, high), self._from_offset or 0)
 
     def settle(self) -> None:
+        """Bring it into the home; of one with a line that no home takes the other lines. Raises _Malformed for it."""
+        try:
+            self._settle()
+        except _TooLong as line:
+            self._settle_behind(line.high)
+            raise
+
+    def _settle_behind(self, place: int) -> None:
+        """Bring in what stands behind a line that the home does not take: a source of its own, as it joins nothing."""
+        extent = self._stream.extent._replace(low=place)
+        if place >= extent.high:
+            return
+        try:
+            if self._from_offset is None:
+                self._put_lines(_Stream(extent, 0))
+            else:
+                self._put(_Stream(extent, 0), session=f"{self.session}~{_digest(extent)[:12]}")
+        except _TooLong as line:
+            self._settle_behind(line.high)
+
+    def _settle(self) -> None:
         """Bring it into the home, in whatever way that takes.
 
         Bytes that do not join what the home holds (their transcript was rewritten, or the home is an older one that
@@ -194,24 +246,24 @@ class _Delta:
         was acknowledged is kept in any case.
         """
         if self._from_offset is None:
-            self._put_lines()
+            self._put_lines(self._stream)
             return
         answer = self._put(self._stream, keeps_place=True)
         if answer.outcome in _DONE:
             return
         if self._whole(answer) and self._put(self._stream).outcome in _DONE:
             return
-        name = f"{self._session}~{_digest(self._stream.extent)[:12]}"
+        name = f"{self.session}~{_digest(self._stream.extent)[:12]}"
         alone = _Stream(self._stream.extent, 0)
         if self._put(alone, session=name).outcome not in _DONE:
             raise _Malformed("the home takes it nowhere")
 
-    def _put_lines(self) -> None:
+    def _put_lines(self, stream: _Stream) -> None:
         """Post lines that an adapter emitted; the home puts them behind what it has."""
-        fields = [*self._fields, ("session", self._session), _EMITTED]
-        for _, answer in self._post(fields, self._stream):
+        fields = [*self._fields, ("session", self.session), _EMITTED]
+        for _, answer in self._post(fields, stream):
             if answer.outcome not in (*_DONE, "accepted"):
-                raise RemoteAway(f"session {self._session} is being written to")
+                raise RemoteAway(f"session {self.session} is being written to")
 
     def _whole(self, answer: _Answer) -> bool:
         """Send the transcript that the delta came from again, if it is still there; whether the home took it."""
@@ -231,7 +283,7 @@ class _Delta:
         if low == 0 or low > end or first >= low:
             return low == 0
         witness = _Stream(Extent(path, first, low), first)
-        return self._sent([*self._fields, ("session", self._session)], witness).outcome == "already"
+        return self._sent([*self._fields, ("session", self.session)], witness).outcome == "already"
 
     def _put(self, stream: _Stream, *, session: str = "", keeps_place: bool = False) -> _Answer:
         """The home's last answer to a stream, which was taken if that is one of _DONE.
@@ -239,7 +291,7 @@ class _Delta:
         One from the beginning of its source that diverges is another generation: an earlier one that it continues, or
         the next.
         """
-        named = [*self._fields, ("session", session or self._session)]
+        named = [*self._fields, ("session", session or self.session)]
         answer = self._sent(named, stream, keeps_place=keeps_place)
         if answer.outcome != "diverged" or stream.from_offset:
             return answer

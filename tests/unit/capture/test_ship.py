@@ -18,7 +18,7 @@ import pytest
 from perdure.capture import alert, credential, outbox, post, remote, rules, ship
 from perdure.capture.credential import Credential
 from perdure.capture.rules import Remote, Rules
-from perdure.errors import Busy, RemoteAway, RemoteNonsense, RemoteRefused
+from perdure.errors import Busy, LineRefused, RemoteAway, RemoteNonsense, RemoteRefused
 from perdure.testing.remote import SECRET, ScriptedRemote
 
 
@@ -250,6 +250,36 @@ def test_a_line_that_no_home_takes_is_set_aside_and_holds_up_nothing(thin: Rules
     assert (done.n_deltas, done.n_aside) == (1, 1) and afar.held("s2") == rows(3)
     (name,) = left(thin)
     assert name.endswith(".unreadable") and (thin.home / "outbox" / name).read_bytes().endswith(rows(1, width=5000))
+
+
+def test_of_a_delta_with_a_line_that_no_home_takes_the_others_arrive(thin: Rules, afar: ScriptedRemote) -> None:
+    raw = rows(2) + rows(1, width=5000) + rows(2, first=7) + rows(1, width=6000) + rows(3, first=20)
+    posted(thin, raw)
+    posted(thin, rows(2) + rows(1, width=5000) + rows(2, first=7), None, session="s2")
+    afar.most_bytes = 700
+    assert ship.ship(thin).n_aside == 2
+    kept = b"".join(held[0] for (_, session), held in afar.sources.items() if session.startswith("s1"))
+    assert kept == rows(2) + rows(2, first=7) + rows(3, first=20)
+    assert afar.held("s2") == rows(2) + rows(2, first=7)
+    assert [name.endswith(".unreadable") for name in left(thin) if not name.endswith(".sent")] == [True, True]
+
+
+def test_a_proxy_that_takes_no_such_line_holds_up_its_session_alone(
+    thin: Rules, afar: ScriptedRemote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, wide = afar.answer, rows(3) + rows(1, width=5000)
+    narrow = (413, b"<html>")
+    monkeypatch.setattr(afar, "answer", lambda asked, who: narrow if len(asked[3]) > 999 else answer(asked, who))
+    posted(thin, wide)
+    posted(thin, rows(1, first=9), len(wide))
+    posted(thin, rows(2), session="s2")
+    with pytest.raises(LineRefused, match="5"):
+        ship.ship(thin)
+    assert afar.held("s1") == rows(3) and afar.held("s2") == rows(2) and not remote.rests(thin.home)
+    assert len(outbox.files(thin.home / "outbox")) == 2 and not outbox.aside(thin.home / "outbox")
+    monkeypatch.undo()
+    ship.ship(thin)
+    assert afar.held("s1") == wide + rows(1, first=9) and left(thin) == []
 
 
 def test_what_the_home_calls_wrong_is_set_aside(thin: Rules, afar: ScriptedRemote) -> None:

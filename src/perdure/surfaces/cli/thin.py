@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,11 +74,14 @@ def join_command(
     secret = _secret(secret_file)
     with _as_arguments():
         known = _proven(there, secret, name)
+    if not anew:
+        credential.check_owner(place, known)
+    _refuse_others(place, known)
     files.make_folder(place)
     credential.write(place, known, anew=anew)
     files.replace(place / "config.toml", text.encode())
     remote.is_there(place)
-    failures.over(place, "credential")
+    failures.over_remote(place)
     changes, faults = ([], []) if no_hooks else _set_up(place)
     _say_joined(shell, known, changes, faults, _sent_at_once(shell))
 
@@ -119,6 +122,15 @@ def _refuse_own_archive(place: Path) -> None:
     if any(folder.is_dir() and any(folder.iterdir()) for folder in kept):
         raise UsageError(f"{place} holds an archive of its own: exchange it with `perdure sync`, or join from another "
                          "folder (--home)")  # fmt: skip
+
+
+def _refuse_others(place: Path, known: Credential) -> None:
+    """Raise UsageError while something waits that was captured for another person: it would go to this one's home."""
+    box = place / "outbox"
+    if n_others := outbox.others(box, known.user_id):
+        raise UsageError(f"{plural(n_others, 'capture')} of another user than {known.user_id} in {box} would become "
+                         "theirs: `perdure push` sends them while the old credential holds; or move them away, or join "
+                         "from another folder (--home); nothing was changed")  # fmt: skip
 
 
 def _secret(secret_file: str | None) -> str:
@@ -260,14 +272,16 @@ def _taken_out(place: Path) -> tuple[list[str], list[str]]:
 # push -------------------------------------------------------------------------------------------------------------
 
 
-@command("push", epilog="  perdure push\n  perdure push --json")
-def push_command(shell: Shell) -> None:
+@command("push", epilog="  perdure push\n  perdure push --retry\n  perdure push --json")
+@click.option("--retry", is_flag=True, help="Also what was set aside because the home could not take it.")
+def push_command(shell: Shell, retry: bool) -> None:
     """Send what waits in the outbox to the remote home now. It goes by itself at the end of each turn; this is for
-    what had to wait. Exit status 1 when the home does not take it; nothing is lost by that.
+    what had to wait. Exit status 1 when the home does not take it, or something is set aside; nothing is lost by that.
     """
     rules = of_this_machine(shell)
     box = rules.home / "outbox"
-    n_aside = _n_aside(box)
+    if retry:
+        outbox.take_back(box)
     sent: list[int] = []
     try:
         with _bar(shell, outbox.backlog(box).n_bytes) as step:
@@ -276,38 +290,45 @@ def push_command(shell: Shell) -> None:
                 sent.append(n_bytes)
                 step(n_bytes)
 
-            _push(rules, note)
+            n_held = _push(shell, rules, note)
     finally:
         alert.of_outbox(rules)
-    failures.over(rules.home, "credential")
-    failures.over(rules.home, "ship")
-    n_aside = _n_aside(box) - n_aside
+    failures.over_remote(rules.home, recall=bool(sent))
+    _say_pushed(shell, box, sent, n_held)
+    if outbox.aside(box):
+        sys.exit(1)
+
+
+def _say_pushed(shell: Shell, box: Path, sent: Sequence[int], n_held: int) -> None:
+    n_aside = len(outbox.aside(box))
     if shell.as_json:
-        shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside})
+        shell.answer({"sent": len(sent), "bytes": sum(sent), "set_aside": n_aside, "held": n_held})
         return
-    click.echo(f"{plural(len(sent), 'capture')} sent ({size(sum(sent))})." if sent else "Nothing waits.")
+    nothing = "Nothing was sent." if n_held else "Nothing waits."
+    click.echo(f"{plural(len(sent), 'capture')} sent ({size(sum(sent))})." if sent else nothing)
+    if n_held:
+        click.echo(f"{plural(n_held, 'capture')} of another user than this credential's: kept in {box}.", err=True)
     if n_aside:
-        click.echo(f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox.", err=True)
+        said = f"{plural(n_aside, 'capture')} the home cannot take: set aside in the outbox"
+        click.echo(f"{said}; `perdure push --retry` asks again.", err=True)
 
 
-def _push(rules: Rules, progress: Callable[[int], object]) -> None:
-    """Send what waits. A home that asks for a pause gets it, as long as it took something since the last."""
+def _push(shell: Shell, rules: Rules, progress: Callable[[int], object]) -> int:
+    """Send what waits; returns how much is another person's and was not sent. A home that asks for a pause gets it, as
+    long as it took something since the last.
+    """
     n_before = -1
     while True:
         try:
-            ship.ship(rules, wait_s=_WAIT_S, progress=progress)
+            return ship.ship(rules, wait_s=_WAIT_S, progress=progress).n_held
         except RemoteAway as fault:
             n_now = outbox.backlog(rules.home / "outbox").n_files
             if not 0 < fault.after_s <= _WAIT_S or n_now == n_before:
                 raise
             n_before = n_now
+            if not shell.as_json:
+                click.echo(f"{fault.detail}: tried again in {fault.after_s:.0f} s.", err=True)
             time.sleep(fault.after_s)
-        else:
-            return
-
-
-def _n_aside(box: Path) -> int:
-    return sum(1 for _ in box.glob("*.unreadable"))
 
 
 @contextlib.contextmanager

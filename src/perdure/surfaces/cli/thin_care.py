@@ -23,7 +23,7 @@ from perdure.surfaces.cli.common import Shell, ago, plural, size
 def status(shell: Shell, rules: Rules) -> None:
     """Say where this machine's home is, and what waits for it."""
     known, why = _credential(rules)
-    waiting = outbox.backlog(rules.home / "outbox")
+    waiting, n_aside = outbox.backlog(rules.home / "outbox"), len(outbox.aside(rules.home / "outbox"))
     answers, said = _asked(rules)
     pause = privacy.paused(rules.home, datetime.now(UTC))
     resident = serve.state(rules.home)
@@ -32,7 +32,7 @@ def status(shell: Shell, rules: Rules) -> None:
             "home": str(rules.home), "remote": rules.remote.url, "user": known.user_id if known else None,
             "machine": known.machine if known else None, "answers": answers, "said": said,
             "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at,
-                       "last_try": remote.why_away(rules.home) if waiting.n_files else ""},
+                       "set_aside": n_aside, "last_try": remote.why_away(rules.home) if waiting.n_files else ""},
             "failing": failures.lasting(rules.home), "resident": resident, "paused": pause is not None,
         }, next_actions=[("perdure doctor", "check that everything works")])  # fmt: skip
         return
@@ -42,6 +42,7 @@ def status(shell: Shell, rules: Rules) -> None:
         ("home", f"{rules.remote.url} ({said})"),
         ("here", f"{rules.home} ({known.user_id} @{known.machine})" if known else f"{rules.home}: {why}"),
         ("outbox", f"{plural(waiting.n_files, 'capture')} waiting, {size(waiting.n_bytes)}{age}{last}"),
+        ("set aside", f"{plural(n_aside, 'capture')}: `perdure push --retry` asks again" if n_aside else ""),
         ("resident", resident_line(resident) if resident else "none: each hook sends for itself"),
         ("paused", "`perdure resume` ends that" if pause else ""),
     ]
@@ -77,15 +78,11 @@ def checks(rules: Rules) -> Iterator[Check]:
     free = shutil.disk_usage(rules.home).free
     low = free < LOW_DISK_BYTES
     yield Check("disk", "problem" if low else "ok", f"{size(free)} free", "free some space" if low else "")
-    yield from _home(rules)
+    found = list(_home(rules))
+    yield from found
     yield from _outbox(rules)
     yield from _set_ups(rules)
-    lasting = failures.lasting(rules.home)
-    if lasting:
-        where = rules.home / "run" / "hook-failures.jsonl"
-        yield Check(
-            "hooks", "problem", f"still failing: {', '.join(lasting)}", f"see {where}; nothing captured is lost"
-        )
+    yield from _failures(rules, answers=all(check.grade == "ok" for check in found))
     if privacy.paused(rules.home, datetime.now(UTC)):
         yield Check("capture", "notice", "paused", "`perdure resume` ends that")
 
@@ -106,6 +103,17 @@ def _home(rules: Rules) -> Iterator[Check]:
         yield Check("home", "ok", f"{rules.remote.url} knows this machine as {said.get('user')} @{said.get('machine')}")
 
 
+def _failures(rules: Rules, *, answers: bool) -> Iterator[Check]:
+    """What hooks failed at and have not done since; a recall that a home now there did not answer is no problem."""
+    lasting = failures.lasting(rules.home)
+    if answers and lasting == ["recall"] and failures.is_remote(rules.home, "recall"):
+        yield Check("hooks", "notice", "recall failed while the home was away", "it is there again; nothing to do")
+    elif lasting:
+        where = rules.home / "run" / "hook-failures.jsonl"
+        said = f"still failing: {', '.join(lasting)}"
+        yield Check("hooks", "problem", said, f"see {where}; nothing captured is lost")
+
+
 def _outbox(rules: Rules) -> Iterator[Check]:
     problem = outbox.problem(
         rules.home / "outbox", max_bytes=rules.alarm_bytes, max_age_s=rules.alarm_age_s, now=datetime.now(UTC)
@@ -118,9 +126,10 @@ def _outbox(rules: Rules) -> Iterator[Check]:
         yield Check("outbox", "problem", said + why, "`perdure push` sends it, or says why not")
     else:
         yield Check("outbox", "ok", held)
-    aside = sorted((rules.home / "outbox").glob("*.unreadable"))
+    aside = outbox.aside(rules.home / "outbox")
     if aside:
-        yield Check("outbox", "problem", f"{plural(len(aside), 'capture')} the home cannot take", f"look at {aside[0]}")
+        again = f"`perdure push --retry`, or look at {aside[0]}"
+        yield Check("outbox", "problem", f"{plural(len(aside), 'capture')} the home cannot take", again)
 
 
 def _last_try(rules: Rules, waiting: outbox.Backlog) -> str:

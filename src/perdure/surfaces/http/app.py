@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,7 @@ class Api:
     asked: Buckets = field(init=False)
     guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
     reading: asyncio.Semaphore = field(init=False)
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # one by one: memory stays bounded
 
     def __post_init__(self) -> None:
         """A bucket for each machine."""
@@ -110,9 +111,16 @@ class Api:
             raise Refused(403, "forbidden", "Only an admin of this home may do that.")
         if row.body is None:
             return await self._asked(row, self._call(row, request, identity), request, None)
+        most = _most_bytes(row, request)
+        async with self.large if most > bodies.MAX_BYTES else nullcontext():
+            return await self._taken(row, request, identity, bodies.Limits(most, self.silence_s), arrived_s)
+
+    async def _taken(
+        self, row: Row, request: Request, identity: Identity, limits: bodies.Limits, arrived_s: float
+    ) -> Answer:
+        """The answer to a request with a body."""
         async with self.reading:
-            most = bodies.MAX_BYTES if row.is_raw else bodies.MAX_JSON_BYTES
-            body = await bodies.read(request, self.server.home / "cache", bodies.Limits(most, self.silence_s))
+            body = await bodies.read(request, self.server.home / "cache", limits)
         with body.file:
             call = self._call(row, request, identity, body)
             if row.late is not None:
@@ -236,6 +244,14 @@ def _query(request: Request, shape: type[msgspec.Struct]) -> dict[str, Any]:
         if values:
             said[one.encode_name] = values if isinstance(one.default, tuple) else values[-1]
     return said
+
+
+def _most_bytes(row: Row, request: Request) -> int:
+    """How much a body may have. One long line is more than any other request, and is told to be before it comes."""
+    if not row.is_raw:
+        return bodies.MAX_JSON_BYTES
+    is_json = request.headers.get("content-type", "").startswith("application/json")
+    return bodies.MAX_LINE_BYTES if bodies.told(request) > bodies.MAX_BYTES and not is_json else bodies.MAX_BYTES
 
 
 def _shaped(said: Any, shape: type[msgspec.Struct], *, strict: bool) -> Any:

@@ -20,11 +20,13 @@ from perdure.capture.files import fault
 from perdure.surfaces.http.faults import Refused
 
 MAX_BYTES = 32 * 1024 * 1024  # of a capture: who has more sends it in pieces
+MAX_LINE_BYTES = 128 * 1024 * 1024  # of one whose length is told before: a line cannot be sent in pieces
 MAX_JSON_BYTES = 1024 * 1024  # of any other request
+_DIGITS = 16  # of a length that somebody means
 _MEMORY_BYTES = 1024 * 1024  # more goes into a file
 _SILENCE_S = 30.0  # so long may nothing come
 _WHOLE_S = 900.0  # so long may all of it take
-_DRAINED_BYTES = 2 * MAX_BYTES  # of a body that is too large is read away, so that its sender hears the answer
+_DRAINED_BYTES = 2 * MAX_LINE_BYTES  # of a body that is too large is read away, so that its sender hears the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,17 @@ class Body:
         return self.file.read()
 
 
+def told(request: Request) -> int:
+    """How long a body says that it is; 0 where it does not say."""
+    said = request.headers.get("content-length", "")
+    return int(said) if said.isdecimal() and len(said) < _DIGITS else 0
+
+
 async def read(request: Request, folder: Path, limits: Limits) -> Body:
     """The body, in a file that its receiver closes. Raises Refused, DiskFull, ReadOnlyHome, ClientDisconnect."""
-    said = request.headers.get("content-length", "")
     file: IO[bytes] = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 - the caller's
     try:
-        if said.isdecimal() and int(said) > limits.most_bytes:
+        if told(request) > limits.most_bytes:
             await _drain(request, limits)
             raise _too_large(limits)
         return await _filled(request, file, limits)

@@ -15,6 +15,7 @@ import msgspec
 from perdure.archive.archive import Answer as Kept
 from perdure.archive.archive import Delta
 from perdure.capture.origin import escaped, plain
+from perdure.capture.whole import complete
 from perdure.errors import NotFound
 from perdure.intake import clean
 from perdure.surfaces.http import runs, shapes
@@ -70,8 +71,11 @@ def _sent(call: Call) -> tuple[shapes.Captured, bytes]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise bad(f"the body is not what it must be: {error}") from None
         data = said.jsonl.encode("utf-8", "surrogatepass")
-    if not any(_is_object(line) for line in data.split(b"\n")):
-        raise bad("the body must be complete lines of JSON objects, and none of its lines is one")
+    if said.emitted:
+        if not any(_is_object(line) for line in data.split(b"\n")):
+            raise bad("the body must be complete lines of JSON objects, and none of its lines is one")
+    elif not complete(data):  # whatever they hold: a client's own file is kept as it is
+        raise bad("the body must be complete lines, and there is none")
     return said, data
 
 
