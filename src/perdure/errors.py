@@ -7,7 +7,10 @@ PerdureError
 ├── NotFound                   nothing of that id that this principal may see; exit status 4
 │   ├── MemoryMissing
 │   ├── FloorMissing
-│   └── ProposalMissing
+│   ├── ProposalMissing
+│   ├── UserMissing
+│   ├── MachineMissing
+│   └── GrantMissing
 ├── HomeFault                  the home cannot be used as it is; exit status 3
 │   ├── HomeMissing
 │   ├── HomeNotPrivate
@@ -62,12 +65,13 @@ class PerdureError(Exception):
     """Something went wrong in Perdure."""
 
     exit_code = 1
+    advises = True  # whether what to do follows the detail; False where the detail itself says it
 
     def __init__(self, detail: str = "") -> None:
         """`detail` names the thing (a path, an id); the class docstring says what to do about it."""
         self.detail = detail
         doc = (type(self).__doc__ or "").strip()
-        super().__init__(f"{detail}: {doc}" if detail else doc)
+        super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
 
     @property
     def code(self) -> str:
@@ -80,17 +84,17 @@ class UsageError(PerdureError):
     """That cannot be asked for. See `perdure --help`."""
 
     exit_code = 2
+    advises = False
 
 
 class EditRefused(UsageError):
     """This may not be written into the floor. Nothing was changed."""
 
+    advises = True
+
 
 class ToolError(UsageError):
     """A command of the memory tool was refused, in the words that its model is told. Nothing was changed."""
-
-    def __str__(self) -> str:
-        return self.detail
 
 
 class NotFound(PerdureError):
@@ -109,6 +113,18 @@ class FloorMissing(NotFound):
 
 class ProposalMissing(NotFound):
     """There is no such proposal now. `perdure consolidate` lists those that there are."""
+
+
+class UserMissing(NotFound):
+    """This home holds nothing of anybody of that name, and nothing was done. Capitals count in a name."""
+
+
+class MachineMissing(NotFound):
+    """There is no such machine. `perdure machine list` shows their names and ids; with --all, also of those revoked."""
+
+
+class GrantMissing(NotFound):
+    """You share nothing by that id. `perdure share list` shows the ids; with --all, also of what is over."""
 
 
 class HomeFault(PerdureError):

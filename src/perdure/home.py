@@ -31,7 +31,7 @@ from perdure import intake, mounts
 from perdure.archive import archive as archives
 from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, keep_all_writers, keep_writers
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
 from perdure.authority import watch as watching
@@ -49,6 +49,7 @@ from perdure.errors import (
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
+    IndexMissing,
     MemoryMissing,
     ModelFault,
     NotFound,
@@ -57,6 +58,7 @@ from perdure.errors import (
     ThinHome,
     UnsupportedPlatform,
     UsageError,
+    UserMissing,
 )
 from perdure.forget import Doomed
 from perdure.formats.of_run import parse_run
@@ -121,6 +123,7 @@ if TYPE_CHECKING:
 
 _SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
 _PROBE = "perdure health probe"
+_UNERASED = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
 _UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
 HELPER = "helper"  # the role, and what a recall that had to do without its model says
 HELPER_S = 1.0  # so long may a helper model plan a recall, unless told otherwise
@@ -149,6 +152,8 @@ class Merged:
     n_events: int
     n_forgotten: int  # runs here that the other home's tombstones changed
     damaged: tuple[str, ...] = ()  # what could not be taken: its bytes there are not those that were captured
+    left_out: tuple[str, ...] = ()  # users of the other home who were not asked for
+    n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
 
 
 class Home:
@@ -178,6 +183,7 @@ class Home:
         self._roles: Roles | None = None
         self._floor: Floor | None = None
         self._authority: watching.Watch | None = None
+        self._is_elsewhere = False  # used from another machine: the folders that are named are not of this disk
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -197,7 +203,10 @@ class Home:
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
         principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
+        if (config.machine, principal.user) != (self.config.machine, self.user):
+            config = replace(config, floor=replace(config.floor, place=""))  # it says where this machine stands
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
+        other._is_elsewhere = self._is_elsewhere or identity is not None
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
         other._authority = self.authority()
@@ -221,6 +230,17 @@ class Home:
     def users(self) -> list[str]:
         """Everybody of whom this home holds anything: runs, or a journal. By name."""
         return sorted({*self.archive.ledger.users(), *self._users_with_journal()})
+
+    def check_is_here(self) -> None:
+        """Raise UserMissing where this home holds nothing of the principal's, and nobody is half erased."""
+        if self.user not in self.users() and not self.archive.ledger.meta(_UNERASED):
+            raise UserMissing(self.user)
+
+    def project(self, cwd: str | None) -> str | None:
+        """The project of a folder; where another machine asks, what it sent: that names no folder of this disk."""
+        if self._is_elsewhere:
+            return cwd if cwd and "\0" not in cwd else None
+        return project_of(cwd)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -300,8 +320,9 @@ class Home:
             return self.capture(b"".join(lines), runtime="messages", session=session, from_offset=end, cwd=cwd)
 
     def _capture_rules(self) -> capturing.Rules:
-        """The rules by which a hook captures, for this home's user."""
-        return capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        """The rules by which a hook captures, for this home's user; no folder is excluded on another machine."""
+        rules = capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        return rules._replace(exclude=()) if self._is_elsewhere else rules
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
@@ -589,7 +610,7 @@ class Home:
         try:
             if scan:
                 raise IndexFault("asked for a scan")
-            index = self.index()
+            index = self._index_for_search()
             n_behind = self._catch_up_for_search(index)
             found = self._search(index, query, chosen, limit, mode)
             return replace(found, n_behind=n_behind)
@@ -631,6 +652,17 @@ class Home:
     def _sharing(self) -> list[str]:
         """The owners who let the principal read anything."""
         return sorted({grant.owner for grant in visible.in_force(self.principal, _now())})
+
+    def _index_for_search(self) -> indexes.Connection:
+        """The index. Where there is none, what waits is archived first, and a home that held nothing gets its first."""
+        try:
+            return self.index()
+        except IndexMissing:
+            held_any = self.archive.ledger.counts()[0] > 0
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
+                if self.writable and self.drain() and not held_any:
+                    return self.index(create=True)
+            raise
 
     def _catch_up_for_search(self, index: indexes.Connection) -> int:
         """Bring the index up to date if that can be; returns how many of the principal's runs it lacks."""
@@ -701,7 +733,7 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            wanted.message, here=self.project(cwd), projects=runs.projects(index, self.principal),
             everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
@@ -879,7 +911,7 @@ class Home:
         from perdure.mind.memories import Draft
 
         held = session.conversation if session else ""
-        draft = Draft(text, kind, path, project_of(cwd), conversation=held, **more)
+        draft = Draft(text, kind, path, self.project(cwd), conversation=held, **more)
         kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
@@ -929,7 +961,7 @@ class Home:
         """
         from perdure.mind import insights
 
-        here = (project_of(cwd), None)
+        here = (self.project(cwd), None)
         every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
         return insights.at_hand(every, max_tokens=max_tokens)
 
@@ -1083,7 +1115,7 @@ class Home:
         """
         from perdure.floor.noting import note
 
-        return note(self.floor, text, by=by, project=project_of(cwd), sources=sources)
+        return note(self.floor, text, by=by, project=self.project(cwd), sources=sources)
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
@@ -1094,7 +1126,7 @@ class Home:
         from perdure.floor import layers
 
         self._hear()
-        now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
+        now, floor, project = now or datetime.now().astimezone(), self.floor, self.project(cwd)
         material = layers.Material(
             pages={name: floor.read(name) for name in layers.needed(layers.diary_day(now))},
             cards=[card for card in floor.cards() if card.project in (None, project)],
@@ -1117,7 +1149,7 @@ class Home:
 
         found = list(self.layers(cwd=cwd).suspects)
         with contextlib.suppress(IndexFault):
-            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+            found += held.suspects(self.index(), self.user, told.places(self.path, self.user), self.floor.suspicious)
         return found
 
     def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
@@ -1129,7 +1161,7 @@ class Home:
 
     def _facts(self, cwd: str | None) -> dict[str, str]:
         place = self.config.floor.place
-        return {"machine": self.config.machine, "place": place, "project": project_of(cwd) or ""}
+        return {"machine": self.config.machine, "place": place, "project": self.project(cwd) or ""}
 
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
@@ -1344,6 +1376,7 @@ class Home:
         from perdure.jobs.book import Book
 
         self.drain()
+        self.archive.ledger.set_meta(_UNERASED, "yes")
         n_runs = self.archive.erase(self.user)
         leaving.wipe(self.path, self.user)
         indexes.remove(indexes.files(self.path))
@@ -1356,6 +1389,7 @@ class Home:
         catchup.catch_up(self.index(create=True), self.archive)
         catchup.follow_journals(self.index(), self.archive)
         self.archive.ledger.wipe()
+        self.archive.ledger.drop_meta(_UNERASED)
         return n_runs
 
     def export(self, target: Path) -> Verified:
@@ -1542,7 +1576,7 @@ class Home:
 
     def keep_off_record(self, runtime: str, session: str) -> None:
         """Never capture this session, now or by a later import."""
-        privacy.keep_off_record(self.path, runtime, session)
+        privacy.keep_off_record(self.path, self.user, runtime, session)
 
     # care -------------------------------------------------------------------------------------------------
 
@@ -1564,34 +1598,47 @@ class Home:
                 progress(n_packs, n_runs)
         return n_packs, n_runs
 
-    def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
-        """Take everything from another home's archive. In whatever order homes merge, they end the same."""
-        root = other / "archive"
+    def merge(self, other: Path, *, users: Collection[str] | None = None, progress: Progress | None = None) -> Merged:
+        """Take everything of these users from another home's archive: of this home's own one, unless others are named.
+
+        In whatever order homes merge, they end the same. Machines and grants of the other home count for nothing here.
+        """
+        root, wanted = other / "archive", sorted({check_user(name) for name in users or (self.user,)})
         try:
             archives.check_format(root)
         except FileNotFoundError as error:
             raise HomeMissing(str(other)) from error
         self.drain()
         self.archive.ledger.set_meta(_UNSETTLED, "yes")  # until what was forgotten on either side is gone on both
-        n_events = 0
-        for folder in sorted((root / "journal").glob("*")):
-            n_events += self.journal(check_user(folder.name)).take(folder)
+        n_events, n_without_effect = self._take_journals(root / "journal", wanted)
         changed = self._finish_forgetting()
-        tombstones = self._tombstones()
-        n_runs = 0
         damaged: list[str] = []
-        for n_seen, item in enumerate(archives.stored_runs(root, damaged=damaged), start=1):
+        n_runs = self._take_runs(root, wanted, damaged, progress)
+        self._drop_stale_index()
+        self._finish_forgetting()
+        self.archive.ledger.drop_meta(_UNSETTLED)
+        left_out = tuple(name for name in archives.users_in(root) if name not in wanted)
+        return Merged(n_runs, n_events, len(changed), tuple(damaged), left_out, n_without_effect)
+
+    def _take_journals(self, root: Path, users: Iterable[str]) -> tuple[int, int]:
+        """Take the lines of these users' journals; (how many were new, how many of them count for nothing here)."""
+        before = self.authority().seen().made(watching.without_effect)
+        n_events = sum(self.journal(name).take(root / name) for name in users)
+        watching.note(self.path)  # what came with it is looked at at once
+        return n_events, len(self.authority().seen().made(watching.without_effect) - before)
+
+    def _take_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
+        """Take the runs of these users; returns how many changed anything here."""
+        tombstones, n_runs = self._tombstones(), 0
+        every = (item for name in users for item in archives.stored_runs(root, user=name, damaged=damaged))
+        for n_seen, item in enumerate(every, start=1):
             try:
                 n_runs += self.archive.adopt(item, tombstones)
             except DamagedRun:
                 damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
-        self._drop_stale_index()
-        self._finish_forgetting()
-        self.archive.ledger.drop_meta(_UNSETTLED)
-        watching.note(self.path)  # machines and grants that came with it count at once
-        return Merged(n_runs, n_events, len(changed), tuple(damaged))
+        return n_runs
 
     def _drop_stale_index(self) -> None:
         """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
@@ -1621,6 +1668,7 @@ class Home:
             proven = self.verify()
             if not proven.ok:
                 raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
+            keep_writers(self.path)
             n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as place:
@@ -1730,6 +1778,7 @@ def restore(source: Path, target: Path) -> Verified:
         found = verify(target)
         if not found.ok or found.digest != wanted:
             raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+        keep_all_writers(target)
     except ArchiveFault:  # half a home would look like one; nothing was there before
         shutil.rmtree(target, ignore_errors=True)
         if was_there:

@@ -12,8 +12,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from perdure import config as settings
+from perdure.access import told
 from perdure.authority import grants, watch
-from perdure.capture import credential, files, later
+from perdure.capture import credential, files, later, privacy
 from perdure.errors import CredentialFault, UsageError
 
 _TRUTH = ("runs", "packs", "journal")  # folders of the archive, with a folder for each user
@@ -41,8 +43,9 @@ def copy(home: Path, user: str, target: Path, floors: Mapping[Path, str]) -> Non
         _copy_folder(home / "archive" / kind / user, archive / kind / user)
     for folder, name in floors.items():
         _copy_folder(folder, target / "agents" / name)
-    with contextlib.suppress(FileNotFoundError):  # sessions that are never to be captured stay so there
-        shutil.copy2(home / "incognito", target / "incognito")
+    off_record = privacy.off_record_of(home, user, is_own=user == settings.load(home).user)
+    if off_record:  # sessions that are never to be captured stay so there
+        files.write(target / "incognito", off_record)
     files.write(target / "config.toml", f"user = {json.dumps(user)}\n".encode())
     files.sync_all([path for path in target.rglob("*") if path.is_file()], root=target)
 
@@ -62,6 +65,8 @@ def wipe(home: Path, user: str) -> None:
     later.drop(home)
     for name in _MAY_CARRY:
         (home / "run" / name).unlink(missing_ok=True)
+    privacy.drop_off_record(home, user)
+    told.file_of(home, user).unlink(missing_ok=True)
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _owner(path) == user:
             path.unlink(missing_ok=True)

@@ -1,9 +1,11 @@
 """The door of the API: who is let in, what is refused, and what the same request does twice."""
 
 import contextlib
+import errno
 import http.client
 import json
 import socket
+import tempfile
 import time
 from random import Random
 from urllib.parse import quote
@@ -115,6 +117,22 @@ HOSTILE = [
     b'{"query": "x", "cursor": "AAAA"}', b'{"query": "x", "filters": {"started_at": {"gte": "2026-01-01T00:00:00"}}}',
     b'{"query": "' + b"x" * 20_000 + b'"}',
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("n_bytes", [3 << 20, (1 << 20) + 9000])
+def test_a_disk_that_is_full_says_so_to_a_large_body_as_to_a_small_one(served, lines, monkeypatch, n_bytes):
+    """The first fails while the body comes, the second at its end."""
+    at = served()
+    query = "/api/runs?runtime=claude-code&session=s-1"
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as during:
+        during.setattr(tempfile, "TemporaryFile", full)
+        status, said, headers = at.ada_laptop("POST", query, lines + b" " * n_bytes + b"\n")
+    assert (status, said["error"]["code"]) == (503, "disk-full") and headers["retry-after"]
+    assert at.ada_laptop("POST", query, lines + b" " * n_bytes + b"\n")[0] == 202
 
 
 def test_hostile_bodies_are_bad_requests(served):

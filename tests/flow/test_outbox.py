@@ -5,9 +5,12 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from click.testing import CliRunner
 
+import perdure
 from perdure.capture import log
 from perdure.errors import Busy, DiskFull, FormatFault, ReadOnlyHome, UsageError
+from perdure.surfaces.cli import cli
 from perdure.types import Origin, Source
 
 ORIGIN = Origin("messages", "s", "s")
@@ -37,6 +40,30 @@ def test_search_drains_by_itself(home, message):
     home.capture(message("user", "first"), runtime="messages", session="first")
     home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
     assert len(home.search("anchor").hits) == 1 and box(home) == []
+
+
+def test_a_first_search_makes_the_first_index_of_what_waits(home, message):
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    found = home.search("anchor")
+    assert len(found.hits) == 1 and "index" not in found.degraded and box(home) == []
+
+
+def test_without_an_index_what_waits_is_scanned_with_the_rest(home, message):
+    home.post(Origin("messages", "t", "t"), message("user", "an anchor of before"), from_offset=0, path=None)
+    home.drain()
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    found = home.search("anchor")
+    assert len(found.hits) == 2 and "index" in found.degraded and box(home) == []
+
+
+@pytest.mark.parametrize("words", [["tree", "--json"], ["show", "session", "--json"]])
+def test_what_waits_is_seen_at_the_first_call(tmp_path, message, words):
+    with perdure.open(tmp_path / "home") as home:
+        home.post(Origin("messages", "session", "session"), message("user", "the anchor"), from_offset=0, path=None)
+    done = CliRunner().invoke(cli, [*words, "--home", str(home.path)])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.output)["result"]
+    assert len(result["runs" if words[0] == "tree" else "turns"]) == 1
 
 
 def test_killed_between_archive_and_unlink(home, message):

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 
 import perdure
 from perdure.authority.machines import LocalAuthority
+from perdure.authority.watch import GRANT, record
 from perdure.capture import credential
+from perdure.errors import Busy
 
 
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -125,3 +128,54 @@ def test_a_user_leaves_by_two_commands(home: Path, tmp_path: Path, message, grep
     assert grep(home, b"wombat") == []
     assert answer(tmp_path / "bob", "search", "wombat")["hits"]
     assert run(home, "forget", "t123456", "--user", "bob", "--yes").returncode == 2
+
+
+def test_what_names_nobody_says_so(home: Path, tmp_path: Path, message) -> None:
+    with perdure.open(home, user="bob") as bob:
+        bob.capture(message("user", "The wombat digs"), runtime="messages", session="b")
+    assert run(home, "share", "tag", "orchard", "--with", "bob").stderr == ""
+    warned = run(home, "share", "tag", "orchard", "--with", "carl")
+    assert warned.returncode == 0 and "Nobody named carl is here yet" in warned.stderr
+    refused = run(home, "share", "tag", "orchard", "--with", "Bob")
+    assert refused.returncode == 2 and "'bob' is" in refused.stderr
+    before = {path for path in home.rglob("*") if "run" not in path.parts}
+    assert run(home, "export", "--user", "nosuch", str(tmp_path / "out")).returncode == 4
+    assert run(home, "forget", "--everything", "--user", "nosuch", "--yes").returncode == 4
+    assert not (tmp_path / "out").exists()
+    assert {path for path in home.rglob("*") if "run" not in path.parts} == before
+
+
+def test_an_erasure_that_another_process_stopped_goes_on(home: Path, monkeypatch) -> None:
+    with perdure.open(home, user="bob") as bob:
+        bob.journal().append("note", {}, now=datetime.now(UTC))
+
+        def busy() -> None:
+            raise Busy
+
+        monkeypatch.setattr(bob.archive.ledger, "wipe", busy)
+        with pytest.raises(Busy):
+            bob.erase()
+    assert run(home, "forget", "--everything", "--user", "bob", "--yes").returncode == 0
+    assert run(home, "forget", "--everything", "--user", "bob", "--yes").returncode == 4
+
+
+def test_what_is_printed_moves_no_cursor(home: Path) -> None:
+    data = {"op": "give", "grant_id": "g-\x1b[31m1", "grantee": "mira", "scope": "tag", "value": "a\x9b2Jb\u202e"}
+    with perdure.open(home, user="bob") as bob:
+        record(home, bob.user, GRANT, data, now=datetime.now(UTC))
+    shown = run(home, "share", "list").stdout
+    assert "g-1  from bob: tag ab, until it is revoked" in shown
+
+
+def test_unknown_ids_and_addresses_are_told_where_to_look(home: Path) -> None:
+    assert "perdure machine list" in run(home, "machine", "revoke", "nosuch").stderr
+    assert "perdure share list" in run(home, "share", "revoke", "g-0").stderr
+    with (home / "config.toml").open("a") as config:
+        config.write('[server]\nhttp = "127.0.0.1:8787"\n')
+    shown = run(home, "machine", "register", "--name", "phone", "--no-write-auth").stdout
+    assert "perdure join http://127.0.0.1:8787" in shown
+    found = answer(home, "status")
+    assert (found["http"], found["machines"]) == ("http://127.0.0.1:8787", 1)
+    assert "http://127.0.0.1:8787, once `perdure serve` runs" in run(home, "status").stdout
+    checks = {one["name"]: one["found"] for one in json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]}
+    assert checks["http"].startswith("http://127.0.0.1:8787") and checks["machines"] == "1 machine may speak here"

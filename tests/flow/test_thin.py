@@ -154,6 +154,24 @@ def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, a
     assert laptop.waiting() == [] and failures.lasting(laptop.home) == []
 
 
+def test_a_home_that_answers_and_takes_nothing_is_a_problem_that_doctor_names(
+    laptop: Machine, afar: ScriptedRemote
+) -> None:
+    laptop.settings()
+    afar.replies["/api/runs"] = 503, {"error": {"code": "disk-full", "message": "The disk of the home is full."}}
+    laptop.turn("one", "two")
+    assert laptop.run("push").returncode == 1
+    found = {one["name"]: one for one in json.loads(laptop.run("doctor", "--json").stdout)["result"]["checks"]}
+    assert found["home"]["grade"] == "ok"
+    assert found["outbox"]["grade"] == "problem" and "1 capture waiting; the last try" in found["outbox"]["found"]
+    assert "status 503" in found["outbox"]["found"]
+    assert "status 503" in laptop.run("status").stdout
+    del afar.replies["/api/runs"]
+    assert laptop.run("push").returncode == 0
+    found = {one["name"]: one for one in json.loads(laptop.run("doctor", "--json").stdout)["result"]["checks"]}
+    assert found["outbox"]["grade"] == "ok"
+
+
 @pytest.mark.parametrize("kind", ["UserPromptSubmit", "Stop", "SessionStart"])
 def test_a_home_that_hangs_never_holds_up_a_client(kind: str, laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
@@ -273,16 +291,17 @@ def test_joining_and_leaving_change_what_they_say_and_nothing_else(laptop: Machi
 @pytest.mark.parametrize(
     ("words", "said", "status"),
     [(["URL", "--secret-file", "-"], "wrong", 1), (["URL", "--secret-file", "-"], "", 2),
-     (["URL", "--secret-file", "-"], "two words", 2), (["http://home.example", "--secret-file", "-"], SECRET, 3),
+     (["URL", "--secret-file", "-"], "two words", 2), (["http://home.example", "--secret-file", "-"], SECRET, 2),
      (["URL", "--secret-file", "-", "--name", "tower"], SECRET, 2),
-     (["URL/elsewhere", "--secret-file", "-"], SECRET, 1)],
+     (["home.example", "--secret-file", "-"], SECRET, 2), (["ftp://x", "--secret-file", "-"], SECRET, 2),
+     (["URL/elsewhere", "--secret-file", "-"], SECRET, 2)],
 )  # fmt: skip
 def test_a_join_that_cannot_be_changes_nothing(
     words: list[str], said: str, status: int, laptop: Machine, afar: ScriptedRemote
 ) -> None:
     done = laptop.run("join", *(word.replace("URL", afar.url) for word in words), said=said)
     assert done.returncode == status, done.stderr
-    assert done.stderr.startswith("perdure: ") and not laptop.home.exists()
+    assert done.stderr.startswith("perdure: ") and "config.toml" not in done.stderr and not laptop.home.exists()
 
 
 def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:

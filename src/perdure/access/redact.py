@@ -18,7 +18,9 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from perdure.patterns import late
 
@@ -54,11 +56,13 @@ def _class_of(char: str) -> str:
 _CLASSES = "".join(_class_of(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
 _LONG_RUN = _RUN * MIN_RUN_CHARS
 
-# Runs that cannot be keys: without a digit (but Hugging Face tokens may have none), or hexadecimal (hashes,
+# Runs that cannot be keys: without a digit (but see `_NO_DIGIT_NEEDED`), or hexadecimal (hashes,
 # UUIDs). Matches the whole run or nothing.
-_DULL = late(r"(?!n?hf_)[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_DULL = late(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that chance may leave without a digit
 
 _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
+    ("perdure", r"pdr-[A-Za-z0-9_-]{40,}+"),  # what a machine proves itself with (authority/machines.py)
     ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
     ("openai", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}+|[A-Za-z0-9]{32,}+)"),
     ("stripe", r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}+"),
@@ -97,7 +101,7 @@ _HINTS = (
         "ABIA",
         "ACCA",
     ),
-    *("AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
+    *("pdr-", "AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
 )
 
 
@@ -135,21 +139,34 @@ _NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to 
     "token": "token",
     "key": "api-key",
 }
+MAX_VALUE_CHARS = 512  # of what is assigned
 _ASSIGNED = late(
-    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,4}[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}"
-    r"(?:(?P<quote>\\{0,4}[\"'`])(?P<quoted>[^\s\"'`\\]{4,512}+)(?=\\{0,4}[\"'`])"
-    r"|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
+    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,31}+[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}(?P<list>\[(?!secret:)\s{0,3})?"
+    r"(?:(?P<quote>\\{0,31}+[\"'`])|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
 )
-_REST = late(
+_FLAG = late(r"(?<![\w-])--?[A-Za-z0-9_-]{0,24}\Z")  # what stands in front of the name in `--db-password`
+_FLAGGED = late(
+    r"(?P<rest>[A-Za-z0-9_-]{0,24}+)(?:(?:\\{0,31}+[\"'`])?\s{0,3},\s{0,16}|\s{1,3})"
+    r"(?:(?P<quote>\\{0,31}+[\"'`])|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&-][^\s\"'`\\,;<>(){}\[\]|&]{5,511}+)(?![(\[{]))"
+)
+_QUOTED = late(r"[^\s\"'`\\]{4,512}+(?=\\{0,31}[\"'`])")
+_PROSE = late(  # words with spaces that are no passphrase: code, and what is said about one
+    r"\s|.*(?:\s$|[={}<>;\n]|\\[nrtu]|\b(?:must|should|least|most|characters|required|enter|invalid|please|cannot)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+_REST_SHAPE = (
     r"(?:wo?r?d|phrase)?s?(?:[_-]?(?:key|token|value|secret|access[_-]?key|key[_-]?base|prod|production|dev|staging"
-    r"|test|live|\d{1,3}))?",
-    re.IGNORECASE,
+    r"|test|live|\d{1,3}))?"
 )
+_REST = late(_REST_SHAPE, re.IGNORECASE)
 _KEY_BEFORE = late(
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encryption|client|account|storage|master|service|ssh|app|license"
     r"|webhook|deploy|shared)[_ -]?$",
     re.IGNORECASE,
 )
+MAX_NAME_CHARS = 128
+_SECRET_NAME = late(rf"(?:{'|'.join(_NAMES)}){_REST_SHAPE}\Z", re.IGNORECASE)
+_OTHER_PASS = late(r"[a-z]pass\Z")  # a compass, a bypass
 _PLACEHOLDER = late(
     r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
     r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token)$"
@@ -199,6 +216,21 @@ def find(text: str) -> tuple[Secret, ...]:
     return _settled(text, found) if found else ()
 
 
+@lru_cache(maxsize=4096)  # the fields of a format are few
+def kind_of_name(name: str) -> str | None:
+    """Return the kind of secret that a name says its value is; None for every other name.
+
+    >>> kind_of_name("--db-password"), kind_of_name("token_type")
+    ('password', None)
+    """
+    end = name[-MAX_NAME_CHARS:]
+    match = _SECRET_NAME.search(end)
+    if match is None or _OTHER_PASS.search(end):
+        return None
+    base = next(filter(match[0].lower().startswith, _NAMES))
+    return None if base == "key" and not _KEY_BEFORE.search(end, 0, match.start()) else _NAMES[base]
+
+
 def n_secrets(text: str) -> int:
     """Return how many secrets a text holds."""
     return len(find(text))
@@ -226,7 +258,8 @@ def _in_words(text: str, classes: str) -> list[Secret]:
     found: list[Secret] = []
     at = floor = 0
     while (at := classes.find(_LONG_RUN, at)) >= 0:
-        if dull := _DULL.match(text, at):
+        dull = _DULL.match(text, at)
+        if dull and not any(map(dull[0].__contains__, _NO_DIGIT_NEEDED)):
             at = dull.end()
             continue
         start = max(classes.rfind(_GAP, floor, at) + 1, floor)
@@ -301,17 +334,62 @@ def _is_public(text: str, start: int, end: int) -> bool:
 # ------------------------------------------------------------------------------------- known by where they stand
 
 
+class _Value(NamedTuple):
+    """What is assigned to a name, and where it stands."""
+
+    text: str
+    start: int
+    is_quoted: bool
+    needs_digit: bool  # behind a flag or in a list, a word alone is too often none
+
+
 def _assigned(text: str, lower: str, name: str) -> list[Secret]:
     """Return values assigned to names that contain `name`: `DB_PASSWORD=…`, `"apiKey": "…"`, `\\"token\\": \\"…\\"`."""
     found: list[Secret] = []
     at = lower.find(name)
     while at >= 0:
-        match = _ASSIGNED.match(text, at + len(name))
-        if match and _names_a_secret(text, at, name, match) and _is_secret_value(match, _NAMES[name]):
-            group = "quoted" if match["quoted"] else "bare"
-            found.append(Secret(_NAMES[name], match.start(group), match.end(group)))
+        value = _value(text, at, name)
+        if value and _is_secret_value(value, _NAMES[name]):
+            found.append(Secret(_NAMES[name], value.start, value.start + len(value.text)))
         at = lower.find(name, at + len(name))
     return found
+
+
+def _value(text: str, at: int, name: str) -> _Value | None:
+    """Return what is assigned to the name at `at`, if the whole name means a credential."""
+    match = _ASSIGNED.match(text, at + len(name))
+    is_flag = match is None and _FLAG.search(text, max(0, at - 26), at) is not None
+    match = _FLAGGED.match(text, at + len(name)) if is_flag else match
+    if match is None or not _names_a_secret(text, at, name, match):
+        return None
+    needs_digit = is_flag or match["list"] is not None  # a flag has no list
+    if match["bare"]:
+        return _Value(match["bare"], match.start("bare"), False, needs_digit)
+    start = match.end("quote")
+    end = _quoted_end(text, start, match["quote"])
+    return _Value(text[start:end], start, True, needs_digit) if end > start else None
+
+
+def _quoted_end(text: str, start: int, quote: str) -> int:
+    """Return where a quoted value ends; `start` where it does not.
+
+    Backslashes before a quote say how deep it stands: of a text that was escaped twice, `\\\\\\"` opens and closes, and
+    with more of them it belongs to the value.
+    """
+    depth = len(quote).bit_length() - 1
+    limit = min(len(text), start + MAX_VALUE_CHARS + len(quote))
+    at = text.find(quote[-1], start, limit)
+    while at >= 0:
+        value = text[start:at].rstrip("\\")
+        n_backslashes = at - start - len(value)
+        if (n_backslashes >> depth) % 2 == 0:
+            end = at - min(n_backslashes, len(quote) - 1)
+            if "\n" not in value and (quote[-1] == '"' or '"' not in value):
+                return end
+            break
+        at = text.find(quote[-1], at + 1, limit)
+    cut = _QUOTED.match(text, start, limit)
+    return cut.end() if cut else start
 
 
 def _names_a_secret(text: str, at: int, name: str, match: re.Match[str]) -> bool:
@@ -323,15 +401,17 @@ def _names_a_secret(text: str, at: int, name: str, match: re.Match[str]) -> bool
     return _REST.fullmatch(match["rest"]) is not None
 
 
-def _is_secret_value(match: re.Match[str], kind: str) -> bool:
+def _is_secret_value(value: _Value, kind: str) -> bool:
     """Return whether an assigned value looks like a credential rather than code, a count or a placeholder."""
-    value: str = match["quoted"] or match["bare"]
-    if _CODE.match(value) or (_PLACEHOLDER.match(value) and not _is_random(value)):
+    said = value.text
+    if len(said) < 4 or _CODE.match(said) or (_PLACEHOLDER.match(said) and not _is_random(said)):
         return False
-    n_digits = sum(c.isdigit() for c in value)
+    n_digits = sum(c.isdigit() for c in said)
+    if any(c.isspace() for c in said):
+        return kind in ("password", "secret") and n_digits > 0 and len(said) >= 8 and not _PROSE.match(said)
     if kind == "password":
-        return bool(match["quoted"]) or n_digits > 0
-    return len(value) >= 8 and 0 < n_digits < len(value) and (bool(match["quoted"]) or n_digits > 1)
+        return n_digits > 0 or (value.is_quoted and not value.needs_digit)
+    return len(said) >= 8 and 0 < n_digits < len(said) and (value.is_quoted or n_digits > 1)
 
 
 def _authorized(text: str, lower: str) -> list[Secret]:

@@ -562,12 +562,25 @@ def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
                 yield item.run, str(path.relative_to(root))
 
 
-def stored_runs(root: Path, *, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
-    """Every run under an archive folder with its bytes; read without a ledger, so also from a home of another.
+def users_in(root: Path) -> list[str]:
+    """Everybody of whom an archive folder holds anything, by name."""
+    return sorted({path.name for kind in ("journal", "packs", "runs") for path in (root / kind).glob("*")})
 
-    What cannot be read is named in `damaged`.
+
+def stored_runs(root: Path, *, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    """Every run of a user under an archive folder with its bytes; read without a ledger, so also from another home.
+
+    What cannot be read, or says that it is another user's, is named in `damaged`.
     """
-    for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
+    for item in _stored_runs(root, user, damaged):
+        if item[0].source.user == user:
+            yield item
+        else:
+            damaged.append(item[0].run_id)
+
+
+def _stored_runs(root: Path, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    for path in sorted((root / "runs" / user).glob("*/*.metadata.json")):
         blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
         try:
             item = metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
@@ -575,7 +588,7 @@ def stored_runs(root: Path, *, damaged: list[str]) -> Iterator[tuple[Run, bytes]
             damaged.append(str(path))
         else:
             yield item
-    for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
+    for path in sorted((root / "packs" / user).glob("*.jsonl.zst")):
         try:
             items = packs.read_all(path)
         except DamagedRun:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from perdure.authority.watch import MACHINE, Seen, Watch, changing, record, said
-from perdure.errors import NotFound, UsageError
+from perdure.errors import MachineMissing, UsageError
 from perdure.identity import check_machine, check_user
 from perdure.types import Identity
 
@@ -61,13 +61,13 @@ class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
 
 
 def _replayed(seen: Seen) -> dict[tuple[str, str], _Registered]:
-    """Every machine by its user and id. A registration counts once, a revocation wherever it stands."""
+    """Every machine by its user and id. A registration counts once and where it was made, a revocation everywhere."""
     revoked: dict[tuple[str, str], datetime] = {}
     for user, event in seen.of_type(MACHINE):
         if revoke := said(event, _Revoke):
             revoked.setdefault((user, revoke.machine_id), event.happened_at)
     found: dict[tuple[str, str], _Registered] = {}
-    for user, event in seen.of_type(MACHINE):
+    for user, event in seen.made_here(MACHINE):
         if new := said(event, _Register):
             key = user, new.machine_id
             machine = Machine(new.machine_id, user, new.name, event.happened_at, revoked.get(key))
@@ -112,12 +112,12 @@ class Machines:
         return Machine(machine_id, user, name, event.happened_at), secret
 
     def named(self, name: str, user: str | None = None) -> Machine:
-        """The machine of this id, or the one of this name that may speak. Raises NotFound."""
+        """The machine of this id, or the one of this name that may speak. Raises MachineMissing."""
         every = self.listed(user, every=True)
         by_id = [one for one in every if one.machine_id == name]
         found = by_id or [one for one in every if one.name == name and one.revoked_at is None]
         if not found:
-            raise NotFound(f"machine {name}")
+            raise MachineMissing(name)
         if len(found) > 1:
             ids = ", ".join(f"{one.machine_id} of {one.user}" for one in found)
             raise UsageError(f"there are several machines {name!r}: name one by its id ({ids})")

@@ -222,7 +222,7 @@ def _from_afar(call: _Hook, found: rules.Rules, event: Event) -> tuple[str, str]
             raise RemoteNonsense(f"status {said.status} to an event")
         body = said.body
     except RemoteFault as fault:
-        remote.was_away(home, after_s=fault.after_s)
+        remote.was_away(home, after_s=fault.after_s, why=fault.detail)
         raise
     remote.is_there(home)
     call.line = line

@@ -26,6 +26,7 @@ _BLOCK_BYTES = 1 << 16  # of a body that is read and sent at a time
 _MOST_BYTES = 1 << 28  # of an answer that are taken
 _FIRST_S, _MOST_S = 2.0, 60.0  # an absent home is left alone for so long at first, and at most
 _LATER = (429, 500, 502, 503, 504, 408)  # tried again later
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # OpenSSL's word for an answer without it
 _ALLOWED = (200, 201, 202, 204, 400, 404, 409, 413)  # what a caller is given to decide on
 
 Query = Sequence[tuple[str, str]]
@@ -209,6 +210,10 @@ def _meaning(error: Exception, place: Address) -> PerdureError:
     where = f"{place.host}:{place.port}"
     if type(error).__name__ == "SSLCertVerificationError":
         return RemoteAway(f"{where}: its certificate is not trusted ({error}); `remote.ca` names an authority of yours")
+    if getattr(error, "reason", None) in _NO_TLS:
+        return RemoteNonsense(
+            f"{where} was asked in https and answered in something else: it speaks http, or a proxy does"
+        )
     if isinstance(error, (http.client.BadStatusLine, http.client.LineTooLong)) and not isinstance(error, OSError):
         return RemoteNonsense(f"{where}: {type(error).__name__}")
     return RemoteAway(f"{where}: {error or type(error).__name__}")
@@ -217,6 +222,8 @@ def _meaning(error: Exception, place: Address) -> PerdureError:
 def _checked(answer: Answer, retry_after: str) -> Answer:
     """The answer, if it is one to go on with."""
     if answer.status in (401, 403):
+        if not answer.code:
+            raise RemoteNonsense(f"status {answer.status} in no words of a home: something before it answers, a proxy?")
         raise RemoteRefused(f"status {answer.status}")
     if answer.status in _LATER:
         fault = RemoteAway(f"status {answer.status}")
@@ -246,12 +253,20 @@ def rests(home: Path) -> bool:
     return n > 0 and 0 <= time.time() - at_s < rest_s
 
 
-def was_away(home: Path, *, after_s: float = 0.0) -> None:
-    """Leave the home alone for a while, longer each time. after_s: as long as it asks for."""
+def was_away(home: Path, *, after_s: float = 0.0, why: str = "") -> None:
+    """Leave the home alone for a while, longer each time. after_s: as long as it asks for. why: what it said."""
     n = _kept(home)[0] + 1
     rest_s = min(_MOST_S, max(after_s, _FIRST_S * 2 ** min(n - 1, 10)))
     make_folder(_place(home).parent)
-    replace(_place(home), json.dumps([n, time.time(), rest_s]).encode(), sync=False)
+    replace(_place(home), json.dumps([n, time.time(), rest_s, why]).encode(), sync=False)
+
+
+def why_away(home: Path) -> str:
+    """What the home said when it last took nothing; "" when it took something since."""
+    try:
+        return str(json.loads(_place(home).read_bytes())[3])
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return ""
 
 
 def is_there(home: Path) -> None:
@@ -265,9 +280,9 @@ def is_there(home: Path) -> None:
 def _kept(home: Path) -> tuple[int, float, float]:
     """(how often in a row it was absent, when the last time, for how long it is left alone)."""
     try:
-        n, at_s, rest_s = json.loads(_place(home).read_bytes())
+        n, at_s, rest_s = json.loads(_place(home).read_bytes())[:3]
         return int(n), float(at_s), min(float(rest_s), _MOST_S)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, LookupError):
         return 0, 0.0, 0.0
 
 

@@ -92,7 +92,7 @@ def ship(
         if done.n_deltas:
             remote.is_there(rules.home)
     except RemoteFault as fault:
-        remote.was_away(rules.home, after_s=fault.after_s)
+        remote.was_away(rules.home, after_s=fault.after_s, why=fault.detail)
         raise
     finally:
         if line is None:

@@ -17,7 +17,7 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
-from perdure.errors import Busy, ReadOnlyHome, TextRefused
+from perdure.errors import Busy, DiskFull, ReadOnlyHome, TextRefused
 from perdure.models.embedder import Embedder, Kind, ModelTag
 from perdure.models.vectors import Quantised, Vectors, quantise, restore, text_hash
 from perdure.transactions import transaction
@@ -42,7 +42,7 @@ class Cache:
     """One connection to the file. Threads may share it: calls take turns."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or make an empty one. Raises ReadOnlyHome."""
+        """Open it, or make an empty one. Raises ReadOnlyHome, DiskFull."""
         self._path = path
         self._lock = threading.Lock()
         try:
@@ -53,6 +53,8 @@ class Cache:
             self._db = self._opened()
         except (apsw.CantOpenError, apsw.ReadOnlyError, OSError) as error:
             raise ReadOnlyHome(str(path)) from error
+        except apsw.FullError as error:
+            raise DiskFull(str(path)) from error
 
     def _opened(self) -> apsw.Connection:
         db = apsw.Connection(str(self._path))

@@ -28,6 +28,49 @@ def test_what_is_no_json_is_masked_as_text():
     assert masked.lines(b"password=hunter2hunter2\n\xff\n") == "password=[secret:password]\n\ufffd\n".encode()
 
 
+WORDS = 'my "dog"\\Rex'
+NAMED = [
+    {"password": [WORDS]}, {"db": {"passwd": {"value": WORDS, "n": [{"x": WORDS}]}}}, {"password": WORDS},
+    {"name": "DB_PASSWORD", "value": WORDS}, {"argv": ["psql", "--password", WORDS]},
+    {"h": [["x-api-key", WORDS + "1"]]},
+    {"arguments": json.dumps({"arguments": json.dumps({"client_secret": [WORDS]})})}, {"accessToken": WORDS},
+    [json.dumps({"said": KEY}).replace("sk-ant", "\\u0073k-ant")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_all_below_a_name_that_means_a_secret_is_withheld(line):
+    told = masked.lines(json.dumps(line).encode())
+    assert b"Rex" not in told and b"Zx8Qw3Er5Ty7Ui9" not in told and b"[secret:" in told
+    assert masked.lines(told) == told
+
+
+def test_other_names_say_what_they_said():
+    line = {"compass": "north 1", "usage": {"max_tokens": 7}, "token_type": "x", "password": "", "l": ["--key", "a b1"]}
+    assert json.loads(masked.lines(json.dumps(line).encode())) == line
+
+
+ESCAPED = "".join(f"\\u{ord(char):04x}" for char in KEY)
+UNREAD = [
+    f'\ufeff{{"said":"{ESCAPED}"}}', f'{{"said":"{ESCAPED}",}}', f'{{"n":{"9" * 5000},"said":"{ESCAPED}"}}',
+    f'{{"said":"{ESCAPED}","deep":{"[" * 5000}{"]" * 5000}}}', f'{{}}\r{{"said":"{ESCAPED}"}}',
+    f'x "{ESCAPED}'.replace("\\", "\\\\"), f'{{"n":{"9" * 5000},"password":["{WORDS[:3]}"]}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", UNREAD, ids=range(len(UNREAD)))
+def test_what_cannot_be_read_hides_no_secret_behind_escapes(line):
+    told = masked.lines(line.encode())
+    assert b"0073" not in told and b"my " not in told and KEY.encode() not in told
+    assert b"masked" in told or b"[secret:" in told
+
+
+def test_what_cannot_be_read_and_hides_nothing_stays():
+    raw = b"caf\\u00e9 \\\\u \\ux {"
+    assert masked.lines(raw) == raw
+    assert masked.lines(b"\\u005c" + b"u005c" * 100_000) == masked.WITHHELD
+
+
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["", "the tide", "锚 at \U0001f6a5", "a\nb"]),
     lambda inner: (

@@ -100,6 +100,15 @@ def test_a_key_with_a_known_prefix_never_survives(name: str, around: str) -> Non
     assert masked.replace("https://", "") == around.format(f"[secret:{kind}]")
 
 
+def test_no_secret_of_a_machine_survives() -> None:
+    """Chance leaves some without a digit, and some with long runs of small letters."""
+    choose = random.Random(18)
+    for n in range(20_000):
+        secret = "pd" + "r-" + "".join(choose.choices(URL64 if n % 4 else string.ascii_letters, k=43))
+        for around in ("{}", "+{}", '{{"content":"once:\\n{}"}}'):
+            assert mask(around.format(secret)) == around.format("[secret:perdure]")
+
+
 W = "hunter" + "2!x"
 ASSIGNED = [
     ("API_KEY={}", fake(20)),
@@ -124,6 +133,16 @@ ASSIGNED = [
     ("bearer {}", fake(30)),
     ("it is {} I think", fake(40)),
     ("cookie {}", fake(44, BASE62 + "+")),
+    ('"password": "{}"', "correct horse battery 9"),
+    ("secret: '{}'", "my dog Rex 2019"),
+    ('{{"secret":"{}"}}', "it's 4 o'clock"),
+    ('{{"password":"{}","next":"a"}}', 'hun\\\\t\\"er22x'),
+    ('{{\\"password\\":\\"{}\\",\\"next\\":\\"a\\"}}', 'hun\\\\\\"t er22x'),
+    ('"password": ["{}", "b"]', W),
+    ("login --password {} --user ada", W),
+    ('["--db-password", "{}"]', W),
+    ('["--verbose", "--token","{}"]', fake(18)),
+    ((15 * "\\" + '"').join(("", "token", ": ", "{}", "")), fake(18)),
 ]
 
 
@@ -172,6 +191,12 @@ LOOK_ALIKES = [
     "secret: config.secretV2",
     "password: string",
     'password = os.environ["DB_PASSWORD"]',
+    'print("Token: " + token1 + " of user1")',
+    "password: 'must be at least 8 characters'",
+    "password: ['required', 'min:8']",
+    "--password required --token-type bearer1",
+    "a well-known secret 12345678 of the sea",
+    """if (password=='' && other == 'user1')""",
     "API_KEY=xxxxxxxxxxxxxxxx1",
     "API_KEY=<your key>",
     'api_key: "<your-key-1>"',

@@ -93,6 +93,19 @@ def test_what_a_status_means(status: int, kind: type[PerdureError], afar: Script
         line.ask("GET", "me")
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_only_a_home_refuses_a_credential(status: int, afar: ScriptedRemote, line: Line) -> None:
+    """What stands before a home may refuse for reasons of its own: a new credential would not help."""
+    afar.script = [(status, b"<html>Forbidden</html>")]
+    with pytest.raises(RemoteNonsense, match="proxy"):
+        line.ask("GET", "me")
+
+
+def test_https_to_what_speaks_http_says_so(afar: ScriptedRemote) -> None:
+    with pytest.raises(RemoteNonsense, match="it speaks http"):
+        Line(Remote(afar.url.replace("http:", "https:")), SECRET).ask("GET", "me")
+
+
 def test_a_redirect_is_not_followed_so_the_secret_goes_nowhere_else(afar: ScriptedRemote, line: Line) -> None:
     with ScriptedRemote() as other:
         afar.headers, afar.script = {"Location": f"{other.url}/api/me"}, [(302, b"")]
@@ -166,16 +179,16 @@ def test_an_absent_home_is_left_alone_for_longer_each_time_and_never_for_long(tm
 def test_no_jump_of_the_clock_freezes_it(jump_s: float, tmp_path: Path) -> None:
     remote.was_away(tmp_path, after_s=10**9)
     place = tmp_path / "run" / "remote-away"
-    n, at_s, rest_s = json.loads(place.read_bytes())
-    place.write_text(json.dumps([n, at_s - jump_s, rest_s]))  # as if the clock had jumped since
+    n, at_s, rest_s, why = json.loads(place.read_bytes())
+    place.write_text(json.dumps([n, at_s - jump_s, rest_s, why]))  # as if the clock had jumped since
     assert not remote.rests(tmp_path)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'["a", "b", "c"]', b"[1, null, 2]"])
+@pytest.mark.parametrize("raw", [b"", b"{", b"{}", b"1", b"[]", b'["a", "b", "c"]', b"[1, null, 2]"])
 def test_a_damaged_note_of_absence_is_none(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "remote-away").write_bytes(raw)
-    assert not remote.rests(tmp_path)
+    assert not remote.rests(tmp_path) and remote.why_away(tmp_path) == ""
 
 
 def test_work_that_takes_too_long_is_left() -> None:

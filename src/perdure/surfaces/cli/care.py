@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import click
 from rich.text import Text
 
@@ -24,7 +25,7 @@ from perdure.index import catchup, store
 from perdure.memories.tally import tally
 from perdure.resident import health, serve
 from perdure.surfaces.cli import roundtrip
-from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, Grade, resident_line
+from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, Grade, address, resident_line
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
 from perdure.surfaces.cli.page import bill_json
 
@@ -67,7 +68,9 @@ def _status(home: Home) -> dict[str, Any]:
         "memories": _memory_status(home),
         "floor": bill_json(home.layers(cwd=str(Path.cwd()))),
         "vectors": _vector_status(home),
-        "resident": serve.state(home.path),
+        "resident": (state := serve.state(home.path)),
+        "http": address(home.config.server, state) or None,
+        "machines": len(home.machines.listed()),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
     }  # fmt: skip
@@ -134,6 +137,8 @@ def _print_status(shell: Shell, found: dict[str, Any]) -> None:
         *(("vectors", line) for line in _vector_lines(found["vectors"])),
         ("outbox", _outbox_line(found["outbox"])),
         ("resident", resident_line(found["resident"])),
+        ("http", _http_line(found["http"], found["resident"])),
+        ("machines", f"{found['machines']:,} may speak here: `perdure machine list`" if found["machines"] else ""),
         ("paused", _paused_line(found["paused"])),
     ]
     for name, value in rows:
@@ -202,6 +207,13 @@ def _paused_line(pause: dict[str, Any] | None) -> str:
     return f"until {day(pause['until_at'])}" if pause["until_at"] else "until `perdure resume`"
 
 
+def _http_line(address: str | None, resident: dict[str, Any] | None) -> str:
+    """Where the home answers, and whether it does."""
+    if not address:
+        return ""
+    return address if resident and resident.get("http") else f"{address}, once `perdure serve` runs"
+
+
 def _growth(days: list[dict[str, Any]]) -> str:
     if not days:
         return f"nothing captured in the last {_DAYS} days"
@@ -243,7 +255,7 @@ def _examined(examine: Callable[[Home], Iterator[Check]], home: Home) -> list[Ch
     """The checks of one kind; what raises is a check that failed."""
     try:
         return list(examine(home))
-    except (PerdureError, OSError) as error:
+    except (PerdureError, OSError, apsw.Error) as error:
         return [Check(examine.__name__.strip("_").replace("_", " "), "problem", str(error), "see `perdure verify`")]
 
 
@@ -331,6 +343,18 @@ def _resident(home: Home) -> Iterator[Check]:
     else:
         ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
         yield Check("resident home", "ok", f"process {state['pid']} works ({ages})")
+
+
+def _others(home: Home) -> Iterator[Check]:
+    """Where other machines reach this home, and how many may; nothing for a home that is for itself alone."""
+    state, n_machines = serve.state(home.path), len(home.machines.listed())
+    said = _http_line(address(home.config.server, state), state)
+    if said:
+        is_up = bool(state and state.get("http"))
+        advice = "" if is_up else "`perdure serve` answers there"
+        yield Check("http", "ok" if is_up else "notice", said, advice)
+    if n_machines or said:
+        yield Check("machines", "ok", f"{plural(n_machines, 'machine')} may speak here")
 
 
 def _answers(home: Home) -> Iterator[Check]:
@@ -451,6 +475,7 @@ _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
     _embedder,
     _outbox,
     _resident,
+    _others,
     _answers,
     _held_back,
     _freshness,

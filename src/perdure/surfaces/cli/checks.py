@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from perdure.config import ServerConfig
 from perdure.surfaces.cli.common import day, size
 
 LOW_DISK_BYTES = 500_000_000
@@ -32,3 +33,9 @@ def resident_line(state: dict[str, Any] | None) -> str:
     waiting = f", embedding {lanes}" if lanes else ""
     since = day(datetime.fromisoformat(state["since_at"]))
     return f"process {state['pid']} since {since}, {size(state['rss_bytes'])} of memory{waiting}"
+
+
+def address(server: ServerConfig, state: dict[str, Any] | None) -> str:
+    """Where a home answers over HTTP: by its own word where it runs, else as it is set; empty where it does not."""
+    said = str((state or {}).get("http") or server.http)
+    return said if not said or "://" in said else f"{'https' if server.tls_certificate else 'http'}://{said}"

@@ -65,6 +65,8 @@ def forget_command(
     if user and not everything:
         raise UsageError("--user goes with --everything: what is another's is theirs to choose")
     with shell.open(user=user) as home:
+        if user:
+            home.check_is_here()
         if everything:
             _erase(shell, home, dry_run=dry_run, yes=yes)
             return

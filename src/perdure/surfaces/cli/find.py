@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.capture.rules import Rules
 from perdure.config import user_home
-from perdure.errors import UsageError
+from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
 from perdure.home import Home
 from perdure.surfaces import afar, reading
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, day, moment, plural
@@ -236,7 +237,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
 
             believed.show(shell, home, identifier)
             return
-        home.catch_up()
+        _caught_up(home)
         kind, name = home.resolve(identifier)
         chosen = reading.turns(home, kind, name)
         if raw:
@@ -276,6 +277,14 @@ def _show_afar(shell: Shell, thin: Rules, identifier: str, *, full: bool, raw: b
         return
     _print_turns(shell, "run", name, shown, full=full, reader=reader)
     shell.suggest(after)
+
+
+def _caught_up(home: Home) -> None:
+    """Bring what waits into the archive, as far as that can be written, and what is archived into the index."""
+    if home.writable:
+        with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is read all the same
+            home.drain()
+    home.catch_up()
 
 
 def _raw(home: Home, kind: str, name: str, chosen: list[Placed]) -> None:
@@ -377,7 +386,7 @@ def tree_command(
             nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
     else:
         with shell.open() as home:
-            home.catch_up()
+            _caught_up(home)
             top = home.resolve(root)[1] if root else None
             nodes, reader = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit), home.user
     if shell.as_json:

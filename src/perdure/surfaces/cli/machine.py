@@ -11,8 +11,13 @@ from perdure.capture import credential
 from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
+from perdure.resident import serve
+from perdure.surfaces.cli.checks import address
 from perdure.surfaces.cli.common import Shell, command, day
 from perdure.surfaces.cli.lazy import LazyGroup
+from perdure.text import printable
+
+_ANY = ("", "0.0.0.0", "[::]")
 
 _MACHINES: dict[str, tuple[str, str]] = {
     "register": ("machine", "Let a machine speak for a user; prints its secret, once."),
@@ -62,23 +67,31 @@ def register_command(shell: Shell, name: str, user: str | None, is_only_shown: b
             credential.check_place(home.path, place)
         machine, secret = home.machines.register(user or home.user, name)
         written = None if is_only_shown else str(_kept(home, machine, secret, place))
-    joined = f"perdure join {place or 'URL'}"
+        joined = f"perdure join {place or _answering(home) or 'URL'}"
     if shell.as_json:
         shell.answer({**_json(machine), "secret": secret, "join": joined, "written": written})
         return
-    shell.out.print(f"{machine.name} of {machine.user} is registered, as {machine.machine_id}.", markup=False)
+    said = f"{machine.name} of {machine.user} is registered, as {machine.machine_id}."
+    shell.out.print(printable(said), markup=False)
     shell.out.print("Its secret, which is shown this once:\n")
-    shell.out.print(f"  {secret}\n", markup=False)
+    shell.out.print(printable(f"  {secret}\n"), markup=False)
     if written:
-        shell.out.print(f"It is kept in {written}, readable to you alone.", markup=False)
+        shell.out.print(printable(f"It is kept in {written}, readable to you alone."), markup=False)
     shell.out.print("On that machine run this, and give it the secret when it asks:\n")
-    shell.out.print(f"  {joined}", markup=False)
+    shell.out.print(printable(f"  {joined}"), markup=False)
 
 
 def _url(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
         raise UsageError(f"{url!r} is no address: write https://home.example:8443")
     return url.rstrip("/")
+
+
+def _answering(home: Home) -> str:
+    """Where another machine may find this home; empty where it does not answer, or under any name of this machine."""
+    found = address(home.config.server, serve.state(home.path))
+    host, _, port = found.partition("://")[2].rpartition(":")
+    return "" if host in _ANY or port == "0" else found
 
 
 def _kept(home: Home, machine: Machine, secret: str, url: str) -> object:
@@ -104,7 +117,7 @@ def list_command(shell: Shell, user: str | None, every: bool) -> None:
     for machine in found:
         ended = f"  revoked {day(machine.revoked_at)}" if machine.revoked_at else ""
         line = f"{machine.name:<20}  {machine.user:<12}  {machine.machine_id}  since {day(machine.registered_at)}"
-        shell.out.print(line + ended, markup=False)
+        shell.out.print(printable(line + ended), markup=False)
     if not found:
         shell.out.print("No machine is registered.")
         shell.suggest([("perdure machine register --name NAME --no-write-auth", "let another machine in")])
@@ -120,7 +133,8 @@ def revoke_command(shell: Shell, machine: str, user: str | None) -> None:
     if shell.as_json:
         shell.answer(_json(done))
         return
-    shell.out.print(f"{done.name} of {done.user} may speak no more, from its next request on.", markup=False)
+    said = f"{done.name} of {done.user} may speak no more, from its next request on."
+    shell.out.print(printable(said), markup=False)
 
 
 def _json(machine: Machine) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands about grants: share, list, revoke."""
+"""Commands about grants: share, list, revoke, decline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, ahead, command, day, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named
+from perdure.text import printable
 from perdure.types import GrantScope
 
 _SHARES: dict[str, tuple[str, str]] = {
@@ -22,6 +23,7 @@ _SHARES: dict[str, tuple[str, str]] = {
     "agent": ("share", "Share every run of an agent."),
     "list": ("share", "What you share, and what others share with you."),
     "revoke": ("share", "Share it no more, from the next question on."),
+    "decline": ("share", "Read no more of what another shares with you."),
 }
 
 
@@ -54,6 +56,8 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
             chosen = project_named(home, value) if scope == "project" else value
             given = home.share(grantee, scope, chosen or value, until_at=ahead(until))
             n_runs = _n_covered(home, given)
+            if given.grant.grantee not in home.users():
+                shell.note(f"Nobody named {grantee} is here yet; they can read it once they have a machine here.")
         _tell(shell, given, n_runs)
 
     share.help = f"{what} Later ones count as well. Secrets are masked."
@@ -65,7 +69,8 @@ def _tell(shell: Shell, given: Given, n_runs: int | None) -> None:
     if shell.as_json:
         shell.answer({**_json(given), "runs_now": n_runs})
         return
-    shell.out.print(f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}.", markup=False)
+    said = f"{grant.grantee} may read {_scope(given)}, {_until(given)}: {grant.grant_id}."
+    shell.out.print(printable(said), markup=False)
     shell.out.print(f"That is {_counted(n_runs)} now, and what comes to it later. Secrets are masked.")
     shell.suggest([(f"perdure share revoke {grant.grant_id}", "share it no more")])
 
@@ -78,6 +83,8 @@ def _scope(given: Given) -> str:
 def _until(given: Given) -> str:
     if given.revoked_at is not None:
         return f"revoked {day(given.revoked_at)}"
+    if given.declined_at is not None:
+        return f"declined {day(given.declined_at)}"
     return f"until {day(given.grant.until_at)}" if given.grant.until_at else "until it is revoked"
 
 
@@ -105,9 +112,10 @@ def list_command(shell: Shell, every: bool) -> None:
         return
     for one, n in zip(given, counts, strict=True):
         line = f"{one.grant.grant_id}  to {one.grant.grantee}: {_scope(one)} ({_counted(n)} now), {_until(one)}"
-        shell.out.print(line, markup=False)
+        shell.out.print(printable(line), markup=False)
     for one in received:
-        shell.out.print(f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}", markup=False)
+        line = f"{one.grant.grant_id}  from {one.grant.owner}: {_scope(one)}, {_until(one)}"
+        shell.out.print(printable(line), markup=False)
     if not given and not received:
         shell.out.print("Nothing is shared: everything is its owner's alone.")
 
@@ -135,9 +143,21 @@ def revoke_command(shell: Shell, grant: str) -> None:
     if shell.as_json:
         shell.answer(_json(done))
         return
-    shell.out.print(f"{done.grant.grantee} may no longer read {_scope(done)}.", markup=False)
+    shell.out.print(printable(f"{done.grant.grantee} may no longer read {_scope(done)}."), markup=False)
+
+
+@command("decline", epilog="  perdure share decline g-5b1e83f0a92d47c6")
+@click.argument("grant", metavar="ID")
+def decline_command(shell: Shell, grant: str) -> None:
+    """Read no more of what another shares with you, from the next question on."""
+    with shell.open() as home:
+        done = home.grants.decline(grant)
+    if shell.as_json:
+        shell.answer(_json(done))
+        return
+    shell.out.print(f"You read no more of {_scope(done)} of {done.grant.owner}.", markup=False)
 
 
 def _json(given: Given) -> dict[str, Any]:
     said: dict[str, Any] = msgspec.to_builtins(given.grant)
-    return {**said, "given_at": given.given_at, "revoked_at": given.revoked_at}
+    return {**said, "given_at": given.given_at, "revoked_at": given.revoked_at, "declined_at": given.declined_at}

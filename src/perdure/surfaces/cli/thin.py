@@ -64,12 +64,15 @@ def join_command(
     """
     place = settings.home_path(shell.home)
     there = Remote(url.rstrip("/"), str(Path(ca).expanduser().absolute()) if ca else "", plain)
-    remote.address(there)
+    with _as_arguments():
+        remote.address(there)
     _refuse_own_archive(place)
     if not anew:
         credential.check_place(place, there.url)
     text = with_remote(_settings_text(place), there)
-    known = _proven(there, _secret(secret_file), name)
+    secret = _secret(secret_file)
+    with _as_arguments():
+        known = _proven(there, secret, name)
     files.make_folder(place)
     credential.write(place, known, anew=anew)
     files.replace(place / "config.toml", text.encode())
@@ -77,6 +80,18 @@ def join_command(
     failures.over(place, "credential")
     changes, faults = ([], []) if no_hooks else _set_up(place)
     _say_joined(shell, known, changes, faults)
+
+
+@contextlib.contextmanager
+def _as_arguments() -> Iterator[None]:
+    """Turn what would be wrong in the settings into a wrong argument: nothing of it stands in the settings yet."""
+    try:
+        yield
+    except ConfigFault as fault:
+        raise UsageError(f"{fault.detail}; nothing was changed") from fault
+    except RemoteNonsense as fault:
+        advice = "give the address that its owner gave you, as https://home.example:8443"
+        raise UsageError(f"what answers there is no Perdure home ({fault.detail}): {advice}") from fault
 
 
 def _refuse_own_archive(place: Path) -> None:

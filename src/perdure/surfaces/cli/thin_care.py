@@ -31,15 +31,17 @@ def status(shell: Shell, rules: Rules) -> None:
         shell.answer({
             "home": str(rules.home), "remote": rules.remote.url, "user": known.user_id if known else None,
             "machine": known.machine if known else None, "answers": answers, "said": said,
-            "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
+            "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at,
+                       "last_try": remote.why_away(rules.home) if waiting.n_files else ""},
             "failing": failures.lasting(rules.home), "resident": resident, "paused": pause is not None,
         }, next_actions=[("perdure doctor", "check that everything works")])  # fmt: skip
         return
+    last = _last_try(rules, waiting)
     age = f", the oldest {ago(waiting.oldest_at, datetime.now(UTC))}" if waiting.oldest_at else ""
     rows = [
         ("home", f"{rules.remote.url} ({said})"),
         ("here", f"{rules.home} ({known.user_id} @{known.machine})" if known else f"{rules.home}: {why}"),
-        ("outbox", f"{plural(waiting.n_files, 'capture')} waiting, {size(waiting.n_bytes)}{age}"),
+        ("outbox", f"{plural(waiting.n_files, 'capture')} waiting, {size(waiting.n_bytes)}{age}{last}"),
         ("resident", resident_line(resident) if resident else "none: each hook sends for itself"),
         ("paused", "`perdure resume` ends that" if pause else ""),
     ]
@@ -108,14 +110,22 @@ def _outbox(rules: Rules) -> Iterator[Check]:
         rules.home / "outbox", max_bytes=rules.alarm_bytes, max_age_s=rules.alarm_age_s, now=datetime.now(UTC)
     )
     waiting = outbox.backlog(rules.home / "outbox")
-    if problem or alert.current(rules.home):
-        said = problem or "; ".join(alert.current(rules.home))
-        yield Check("outbox", "problem", said, "`perdure push` sends it, or says why not")
+    why = _last_try(rules, waiting)
+    held = f"{plural(waiting.n_files, 'capture')} waiting"
+    said = problem or "; ".join(alert.current(rules.home)) or (held if why else "")
+    if said:
+        yield Check("outbox", "problem", said + why, "`perdure push` sends it, or says why not")
     else:
-        yield Check("outbox", "ok", f"{plural(waiting.n_files, 'capture')} waiting")
+        yield Check("outbox", "ok", held)
     aside = sorted((rules.home / "outbox").glob("*.unreadable"))
     if aside:
         yield Check("outbox", "problem", f"{plural(len(aside), 'capture')} the home cannot take", f"look at {aside[0]}")
+
+
+def _last_try(rules: Rules, waiting: outbox.Backlog) -> str:
+    """What the home last said to what waits, to be put behind it; "" where nothing waits, or it took something."""
+    why = remote.why_away(rules.home) if waiting.n_files else ""
+    return f"; the last try ended with: {why}" if why else ""
 
 
 def _set_ups(rules: Rules) -> Iterator[Check]:

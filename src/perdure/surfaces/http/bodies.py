@@ -6,6 +6,7 @@ Nothing is done with a body that did not arrive whole, and nothing of it is left
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import tempfile
 import time
@@ -15,6 +16,7 @@ from typing import IO
 
 from starlette.requests import ClientDisconnect, Request
 
+from perdure.capture.files import fault
 from perdure.surfaces.http.faults import Refused
 
 MAX_BYTES = 32 * 1024 * 1024  # of a capture: who has more sends it in pieces
@@ -48,7 +50,7 @@ class Body:
 
 
 async def read(request: Request, folder: Path, limits: Limits) -> Body:
-    """The body, in a file that its receiver closes. Raises Refused (408, 413), ClientDisconnect."""
+    """The body, in a file that its receiver closes. Raises Refused, DiskFull, ReadOnlyHome, ClientDisconnect."""
     said = request.headers.get("content-length", "")
     file: IO[bytes] = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 - the caller's
     try:
@@ -56,9 +58,17 @@ async def read(request: Request, folder: Path, limits: Limits) -> Body:
             await _drain(request, limits)
             raise _too_large(limits)
         return await _filled(request, file, limits)
+    except OSError as error:
+        _discard(file)
+        raise (fault(error, folder) or error) from None
     except BaseException:
-        file.close()
+        _discard(file)
         raise
+
+
+def _discard(file: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # what it could not write before, it cannot write now
+        file.close()
 
 
 async def _filled(request: Request, file: IO[bytes], limits: Limits) -> Body:
@@ -72,12 +82,22 @@ async def _filled(request: Request, file: IO[bytes], limits: Limits) -> Body:
             raise _too_large(limits)
         digest.update(part)
         waiting += part
-        if len(waiting) >= _MEMORY_BYTES:
-            await asyncio.to_thread(file.write, bytes(waiting))
-            waiting.clear()
         if not more:
             file.write(bytes(waiting))
+            file.flush()  # so that whoever reads it meets no disk that is full
             return Body(file, n_bytes, digest.hexdigest())
+        if len(waiting) >= _MEMORY_BYTES:
+            await _spill(request, file, waiting, limits)
+
+
+async def _spill(request: Request, file: IO[bytes], waiting: bytearray, limits: Limits) -> None:
+    """Write what came until now, and more will. Raises OSError, once the sender can hear of it."""
+    try:
+        await asyncio.to_thread(file.write, bytes(waiting))
+    except OSError:
+        await _drain(request, limits)
+        raise
+    waiting.clear()
 
 
 async def _next(request: Request, limits: Limits, ends_s: float) -> tuple[bytes, bool]:

@@ -97,6 +97,7 @@ def grants(call: Call) -> Answer:
 
 def _grant(given: Given) -> Json:
     said = {**dataclasses.asdict(given.grant), "given_at": given.given_at, "revoked_at": given.revoked_at}
+    said["declined_at"] = given.declined_at
     return {**said, "_links": {"self": f"{GRANTS}/{given.grant.grant_id}"}}
 
 
@@ -117,8 +118,8 @@ def again_grant(call: Call, made: str) -> Answer:
 
 
 def unshare(call: Call) -> Answer:
-    """Share it no more, from the next question on."""
-    for given in call.home.grants.given(every=True):
-        if given.grant.grant_id == call.path["grant_id"]:
-            return Answer({**_grant(call.home.grants.revoke(given.grant.grant_id)), "next_actions": []})
-    raise NotFound
+    """Share it no more, from the next question on; or read it no more, where another shares it with the caller."""
+    name, grants_ = call.path["grant_id"], call.home.grants
+    if any(given.grant.grant_id == name for given in grants_.given(every=True)):
+        return Answer({**_grant(grants_.revoke(name)), "next_actions": []})
+    return Answer({**_grant(grants_.decline(name)), "next_actions": []})

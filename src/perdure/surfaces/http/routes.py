@@ -72,7 +72,7 @@ TABLE: tuple[Row, ...] = (
         "POST", "/api/grants", people.share, "Share something", body=shapes.Share, status=201, desk="write",
         again=people.again_grant, more=(404,),
     ),
-    Row("DELETE", "/api/grants/{grant_id}", people.unshare, "Share it no more", desk="write", more=(404,)),
+    Row("DELETE", "/api/grants/{grant_id}", people.unshare, "Share or read it no more", desk="write", more=(404,)),
     Row("GET", "/api/jobs", care.jobs, "What runs when", is_admin=True, is_own=False),
     Row(
         "POST", "/api/jobs/{name}", care.begin, "Run a job now", status=202, is_admin=True, is_own=False, more=(404,),
