@@ -4,7 +4,7 @@ import json
 from datetime import timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.capture.lines import first_stamp, last_stamp
@@ -51,6 +51,7 @@ def rows(runtime, at):
 @pytest.mark.parametrize(
     "runtime", ["claude-code", "codex", "copilot-cli", "pi", "gemini-cli", "opencode", "messages", "notes"]
 )
+@settings(max_examples=60, deadline=None)
 @given(at=stamps)
 def test_no_stamp_stops_a_reader(runtime, at):
     lines, offset = [], 0
@@ -63,6 +64,7 @@ def test_no_stamp_stops_a_reader(runtime, at):
             assert [stated_at.astimezone(zone) for zone in ZONES]
 
 
+@settings(max_examples=60, deadline=None)
 @given(at=stamps)
 def test_no_stamp_stops_a_document(at):
     """Formats whose files are documents, of which lines are made first."""
