@@ -56,7 +56,7 @@ class Api:
     asked: Buckets = field(init=False)
     guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
     reading: asyncio.Semaphore = field(init=False)
-    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # one by one: memory stays bounded
+    large: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         """A bucket for each machine."""
@@ -66,6 +66,7 @@ class Api:
     def begin(self) -> None:
         """Be ready for a loop, the first or the next: nothing here belongs to another."""
         self.reading = asyncio.Semaphore(_READ_AT_ONCE)
+        self.large = asyncio.Semaphore(1)  # one by one: memory stays bounded
 
     # who asks ---------------------------------------------------------------------------------------------
 
