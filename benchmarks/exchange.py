@@ -214,7 +214,7 @@ class World:
 
     def marks_of(self, home: Home) -> set[str]:
         """The marks in a home's truth."""
-        parts = [stored for _, stored in stored_runs(home.path / "archive", damaged=[])]
+        parts = [stored for _, stored in stored_runs(home.path / "archive", user=home.user, damaged=[])]
         parts += [path.read_bytes() for path in home.journal().files()]
         return set(_MARK.findall(b"".join(parts).decode()))
 

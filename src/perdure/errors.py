@@ -20,6 +20,7 @@ PerdureError
 │   ├── ThinHome
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
+├── PackageMissing             an optional part is not installed
 ├── ConfigFault                config.toml says something that cannot be meant
 ├── ArchiveFault               the truth is damaged, or would be; nothing was written
 │   ├── DiskFull
@@ -164,6 +165,10 @@ class NetworkFileSystem(HomeFault):
 
 class ReadOnlyHome(HomeFault):
     """This home cannot be written. Reading still works; nothing was captured. Check permissions and mount options."""
+
+
+class PackageMissing(PerdureError):
+    """That part of Perdure is optional, and not installed here. Install it so; the rest works without it."""
 
 
 class ConfigFault(PerdureError):

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import msgspec
 
 from perdure import config as settings
@@ -30,12 +31,12 @@ from perdure import intake, mounts
 from perdure.archive import archive as archives
 from perdure.archive import stage
 from perdure.archive.archive import Answer, Archive, Delta
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, keep_all_writers, keep_writers
 from perdure.archive.store import Held
 from perdure.archive.tombstones import Tombstones
 from perdure.authority import watch as watching
 from perdure.authority.grants import Given, Grants, granted
-from perdure.capture import files, later, outbox, places, post, privacy
+from perdure.capture import files, later, log, outbox, places, post, privacy
 from perdure.capture import rules as capturing
 from perdure.errors import (
     ArchiveFault,
@@ -44,6 +45,7 @@ from perdure.errors import (
     DamagedRun,
     DiskFull,
     EditRefused,
+    FormatFault,
     HomeMissing,
     HomeNotPrivate,
     IndexFault,
@@ -150,6 +152,8 @@ class Merged:
     n_events: int
     n_forgotten: int  # runs here that the other home's tombstones changed
     damaged: tuple[str, ...] = ()  # what could not be taken: its bytes there are not those that were captured
+    left_out: tuple[str, ...] = ()  # users of the other home who were not asked for
+    n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
 
 
 class Home:
@@ -179,6 +183,7 @@ class Home:
         self._roles: Roles | None = None
         self._floor: Floor | None = None
         self._authority: watching.Watch | None = None
+        self._is_elsewhere = False  # used from another machine: the folders that are named are not of this disk
         if writable:
             self._finish_forgetting()
             self._drop_stale_index()
@@ -198,7 +203,10 @@ class Home:
         """
         config = replace(self.config, machine=identity.machine) if identity else self.config
         principal = Principal(check_user(identity.user)) if identity else Principal(self.user)
+        if (config.machine, principal.user) != (self.config.machine, self.user):
+            config = replace(config, floor=replace(config.floor, place=""))  # it says where this machine stands
         other = Home(self.path, config, principal, writable=self.writable and not read_only)
+        other._is_elsewhere = self._is_elsewhere or identity is not None
         other._vectors = self._made_vectors(writable=other.writable, beside=self.vectors())
         other._chats, other._roles = self._chats, self.roles()
         other._authority = self.authority()
@@ -227,6 +235,12 @@ class Home:
         """Raise UserMissing where this home holds nothing of the principal's, and nobody is half erased."""
         if self.user not in self.users() and not self.archive.ledger.meta(_UNERASED):
             raise UserMissing(self.user)
+
+    def project(self, cwd: str | None) -> str | None:
+        """The project of a folder; where another machine asks, what it sent: that names no folder of this disk."""
+        if self._is_elsewhere:
+            return cwd if cwd and "\0" not in cwd else None
+        return project_of(cwd)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -306,8 +320,9 @@ class Home:
             return self.capture(b"".join(lines), runtime="messages", session=session, from_offset=end, cwd=cwd)
 
     def _capture_rules(self) -> capturing.Rules:
-        """The rules by which a hook captures, for this home's user."""
-        return capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        """The rules by which a hook captures, for this home's user; no folder is excluded on another machine."""
+        rules = capturing.of(self.path, self.config, user=self.user, user_home=settings.user_home())
+        return rules._replace(exclude=()) if self._is_elsewhere else rules
 
     def refusal(self, origin: Origin) -> str | None:
         """Why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
@@ -343,8 +358,11 @@ class Home:
                     break
                 try:
                     self._settle(item)
-                except (KeyError, TypeError, msgspec.ValidationError, UsageError):  # no delta of ours, or damaged
-                    outbox.set_aside(item.path)
+                except Exception as error:
+                    if _is_of_the_home(error):
+                        raise
+                    log.note(self.path, "set-aside", code=getattr(error, "code", type(error).__name__))
+                    outbox.set_aside(item.path)  # no delta of ours, or damaged: it holds up no other
                     continue
                 item.path.unlink(missing_ok=True)
                 n_done += 1
@@ -715,7 +733,7 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=project_of(cwd), projects=runs.projects(index, self.principal),
+            wanted.message, here=self.project(cwd), projects=runs.projects(index, self.principal),
             everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
@@ -749,10 +767,13 @@ class Home:
         return runs.descendants(self.index(), self.principal, run_id)
 
     def forest(
-        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None, limit: int = 500
-    ) -> list[Node]:
-        """The newest runs as trees."""
-        return runs.forest(self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit)
+        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None,
+        limit: int = 500, offset: int = 0,
+    ) -> list[Node]:  # fmt: skip
+        """The newest runs (behind so many newer ones) as trees."""
+        return runs.forest(
+            self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit, offset=offset
+        )
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
@@ -893,7 +914,7 @@ class Home:
         from perdure.mind.memories import Draft
 
         held = session.conversation if session else ""
-        draft = Draft(text, kind, path, project_of(cwd), conversation=held, **more)
+        draft = Draft(text, kind, path, self.project(cwd), conversation=held, **more)
         kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())
@@ -943,7 +964,7 @@ class Home:
         """
         from perdure.mind import insights
 
-        here = (project_of(cwd), None)
+        here = (self.project(cwd), None)
         every = [m for m in self.memories.listed(kind=insights.KIND) if cwd is None or m.project in here]
         return insights.at_hand(every, max_tokens=max_tokens)
 
@@ -1097,7 +1118,7 @@ class Home:
         """
         from perdure.floor.noting import note
 
-        return note(self.floor, text, by=by, project=project_of(cwd), sources=sources)
+        return note(self.floor, text, by=by, project=self.project(cwd), sources=sources)
 
     def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
         """C₀ as it stands, for a session that begins now: each layer within its budget, in their order.
@@ -1108,7 +1129,7 @@ class Home:
         from perdure.floor import layers
 
         self._hear()
-        now, floor, project = now or datetime.now().astimezone(), self.floor, project_of(cwd)
+        now, floor, project = now or datetime.now().astimezone(), self.floor, self.project(cwd)
         material = layers.Material(
             pages={name: floor.read(name) for name in layers.needed(layers.diary_day(now))},
             cards=[card for card in floor.cards() if card.project in (None, project)],
@@ -1131,7 +1152,7 @@ class Home:
 
         found = list(self.layers(cwd=cwd).suspects)
         with contextlib.suppress(IndexFault):
-            found += held.suspects(self.index(), self.user, told.places(self.path), self.floor.suspicious)
+            found += held.suspects(self.index(), self.user, told.places(self.path, self.user), self.floor.suspicious)
         return found
 
     def here(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
@@ -1143,7 +1164,7 @@ class Home:
 
     def _facts(self, cwd: str | None) -> dict[str, str]:
         place = self.config.floor.place
-        return {"machine": self.config.machine, "place": place, "project": project_of(cwd) or ""}
+        return {"machine": self.config.machine, "place": place, "project": self.project(cwd) or ""}
 
     def _hear(self) -> None:
         """Keep what was stated in the last captures, for a moment, if nobody has yet: the next session is to know."""
@@ -1532,7 +1553,9 @@ class Home:
         kind, run_id = self.resolve(prefix)
         if kind != "run":
             raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
-        self._held(self._captured_in(run_id))
+        if (holder := self._captured_in(run_id)) != run_id:
+            raise UsageError(f"{run_id} lies inside of run {holder}, and is read there: share that one")
+        self._held(run_id)
         return run_id
 
     def n_covered(self, grant: Grant) -> int:
@@ -1558,7 +1581,7 @@ class Home:
 
     def keep_off_record(self, runtime: str, session: str) -> None:
         """Never capture this session, now or by a later import."""
-        privacy.keep_off_record(self.path, runtime, session)
+        privacy.keep_off_record(self.path, self.user, runtime, session)
 
     # care -------------------------------------------------------------------------------------------------
 
@@ -1580,34 +1603,47 @@ class Home:
                 progress(n_packs, n_runs)
         return n_packs, n_runs
 
-    def merge(self, other: Path, *, progress: Progress | None = None) -> Merged:
-        """Take everything from another home's archive. In whatever order homes merge, they end the same."""
-        root = other / "archive"
+    def merge(self, other: Path, *, users: Collection[str] | None = None, progress: Progress | None = None) -> Merged:
+        """Take everything of these users from another home's archive: of this home's own one, unless others are named.
+
+        In whatever order homes merge, they end the same. Machines and grants of the other home count for nothing here.
+        """
+        root, wanted = other / "archive", sorted({check_user(name) for name in users or (self.user,)})
         try:
             archives.check_format(root)
         except FileNotFoundError as error:
             raise HomeMissing(str(other)) from error
         self.drain()
         self.archive.ledger.set_meta(_UNSETTLED, "yes")  # until what was forgotten on either side is gone on both
-        n_events = 0
-        for folder in sorted((root / "journal").glob("*")):
-            n_events += self.journal(check_user(folder.name)).take(folder)
+        n_events, n_without_effect = self._take_journals(root / "journal", wanted)
         changed = self._finish_forgetting()
-        tombstones = self._tombstones()
-        n_runs = 0
         damaged: list[str] = []
-        for n_seen, item in enumerate(archives.stored_runs(root, damaged=damaged), start=1):
+        n_runs = self._take_runs(root, wanted, damaged, progress)
+        self._drop_stale_index()
+        self._finish_forgetting()
+        self.archive.ledger.drop_meta(_UNSETTLED)
+        left_out = tuple(name for name in archives.users_in(root) if name not in wanted)
+        return Merged(n_runs, n_events, len(changed), tuple(damaged), left_out, n_without_effect)
+
+    def _take_journals(self, root: Path, users: Iterable[str]) -> tuple[int, int]:
+        """Take the lines of these users' journals; (how many were new, how many of them count for nothing here)."""
+        before = self.authority().seen().made(watching.without_effect)
+        n_events = sum(self.journal(name).take(root / name) for name in users)
+        watching.note(self.path)  # what came with it is looked at at once
+        return n_events, len(self.authority().seen().made(watching.without_effect) - before)
+
+    def _take_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
+        """Take the runs of these users; returns how many changed anything here."""
+        tombstones, n_runs = self._tombstones(), 0
+        every = (item for name in users for item in archives.stored_runs(root, user=name, damaged=damaged))
+        for n_seen, item in enumerate(every, start=1):
             try:
                 n_runs += self.archive.adopt(item, tombstones)
             except DamagedRun:
                 damaged.append(item[0].run_id)
             if progress:
                 progress(n_seen, n_runs)
-        self._drop_stale_index()
-        self._finish_forgetting()
-        self.archive.ledger.drop_meta(_UNSETTLED)
-        watching.note(self.path)  # machines and grants that came with it count at once
-        return Merged(n_runs, n_events, len(changed), tuple(damaged))
+        return n_runs
 
     def _drop_stale_index(self) -> None:
         """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
@@ -1637,6 +1673,7 @@ class Home:
             proven = self.verify()
             if not proven.ok:
                 raise ArchiveFault(f"{self.path}: not backed up, because `perdure verify` finds problems")
+            keep_writers(self.path)
             n_bytes = backups.write(self.path, target, proven.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as place:
@@ -1746,6 +1783,7 @@ def restore(source: Path, target: Path) -> Verified:
         found = verify(target)
         if not found.ok or found.digest != wanted:
             raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+        keep_all_writers(target)
     except ArchiveFault:  # half a home would look like one; nothing was there before
         shutil.rmtree(target, ignore_errors=True)
         if was_there:
@@ -1783,6 +1821,12 @@ def _waited(asked: Asked) -> tuple[dict[str, float], dict[str, int]]:
     answer = asked.answer()
     timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
     return timings, {str(lane): n for lane, n in answer.depth_before.items()}
+
+
+def _is_of_the_home(error: Exception) -> bool:
+    """Whether a delta failed for the home's sake (a full disk, a lock), so that it is to be tried again."""
+    is_of_the_delta = isinstance(error, (UsageError, FormatFault))
+    return isinstance(error, (PerdureError, OSError, MemoryError, apsw.Error)) and not is_of_the_delta
 
 
 def _now() -> datetime:

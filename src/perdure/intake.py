@@ -139,9 +139,9 @@ def capture_lines(
     if batch.last is not None:
         return batch.last
     generation = archive.ledger.generation(rules.user, origin.runtime, origin.session)
-    return Answer(
-        "already", archive.ledger.end(Source(rules.user, origin.runtime, origin.session, generation)), generation
-    )
+    source = Source(rules.user, origin.runtime, origin.session, generation)
+    end = archive.ledger.end(source)
+    return Answer("already", end, generation, archive.holder(source, 0, end))
 
 
 def _signature(path: Path) -> tuple[int, int] | None:

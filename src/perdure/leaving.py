@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import apsw
+
+from perdure import config as settings
+from perdure.access import told
 from perdure.authority import grants, watch
-from perdure.capture import credential, files, later
-from perdure.errors import CredentialFault, UsageError
+from perdure.capture import credential, files, later, privacy
+from perdure.errors import CredentialFault, HomeFault, UsageError
 
 _TRUTH = ("runs", "packs", "journal")  # folders of the archive, with a folder for each user
 _MAY_CARRY = (  # in `run/`: paths, session ids and words of error messages, with no user's name on them
     "log.jsonl", "log.1.jsonl", "hook-failures.jsonl", "told.json", "mining.json", "alert", "failing",
 )  # fmt: skip
+_BUSY_MS = 5_000
 _LEFT_OUT = shutil.ignore_patterns("*.lock", "*.tmp", ".lock")
 
 
@@ -41,8 +47,9 @@ def copy(home: Path, user: str, target: Path, floors: Mapping[Path, str]) -> Non
         _copy_folder(home / "archive" / kind / user, archive / kind / user)
     for folder, name in floors.items():
         _copy_folder(folder, target / "agents" / name)
-    with contextlib.suppress(FileNotFoundError):  # sessions that are never to be captured stay so there
-        shutil.copy2(home / "incognito", target / "incognito")
+    off_record = privacy.off_record_of(home, user, is_own=user == settings.load(home).user)
+    if off_record:  # sessions that are never to be captured stay so there
+        files.write(target / "incognito", off_record)
     files.write(target / "config.toml", f"user = {json.dumps(user)}\n".encode())
     files.sync_all([path for path in target.rglob("*") if path.is_file()], root=target)
 
@@ -62,10 +69,36 @@ def wipe(home: Path, user: str) -> None:
     later.drop(home)
     for name in _MAY_CARRY:
         (home / "run" / name).unlink(missing_ok=True)
+    privacy.drop_off_record(home, user)
+    told.file_of(home, user).unlink(missing_ok=True)
+    _empty(home / "run" / "serve.log")  # a process may be writing to it
+    _drop_requests(home / "run" / "http.db", user)
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _owner(path) == user:
             path.unlink(missing_ok=True)
     _drop_credential(home, user)
+
+
+def _empty(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.truncate(path, 0)
+
+
+def _drop_requests(path: Path, user: str) -> None:
+    """Take a user out of what the server keeps of requests, which it may have open; a damaged file goes as a whole."""
+    if not path.exists():
+        return
+    try:
+        with contextlib.closing(apsw.Connection(str(path))) as db:
+            db.set_busy_timeout(_BUSY_MS)
+            db.pragma("secure_delete", 1)
+            db.execute("DELETE FROM request WHERE user = ?", (user,))
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError):
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    except apsw.Error as error:
+        raise HomeFault(str(path)) from error
 
 
 def _owner(path: Path) -> str | None:

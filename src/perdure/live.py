@@ -150,7 +150,7 @@ class _Call:
         """Note what the person hears now, once it is sure that they do."""
         from perdure.access import told
 
-        told.mark(self.home.path, self.told)
+        told.mark(self.home.path, self.home.user, self.told)
         if self.tells_alert:
             alert.mark_told(self.home.path)
 
@@ -158,7 +158,7 @@ class _Call:
         """The names among these that nobody was told of; this answer is to tell them. found: name -> where it is."""
         from perdure.access import told
 
-        fresh = told.untold(self.home.path, found)
+        fresh = told.untold(self.home.path, self.home.user, found)
         self.told |= {name: found[name] for name in fresh}
         return fresh
 
@@ -238,7 +238,8 @@ class _Call:
         first, notices = self._floor(held, MAX_CHARS // 2)
         taken = js_length(first[0].text) if first and events.is_cut(self.event.client) else 0
         found, more = self._recall(held, MAX_CHARS - taken) if self.home.config.live.recall else ([], [])
-        incident = alert.untold(self.home.path)
+        is_own = self.home.user == self.home.config.user  # the home's state is no affair of who else uses it
+        incident = alert.untold(self.home.path) if is_own else ""
         self.tells_alert = bool(incident)
         return [*first, *found], [incident, *notices, *more]
 

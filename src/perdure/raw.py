@@ -126,18 +126,24 @@ def _run_passes(run: Run, filters: Filters) -> bool:
     )
     if filters.runs and run.run_id not in filters.runs:
         return False
+    if not _within(run.started_at, filters.begun_since_at, filters.begun_until_at):
+        return False
     if any(values and value not in values for values, value in wanted) or set(filters.tags) - set(run.tags):
         return False
     return not filters.projects or any(_ends(run.project or "", project) for project in filters.projects)
 
 
+def _within(at: datetime | None, since_at: datetime | None, until_at: datetime | None) -> bool:
+    """Whether a time lies in a stretch whose end does not belong to it; none lies in one."""
+    if at is None:
+        return since_at is None and until_at is None
+    return (since_at is None or at >= since_at) and (until_at is None or at < until_at)
+
+
 def _turn_passes(turn: Turn, filters: Filters) -> bool:
     if filters.roles and turn.role not in filters.roles:
         return False
-    at = turn.stated_at
-    if (filters.since_at or filters.until_at) and at is None:
-        return False
-    if at and ((filters.since_at and at < filters.since_at) or (filters.until_at and at >= filters.until_at)):
+    if not _within(turn.stated_at, filters.since_at, filters.until_at):
         return False
     tools = {part.name for part in turn.parts if part.kind == "call"}
     return (

@@ -208,6 +208,8 @@ class Filters:
     entities: tuple[str, ...] = ()
     since_at: datetime | None = None
     until_at: datetime | None = None  # exclusive
+    begun_since_at: datetime | None = None  # of the run
+    begun_until_at: datetime | None = None  # exclusive
     held: tuple[Live, ...] = ()  # sessions that are going on: what they hold themselves is left out
     memories: bool = False  # whether memories are found beside turns
 
@@ -371,6 +373,7 @@ class Cue:
     note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
     user: str = ""  # its owner
     is_shared: bool = False  # the owner is another than who asks
+    chunk: int | None = None  # which piece of the turn matched, from 0; None for a memory
 
 
 class HeldBack(NamedTuple):

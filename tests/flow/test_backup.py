@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.archive import backup
 from perdure.errors import ArchiveFault, UsageError
 from perdure.home import restore
 
@@ -40,7 +41,22 @@ def test_there_and_back(full, opened, tmp_path):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     from perdure.capture import privacy
 
-    assert privacy.off_record(again.path, "messages", "secret")
+    assert privacy.off_record(again.path, full.user, "messages", "secret")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_machines_and_grants_count_in_what_is_restored(full, opened, tmp_path, is_old, monkeypatch):
+    """Also out of a backup that lists no writers, as earlier versions made it."""
+    full.machines.register("ada", "phone")
+    full.share("bob", "agent", "default")
+    if is_old:
+        monkeypatch.setattr(backup, "_KEPT", tuple(name for name in backup._KEPT if name != "writers"))
+    full.backup(tmp_path / "b")
+    restore(tmp_path / "b", tmp_path / "new")
+    again = opened("new")
+    assert len(again.machines.listed()) == len(again.grants.given()) == 1
+    again.machines.register("ada", "desk")  # by a writer of its own
+    assert len(again.machines.listed()) == 2
 
 
 def test_the_outbox_is_in_it(full, opened, message, tmp_path):

@@ -1,5 +1,6 @@
 """What reads like an order to a model is not put beside a prompt: told once, allowed by its owner, else refused."""
 
+import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -68,7 +69,7 @@ def test_a_person_is_told_once_for_that_text(poisoned) -> None:
     digest = scan.digest(ORDER)
     assert digest[: told.DIGEST_CHARS] in said.notice and "perdure floor alerts" in said.notice
     assert live.answer(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
-    assert list(told.places(poisoned.path)) == [digest]
+    assert list(told.places(poisoned.path, poisoned.user)) == [digest]
 
 
 def test_what_recall_met_is_listed_by_doctor_and_alerts_and_allowed_by_its_digest(poisoned) -> None:
@@ -120,16 +121,17 @@ def test_what_was_told_is_noted_by_name_and_the_suspect_comes_first(opened) -> N
     start = Event("claude-code", "start", "s1", cause="startup")
     notice = live.answer(home, start, limit_ms=20_000, now=NOW).notice
     assert notice.index("notes.md was left out") < notice.index("floor alerts") < notice.index("{{mood}}")
-    noted = (home.path / "run" / "told.json").read_text()
+    noted = (home.path / "run" / f"told-{home.user}.json").read_text()
     assert "ignore all" not in noted.casefold() and "evil" not in noted
-    assert set(told.places(home.path).values()) == {"notes.md", ""} and "system.md:mood" in noted
+    assert set(told.places(home.path, home.user).values()) == {"notes.md", ""} and "system.md:mood" in noted
 
 
 def test_an_alert_is_used_up_only_by_an_answer_that_is_given(poisoned) -> None:
+    poisoned.config = dataclasses.replace(poisoned.config, user=poisoned.user)  # its own user: others are not told
     alert.settle(poisoned.path, ["the disk is full"])
     late = live.Slot(20_000)
     assert late.give_up() and live.answer(poisoned, PROMPT, limit_ms=20_000, slot=late, now=NOW) == live.NOTHING
-    assert told.places(poisoned.path) == {}
+    assert told.places(poisoned.path, poisoned.user) == {}
     said = live.answer(poisoned, PROMPT, limit_ms=20_000, now=NOW).notice
     assert "the disk is full" in said and "was left out" in said
     assert live.answer(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""

@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
+
+from perdure.surfaces.cli import cli
 
 pytest.importorskip("uvicorn")
 
@@ -64,7 +67,7 @@ def test_a_run_is_kept_read_and_found(served, lines):
     status, run, _ = until(lambda: ada("GET", kept["_links"]["self"]), ok)
     assert (run["user"], run["machine"], run["project"]) == ("ada", "laptop", "/w/alder")
     assert run["tags"] == ["port", "work"]
-    found = ada("POST", kept["_links"]["search"], {"query": "staging port"})[1]
+    found = ada("POST", "/api/runs/search", {"query": "staging port"})[1]
     assert {hit["run_id"] for hit in found["hits"]} == {kept["run_id"]}
     assert ada("GET", found["hits"][0]["_links"]["jsonl"])[1] == lines
 
@@ -75,7 +78,8 @@ def test_the_same_as_json(served, lines):
     status, kept, _ = ada("POST", "/api/runs", said)
     assert (status, kept["outcome"]) == (202, "stored")
     assert ada("GET", kept["_links"]["jsonl"])[1] == lines
-    assert ada("POST", "/api/runs", said)[1]["outcome"] == "already"
+    again = ada("POST", "/api/runs", said)[1]
+    assert (again["outcome"], again["run_id"]) == ("already", kept["run_id"])
 
 
 def test_what_the_archive_says_to_bytes(served, lines, message):
@@ -108,7 +112,7 @@ def test_lines_of_an_adapter_go_behind_what_is_there(served, lines, message):
     where = "/api/runs?runtime=messages&session=s1&emitted=true&project=/w/alder"
     assert ada("POST", where, lines)[1]["outcome"] == "stored"
     again = ada("POST", where, lines)[1]
-    assert (again["outcome"], again["accepted_up_to"]) == ("already", len(lines))
+    assert (again["outcome"], again["accepted_up_to"]) == ("already", len(lines)) and again["run_id"]
     kept = ada("POST", where, lines + more)[1]
     assert (kept["outcome"], kept["bytes"]) == ("stored", len(more))
     run = until(lambda: ada("GET", kept["_links"]["self"]), ok)[1]
@@ -207,9 +211,30 @@ FILTERS = [
     ({"tags": ["work", "port"]}, 1), ({"tags": ["work", "other"]}, 0), ({"agent_runtime": ["messages", "x"]}, 2),
     ({"machine_id": ["laptop"]}, 2), ({"machine_id": ["tower"]}, 0), ({"conversation_id": "s1"}, 1),
     ({"project": ["/w/alder"]}, 1), ({"role": ["assistant"]}, 2), ({"role": ["tool"]}, 0), ({"kind": ["text"]}, 2),
-    ({"agent": ["default"]}, 2), ({"started_at": {"gte": "2026-01-15T09:00:30Z"}}, 2),
-    ({"started_at": {"lte": "2026-01-15T09:00:30Z"}}, 0), ({"started_at": {"lte": "2026-01-15T09:01:00Z"}}, 2),
+    ({"agent": ["default"]}, 2), ({"stated_at": {"gte": "2026-01-15T09:00:30Z"}}, 2),
+    ({"stated_at": {"lte": "2026-01-15T09:00:30Z"}}, 0), ({"stated_at": {"lte": "2026-01-15T09:01:00Z"}}, 2),
+    ({"started_at": {"gte": "2026-01-15T09:00:30Z"}}, 0), ({"started_at": {"lte": "2026-01-15T09:00:00Z"}}, 2),
+    ({"started_at": {"lte": "2026-01-15T08:59:59Z"}}, 0), ({"machine_id": ["m-ada-1", "tower"]}, 2),
 ]  # fmt: skip
+
+
+def test_the_pages_of_the_forest_are_the_whole_of_it(served, keep, lines, message):
+    ada = served().ada_laptop
+    for n in range(3):
+        keep(ada, f"s{n}", message("user", f"quokka {n}", n))
+    top = keep(ada, "long", message("user", "The quokka hops.", 10))
+    end = top["accepted_up_to"]
+    for n in range(2):
+        end = keep(ada, "long", message("user", f"It hops again {n}", 11 + n), from_offset=end)["accepted_up_to"]
+    for where in ("", f"&root_run_id={top['run_id']}"):
+        whole = ada("GET", f"/api/runs/forest?flat=true{where}")[1]
+        seen, cursor = [], ""
+        while cursor is not None:
+            page = ada("GET", f"/api/runs/forest?flat=true&limit=2{where}" + (f"&cursor={cursor}" if cursor else ""))[1]
+            seen += [item["run"]["run_id"] for item in page["items"]]
+            cursor = page["next_cursor"]
+        assert sorted(seen) == sorted(item["run"]["run_id"] for item in whole["items"]) and whole["next_cursor"] is None
+        assert len(seen) == len(set(seen)) == (3 if where else 6)
 
 
 def test_every_mode_and_filter(served, keep, lines):
@@ -227,8 +252,14 @@ def test_every_mode_and_filter(served, keep, lines):
         assert set(score) == {"fused", "vector_distance", "text_match"} and score["fused"] > 0
         assert {"run", "jsonl"} <= set(found["hits"][0]["_links"]) and found["next_actions"]
     for filters, n in FILTERS:
-        found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": filters})[1]
-        assert len(found["hits"]) == n, filters
+        for mode in ("keyword", "semantic"):
+            found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": filters, "mode": mode})[1]
+            assert len(found["hits"]) == n, (filters, mode)
+    machine = ada("POST", "/api/machines", {"name": "laptop"})[1]["machine_id"]
+    found = ada("POST", "/api/runs/search", {"query": "nginx", "filters": {"machine_id": [machine]}})[1]
+    assert len(found["hits"]) == 2
+    for wrong in ({"machine": ["laptop"]}, {"started_at": {"from": "2026-01-15T09:00:00Z"}}):
+        assert ada("POST", "/api/runs/search", {"query": "nginx", "filters": wrong})[0] == 400, wrong
 
 
 def test_the_pages_of_a_search_are_the_whole_of_it(served, keep, message):
@@ -302,9 +333,10 @@ QUERIES = [
 def test_the_filter_comes_from_the_credential_alone(served, keep, message, query):
     at = served()
     keep(at.ada_laptop, data=message("user", "The quokka lives in alder street", 0))
-    body = {"query": query, "user_id": "ada", "user": "ada", "readable_by": ["bob"], "filters": {"user_id": "ada"}}
+    body = {"query": query, "user_id": "ada", "user": "ada", "readable_by": ["bob"]}
+    assert at.bob_phone("POST", "/api/runs/search", {**body, "filters": {"user_id": "ada"}})[0] == 400
     for filters in ({}, {"tags": [query]}, {"machine_id": [query]}, {"project": [query]}, {"conversation_id": query}):
-        status, found, _ = at.bob_phone("POST", "/api/runs/search", {**body, "filters": {**filters, "user_id": "ada"}})
+        status, found, _ = at.bob_phone("POST", "/api/runs/search", {**body, "filters": filters})
         assert status == 200 and not found["hits"], filters
     assert not at.bob_phone("GET", "/api/runs/forest?user=ada&user_id=ada")[1]["items"]
     assert (
@@ -410,6 +442,9 @@ def test_machines_and_who_may_make_them(served):
     status, made, _ = at.bob_phone("POST", "/api/machines", {"name": "tablet"})
     assert status == 201 and made["secret"].startswith("pdr-") and made["user"] == "bob"
     assert "secret" not in json.dumps(at.bob_phone("GET", "/api/machines")[1])
+    assert at.bob_phone("GET", "/api/machines")[1]["items"][0]["registered_by"] == "m-bob-1"
+    shown = CliRunner().invoke(cli, ["machine", "list", "--home", str(at.place)])
+    assert "registered by m-bob-1" in shown.output, shown.output
     assert at.bob_phone("POST", "/api/machines", {"name": "x", "user": "ada"})[0] == 403
     assert at.bob_phone("GET", "/api/machines?everybody=true")[0] == 403
     assert at.ada_laptop("POST", "/api/machines", {"name": "pad", "user": "carol"})[0] == 201
@@ -429,7 +464,7 @@ def test_grants(served, keep):
     )
     assert status == 201 and given["owner"] == "ada"
     assert [one["grant_id"] for one in at.bob_phone("GET", "/api/grants")[1]["to_me"]] == [given["grant_id"]]
-    assert at.bob_phone("DELETE", f"/api/grants/{given['grant_id']}")[0] == 404, "only its giver takes it back"
+    assert at.bob_phone("DELETE", f"/api/grants/{given['grant_id']}")[1]["declined_at"], "its grantee declines it"
     assert at.ada_laptop("DELETE", f"/api/grants/{given['grant_id']}")[1]["revoked_at"]
     assert not at.bob_phone("GET", "/api/grants")[1]["to_me"]
     assert at.ada_laptop("POST", "/api/grants", {"grantee": "ada", "scope": "tag", "value": "x"})[0] == 400
@@ -520,6 +555,15 @@ def test_events_are_the_callers_own(served, keep):
         assert not bob.heard
         at.served.stop()
         assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
+
+
+def test_a_revoked_machine_hears_nothing_more(served, keep):
+    at = served()
+    with Listening(at.ada_tower) as tower, Listening(at.ada_laptop) as laptop:
+        del at.authority.secrets["ada-tower"]
+        keep(at.ada_laptop)
+        assert "captured" in until(laptop.kinds, bool)
+        assert tower.ended.wait(10) and not tower.heard
 
 
 def test_there_is_an_end_to_listeners(served):

@@ -17,7 +17,12 @@ SAMPLES: dict[str, Any] = {
     "post_cards": {"text": "Ask before you push."}, "put_floor_page": {"text": "- Deploys happen on Tuesdays"},
     "post_machines": {"name": "tablet"}, "post_grants": {"grantee": "bob", "scope": "tag", "value": "work"},
 }  # fmt: skip
-QUERIES = {"post_runs": "?runtime=messages&session=s1"}
+QUERIES = {"post_runs": "?runtime=messages&session=s1", "get_runs": "?conversation_id=s1"}
+SHAPED = {  # operations whose answers have a shape of their own in the document
+    "post_runs", "post_runs_search", "post_recall", "post_hook", "get_me", "get_machines", "post_machines",
+    "delete_machines_machine_id", "get_grants", "post_grants", "delete_grants_grant_id", "get_jobs", "get_health",
+    "get_alive",
+}  # fmt: skip
 ORDER = ("post", "put", "get", "patch", "delete")  # of the operations of one path, so that there is something to read
 
 
@@ -39,6 +44,13 @@ def test_the_table_and_the_document_are_the_same(served):
     assert {(path, method.upper()) for path, method, _ in operations(document)} == routes
     names = [said["operationId"] for _, _, said in operations(document)]
     assert len(names) == len(set(names)) and document["openapi"].startswith("3.1")
+    good = {
+        said["operationId"]: schema["content"].get("application/json", {}).get("schema", {})
+        for _, _, said in operations(document)
+        for status, schema in said["responses"].items()
+        if status < "300"
+    }
+    assert {name for name, schema in good.items() if "$ref" in schema} == SHAPED
 
 
 def test_every_operation_answers_as_it_says(served):
@@ -51,7 +63,7 @@ def test_every_operation_answers_as_it_says(served):
         if path == "/api/events":
             continue
         name = said["operationId"]
-        if name == "get_runs_run_id":
+        if name in ("get_runs", "get_runs_run_id"):
             wait(at, made)
         place = re.sub(r"{(\w+)}", lambda m: made[m[1]], path) + QUERIES.get(name, "")
         status, answer, headers = at.ada_laptop(method.upper(), place, SAMPLES.get(name))
@@ -95,11 +107,103 @@ def remember(made, answer):
         made.update({name: value for name, value in {**found, **card}.items() if isinstance(value, str)})
 
 
-def test_links_of_an_answer_lead_somewhere(served, message):
-    at = served()
-    kept = at.ada_laptop("POST", "/api/runs?runtime=messages&session=s1", message("user", "The quokka hops.", 0))[1]
+def follow(caller, answer):
+    """Follow every link and every action of an answer; those that take something away are returned."""
+    ends, todo = [], [answer]
+    while todo:
+        part = todo.pop()
+        todo += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        if not isinstance(part, dict):
+            continue
+        for name, href in part.get("_links", {}).items():
+            assert caller("GET", href)[0] == 200, (name, href)
+        for action in part.get("next_actions", ()):
+            if action["method"] == "DELETE":
+                ends.append(action["href"])
+                continue
+            status, said, _ = caller(action["method"], action["href"], action.get("body"))
+            good = status < 300 if action["method"] == "GET" or "body" in action else status in (200, 201, 202, 400)
+            assert good, (action, status, said)
+    return ends
+
+
+@pytest.fixture
+def side(claude):
+    """A session with a sidechain in its bytes."""
+    lines = [
+        claude("user", "Main: please check the walrus.", "u1", 0),
+        claude("user", "Sidechain: count the narwhals in the harbour.", "u2", 1, isSidechain=True, parentUuid=None),
+        claude("assistant", [{"type": "text", "text": "Seven narwhals swim there."}], "u3", 2, isSidechain=True,
+               parentUuid="u2"),
+        claude("assistant", [{"type": "text", "text": "The walrus is fine."}], "u4", 3, parentUuid="u1"),
+    ]  # fmt: skip
+    return b"".join(lines)
+
+
+def test_every_link_and_every_action_leads_somewhere(served, message, side):
+    at = served("[server]\nrequests_per_minute = 6000\n")
+    ada, word = at.ada_laptop, message("user", "The quokka hops in the harbour.", 0)
+    plain = ada("POST", "/api/runs?runtime=messages&session=a/b%3F%201&tag=work", word)[1]
+    kept = ada("POST", "/api/runs?runtime=claude-code&session=s", side)[1]
+    wait(at, plain)
     wait(at, kept)
-    run = at.ada_laptop("GET", kept["_links"]["self"])[1]
-    hit = at.ada_laptop("POST", "/api/runs/search", {"query": "quokka"})[1]["hits"][0]
-    for href in [*run["_links"].values(), *hit["_links"].values(), kept["_links"]["jsonl"]]:
-        assert at.ada_laptop("GET", href)[0] == 200, href
+    answers = [
+        plain, kept, ada("GET", "/api/me")[1], ada("GET", plain["_links"]["self"])[1],
+        ada("POST", "/api/runs/search", {"query": "harbour", "limit": 1})[1],
+        ada("POST", "/api/runs/search", {"query": "quokka"})[1], ada("GET", "/api/runs/forest")[1],
+        ada("POST", "/api/memories", {"text": "The quokka database is called Alder"})[1],
+        ada("POST", "/api/cards", {"text": "Ask before you push."})[1],
+        ada("POST", "/api/machines", {"name": "tablet"})[1],
+        ada("POST", "/api/grants", {"grantee": "bob", "scope": "tag", "value": "work"})[1],
+    ]  # fmt: skip
+    found = ada("POST", "/api/runs/search", {"query": "narwhals"})[1]
+    (spawned,) = {hit["run_id"] for hit in found["hits"]}
+    assert spawned != kept["run_id"], "a sidechain is a run of its own"
+    for hit in found["hits"]:
+        assert hit["_links"]["jsonl"] == kept["_links"]["jsonl"] and "conversation" in hit["_links"]
+    below = ada("GET", f"/api/runs/{spawned}")[1]
+    assert below["_links"]["jsonl"] == kept["_links"]["jsonl"]
+    recalled = ada("POST", "/api/recall", {"message": "How many narwhals did we count?"})[1]
+    assert recalled["cues"] and all(isinstance(cue["chunk"], int) for cue in recalled["cues"] if not cue["memory_id"])
+    lists = [ada("GET", f"/api/{name}")[1] for name in ("memories", "cards", "machines", "grants", "floor")]
+    lists += [ada("POST", "/api/memories/search", {"query": "quokka"})[1]]
+    ends = {href for answer in (*answers, found, below, recalled, *lists) for href in follow(ada, answer)}
+    assert len(ends) == 4 and {ada("DELETE", href)[0] for href in ends} == {200}
+
+
+def test_a_conversation_is_searched_without_words(served, message):
+    at = served()
+    ada = at.ada_laptop
+    kept = ada("POST", "/api/runs?runtime=messages&session=s1", message("user", "The quokka hops.", 0))[1]
+    wait(at, kept)
+    run = ada("GET", kept["_links"]["self"])[1]
+    (search,) = [one for one in run["next_actions"] if one["method"] == "POST"]
+    for mode in ("hybrid", "semantic", "keyword"):
+        status, found, _ = ada("POST", search["href"], {**search["body"], "mode": mode})
+        assert status == 200 and [hit["run_id"] for hit in found["hits"]] == [kept["run_id"]], mode
+    assert ada("POST", search["href"], {"query": " "})[0] == ada("POST", search["href"], {"filters": {}})[0] == 400
+    assert ada("GET", "/api/runs?conversation_id=none")[0] == 404
+
+
+def test_a_sidechain_is_shared_by_the_run_that_holds_it(served, side):
+    at = served()
+    kept = at.ada_laptop("POST", "/api/runs?runtime=claude-code&session=s", side)[1]
+    wait(at, kept)
+    spawned = at.ada_laptop("POST", "/api/runs/search", {"query": "narwhals"})[1]["hits"][0]["run_id"]
+    share = {"grantee": "bob", "scope": "run", "value": spawned}
+    status, said, _ = at.ada_laptop("POST", "/api/grants", share)
+    assert status == 400 and kept["run_id"] in said["error"]["message"]
+    assert at.ada_laptop("POST", "/api/grants", {**share, "value": kept["run_id"]})[0] == 201
+    (hit, *_) = at.bob_phone("POST", "/api/runs/search", {"query": "narwhals"})[1]["hits"]
+    assert follow(at.bob_phone, hit) == []
+
+
+def test_what_others_share_is_a_list_of_its_own(served):
+    at = served()
+    made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder", "project": "/w/a"})[1]
+    at.ada_laptop("POST", "/api/grants", {"grantee": "bob", "scope": "project", "value": "/w/a"})
+    listed = at.bob_phone("GET", "/api/memories?shared=true")[1]
+    assert [one["memory_id"] for one in listed["items"]] == [made["memory_id"]]
+    assert at.bob_phone("GET", listed["items"][0]["_links"]["self"])[0] == 200
+    assert at.bob_phone("GET", "/api/memories")[1]["items"] == []
+    assert at.bob_phone("GET", "/api/memories?shared=true&prefix=nowhere")[1]["items"] == []

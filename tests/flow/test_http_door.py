@@ -67,6 +67,48 @@ def test_a_machine_that_asks_too_often_waits(served):
     assert at.ada_tower("GET", "/api/me")[0] == 200, "another machine of the same user has its own"
 
 
+# a crowd --------------------------------------------------------------------------------------------------------
+
+
+def connected(at, n):
+    host, port = at.address.removeprefix("http://").split(":")
+    return [socket.create_connection((host, int(port)), timeout=10) for _ in range(n)]
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(served):
+    """100 of them from one address, of which 64 may stand: the oldest are cut off, and who asks is answered."""
+    at = served()
+    crowd = connected(at, 100)
+    try:
+        assert at.ada_laptop("GET", "/api/me")[0] == 200
+        assert crowd[0].recv(1) == b"", "cut off"
+        assert len(at.served._server.server_state.connections) <= 65
+        crowd[-1].sendall(b"GET /api/alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert crowd[-1].recv(12) == b"HTTP/1.1 200", "the newest stands"
+    finally:
+        for one in crowd:
+            one.close()
+
+
+def test_a_listener_that_dies_begins_again_and_health_says_when_it_answers_nobody(served):
+    at = served()
+    assert "http" in at.serving.vitals.proofs_s
+
+    async def failing(_):
+        raise OSError(24, "Too many open files")
+
+    dead = at.served._server
+    dead.on_tick = failing
+    ends_s = time.monotonic() + 20
+    while at.served._server is dead or not at.served._server.started:
+        assert time.monotonic() < ends_s, "it did not begin again"
+        time.sleep(0.05)
+    assert at.ada_laptop("GET", "/api/me")[0] == 200, "at the same address"
+    at.serving.vitals.proofs_s["http"] -= 100
+    (problem,) = at.serving.health()["problems"]
+    assert problem.startswith("the API answered nobody for 1")
+
+
 # hostile requests -----------------------------------------------------------------------------------------------
 
 HOSTILE = [
@@ -305,7 +347,7 @@ def test_the_same_key_makes_one_thing(served):
         first = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
         again = at.ada_laptop("POST", path, body, Idempotency_Key=f"k-{name}")
         assert (first[0], again[0]) == (201, 201) and again[2]["idempotency-replayed"] == "true"
-        assert first[1][name] == again[1][name], path
+        assert first[1][name] == again[1][name] and first[1]["next_actions"] == again[1]["next_actions"] != [], path
         other = at.ada_laptop("POST", path, {**body, "project": "x", "name": "y"}, Idempotency_Key=f"k-{name}")
         assert (other[0], other[1]["error"]["code"]) == (409, "conflict")
         assert again[1].get("secret") is None, "a secret is shown once"
@@ -314,6 +356,29 @@ def test_the_same_key_makes_one_thing(served):
     )
     assert len(at.ada_laptop("GET", "/api/machines")[1]["items"]) == 1
     assert at.ada_laptop("POST", "/api/cards", {"text": "x"}, Idempotency_Key="k" * 300)[0] == 400
+
+
+def test_a_repetition_of_what_was_taken_away_since_says_so(served):
+    ada = served().ada_laptop
+    for path, body, name in (
+        ("/api/memories", {"text": "The quokka database is called Alder"}, "memory_id"),
+        ("/api/cards", {"text": "Ask before you push."}, "id"), ("/api/machines", {"name": "tablet"}, "machine_id"),
+        ("/api/grants", {"grantee": "bob", "scope": "tag", "value": "work"}, "grant_id"),
+    ):  # fmt: skip
+        made = ada("POST", path, body, Idempotency_Key=f"k-{name}")[1]
+        if name == "machine_id":
+            again = ada("POST", path, body, Idempotency_Key=f"k-{name}")[1]
+            assert "secret is lost" in json.dumps(again["next_actions"])
+        assert ada("DELETE", f"{path}/{made[name]}")[0] in (200, 202, 204), path
+        status, said, _ = ada("POST", path, body, Idempotency_Key=f"k-{name}")
+        assert (status, said["error"]["code"]) == (409, "conflict") and "new Idempotency-Key" in json.dumps(said), path
+
+
+def test_a_search_until_the_end_of_all_time(served):
+    ada = served().ada_laptop
+    for lte in ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"):
+        said = {"query": "x", "filters": {"started_at": {"lte": lte}}}
+        assert ada("POST", "/api/runs/search", said)[0] == 200, lte
 
 
 def test_a_failed_request_may_be_sent_again_under_its_key(served):
@@ -327,6 +392,7 @@ def test_captures_under_a_key(served, lines):
     where = "/api/runs?runtime=messages&session=s1"
     first, again = (ada("POST", where, lines, Idempotency_Key="k") for _ in range(2))
     assert (first[1]["outcome"], again[1]["outcome"]) == ("stored", "already")
+    assert again[1]["run_id"] == first[1]["run_id"] and again[1]["_links"] == first[1]["_links"]
     assert ada("POST", where, lines + lines, Idempotency_Key="k")[0] == 409
 
 

@@ -6,11 +6,13 @@ import re
 import shutil
 import signal
 import ssl
+import stat
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,15 +21,17 @@ pytest.importorskip("uvicorn")
 import perdure
 from perdure.capture import wire
 from perdure.config import ServerConfig
-from perdure.errors import ConfigFault
-from perdure.surfaces.http.serving import address
+from perdure.errors import ConfigFault, PackageMissing
+from perdure.surfaces.cli import aside
+from perdure.surfaces.cli.resident import _over_http
+from perdure.surfaces.http.serving import address, check_certificate
 
 GUIDE = Path(__file__).parents[2] / "docs" / "server.md"
 
 
 @pytest.mark.parametrize(
     "setting", ["8787", ":8787", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", "127.0.0.1:-1", "0.0.0.0:1", "[::]:1",
-                "example.org:80", "10.0.0.7:8787"]
+                "example.org:80", "127.0.0.1:80٣", "10.0.0.7:8787"]
 )  # fmt: skip
 def test_an_address_that_cannot_be_meant_or_is_not_safe_is_refused(setting):
     with pytest.raises(ConfigFault, match=r"server\.http"):
@@ -137,12 +141,55 @@ def test_serve_says_where_and_a_machine_that_is_revoked_is_out(tmp_path):
     assert "http" in running.said and not wire.address(tmp_path / "home").exists()
 
 
+def test_what_a_process_in_the_background_says_goes_to_a_small_file(tmp_path, monkeypatch):
+    """Not to a pipe that nobody reads any more."""
+    home = tmp_path / "home"
+    with Resident(home) as running:
+        said = aside.path_of(home)
+        assert stat.S_IMODE(said.stat().st_mode) == 0o600 and "serving" in said.read_text()
+        place = Path(f"/proc/{running.said['pid']}/fd/2")
+        assert not place.exists() or place.samefile(said)
+    monkeypatch.setattr(aside, "MAX_BYTES", 10)
+    aside.bound(said)
+    assert said.read_bytes() == b""
+
+
 def test_an_address_that_is_taken_is_said(tmp_path):
     with Resident(tmp_path / "one") as first:
         port = first.address.rpartition(":")[2]
         second = Resident(tmp_path / "two", f'http = "127.0.0.1:{port}"\n')
+        failed = second.run("serve", "--detach", check=False)
+        assert failed.returncode and "nothing can listen" in failed.stderr and "Traceback" not in failed.stderr
         failed = second.run("serve", check=False)
         assert failed.returncode and "nothing can listen" in failed.stderr and "Traceback" not in failed.stderr
+        assert "the address is taken" in failed.stderr and "Something went wrong" not in failed.stderr
+
+
+def test_without_its_packages_nothing_is_blamed_on_a_model(monkeypatch):
+    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
+    serving = SimpleNamespace(home=SimpleNamespace(config=SimpleNamespace(server=ServerConfig(http="127.0.0.1:0"))))
+    with pytest.raises(PackageMissing) as missing, _over_http(serving):
+        pass
+    assert "perdure[server]" in str(missing.value) and "model" not in str(missing.value).lower()
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(tmp_path):
+    """Neither is PEM: the certificate is named first."""
+    for name in ("certificate", "key"):
+        (tmp_path / name).write_text("nothing")
+    settings = ServerConfig(
+        http="127.0.0.1:0", tls_certificate=str(tmp_path / "certificate"), tls_key=str(tmp_path / "key")
+    )
+    with pytest.raises(ConfigFault, match=r"server\.tls_certificate = .*cannot be used"):
+        check_certificate(settings)
+
+
+def test_a_process_that_does_not_answer_is_said_by_its_number(tmp_path):
+    with Resident(tmp_path / "home") as running:
+        wire.address(tmp_path / "home").unlink()
+        said = running.run("serve", "--stop", check=False)
+        assert said.returncode and f"kill {running.said['pid']}" in said.stderr and "Traceback" not in said.stderr
+        os.kill(running.said["pid"], signal.SIGTERM)
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path, message):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import perdure
+from perdure import live
+from perdure.archive.archive import Delta
 from perdure.authority.machines import LocalAuthority
+from perdure.capture import alert
+from perdure.capture.wire import Event
+from perdure.types import Identity, Origin
 
 
 def test_index_and_model_may_be_down(tmp_path: Path, message) -> None:
@@ -29,3 +34,36 @@ def test_index_and_model_may_be_down(tmp_path: Path, message) -> None:
         bob.rebuild()
         assert [hit.machine for hit in bob.search("wombat").hits] == ["phone"]
         assert home.search("wombat").hits == ()
+
+
+def test_a_folder_of_another_machine_is_not_looked_up_here(tmp_path: Path, message) -> None:
+    """The same path exists here, inside of a repository, and is excluded: neither is the other machine's affair."""
+    place, folder = tmp_path / "home", tmp_path / "repository" / "src"
+    place.mkdir(mode=0o700)
+    (folder.parent / ".git").mkdir(parents=True)
+    settings = f'user = "mira"\n[capture]\nexclude = ["{folder.parent}"]\n[floor]\nplace = "Lisbon"\n'
+    (place / "config.toml").write_text(settings)
+    origin = Origin("messages", "b", "b", cwd=str(folder))
+    with perdure.open(place) as home, home.beside(identity=Identity("bob", "phone", "m-1")) as bob:
+        assert (home.project(str(folder)), bob.project(str(folder))) == (str(folder.parent), str(folder))
+        assert home.refusal(origin) and bob.refusal(origin) is None
+        said = message("user", "The axolotl tank heater is set to 21 degrees.")
+        bob.receive([Delta(origin, "bob", "phone", said, project=str(folder))])
+        bob.catch_up()
+        (cue,) = bob.recall("How warm is the axolotl tank heater?", cwd=str(folder)).cues
+        assert "axolotl" in cue.text
+        assert bob.remember("The gecko lamp is set to 30 degrees", cwd=str(folder)).project == str(folder)
+        assert "Lisbon" in home.here() and "Lisbon" not in bob.here()
+
+
+def test_the_alert_of_the_home_is_told_to_its_own_user_alone(tmp_path: Path, message) -> None:
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    (place / "config.toml").write_text('user = "mira"\n')
+    event = Event("claude-code", "prompt", "s", prompt="What of the wombat?", is_human=True)
+    with perdure.open(place) as home, home.beside(identity=Identity("bob", "phone", "m-1")) as bob:
+        home.capture(message("user", "before"), runtime="messages", session="a")
+        home.catch_up(everyone=True)
+        alert.settle(place, ["the outbox does not drain"])
+        assert live.answer(bob, event, limit_ms=10_000).notice == ""
+        assert "does not drain" in live.answer(home, event, limit_ms=10_000).notice

@@ -54,6 +54,7 @@ def place(tmp_path: Path, message) -> Path:
         bob.machines.register(BOB, "quokka-phone")
         bob.share("mira", "tag", "quokka")
         bob.embed()
+        bob.keep_off_record("messages", "burrow")
         bob.pack(idle_days=0)
         assert bob.search("shed").hits
         origin = Origin("messages", "quokka-3", "quokka-3")
@@ -62,7 +63,7 @@ def place(tmp_path: Path, message) -> Path:
         shutil.copy(delta, delta.with_suffix(".unreadable"))
     log.note(home, "late", session="quokka-1")
     later.put(home, "gemini-cli", "quokka-1", "The quokka sleeps")
-    told.mark(home, {"quokka": "notes.md"})
+    told.mark(home, BOB, {"quokka": "notes.md"})
     done = summed({BOB: Share("done", "quokka mined")})
     Book(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
     credential.write(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))

@@ -205,10 +205,25 @@ def test_two_users(opened, message, tmp_path):
     bob = opened("two", user="bob")
     take(one, session="s", data=message("user", "anchor of ada", 0))
     take(bob, session="s", data=message("user", "anchor of bob", 0))
-    one.merge(bob.path)
+    bob.note("The marmalade is under the stair")
+    left = one.merge(bob.path)
+    assert (left.n_runs, left.n_events, left.left_out) == (0, 0, ("bob",)) and one.users() == ["ada"]
+    assert one.merge(bob.path, users=["ada", "bob"]).left_out == ()
     assert [hit.text for hit in one.search("anchor").hits] == ["anchor of ada"]
     as_bob = opened("one", user="bob")
     assert [hit.text for hit in as_bob.search("anchor").hits] == ["anchor of bob"]
+
+
+def test_machines_and_grants_count_only_where_they_were_made(two, message):
+    one, other = two
+    take(one, session="s", data=message("user", "anchor", 0))
+    for home in two:
+        home.machines.register("ada", "phone")
+        home.share("bob", "agent", "default")
+    done = one.merge(other.path)
+    assert (done.n_events, done.n_without_effect) == (2, 2)
+    assert one.merge(other.path).n_without_effect == 0
+    assert len(one.machines.listed()) == len(one.grants.given()) == 1
 
 
 def test_a_fork_on_the_other_side(two, claude, tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import perdure
-from perdure.errors import UsageError
+from perdure.capture import log
+from perdure.errors import Busy, DiskFull, FormatFault, ReadOnlyHome, UsageError
 from perdure.surfaces.cli import cli
 from perdure.types import Origin, Source
 
@@ -143,6 +144,41 @@ def test_a_poisoned_file_holds_up_nobody(home, message, head):
     assert home.drain() == 1
     assert len(home.search("anchor").hits) == 1
     assert bad.with_suffix(".unreadable").exists() and not bad.exists()
+
+
+@pytest.mark.parametrize("stamp", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-14:00"])
+def test_a_stamp_that_no_calendar_has_holds_up_nobody(home, message, stamp):
+    odd = json.dumps({"role": "user", "content": "the odd anchor", "timestamp": stamp}).encode() + b"\n"
+    home.post(Origin("messages", "odd", "odd"), odd, from_offset=0, path=None)
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    assert home.drain() == 2 and len(home.search("anchor").hits) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "is_set_aside"),
+    [(RuntimeError("no word of it"), True), (RecursionError(), True), (FormatFault("x"), True), (DiskFull("x"), False),
+     (Busy("x"), False), (ReadOnlyHome("x"), False), (OSError(28, "full"), False)],
+)  # fmt: skip
+def test_only_what_a_delta_itself_is_guilty_of_sets_it_aside(home, message, monkeypatch, error, is_set_aside):
+    """Two wait and the first fails: either it is laid aside and the second is archived, or both wait."""
+    home.post(Origin("messages", "bad", "bad"), message("user", "bad"), from_offset=0, path=None)
+    home.post(ORIGIN, message("user", "the anchor"), from_offset=0, path=None)
+    settle = home._settle
+
+    def failing(item):
+        if item.head["origin"]["session"] == "bad":
+            raise error
+        settle(item)
+
+    monkeypatch.setattr(home, "_settle", failing)
+    if is_set_aside:
+        assert home.drain() == 1 and box(home) == [] and len(home.search("anchor").hits) == 1
+        (noted,) = log.read(home.path, what="set-aside")
+        assert "no word" not in json.dumps(noted)
+    else:
+        with pytest.raises(type(error)):
+            home.drain()
+        assert len(box(home)) == 2
 
 
 def test_the_alarm_of_a_home(opened, message):

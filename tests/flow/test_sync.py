@@ -224,6 +224,16 @@ def test_a_copied_home_gets_a_writer_of_its_own(two, message):
     assert len(list(one.journal().root.iterdir())) == 2
 
 
+def test_machines_and_grants_of_the_other_home_have_no_effect(two):
+    one, other = two
+    other.machines.register("ada", "phone")
+    other.share("bob", "agent", "default")
+    done = sync(one, other)
+    assert done.is_same and (done.here.n_without_effect, done.there.n_without_effect) == (2, 0)
+    assert one.machines.listed() == one.grants.given() == []
+    assert len(other.machines.listed()) == len(other.grants.given()) == 1
+
+
 def test_no_home_there_and_a_newer_one(two, tmp_path):
     one, other = two
     with pytest.raises(HomeMissing), reach.beside(one, tmp_path):

@@ -1,7 +1,7 @@
 """What a person was told of what the scanner kept from a model: each text once, whatever process or session met it.
 
-`run/told.json` holds names of texts (digests) and where they stand, never their words. It is a cache: without it a
-person is told once more.
+`run/told-<user>.json` holds names of texts (digests) and where they stand, never their words; what one user was told no
+other counts as told. It is a cache: without it a person is told once more.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ DIGEST_CHARS = 8  # of a text's name that are shown: so much of it names it
 _MOST = 2000  # names that are kept, the newest
 
 
-def untold(home: Path, found: Iterable[str]) -> list[str]:
+def untold(home: Path, user: str, found: Iterable[str]) -> list[str]:
     """The names among these that nobody was told of."""
-    known = places(home)
+    known = places(home, user)
     return [name for name in found if name not in known]
 
 
-def mark(home: Path, fresh: Mapping[str, str]) -> None:
+def mark(home: Path, user: str, fresh: Mapping[str, str]) -> None:
     """Count names as told from now on. fresh: name -> where it stands."""
     if not fresh:
         return
-    kept = dict([*places(home).items(), *fresh.items()][-_MOST:])
+    kept = dict([*places(home, user).items(), *fresh.items()][-_MOST:])
     with contextlib.suppress(OSError, PerdureError):  # a home that cannot be written tells it again
-        make_folder(_file(home).parent)
-        replace(_file(home), json.dumps(kept).encode(), sync=False)
+        make_folder(file_of(home, user).parent)
+        replace(file_of(home, user), json.dumps(kept).encode(), sync=False)
 
 
 def lines(fresh: Sequence[str]) -> list[str]:
@@ -40,15 +40,16 @@ def lines(fresh: Sequence[str]) -> list[str]:
     return [f"Perdure: {fresh[0]}{more}. `perdure floor alerts` lists what is kept from models."] if fresh else []
 
 
-def places(home: Path) -> dict[str, str]:
+def places(home: Path, user: str) -> dict[str, str]:
     """Name of a text -> where it stood when somebody was told of it, oldest first."""
     try:
-        found = json.loads(_file(home).read_bytes())
+        found = json.loads(file_of(home, user).read_bytes())
     except (OSError, ValueError):
         return {}
     known = found if isinstance(found, dict) else {}
     return {str(name): str(where) for name, where in known.items() if " " not in str(name)}  # names were once words
 
 
-def _file(home: Path) -> Path:
-    return home / "run" / "told.json"
+def file_of(home: Path, user: str) -> Path:
+    """Where it is kept what a user was told."""
+    return home / "run" / f"told-{user}.json"

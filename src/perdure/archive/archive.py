@@ -61,7 +61,7 @@ class Answer:
     outcome: Outcome  # stored; already there; accepted up to `to_offset` (send the rest); diverged; gap
     to_offset: int  # behind the last byte that the archive holds of this source
     generation: int
-    run_id: str | None = None  # of the run that was stored
+    run_id: str | None = None  # of the run that was stored, or that holds the last of what was there already
     n_bytes: int = 0  # stored by this call
 
 
@@ -145,12 +145,18 @@ class Archive:
         if low < end and not self._agrees(source, data, low, min(high, end)):
             return Answer("diverged", end, source.generation), None
         if low < end or not data:
-            return Answer("accepted" if high > end else "already", end, source.generation), None
+            outcome: Outcome = "accepted" if high > end else "already"
+            return Answer(outcome, end, source.generation, self.holder(source, low, min(high, end))), None
         run = self._run(source, delta, data, now)
         stored = data
         if tombstones:
             run, stored = self._scrubbed(run, data, tombstones)
         return Answer("stored", high, source.generation, run.run_id, len(data)), (run, stored)
+
+    def holder(self, source: Source, low: int, high: int) -> str | None:
+        """The run that holds the last of the bytes [low, high) of a source."""
+        found = self.ledger.runs_of(source, low=low, high=high)
+        return found[-1].run_id if found else None
 
     def _agrees(self, source: Source, data: bytes, low: int, high: int) -> bool:
         """Whether the sent bytes equal the stored ones in [low, high): by hash for whole runs, else by content."""
@@ -562,12 +568,25 @@ def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
                 yield item.run, str(path.relative_to(root))
 
 
-def stored_runs(root: Path, *, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
-    """Every run under an archive folder with its bytes; read without a ledger, so also from a home of another.
+def users_in(root: Path) -> list[str]:
+    """Everybody of whom an archive folder holds anything, by name."""
+    return sorted({path.name for kind in ("journal", "packs", "runs") for path in (root / kind).glob("*")})
 
-    What cannot be read is named in `damaged`.
+
+def stored_runs(root: Path, *, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    """Every run of a user under an archive folder with its bytes; read without a ledger, so also from another home.
+
+    What cannot be read, or says that it is another user's, is named in `damaged`.
     """
-    for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
+    for item in _stored_runs(root, user, damaged):
+        if item[0].source.user == user:
+            yield item
+        else:
+            damaged.append(item[0].run_id)
+
+
+def _stored_runs(root: Path, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    for path in sorted((root / "runs" / user).glob("*/*.metadata.json")):
         blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
         try:
             item = metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
@@ -575,7 +594,7 @@ def stored_runs(root: Path, *, damaged: list[str]) -> Iterator[tuple[Run, bytes]
             damaged.append(str(path))
         else:
             yield item
-    for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
+    for path in sorted((root / "packs" / user).glob("*.jsonl.zst")):
         try:
             items = packs.read_all(path)
         except DamagedRun:

@@ -1,7 +1,7 @@
 """Backup and restore: one compressed file that holds everything that cannot be derived, proven by reading it back.
 
-In it: the archive, the floor's files, config.toml and the privacy switches. Not in it: the index, caches, locks
-and the outbox (which is emptied into the archive first).
+In it: the archive, the floor's files, config.toml, the privacy switches and the list of writers. Not in it: the index,
+caches, locks and the outbox (which is emptied into the archive first).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if sys.version_info >= (3, 14):  # pragma: no cover - the same module under its 
 else:
     from backports import zstd
 
-_KEPT = ("archive", "agents", "config.toml", "incognito", "paused")
+_KEPT = ("archive", "agents", "config.toml", "incognito", "paused", "writers")
 _LEVEL = 6
 _NOTE = "perdure-backup.txt"
 

@@ -28,6 +28,7 @@ _REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
 _OTHERS_TAIL_BYTES = 1 << 14
+_WRITERS = "writers"  # in a home: every writer that it has been, one a line; a copy and a backup take it along
 _END_BYTES = 64  # of what was read, by which it is known again: they are the end of some event's text
 
 
@@ -112,6 +113,35 @@ def writer_id(home: Path) -> str:
     return _known_writer(path) or _new_writer(path)
 
 
+def own_writers(home: Path) -> frozenset[str]:
+    """Every writer that this home has been, and what it was copied or restored from had been."""
+    with contextlib.suppress(FileNotFoundError):
+        return frozenset((home / _WRITERS).read_text("ascii", "replace").split()) | _stated_writers(home)
+    return _stated_writers(home)  # a home of an earlier version, which kept no list
+
+
+def keep_writers(home: Path, *more: str) -> None:
+    """Have every writer that this home has been in its list, and these."""
+    path = home / _WRITERS
+    found = sorted({*own_writers(home), *more})
+    if not path.exists() or not set(path.read_text("ascii", "replace").split()).issuperset(found):
+        replace(path, "".join(f"{name}\n" for name in found).encode())
+
+
+def keep_all_writers(home: Path) -> None:
+    """Take every writer in the journals for the home's own where there is no list: a backup of an earlier version."""
+    if not (home / _WRITERS).exists():
+        keep_writers(home, *(path.name for path in (home / "archive" / "journal").glob("*/*") if path.is_dir()))
+
+
+def _stated_writers(home: Path) -> frozenset[str]:
+    """The writer that writer.json names, also where that was copied."""
+    try:
+        return frozenset([str(msgspec.json.decode((home / "writer.json").read_bytes(), type=dict[str, Any])["writer"])])
+    except (FileNotFoundError, msgspec.MsgspecError, KeyError):
+        return frozenset()
+
+
 def _known_writer(path: Path) -> str | None:
     try:
         known = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
@@ -128,9 +158,10 @@ def _new_writer(path: Path) -> str:
         claimed = _known_writer(path)
         if claimed:
             return claimed
+        writer = "w" + secrets.token_hex(8)
+        keep_writers(path.parent, writer)  # first: what it writes counts from the beginning
         path.unlink(missing_ok=True)
         write(path, b"")
-        writer = "w" + secrets.token_hex(8)
         body = {"writer": writer, "host": os.uname().nodename, "inode": path.stat().st_ino}
         write(path, msgspec.json.encode(body) + b"\n")
         return writer

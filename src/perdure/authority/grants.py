@@ -1,7 +1,8 @@
 """Grants: what of an owner's another user may read, until when. Everything else stays its owner's alone.
 
-A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts from the moment it
-is written until its date or its revocation, whatever the order in which homes were merged.
+A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts in the home where
+it was given, from that moment until its date or its revocation, or until its grantee declines it; whatever the order in
+which homes were merged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ class Given:
     grant: Grant
     given_at: datetime
     revoked_at: datetime | None = None
+    declined_at: datetime | None = None  # by the grantee
 
     def is_in_force(self, now: datetime) -> bool:
         """Whether it lets anybody read anything at this moment."""
         until_at = self.grant.until_at
-        return self.revoked_at is None and (until_at is None or now < until_at)
+        return self.revoked_at is None and self.declined_at is None and (until_at is None or now < until_at)
 
 
 class _Give(msgspec.Struct, tag_field="op", tag="give"):
@@ -52,8 +54,24 @@ class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
     grant_id: str
 
 
+class _Decline(msgspec.Struct, tag_field="op", tag="decline"):
+    """Stands in the journal of the grantee."""
+
+    grant_id: str
+    owner: str
+
+
+def _declined(seen: Seen) -> dict[tuple[str, str, str], datetime]:
+    """When grants were declined, by grantee, owner and id."""
+    found: dict[tuple[str, str, str], datetime] = {}
+    for user, event in seen.of_type(GRANT):
+        if decline := said(event, _Decline):
+            found.setdefault((user, decline.owner, decline.grant_id), event.happened_at)
+    return found
+
+
 def _replayed(seen: Seen) -> list[Given]:
-    """Every grant, by owner and in the order in which they were given. One counts once; a revocation, wherever it is.
+    """Every grant of this home, by owner and in the order in which they were given. A revocation counts wherever it is.
 
     A date without its zone says nothing certain, and a grant with one gives nothing.
     """
@@ -61,22 +79,24 @@ def _replayed(seen: Seen) -> list[Given]:
     for owner, event in seen.of_type(GRANT):
         if revoke := said(event, _Revoke):
             revoked.setdefault((owner, revoke.grant_id), event.happened_at)
+    declined = seen.made(_declined)
     found: dict[tuple[str, str], Given] = {}
-    for owner, event in seen.of_type(GRANT):
+    for owner, event in seen.made_here(GRANT):
         give = said(event, _Give)
         if give is None or give.grantee == owner or (give.until_at is not None and give.until_at.tzinfo is None):
             continue
         grant = Grant(give.grant_id, owner, give.grantee, give.scope, give.value, give.until_at)
         key = owner, give.grant_id
-        found.setdefault(key, Given(grant, event.happened_at, revoked.get(key)))
+        declined_at = declined.get((give.grantee, *key))
+        found.setdefault(key, Given(grant, event.happened_at, revoked.get(key), declined_at))
     return list(found.values())
 
 
 def _by_grantee(seen: Seen) -> dict[str, list[Given]]:
-    """The grants that were not revoked, by who was given them."""
+    """The grants that were neither revoked nor declined, by who was given them."""
     found: dict[str, list[Given]] = {}
     for given in seen.made(_replayed):
-        if given.revoked_at is None:
+        if given.revoked_at is None and given.declined_at is None:
             found.setdefault(given.grant.grantee, []).append(given)
     return found
 
@@ -161,8 +181,17 @@ class Grants:
                 record(self._home, self._user, GRANT, data, now=self._now())
         return self._named(grant_id)
 
-    def _named(self, grant_id: str) -> Given:
-        for one in self.given(every=True):
+    def decline(self, grant_id: str) -> Given:
+        """Read no more of what another lets the user read by a grant, from the next question on. Raises NotFound."""
+        with changing(self._home):
+            found = self._named(grant_id, is_received=True)
+            if found.declined_at is None:
+                data = {"op": "decline", "grant_id": found.grant.grant_id, "owner": found.grant.owner}
+                record(self._home, self._user, GRANT, data, now=self._now())
+        return self._named(grant_id, is_received=True)
+
+    def _named(self, grant_id: str, *, is_received: bool = False) -> Given:
+        for one in self.received(every=True) if is_received else self.given(every=True):
             if one.grant.grant_id == grant_id:
                 return one
         raise GrantMissing(grant_id)
@@ -177,7 +206,7 @@ def forget_grantee(home: Path, user: str) -> int:
     """Take every grant to a user out of the journals of the others; returns how many."""
 
     def without(event: Event) -> dict[str, Any] | None:
-        return {} if event.data.get("grantee") == user else None
+        return {} if user in (event.data.get("grantee"), event.data.get("owner")) else None
 
     others = [name for name in users_of(home) if name != user]
     n = sum(Journal(home / "archive" / "journal" / name, home=home).rewrite(GRANT, without) for name in others)

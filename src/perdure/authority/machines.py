@@ -35,6 +35,7 @@ class Machine:
     name: str
     registered_at: datetime
     revoked_at: datetime | None = None
+    registered_by: str = ""  # the machine (its id) by which that was asked for; "" at the home itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class _Register(msgspec.Struct, tag_field="op", tag="register"):
     machine_id: str
     name: str
     sha256: str  # of the secret
+    registered_by: str = ""
 
 
 class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
@@ -61,16 +63,16 @@ class _Revoke(msgspec.Struct, tag_field="op", tag="revoke"):
 
 
 def _replayed(seen: Seen) -> dict[tuple[str, str], _Registered]:
-    """Every machine by its user and id. A registration counts once, a revocation wherever it stands."""
+    """Every machine by its user and id. A registration counts once and where it was made, a revocation everywhere."""
     revoked: dict[tuple[str, str], datetime] = {}
     for user, event in seen.of_type(MACHINE):
         if revoke := said(event, _Revoke):
             revoked.setdefault((user, revoke.machine_id), event.happened_at)
     found: dict[tuple[str, str], _Registered] = {}
-    for user, event in seen.of_type(MACHINE):
+    for user, event in seen.made_here(MACHINE):
         if new := said(event, _Register):
             key = user, new.machine_id
-            machine = Machine(new.machine_id, user, new.name, event.happened_at, revoked.get(key))
+            machine = Machine(new.machine_id, user, new.name, event.happened_at, revoked.get(key), new.registered_by)
             found.setdefault(key, _Registered(machine, new.sha256))
     return found
 
@@ -101,15 +103,16 @@ class Machines:
         if any(one.name == name for one in self.listed(user)):
             raise UsageError(f"{user} has a machine {name!r} already: choose another name, or revoke that one first")
 
-    def register(self, user: str, name: str) -> tuple[Machine, str]:
-        """A new machine of a user, and its secret, which nothing keeps."""
+    def register(self, user: str, name: str, *, by: str = "") -> tuple[Machine, str]:
+        """A new machine of a user, and its secret, which nothing keeps. by: the id of the machine that asks for it."""
         with changing(self._home):
             self.check(user, name)
             secret = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
             machine_id = f"m-{secrets.token_hex(8)}"
             data = {"op": "register", "machine_id": machine_id, "name": name, "sha256": sha256(secret)}
+            data |= {"registered_by": by} if by else {}
             event = record(self._home, user, MACHINE, data, now=self._now())
-        return Machine(machine_id, user, name, event.happened_at), secret
+        return Machine(machine_id, user, name, event.happened_at, registered_by=by), secret
 
     def named(self, name: str, user: str | None = None) -> Machine:
         """The machine of this id, or the one of this name that may speak. Raises MachineMissing."""

@@ -1,5 +1,8 @@
 """What the journals of all users say of machines and grants: read once, then as they grow, and kept in memory.
 
+Who may speak and read here is said in this home alone: of the events that a merge brings, only those that end something
+count.
+
 It is asked at every request, so it looks at one file first, which every change made here makes longer; what comes in
 another way (a merge by hand, a home put back) is seen within a second. One watch serves all threads of a process.
 """
@@ -17,13 +20,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, Read, ends, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, ends, own_writers, places, tails, was_rewritten
 from perdure.capture.files import append_line, locked, make_folder, replace
 from perdure.errors import PerdureError
 
 MACHINE = "machine"  # types of events
 GRANT = "grant"
 _TYPES = (GRANT, MACHINE)
+_MAKING = ("register", "give")  # what such an event does when it is not to end something
 _T = TypeVar("_T")
 
 _CHANGES = "run/authority.changes"  # in a home: a byte for each change
@@ -48,15 +52,20 @@ class _Kept(msgspec.Struct):
 class Seen:
     """The events of all users at one moment, and what was made of them: each thing once."""
 
-    def __init__(self, events: Mapping[str, tuple[Event, ...]]) -> None:
-        """events: by user, in their order."""
+    def __init__(self, events: Mapping[str, tuple[Event, ...]], own: frozenset[str] = frozenset()) -> None:
+        """events: by user, in their order. own: the writers that this home has been."""
         self.events = events
+        self.own = own
         self._made: dict[Callable[[Seen], Any], Any] = {}
 
     def of_type(self, type_: str) -> Iterator[tuple[str, Event]]:
         """(user, event) of one type; of each user in their order."""
         for user in sorted(self.events):
             yield from ((user, event) for event in self.events[user] if event.type == type_)
+
+    def made_here(self, type_: str) -> Iterator[tuple[str, Event]]:
+        """The same of those that were written in this home: nobody else says who may speak or read here."""
+        return ((user, event) for user, event in self.of_type(type_) if event.writer in self.own)
 
     def made(self, make: Callable[[Seen], _T]) -> _T:
         """What a pure function makes of these events."""
@@ -100,9 +109,10 @@ class Watch:
             self._kept = self._loaded()
         known = self._kept if self._users is None else self._users
         users = {name: self._grown(name, known.get(name, Known())) for name in users_of(self._home)}
-        is_same = self._users is not None and users.keys() == known.keys()
+        own = own_writers(self._home)
+        is_same = self._users is not None and users.keys() == known.keys() and own == self._seen.own
         if not is_same or any(users[name].events is not known[name].events for name in users):
-            self._seen = Seen({name: tuple(each.events) for name, each in users.items()})
+            self._seen = Seen({name: tuple(each.events) for name, each in users.items()}, own)
         if self._is_kept and _is_worth_keeping(self._kept, users):
             self._keep(users)
         self._users, self._at, self._look_at_s = users, at, now_s + _LOOK_EVERY_S
@@ -148,6 +158,12 @@ def _is_worth_keeping(before: Mapping[str, Known], now: Mapping[str, Known]) -> 
 
 def _n_bytes(known: Known) -> int:
     return sum(read.n_bytes for read in known.read.values())
+
+
+def without_effect(seen: Seen) -> frozenset[str]:
+    """The keys of the events by which a machine was registered or something shared in another home."""
+    found = (event for type_ in _TYPES for _, event in seen.of_type(type_) if event.writer not in seen.own)
+    return frozenset(event.key for event in found if event.data.get("op") in _MAKING)
 
 
 def said(event: Event, shape: type[_T]) -> _T | None:

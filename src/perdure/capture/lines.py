@@ -52,7 +52,7 @@ def _instant(match: re.Match[bytes]) -> datetime | None:
             at = datetime.fromtimestamp(value / 1000 if value > 10**11 else value, UTC)
         else:
             at = datetime.fromisoformat(text.decode("ascii"))
-    except (ValueError, OverflowError, OSError):
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):  # the last two: it leaves the calendar, here or in UTC
         return None
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at if _YEARS[0] <= at.year < _YEARS[1] else None

@@ -23,7 +23,7 @@ _PIECE_BYTES = 1 << 23  # posted at a time: about 50 ms of writing on a slow dis
 def refusal(rules: Rules, origin: Fields) -> str | None:
     """Why nothing of this session may be copied, or None."""
     related = {origin["session"], origin["conversation"], origin["parent_session"] or origin["session"]}
-    if any(privacy.off_record(rules.home, origin["runtime"], session) for session in related):
+    if any(privacy.off_record(rules.home, rules.user, origin["runtime"], session) for session in related):
         return "incognito session"
     if not rules.exclude:
         return None

@@ -1,8 +1,8 @@
 """What is never captured: a paused home, excluded projects, incognito sessions. Asked before a byte is copied.
 
 The switches are small files in the home, so that a hook can read them without an index or a library:
-`paused` (until when, and why) and `incognito` (keyed hashes of sessions, one a line, so that the list itself
-tells nobody which sessions were kept off the record).
+`paused` (until when, and why) and `incognito` (a user and a keyed hash of a session of theirs, one a line, so that the
+list itself tells nobody which sessions were kept off the record).
 """
 
 from __future__ import annotations
@@ -82,28 +82,54 @@ def _names(path: str) -> set[str]:
     return {path, os.path.normpath(path), os.path.realpath(path)}
 
 
-def keep_off_record(home: Path, runtime: str, session: str) -> None:
-    """Never capture this session: not now, not by a later import of the same transcript."""
+def keep_off_record(home: Path, user: str, runtime: str, session: str) -> None:
+    """Never capture this session of a user: not now, not by a later import of the same transcript."""
     path = home / "incognito"
     with locked(home / ".incognito.lock"):
         if not path.exists():
             replace(path, (os.urandom(16).hex() + "\n").encode())
-        if not off_record(home, runtime, session):
+        if not off_record(home, user, runtime, session):
             known = path.read_bytes().split()
-            replace(path, b"".join(line + b"\n" for line in (*known, _session_hash(path, runtime, session).encode())))
+            fresh = f"{user}:{_session_hash(known[0], user, runtime, session)}".encode()
+            replace(path, b"".join(line + b"\n" for line in (*known, fresh)))
 
 
-def off_record(home: Path, runtime: str, session: str) -> bool:
-    """Whether this session was declared incognito."""
-    path = home / "incognito"
+def off_record(home: Path, user: str, runtime: str, session: str) -> bool:
+    """Whether this session was declared incognito by its user; or by anybody, where that was not noted yet."""
     try:
-        known = path.read_bytes().split()
+        known = (home / "incognito").read_bytes().split()
     except FileNotFoundError:
         return False
-    return _session_hash(path, runtime, session).encode() in known[1:]
+    own = f"{user}:{_session_hash(known[0], user, runtime, session)}".encode()
+    return own in known[1:] or _hash(known[0], f"{runtime}\0{session}").encode() in known[1:]
 
 
-def _session_hash(path: Path, runtime: str, session: str) -> str:
-    key = path.read_bytes().split()[0]
-    name = f"{runtime}\0{session}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(name, key=key, digest_size=16).hexdigest()
+def off_record_of(home: Path, user: str, *, is_own: bool) -> bytes:
+    """The list of what is incognito with the lines of one user alone; b"" without a list.
+
+    is_own: it is the home's own user, whose are those lines that name nobody, as earlier versions wrote them.
+    """
+    try:
+        key, *known = (home / "incognito").read_bytes().split()
+    except (FileNotFoundError, ValueError):
+        return b""
+    kept = [line for line in known if line.startswith(f"{user}:".encode()) or (is_own and b":" not in line)]
+    return b"".join(line + b"\n" for line in (key, *kept))
+
+
+def drop_off_record(home: Path, user: str) -> None:
+    """Take the lines of a user out of the list: nothing of them is to stay."""
+    path = home / "incognito"
+    with locked(home / ".incognito.lock"):
+        known = path.read_bytes().split() if path.exists() else []
+        kept = [line for line in known if not line.startswith(f"{user}:".encode())]
+        if kept != known:
+            replace(path, b"".join(line + b"\n" for line in kept))
+
+
+def _session_hash(key: bytes, user: str, runtime: str, session: str) -> str:
+    return _hash(key, f"{user}\0{runtime}\0{session}")
+
+
+def _hash(key: bytes, name: str) -> str:
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=key, digest_size=16).hexdigest()

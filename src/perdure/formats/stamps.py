@@ -6,7 +6,7 @@ or size gives None or "", never an exception.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any
 
 from perdure.capture.origin import MAX_ID_CHARS, digest, ident
@@ -29,20 +29,23 @@ def instant(value: Any) -> datetime | None:
         if isinstance(value, str):
             return utc(datetime.fromisoformat(value))
         if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-            return datetime.fromtimestamp(value / 1000 if value >= _MIN_EPOCH_MS else value, UTC)
+            return utc(datetime.fromtimestamp(value / 1000 if value >= _MIN_EPOCH_MS else value, UTC))
     except (ValueError, OverflowError, OSError):
         return None
     return None
 
 
 def utc(at: datetime | None) -> datetime | None:
-    """Return an instant as UTC, one without an offset taken for UTC; None where that leaves the calendar."""
-    if at is None or at.tzinfo is UTC:
-        return at
-    try:
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except OverflowError:
+    """Return an instant as UTC, one without an offset taken for UTC; None where a time zone would leave the calendar.
+
+    That is so in its first and its last year: such a clock lies, and no zone of a reader can show it.
+    """
+    if at is None or not MINYEAR < at.year < MAXYEAR:
         return None
+    if at.tzinfo is UTC:
+        return at
+    at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    return at if MINYEAR < at.year < MAXYEAR else None
 
 
 def words(value: Any) -> str:

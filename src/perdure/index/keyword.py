@@ -319,6 +319,9 @@ def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
     if filters.runs:
         tests.append("chunk.run IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(runs_named(index, filters.runs)))
+    if begun := runs_begun(filters):
+        tests.append(f"chunk.run IN ({begun[0]})")
+        values += begun[1]
     for test, extra in facet_tests(filters):
         tests.append(test)
         values += extra
@@ -386,6 +389,15 @@ def runs_named(index: Connection, ids: Sequence[str]) -> list[int]:
     """The numbers of the runs of these ids that there are."""
     query = "SELECT id FROM run WHERE run_id IN (SELECT value FROM json_each(?))"
     return [number for (number,) in index.rows(query, json.dumps(ids))]
+
+
+def runs_begun(filters: Filters) -> tuple[str, list[object]] | None:
+    """(query, its values) of the runs that began within the stretch asked for, where one is."""
+    stretch = ((">=", filters.begun_since_at), ("<", filters.begun_until_at))
+    asked = [(f"started_ms {sign} ?", ms(at)) for sign, at in stretch if at is not None]
+    if not asked:
+        return None
+    return f"SELECT id FROM run WHERE {' AND '.join(test for test, _ in asked)}", [at for _, at in asked]
 
 
 def facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:

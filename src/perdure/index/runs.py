@@ -199,15 +199,19 @@ def forest(
     runtime: str | None = None,
     root: str | None = None,
     limit: int = 500,
+    offset: int = 0,
 ) -> list[Node]:
-    """The trees of the newest runs, newest tree first; a run whose parent is not among them stands as a root."""
+    """The trees of the newest runs, newest tree first; a run whose parent is not among them stands as a root.
+
+    offset: so many newer ones are left out.
+    """
     with index.reading():
         seen = visible.of(index, principal)
         if root:
             top = _row(index, seen, root)
-            rows = [top, *_below(index, seen, top, limit - 1)]
+            rows = [top, *_below(index, seen, top, offset + limit - 1)][offset:]
         else:
-            rows = _recent(index, seen, since_at, runtime, limit)
+            rows = _recent(index, seen, since_at, runtime, (limit, offset))
         views = _views(index, seen, rows)
     return _trees(views, top=root)
 
@@ -224,7 +228,9 @@ def _below(index: Connection, seen: Visible, top: Row, limit: int | None) -> lis
     return found[:limit]
 
 
-def _recent(index: Connection, seen: Visible, since_at: datetime | None, runtime: str | None, limit: int) -> list[Row]:
+def _recent(
+    index: Connection, seen: Visible, since_at: datetime | None, runtime: str | None, part: tuple[int, int]
+) -> list[Row]:
     tests, values = [seen.runs(), "run.n_turns + run.n_forgotten > 0"], []
     if since_at is not None:
         tests.append("coalesce(run.ended_ms, run.captured_ms) >= ?")
@@ -234,7 +240,7 @@ def _recent(index: Connection, seen: Visible, since_at: datetime | None, runtime
         values.append(runtime)
     order = "coalesce(run.started_ms, run.captured_ms) DESC, run.run_id"
     where = " AND ".join(test.replace(">= ?", ">= CAST(? AS INTEGER)") for test in tests)
-    return _select(index, f"{where} ORDER BY {order} LIMIT ?", *values, limit)
+    return _select(index, f"{where} ORDER BY {order} LIMIT ? OFFSET ?", *values, *part)
 
 
 def _trees(views: Sequence[RunView], *, top: str | None) -> list[Node]:

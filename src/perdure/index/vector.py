@@ -275,10 +275,12 @@ def _named(index: Connection, filters: Filters) -> Mapping[str, list[int]]:
 
 
 def _runs(index: Connection, filters: Filters) -> set[int] | None:
-    """The runs that the filters name or that have every tag asked for; None when they limit no run."""
+    """The runs that the filters name, that have every tag and began when it is asked for; None: they limit no run."""
     found = [set(keyword.runs_named(index, filters.runs))] if filters.runs else []
     query = "SELECT run FROM run_tag JOIN name ON name.id = tag WHERE kind = 'tag' AND value = ?"
     found += [{run for (run,) in index.rows(query, tag)} for tag in filters.tags]
+    if begun := keyword.runs_begun(filters):
+        found.append({run for (run,) in index.rows(begun[0], *begun[1])})
     return set.intersection(*found) if found else None
 
 

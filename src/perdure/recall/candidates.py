@@ -42,6 +42,7 @@ class Detail:
     memory: Memory | None = None  # where it is one
     user: str = ""  # its owner
     is_shared: bool = False  # the owner is another than who asks
+    chunk: int | None = None  # which piece of the turn it is; None for a memory
 
 
 @dataclass(frozen=True, slots=True)

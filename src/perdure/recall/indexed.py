@@ -217,6 +217,7 @@ class Indexed:
                 hit.text,
                 user=hit.user,
                 is_shared=hit.user != self.principal.user,
+                chunk=hit.chunk,
             )
             for hit in hits
         }

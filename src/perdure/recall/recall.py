@@ -316,7 +316,7 @@ def _cues(
                     is_memory=detail.memory is not None,
                 ),
                 before=beside[0].text if beside else "", memory=detail.memory, user=detail.user,
-                is_shared=detail.is_shared,
+                is_shared=detail.is_shared, chunk=detail.chunk,
             )
         )  # fmt: skip
     return made

@@ -87,8 +87,8 @@ class Asker:
         """A real search."""
         try:
             found = home.search(_WARM, limit=1, mode="keyword")
-        except PerdureError as error:
-            self._vitals.trouble["read"] = error.code
+        except (PerdureError, OSError) as error:
+            self._vitals.trouble["read"] = getattr(error, "code", type(error).__name__)
             return
         if "index" in found.degraded:
             self._vitals.trouble["read"] = "no index"

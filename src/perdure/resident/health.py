@@ -5,6 +5,7 @@ A part proves itself by real work (a write into the index, a search, a round of 
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 import time
@@ -20,7 +21,9 @@ PARTS = {
     "keeper": "the thread that archives and indexes stands still",
     "write": "nothing could be written into the index",
     "read": "no search came back",
+    "http": "the API answered nobody",
 }
+_ALWAYS = ("keeper", "write", "read")  # the others count from their first proof on
 
 
 @dataclass
@@ -28,7 +31,7 @@ class Vitals:
     """The last proof of each part, in seconds of the monotonic clock. Threads write, any thread reads."""
 
     started_at: datetime
-    proofs_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, time.monotonic()))
+    proofs_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_ALWAYS, time.monotonic()))
     trouble: dict[str, str] = field(default_factory=dict)  # part -> code of its last failure since its last proof
     n_behind: int = 0  # runs that are archived and not yet indexed
     counts: Counter[str] = field(default_factory=Counter)  # since this process began
@@ -41,7 +44,7 @@ class Vitals:
     def ages_s(self) -> dict[str, float]:
         """Part -> seconds since its last proof."""
         now_s = time.monotonic()
-        return {part: round(now_s - at_s, 1) for part, at_s in self.proofs_s.items()}
+        return {part: round(now_s - at_s, 1) for part, at_s in dict(self.proofs_s).items()}
 
 
 def problems(
@@ -82,6 +85,15 @@ def rank(ordered: Sequence[float], share: float) -> float | None:
     (2, None)
     """
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))] if ordered else None
+
+
+def allow_files(wanted: int = 65_536) -> None:
+    """Let this process open as many files as it may, up to so many: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(ValueError, OSError):  # a system with a bound of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def rss_bytes() -> int:

@@ -35,6 +35,7 @@ from perdure.types import Identity
 
 SWITCH_S = 0.001  # a thread gives way to another after so long: a recall waits behind projecting, not for it
 _MAX_LIMIT_MS = 60_000
+_AGAIN_S = 0.1  # a connection that could not be taken is tried again after so long
 _LIMIT_MS = 10_000  # for a request that names no limit
 _COUNTED = timedelta(days=1)  # answers of so long are counted in health
 
@@ -78,6 +79,7 @@ class Serving:
         AlreadyServing, and what ready raises.
         """
         sys.setswitchinterval(SWITCH_S)
+        health.allow_files()
         with post.held(self.home.path, now=self.vitals.started_at), listening(wire.address(self.home.path)) as line:
             ready()
             log.note(self.home.path, "serving")
@@ -107,8 +109,11 @@ class Serving:
         while not self.stopped.is_set():
             try:
                 connection, _ = line.accept()
-            except OSError:  # closed: the process ends
-                return
+            except OSError:
+                if line.fileno() < 0:  # closed: the process ends
+                    return
+                self.stopped.wait(_AGAIN_S)  # there are too many files open, say
+                continue
             if not self._room.acquire(blocking=False):
                 connection.close()
                 continue

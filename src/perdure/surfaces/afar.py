@@ -165,7 +165,7 @@ def _narrowed(filters: Filters) -> dict[str, Any]:
         asked["conversation_id"] = filters.conversations[0]
     times = {"gte": filters.since_at, "lte": filters.until_at}
     between = {name: at.isoformat() for name, at in times.items() if at is not None}
-    return {**asked, "started_at": between} if between else asked
+    return {**asked, "stated_at": between} if between else asked
 
 
 def _hit(item: dict[str, Any]) -> Hit:

@@ -18,7 +18,7 @@ import msgspec
 import perdure
 from perdure.archive import metadata
 from perdure.archive.archive import FORMAT
-from perdure.archive.journal import writer_id
+from perdure.archive.journal import keep_writers, writer_id
 from perdure.archive.stage import Stage, checked, is_lines_name
 from perdure.capture import files
 from perdure.errors import DamagedRun, DiskFull, NotFound, OtherVersion, SyncFault, UsageError
@@ -53,11 +53,15 @@ class Moved(msgspec.Struct, frozen=True):
     n_events: int = 0
     n_forgotten: int = 0  # runs that were rewritten for what the other home forgot
     damaged: tuple[str, ...] = ()
+    n_without_effect: int = 0  # of the events: machines and grants of the other home
 
     def __add__(self, other: Moved) -> Moved:
-        damaged = tuple(dict.fromkeys((*self.damaged, *other.damaged)))
         return Moved(
-            self.n_runs + other.n_runs, self.n_events + other.n_events, self.n_forgotten + other.n_forgotten, damaged
+            self.n_runs + other.n_runs,
+            self.n_events + other.n_events,
+            self.n_forgotten + other.n_forgotten,
+            tuple(dict.fromkeys((*self.damaged, *other.damaged))),
+            self.n_without_effect + other.n_without_effect,
         )
 
 
@@ -196,7 +200,8 @@ def _merged(home: Home, stage: Stage, damaged: Sequence[str] = ()) -> Moved:
     """Merge what is staged, and hold it no longer."""
     found: Merged = home.merge(stage.path)
     stage.clear()
-    return Moved(found.n_runs, found.n_events, found.n_forgotten, (*damaged, *found.damaged))
+    both = (*damaged, *found.damaged)
+    return Moved(found.n_runs, found.n_events, found.n_forgotten, both, found.n_without_effect)
 
 
 # the side that answers ------------------------------------------------------------------------------------------
@@ -214,6 +219,7 @@ def answer(home: Home, link: Link) -> None:
         raise UsageError(f"a home of {home.user}: only homes of one owner sync, and {theirs.user} asks")
     is_copy = theirs.writer == writer_id(home.path)
     if is_copy:
+        keep_writers(home.path)
         (home.path / "writer.json").unlink()
     with _staging(home) as stage:
         link.send("ready", is_copy=is_copy)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, keep_writers, own_writers
 from perdure.authority.grants import Grants, forget_grantee, granted
 from perdure.authority.watch import GRANT, Watch
 from perdure.errors import NotFound, UsageError
@@ -54,6 +54,20 @@ def test_it_ends_when_it_is_revoked(tmp_path: Path) -> None:
     assert [one.grant.value for one in joels.given()] == ["r2"]
     assert [one.grant.value for one in joels.given(every=True)] == ["r1", "r2"]
     assert [one.grant.value for one in grants(tmp_path, "bob").received()] == ["r2"]
+
+
+def test_it_ends_for_a_grantee_who_declines(tmp_path: Path) -> None:
+    joels, bobs = grants(tmp_path, "joel"), grants(tmp_path, "bob")
+    given = joels.give("bob", "tag", "orchard").grant
+    joels.give("mira", "tag", "orchard")
+    with pytest.raises(NotFound):
+        grants(tmp_path, "mira").decline(given.grant_id)
+    assert bobs.decline(given.grant_id).declined_at == NOW == bobs.decline(given.grant_id).declined_at
+    assert may_read(tmp_path, "bob") == bobs.received() == [] and may_read(tmp_path, "mira")
+    joels.give("bob", "tag", "orchard")
+    assert may_read(tmp_path, "bob") == [("joel", "tag", "orchard")]
+    assert forget_grantee(tmp_path, "joel") == 1
+    assert b"joel" not in b"".join(path.read_bytes() for path in journal(tmp_path, "bob").files())
 
 
 def test_the_same_given_twice_is_one(tmp_path: Path) -> None:
@@ -132,6 +146,7 @@ def test_homes_merged_in_any_order_end_the_same(tmp_path: Path) -> None:
     for number, order in enumerate([(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2, 1, 0)]):
         merged = tmp_path / f"merged{number}"
         merged.mkdir()
+        keep_writers(merged, *(writer for home in homes for writer in own_writers(home)))
         for n in order:
             journal(merged, "joel").take(homes[n] / "archive" / "journal" / "joel")
         ends.append(may_read(merged, "bob"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -119,6 +120,44 @@ def test_a_revocation_counts_wherever_it_stands(tmp_path: Path) -> None:
     data = {"op": "register", "machine_id": "m-1", "name": "laptop", "sha256": sha256(secret)}
     journal(tmp_path, "joel").append(MACHINE, data, now=later)
     assert LocalAuthority(tmp_path, []).identify(secret) is None
+
+
+def test_a_machine_counts_only_in_the_home_that_registered_it(tmp_path: Path) -> None:
+    here, there, copy = tmp_path / "here", tmp_path / "there", tmp_path / "copy"
+    for home in (here, there):
+        home.mkdir()
+    _, secret = machines(here).register("joel", "desk")
+    _, foreign = machines(there).register("joel", "evil")
+    journal(here, "joel").take(there / "archive" / "journal" / "joel")
+    authority = LocalAuthority(here, [])
+    assert authority.identify(secret) and not authority.identify(foreign)
+    assert [one.name for one in machines(here).listed()] == ["desk"]
+    shutil.copytree(here, copy)
+    _, later = machines(copy).register("joel", "phone")  # by a writer of its own
+    authority = LocalAuthority(copy, [])
+    assert authority.identify(secret) and authority.identify(later) and not authority.identify(foreign)
+
+
+def test_a_revocation_counts_in_whatever_home_it_was_made(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    machine, secret = machines(here).register("joel", "desk")
+    shutil.copytree(here, there)
+    machines(there).revoke(machine.machine_id)
+    journal(here, "joel").take(there / "archive" / "journal" / "joel")
+    assert not LocalAuthority(here, []).identify(secret)
+
+
+def test_a_home_that_kept_no_list_of_its_writers_is_believed(tmp_path: Path) -> None:
+    """As earlier versions made it: its present writer counts, also when it is then copied."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    home.mkdir()
+    _, secret = machines(home).register("joel", "desk")
+    (home / "writers").unlink()
+    assert LocalAuthority(home, []).identify(secret)
+    shutil.copytree(home, copy)
+    machines(copy).register("joel", "phone")
+    assert LocalAuthority(copy, []).identify(secret)
 
 
 def test_another_user_revokes_nothing(tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ def test_first_and_last_stamp_pass_over_what_is_not_believable():
     assert last_stamp(data) == datetime(2026, 1, 2, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    "stamp", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+23:59"]
+)
+def test_a_stamp_that_leaves_the_calendar_in_utc_is_none(stamp):
+    data = b'{"timestamp":"%s"}\n{"ts":1767225600}\n' % stamp.encode()
+    assert first_stamp(data) == last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
 def test_last_stamp_is_found_before_a_long_tail_without_one():
     data = b'{"timestamp":"2026-01-01T00:00:00Z"}\n' + b'{"x":"' + b"y" * 600_000 + b'"}\n'
     assert last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)

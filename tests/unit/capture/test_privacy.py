@@ -1,5 +1,6 @@
 """The switches that are asked before a byte is copied. Doubt never captures."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -64,20 +65,40 @@ def test_a_link_into_an_excluded_folder_is_excluded(tmp_path):
 
 
 def test_off_record(tmp_path):
-    assert not privacy.off_record(tmp_path, "codex", "s1")
-    privacy.keep_off_record(tmp_path, "codex", "s1")
-    privacy.keep_off_record(tmp_path, "codex", "s1")
-    privacy.keep_off_record(tmp_path, "codex", "s2")
-    assert privacy.off_record(tmp_path, "codex", "s1") and privacy.off_record(tmp_path, "codex", "s2")
-    assert not privacy.off_record(tmp_path, "pi", "s1")
+    assert not privacy.off_record(tmp_path, "ada", "codex", "s1")
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s1")
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s1")
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s2")
+    assert privacy.off_record(tmp_path, "ada", "codex", "s1") and privacy.off_record(tmp_path, "ada", "codex", "s2")
+    assert not privacy.off_record(tmp_path, "ada", "pi", "s1")
     listed = (tmp_path / "incognito").read_bytes()
     assert len(listed.splitlines()) == 3 and b"s1" not in listed
 
 
+def test_off_record_is_a_matter_of_one_user(tmp_path):
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s1")
+    privacy.keep_off_record(tmp_path, "bob", "codex", "s2")
+    assert not privacy.off_record(tmp_path, "bob", "codex", "s1")
+    assert privacy.off_record(tmp_path, "bob", "codex", "s2")
+    key, _, bob = (tmp_path / "incognito").read_bytes().splitlines(keepends=True)
+    assert privacy.off_record_of(tmp_path, "bob", is_own=False) == key + bob
+    assert privacy.off_record_of(tmp_path / "none", "bob", is_own=True) == b""
+
+
+def test_off_record_of_earlier_versions(tmp_path):
+    """Such a line names nobody: it concerns everybody, and goes with the home's own user."""
+    key = b"0123456789abcdef0123456789abcdef"
+    old = hashlib.blake2b(b"codex\0s1", key=key, digest_size=16).hexdigest().encode()
+    (tmp_path / "incognito").write_bytes(key + b"\n" + old + b"\n")
+    assert privacy.off_record(tmp_path, "ada", "codex", "s1") and privacy.off_record(tmp_path, "bob", "codex", "s1")
+    assert old in privacy.off_record_of(tmp_path, "ada", is_own=True)
+    assert old not in privacy.off_record_of(tmp_path, "bob", is_own=False)
+
+
 def test_off_record_after_a_torn_write(tmp_path):
     """A crash left half a hash at the end: the next session must not be glued to it."""
-    privacy.keep_off_record(tmp_path, "codex", "s1")
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s1")
     with (tmp_path / "incognito").open("ab") as file:
         file.write(b"0123abc")
-    privacy.keep_off_record(tmp_path, "codex", "s2")
-    assert privacy.off_record(tmp_path, "codex", "s1") and privacy.off_record(tmp_path, "codex", "s2")
+    privacy.keep_off_record(tmp_path, "ada", "codex", "s2")
+    assert privacy.off_record(tmp_path, "ada", "codex", "s1") and privacy.off_record(tmp_path, "ada", "codex", "s2")

@@ -35,7 +35,8 @@ class Home:
 
     def __init__(self, path: Path, cues: tuple[Cue, ...] = (), *, live: LiveConfig | None = None) -> None:
         self.path = path
-        self.config = Config(live=live or LiveConfig())
+        self.user = "ada"
+        self.config = Config(user="ada", live=live or LiveConfig())
         self.cues = cues
         self.error: Exception | None = None
         self.asked: list[dict[str, Any]] = []

@@ -1,9 +1,12 @@
 """The parts of the HTTP server that need no socket: buckets, cursors, what is kept of requests, listeners, homes."""
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import apsw
 import pytest
 
 pytest.importorskip("uvicorn")
@@ -11,15 +14,16 @@ pytest.importorskip("uvicorn")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure import errors
+from perdure import errors, leaving
 from perdure.archive.archive import Answer, Delta
-from perdure.errors import NotFound, UsageError
-from perdure.surfaces.http import faults
+from perdure.errors import DiskFull, NotFound, UsageError
+from perdure.surfaces.http import app, faults, store
 from perdure.surfaces.http.buckets import Buckets
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.faults import Refused
 from perdure.surfaces.http.homes import Homes
+from perdure.surfaces.http.probe import Probe
 from perdure.surfaces.http.store import KEPT_S, Requests
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity, Origin
@@ -72,6 +76,29 @@ def test_what_is_kept_of_a_request(tmp_path):
     assert kept.begin("ada", "k", "POST /a x", now_s=KEPT_S + 1) is None, "after a day it is a new one"
 
 
+def test_a_full_disk_is_said_to_be_full(tmp_path, monkeypatch):
+    kept = Requests(tmp_path)
+
+    @contextlib.contextmanager
+    def full(_):
+        raise apsw.FullError("disk is full")
+        yield
+
+    monkeypatch.setattr(store, "transaction", full)
+    with pytest.raises(DiskFull):
+        kept.begin("ada", "k", "POST /a x", now_s=0)
+
+
+def test_many_who_ask_share_one_probe():
+    """At 0 s and 4.9 s one probe serves; 5 s after it the next is made."""
+    now_s, asked = [0.0], []
+    probe = Probe(now_s=lambda: now_s[0])
+    home = SimpleNamespace(probe=lambda: asked.append(now_s[0]))
+    for now_s[0] in (0.0, 0.1, 4.9, 5.0, 9.9, 10.0):
+        assert probe.found(home).problems == ()
+    assert asked == [0.0, 5.0, 10.0]
+
+
 def test_what_a_killed_server_left_open_is_free_again(tmp_path):
     first = Requests(tmp_path)
     key = first.key()
@@ -85,11 +112,30 @@ def test_what_a_killed_server_left_open_is_free_again(tmp_path):
     assert third.key() != key
 
 
+def test_a_user_who_leaves_is_taken_out_of_what_is_kept_while_the_server_runs(tmp_path):
+    kept = Requests(tmp_path)
+    key = kept.key()
+    for user in ("ada", "bobquokka"):
+        kept.begin(user, "k", "POST /a x", now_s=0)
+        kept.end(user, "k", status=201, made="mem-1")
+    leaving.wipe(tmp_path, "bobquokka")
+    assert not [path for path in (tmp_path / "run").iterdir() if b"bobquokka" in path.read_bytes()]
+    assert kept.begin("ada", "k", "POST /a x", now_s=1) and kept.key() == key
+    kept.close()
+    (tmp_path / "run" / "http.db").write_bytes(b"bobquokka" * 1000)
+    leaving.wipe(tmp_path, "bobquokka")
+    assert not list((tmp_path / "run").glob("http.db*"))
+
+
+async def always():
+    return True
+
+
 def test_who_does_not_read_is_dropped_and_others_hear_on():
     async def listen():
         hub = Hub()
-        slow = hub.response(Identity("ada", "laptop", "m1"))
-        quick = hub.response(Identity("ada", "tower", "m2"))
+        slow = hub.response(Identity("ada", "laptop", "m1"), always)
+        quick = hub.response(Identity("ada", "tower", "m2"), always)
         heard = []
         stream = quick.body_iterator
         heard.append(await anext(stream))
@@ -105,6 +151,56 @@ def test_who_does_not_read_is_dropped_and_others_hear_on():
     heard, late, rest, users = asyncio.run(listen())
     assert len(heard) == 251 and b'{"n":249}' in heard[-1]
     assert len(late) <= 101 and rest == [] and users == set()
+
+
+def test_a_listener_hears_nothing_from_when_it_may_not():
+    async def listen():
+        hub, may = Hub(), [True]
+
+        async def allowed():
+            return may[0]
+
+        stream = hub.response(Identity("ada", "laptop", "m1"), allowed).body_iterator
+        heard = [await anext(stream)]
+        hub.publish("ada", "captured", {"n": 1})
+        heard.append(await anext(stream))
+        may[0] = False
+        hub.publish("ada", "captured", {"n": 2})
+        return heard, [piece async for piece in stream], hub.users
+
+    heard, rest, users = asyncio.run(listen())
+    assert len(heard) == 2 and rest == [] and users == set()
+
+
+def test_what_fails_inside_of_mcp_is_an_envelope(tmp_path):
+    tools = pytest.importorskip("perdure.surfaces.http.tools")
+
+    class Broken:
+        async def identify(self, request):
+            return Identity("ada", "laptop", "m1")
+
+        def failed(self, request, error):
+            return app.response(faults.answer(faults.refused(error)))
+
+    async def inner(scope, receive, send):
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise BrokenPipeError
+
+    async def ask(path):
+        guarded, sent = tools.Guarded.__new__(tools.Guarded), []
+        guarded._api, guarded.inner = Broken(), inner
+
+        async def send(message):
+            sent.append(message)
+
+        await guarded({"type": "http", "path": path, "method": "POST", "headers": []}, None, send)
+        return sent
+
+    start, body = asyncio.run(ask("/mcp"))
+    assert start["status"] == 500 and b'"internal"' in body["body"]
+    with pytest.raises(BrokenPipeError):
+        asyncio.run(ask("/begun"))
 
 
 class Fake:

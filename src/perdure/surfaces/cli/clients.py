@@ -11,7 +11,7 @@ import click
 
 from perdure import config as settings
 from perdure.clients import servers, setup
-from perdure.errors import ClientFault, PerdureError, RuntimeMissing, UsageError
+from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
 _NAMES = {
@@ -69,7 +69,7 @@ def _served(client: str, home: Path, on: setup.Change) -> setup.Change:
     if client not in servers.CLIENTS:
         raise UsageError(f"{_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
     if importlib.util.find_spec("mcp") is None:
-        raise RuntimeMissing("pip install 'perdure[mcp]'")
+        raise PackageMissing("pip install 'perdure[mcp]'")
     return setup.install_server(client, _servers_path(client), servers.server(sys.executable, str(home)), on=on)
 
 

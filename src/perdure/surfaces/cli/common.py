@@ -193,6 +193,13 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
+def say_without_effect(shell: Shell, n: int) -> None:
+    """Say how many machines and grants came from another home, if any did."""
+    if n:
+        what = f"{plural(n, 'event')} of machines and grants came along without effect"
+        shell.out.print(f"{what}: these count only in the home that made them.", markup=False)
+
+
 def confirmed(shell: Shell, question: str, *, yes: bool) -> bool:
     """Whether to go on. Without a terminal to ask on, --yes must have been given."""
     if yes:

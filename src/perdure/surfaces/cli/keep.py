@@ -132,7 +132,7 @@ def _held_back(home: Home, memory: Memory) -> str:
     found = home.floor.suspicious(memory.text) if scan.scan(memory.text) else ()
     if not found:
         return ""
-    told.mark(home.path, {scan.digest(memory.text): memory.memory_id})
+    told.mark(home.path, home.user, {scan.digest(memory.text): memory.memory_id})
     return found[0].rule
 
 

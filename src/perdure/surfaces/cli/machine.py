@@ -117,7 +117,8 @@ def list_command(shell: Shell, user: str | None, every: bool) -> None:
     for machine in found:
         ended = f"  revoked {day(machine.revoked_at)}" if machine.revoked_at else ""
         line = f"{machine.name:<20}  {machine.user:<12}  {machine.machine_id}  since {day(machine.registered_at)}"
-        shell.out.print(printable(line + ended), markup=False)
+        asked = f"  registered by {machine.registered_by}" if machine.registered_by else ""
+        shell.out.print(printable(line + asked + ended), markup=False)
     if not found:
         shell.out.print("No machine is registered.")
         shell.suggest([("perdure machine register --name NAME --no-write-auth", "let another machine in")])
@@ -141,4 +142,5 @@ def _json(machine: Machine) -> dict[str, Any]:
     return {
         "machine_id": machine.machine_id, "name": machine.name, "user": machine.user,
         "registered_at": machine.registered_at, "revoked_at": machine.revoked_at,
+        "registered_by": machine.registered_by or None,
     }  # fmt: skip

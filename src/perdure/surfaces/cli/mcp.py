@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure import config as settings
-from perdure.errors import RuntimeMissing
+from perdure.errors import PackageMissing
 from perdure.surfaces.cli.common import Shell, command
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def mcp_command(shell: Shell) -> None:
         from perdure.surfaces.mcp.desk import Desk
         from perdure.surfaces.mcp.server import build
     except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[mcp]'") from error
+        raise PackageMissing("pip install 'perdure[mcp]'") from error
     with shell.open(create=True):
         pass  # what is wrong with the home is said before a client waits for an answer
     desk = Desk(lambda: _opened(settings.home_path(shell.home)))

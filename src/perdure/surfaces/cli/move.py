@@ -8,19 +8,22 @@ from pathlib import Path
 import click
 
 from perdure.config import home_path
-from perdure.home import open_home, restore
-from perdure.surfaces.cli.common import Shell, command, plural, progress, size
+from perdure.home import Merged, open_home, restore
+from perdure.surfaces.cli.common import Shell, command, plural, progress, say_without_effect, size
+from perdure.text import one_line
 
 
-@command("merge", epilog="  perdure merge /media/old-disk/me/.perdure")
+@command("merge", epilog="  perdure merge /media/old-disk/me/.perdure\n  perdure merge old-home --user ada --user bob")
 @click.argument("other", type=click.Path(path_type=Path, exists=True, file_okay=False))
-def merge_command(shell: Shell, other: Path) -> None:
-    """Take everything from another home's archive: runs, events, and what was forgotten there. The other home is
-    only read. Whatever the order in which homes are merged, they end holding the same.
+@click.option("--user", "users", metavar="USER", multiple=True, help="Whose (default: your own); may be repeated.")
+def merge_command(shell: Shell, other: Path, users: tuple[str, ...]) -> None:
+    """Take everything of yours from another home's archive: runs, events, and what was forgotten there; of others only
+    with --user. The other home is only read: name one that you trust, for what it says of you counts as yours. Machines
+    and grants count only in the home that made them. In whatever order homes are merged, they end holding the same.
     """
     with shell.open(create=True) as home:
         with progress(shell, "merging", None) as step:
-            done = home.merge(other, progress=lambda n, _: step(n))
+            done = home.merge(other, users=users, progress=lambda n, _: step(n))
         with progress(shell, "indexing", None) as step:
             home.catch_up(progress=lambda n, _: step(n))
         digest = home.digest()
@@ -30,10 +33,16 @@ def merge_command(shell: Shell, other: Path) -> None:
             "events": done.n_events,
             "rewritten_by_forgetting": done.n_forgotten,
             "damaged": list(done.damaged),
+            "left_out": list(done.left_out),
+            "without_effect": done.n_without_effect,
             "digest": digest,
         }
         shell.answer(result)
         return
+    _say_merged(shell, done, digest)
+
+
+def _say_merged(shell: Shell, done: Merged, digest: str) -> None:
     shell.out.print(
         f"{plural(done.n_runs, 'run')} and {plural(done.n_events, 'event')} taken in. Digest {digest[:16]}."
     )
@@ -41,6 +50,10 @@ def merge_command(shell: Shell, other: Path) -> None:
         shell.out.print(
             f"{plural(done.n_forgotten, 'run')} here rewritten, because the other home forgot parts of them."
         )
+    if done.left_out:
+        names = ", ".join(one_line(name, 64) for name in done.left_out)
+        shell.out.print(f"Left out, because --user does not name them: {names}.", markup=False)
+    say_without_effect(shell, done.n_without_effect)
     if done.damaged:
         shell.out.print(
             f"{plural(len(done.damaged), 'run')} not taken, because they are damaged there: run `perdure verify` on it."

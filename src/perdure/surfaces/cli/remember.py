@@ -54,7 +54,8 @@ def recall_command(
     and the reason each was chosen, or nothing. Looks in the project of the folder you are in, and in what has none.
     """
     found, reason = _found(shell, _said(message), all_projects, why_not, mode, moment(as_of))
-    told.mark(settings.home_path(shell.home), {held.digest: name for name, held in found.held_back.items()})
+    place = settings.home_path(shell.home)
+    told.mark(place, settings.load(place).user, {held.digest: name for name, held in found.held_back.items()})
     after = _after(found, all_projects) if shell.thin() is None else _after_afar(found)
     if shell.as_json:
         shell.answer({**_json(found), "why_not": reason or None}, next_actions=after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
 import subprocess
@@ -21,11 +22,12 @@ from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NotFound, PerdureError, RuntimeMissing, UsageError
+from perdure.errors import AlreadyServing, NotFound, PackageMissing, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
 from perdure.resident import clock, serve, service
+from perdure.surfaces.cli import aside
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural
 
 _START_S = 30.0  # so long may a resident home take until it answers
@@ -53,9 +55,11 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
     elif detach:
         _detach(shell)
     elif (thin := shell.thin()) is not None:
+        aside.watch(thin.home)
         _send_on(shell, thin)
     else:
         with shell.open(create=True) as home:
+            aside.watch(home.path)
             serving = serve.Serving(home)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: serving.stopped.set())
@@ -77,7 +81,7 @@ def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
     try:
         from perdure.surfaces.http.serving import Served
     except ModuleNotFoundError as error:
-        raise RuntimeMissing("pip install 'perdure[server]'") from error
+        raise PackageMissing("pip install 'perdure[server]' (or remove server.http from config.toml)") from error
     from perdure.authority.machines import LocalAuthority
 
     home = serving.home
@@ -107,7 +111,12 @@ def _stop(shell: Shell) -> None:
     home = home_path(shell.home)
     who = post.resident(home)
     if who is not None:
-        wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        try:
+            wire_said = wire.ask(home, {"op": "stop"}, timeout_s=5)
+        except (OSError, ValueError) as error:
+            raise PerdureError(
+                f"process {who.pid} does not answer; `kill {who.pid}` ends it, and loses nothing"
+            ) from error
         ends_s = time.monotonic() + _STOP_S
         while post.resident(home) is not None and time.monotonic() < ends_s:
             time.sleep(0.05)
@@ -124,9 +133,12 @@ def _detach(shell: Shell) -> None:
     if (who := post.resident(home)) is not None:
         raise AlreadyServing(f"process {who.pid}")
     words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(home)]
-    child = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
+    said = aside.opened(home)
+    try:
+        quiet = subprocess.DEVNULL
+        child = subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=said, start_new_session=True)
+    finally:
+        os.close(said)
     state = _awaited(home, child)
     if shell.as_json:
         shell.answer({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
@@ -140,7 +152,7 @@ def _awaited(home: Path, child: subprocess.Popen[bytes]) -> dict[str, Any]:
     ends_s = time.monotonic() + _START_S
     while time.monotonic() < ends_s:
         if child.poll() is not None:
-            said = (child.stderr.read() if child.stderr else b"").decode("utf-8", "replace").strip()
+            said = aside.path_of(home).read_text("utf-8", "replace").strip()
             raise PerdureError(said.removeprefix("perdure: ") or "it ended at once")
         try:
             return wire.ask(home, {"op": "health"}, timeout_s=1)

@@ -1,4 +1,4 @@
-"""Commands about grants: share, list, revoke."""
+"""Commands about grants: share, list, revoke, decline."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _SHARES: dict[str, tuple[str, str]] = {
     "agent": ("share", "Share every run of an agent."),
     "list": ("share", "What you share, and what others share with you."),
     "revoke": ("share", "Share it no more, from the next question on."),
+    "decline": ("share", "Read no more of what another shares with you."),
 }
 
 
@@ -82,6 +83,8 @@ def _scope(given: Given) -> str:
 def _until(given: Given) -> str:
     if given.revoked_at is not None:
         return f"revoked {day(given.revoked_at)}"
+    if given.declined_at is not None:
+        return f"declined {day(given.declined_at)}"
     return f"until {day(given.grant.until_at)}" if given.grant.until_at else "until it is revoked"
 
 
@@ -143,6 +146,18 @@ def revoke_command(shell: Shell, grant: str) -> None:
     shell.out.print(printable(f"{done.grant.grantee} may no longer read {_scope(done)}."), markup=False)
 
 
+@command("decline", epilog="  perdure share decline g-5b1e83f0a92d47c6")
+@click.argument("grant", metavar="ID")
+def decline_command(shell: Shell, grant: str) -> None:
+    """Read no more of what another shares with you, from the next question on."""
+    with shell.open() as home:
+        done = home.grants.decline(grant)
+    if shell.as_json:
+        shell.answer(_json(done))
+        return
+    shell.out.print(f"You read no more of {_scope(done)} of {done.grant.owner}.", markup=False)
+
+
 def _json(given: Given) -> dict[str, Any]:
     said: dict[str, Any] = msgspec.to_builtins(given.grant)
-    return {**said, "given_at": given.given_at, "revoked_at": given.revoked_at}
+    return {**said, "given_at": given.given_at, "revoked_at": given.revoked_at, "declined_at": given.declined_at}

@@ -15,7 +15,7 @@ import msgspec
 from perdure.config import environment
 from perdure.errors import PerdureError
 from perdure.home import Home
-from perdure.surfaces.cli.common import Shell, command, plural, progress, size
+from perdure.surfaces.cli.common import Shell, command, plural, progress, say_without_effect, size
 from perdure.sync import exchange, reach
 from perdure.sync.exchange import Moved, Plan, Synced
 from perdure.sync.wire import Link
@@ -101,6 +101,7 @@ def _say(shell: Shell, done: Synced, target: str) -> None:
 def _say_in_words(shell: Shell, done: Synced, target: str) -> None:
     for where, one in (("here", done.here), ("there", done.there)):
         shell.out.print(f"Taken in {where}: {plural(one.n_runs, 'run')} and {plural(one.n_events, 'event')}.")
+        say_without_effect(shell, one.n_without_effect)
         if one.n_forgotten:
             shell.out.print(f"{plural(one.n_forgotten, 'run')} {where} rewritten, because the other home forgot parts.")
     if done.is_copy:

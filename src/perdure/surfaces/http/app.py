@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from perdure import live
 from perdure.capture import log
+from perdure.errors import NotFound
 from perdure.surfaces.http import bodies, faults, openapi
 from perdure.surfaces.http.answers import API, DOCUMENT, Answer
 from perdure.surfaces.http.buckets import Buckets
@@ -54,26 +55,43 @@ class Api:
     now_s: Callable[[], float] = time.monotonic
     asked: Buckets = field(init=False)
     guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
+    reading: asyncio.Semaphore = field(init=False)
     large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # one by one: memory stays bounded
 
     def __post_init__(self) -> None:
         """A bucket for each machine."""
         self.asked = Buckets(self.per_minute)
+        self.begin()
+
+    def begin(self) -> None:
+        """Be ready for a loop, the first or the next: nothing here belongs to another."""
+        self.reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     # who asks ---------------------------------------------------------------------------------------------
 
     async def identify(self, request: Request) -> Identity:
         """Whose credential came with a request. Raises Refused (401, 429)."""
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        identity = None
-        if kind.lower() == "bearer" and 0 < len(secret.strip()) <= _SECRET_CHARS:
-            identity = await self.desks["identity"].ask(lambda: self.server.authority.identify(secret.strip()))
+        identity = await self._known(request)
         if identity is None:
             raise self._unknown(request)
         if wait_s := self.asked.take(identity.machine_id, self.now_s()):
             raise retry("too-many", "This machine asks too often.", after_s=wait_s, status=429)
         return identity
+
+    async def _known(self, request: Request) -> Identity | None:
+        """Whom the authority sees behind a request at this moment."""
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not 0 < len(secret.strip()) <= _SECRET_CHARS:
+            return None
+        return await self.desks["identity"].ask(lambda: self.server.authority.identify(secret.strip()))
+
+    async def _is_still(self, request: Request, identity: Identity) -> bool:
+        """Whether a request that is still being answered is of the same identity; no, where nobody can say."""
+        try:
+            return await self._known(request) == identity
+        except Exception as error:  # noqa: BLE001 - a stream has begun: no other answer can be given any more
+            self.failed(request, error)
+            return False
 
     def _unknown(self, request: Request) -> Refused:
         """401; or 429 for an address that got it wrong too often. A credential that is right is never held back."""
@@ -165,7 +183,11 @@ class Api:
         if not known.status:
             raise retry("conflict", "The same request is being answered at this moment.", status=409)
         assert row.again is not None
-        again = row.again(call, known.made)
+        try:
+            again = row.again(call, known.made)
+        except NotFound:
+            said = "What this request made was taken away since. Use a new Idempotency-Key."
+            raise Refused(409, "conflict", said) from None
         return Answer(
             again.body, known.status, {**again.headers, "Idempotency-Replayed": "true"}, again.made, again.kind
         )
@@ -185,7 +207,7 @@ class Api:
         try:
             identity = await self.identify(request)
             await self.desks["read"].ask(lambda: self.server.news.begin(identity.user))
-            return self.server.hub.response(identity)
+            return self.server.hub.response(identity, lambda: self._is_still(request, identity))
         except Exception as error:  # noqa: BLE001 - as in `safely`
             return self.failed(request, error)
 

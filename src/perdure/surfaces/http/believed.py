@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from perdure.memories.kinds import guessed
+from perdure.surfaces.http import runs
 from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import bad
-from perdure.types import Memory
+from perdure.types import Memory, RunView
 
 HERE = f"{API}/memories"
 
@@ -22,11 +23,29 @@ def _links(memory: Memory) -> Links:
 def memories(call: Call) -> Answer:
     """What is believed, newest first, page by page."""
     asked = call.query
-    page = call.page("memories", asked.every, asked.prefix, asked.kind, asked.project)
-    found = call.home.memories.listed(every=asked.every, prefix=asked.prefix, kind=asked.kind, project=asked.project)
+    page = call.page("memories", asked.every, asked.prefix, asked.kind, asked.project, asked.shared)
+    found = _shared(call) if asked.shared else _own(call)
     shown, following = page.of(found)
     actions = [action("keep one", "POST", HERE), action("search them", "POST", f"{HERE}/search")]
     return Answer(listed([linked(m, _links(m)) for m in shown], following, {"self": HERE}, actions=actions))
+
+
+def _own(call: Call) -> list[Memory]:
+    asked = call.query
+    return call.home.memories.listed(every=asked.every, prefix=asked.prefix, kind=asked.kind, project=asked.project)
+
+
+def _shared(call: Call) -> list[Memory]:
+    """What others let the caller read, narrowed in the same way."""
+    asked = call.query
+    prefix = f"{asked.prefix.rstrip('/')}/" if asked.prefix else ""
+    return [
+        memory
+        for memory in call.home.shared.listed(every=asked.every)
+        if f"{memory.path}/".startswith(prefix)
+        and asked.kind in ("", memory.kind)
+        and asked.project in (None, memory.project or "")
+    ]
 
 
 def remember(call: Call) -> Answer:
@@ -51,16 +70,20 @@ def memory(call: Call) -> Answer:
 
 def _one(call: Call, kept: Memory) -> Json:
     here, about = _links(kept)["self"], call.home.holding(kept.memory_id)
-    sources = [_source(span.run_id, turn) for span, turn in about.sources(kept.memory_id)]
+    behind = about.sources(kept.memory_id)
+    views = runs.seen(call.home, (span.run_id for span, _ in behind))
+    sources = [_source(span.run_id, turn, views.get(span.run_id)) for span, turn in behind]
     actions = [action("change or pin it", "PATCH", here), action("forget it", "DELETE", here)]
     actions = [] if kept.shared_by else actions
-    actions += [action("read where it was said", "GET", sources[0]["_links"]["run"])] if sources else []
+    where = [said["_links"]["run"] for said in sources if said["_links"]]
+    actions += [action("read where it was said", "GET", href) for href in where[:1]]
     history = [linked(before, _links(before)) for before in about.history(kept.memory_id)]
     return one(kept, _links(kept), actions=actions, history=history, turns=sources)
 
 
-def _source(run_id: str, turn: str | None) -> Json:
-    return {"run_id": run_id, "turn_id": turn, "_links": {"run": f"{API}/runs/{run_id}"}}
+def _source(run_id: str, turn: str | None, view: RunView | None) -> Json:
+    """A turn behind a memory; without links where its run is not there any more, or may not be read."""
+    return {"run_id": run_id, "turn_id": turn, "_links": runs.links_beside(run_id, view) if view else {}}
 
 
 def change(call: Call) -> Answer:
@@ -90,4 +113,4 @@ def search(call: Call) -> Answer:
         raise bad("a search needs words: `query` is empty")
     found = call.home.search_memories(call.body.query, limit=call.body.limit)
     items = [{**linked(memory, _links(memory)), "score": score} for memory, score in found]
-    return Answer(listed(items, None, {"self": f"{HERE}/search"}))
+    return Answer(listed(items, None, {"memories": HERE}))

@@ -21,6 +21,7 @@ from perdure.surfaces.http.answers import Answer, Json, Page
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.news import News
+from perdure.surfaces.http.probe import Probe
 from perdure.surfaces.http.shapes import Unread
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity
@@ -40,6 +41,7 @@ class Server:
     hub: Hub
     news: News
     together: Together
+    probe: Probe
     wake: Callable[[], None]  # something was captured
     is_warm: Callable[[], bool]  # whether the model is loaded
     health: Callable[[], Json]  # what the resident home says of itself

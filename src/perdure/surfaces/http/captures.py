@@ -7,14 +7,18 @@ folders of this machine, and say nothing about those of another.
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+
 import msgspec
 
 from perdure.archive.archive import Answer as Kept
 from perdure.archive.archive import Delta
 from perdure.capture.origin import escaped, plain
 from perdure.capture.whole import complete
+from perdure.errors import NotFound
 from perdure.intake import clean
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http import runs, shapes
 from perdure.surfaces.http.answers import API, Answer, Json, action
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import Refused, bad, retry
@@ -26,6 +30,12 @@ _PAUSED_S = 60
 
 def capture(call: Call) -> Answer:
     """Keep what was sent, or say what is to be sent instead."""
+    kept = _kept(call)
+    return Answer(_envelope(kept), 202, made=kept.run_id or "")
+
+
+def _kept(call: Call) -> Kept:
+    """What the archive says to what was sent. Raises Refused."""
     said, data = _sent(call)
     delta = _delta(call, said, data)
     if call.home.paused():
@@ -39,12 +49,15 @@ def capture(call: Call) -> Answer:
     if kept.outcome in ("diverged", "gap"):
         raise _conflict(kept)
     call.server.wake()
+    return kept
+
+
+def again(call: Call, made: str) -> Answer:
+    """The same once more: what is there already is found to be there, in the run of the first time if it still is."""
+    kept = _kept(call)
+    with contextlib.suppress(NotFound):
+        kept = replace(kept, run_id=call.home.archive.held(made).run_id)
     return Answer(_envelope(kept), 202, made=kept.run_id or "")
-
-
-def again(call: Call, made: str) -> Answer:  # noqa: ARG001 - what was kept is known by its bytes, not by an id
-    """The same once more: what is there already is found to be there."""
-    return capture(call)
 
 
 def _sent(call: Call) -> tuple[shapes.Captured, bytes]:
@@ -90,10 +103,9 @@ def _delta(call: Call, said: shapes.Captured, data: bytes) -> Delta:
 
 
 def _envelope(kept: Kept) -> Json:
-    links = {"search": f"{API}/runs/search"}
-    actions = [action("search it", "POST", links["search"])]
+    links = runs.kept_links(kept.run_id) if kept.run_id else {}
+    actions = [action("search it", "POST", f"{API}/runs/search")]
     if kept.run_id:
-        links |= {"self": f"{API}/runs/{kept.run_id}", "jsonl": f"{API}/runs/{kept.run_id}/jsonl"}
         actions.append(action("read it", "GET", links["jsonl"]))
     if kept.outcome == "accepted":
         actions.insert(0, action(f"send what follows offset {kept.to_offset}", "POST", f"{API}/runs"))

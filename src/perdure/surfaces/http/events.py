@@ -1,11 +1,14 @@
-"""What happens, told at once to those who listen: each has a queue of bearable length; who does not read is dropped."""
+"""What happens, told at once to those who listen: each has a queue of bearable length; who does not read is dropped.
+
+Before each piece it is asked again whether its listener may still hear it, so that a revoked machine hears no more.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,6 +23,7 @@ _MOST_WAITING = 100  # events that one listener has not read
 _MOST_LISTENERS = 8  # of one user
 _HEARTBEAT_S = 15.0
 _UNREAD_S = 30.0  # so long may a piece wait until the connection takes it
+Allowed = Callable[[], Awaitable[bool]]  # whether the credential of a listener still stands for the same
 EVERYBODY = ""  # the user of what concerns those who see to the whole home
 
 
@@ -88,17 +92,19 @@ class Hub:
         with self._lock:
             return {one.user for one in self._listeners}
 
-    def response(self, identity: Identity) -> Response:
-        """The stream of one listener. Raises Refused when this user has too many."""
+    def response(self, identity: Identity, allowed: Allowed) -> Response:
+        """The stream of one listener, which ends where it is not allowed any more. Raises Refused when this user has
+        too many.
+        """
         one = _Listener(identity.user, identity.is_admin, asyncio.get_running_loop())
         with self._lock:
             if sum(other.user == one.user for other in self._listeners) >= _MOST_LISTENERS:
                 raise retry("busy", "Too many listen already.", after_s=60, status=429)
             self._listeners.add(one)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
-        return _Stream(self._told(one), media_type="text/event-stream", headers=headers)
+        return _Stream(self._told(one, allowed), media_type="text/event-stream", headers=headers)
 
-    async def _told(self, one: _Listener) -> AsyncIterator[bytes]:
+    async def _told(self, one: _Listener, allowed: Allowed) -> AsyncIterator[bytes]:
         try:
             yield b": perdure\n\n"
             while not one.is_dropped:
@@ -106,7 +112,7 @@ class Hub:
                     said = await asyncio.wait_for(one.queue.get(), _HEARTBEAT_S)
                 except TimeoutError:
                     said = b": still here\n\n"
-                if said is None:
+                if said is None or not await allowed():
                     return
                 yield said
         finally:

@@ -58,12 +58,8 @@ def cards(call: Call) -> Answer:
     shown, following = part.of(call.home.floor.cards())
     actions = [action("add one", "POST", CARDS)]
     return Answer(
-        listed([linked(card, _card_links(card)) for card in shown], following, {"self": CARDS}, actions=actions)
+        listed([linked(card, {"cards": CARDS}) for card in shown], following, {"self": CARDS}, actions=actions)
     )
-
-
-def _card_links(card: Card) -> Links:
-    return {"self": f"{CARDS}/{card.id}", "cards": CARDS}
 
 
 def add_card(call: Call) -> Answer:
@@ -78,7 +74,7 @@ def again(call: Call, made: str) -> Answer:
 
 
 def _card(card: Card) -> Json:
-    return one(card, _card_links(card), actions=[action("take it away", "DELETE", f"{CARDS}/{card.id}")])
+    return one(card, {"cards": CARDS}, actions=[action("take it away", "DELETE", f"{CARDS}/{card.id}")])
 
 
 def remove_card(call: Call) -> Answer:

@@ -41,7 +41,10 @@ def machines(call: Call) -> Answer:
 
 
 def _machine(machine: Machine) -> Json:
-    return {**dataclasses.asdict(machine), "_links": {"self": f"{MACHINES}/{machine.machine_id}"}}
+    """A machine, and what may be done with it."""
+    here = f"{MACHINES}/{machine.machine_id}"
+    actions = [action("let it speak no more", "DELETE", here)] if machine.revoked_at is None else []
+    return {**dataclasses.asdict(machine), "_links": {"machines": MACHINES}, "next_actions": actions}
 
 
 def register(call: Call) -> Answer:
@@ -49,14 +52,18 @@ def register(call: Call) -> Answer:
     user = call.body.user or call.identity.user
     if user != call.identity.user and not call.identity.is_admin:
         raise _forbidden()
-    machine, secret = call.home.machines.register(user, call.body.name)
-    actions = [action("let it speak no more", "DELETE", f"{MACHINES}/{machine.machine_id}")]
-    return Answer({**_machine(machine), "secret": secret, "next_actions": actions}, 201, made=machine.machine_id)
+    machine, secret = call.home.machines.register(user, call.body.name, by=call.identity.machine_id)
+    return Answer({**_machine(machine), "secret": secret}, 201, made=machine.machine_id)
 
 
 def again_machine(call: Call, made: str) -> Answer:
-    """The machine that the first request registered; its secret was shown then."""
-    return Answer({**_machine(_owned(call, made)), "secret": None, "next_actions": []})
+    """The machine that the first request registered, while it may speak; its secret was shown then."""
+    machine = _owned(call, made)
+    if machine.revoked_at:
+        raise NotFound
+    lost = "if its secret is lost, revoke it, and register another under a new Idempotency-Key"
+    actions = [action(lost, "DELETE", f"{MACHINES}/{machine.machine_id}")]
+    return Answer({**_machine(machine), "secret": None, "next_actions": actions})
 
 
 def _owned(call: Call, machine_id: str) -> Machine:
@@ -72,7 +79,7 @@ def revoke(call: Call) -> Answer:
     """Let a machine speak no more, from its next request on."""
     machine = _owned(call, call.path["machine_id"])
     done = call.home.machines.revoke(machine.machine_id, machine.user)
-    return Answer({**_machine(done), "next_actions": []})
+    return Answer(_machine(done))
 
 
 def _forbidden() -> Refused:
@@ -87,33 +94,40 @@ def grants(call: Call) -> Answer:
     page = call.page("grants", call.query.every)
     shown, following = page.of(call.home.grants.given(every=call.query.every))
     body = listed(list(map(_grant, shown)), following, {"self": GRANTS})
-    return Answer({**body, "to_me": list(map(_grant, call.home.grants.received(every=call.query.every)))})
+    return Answer({**body, "to_me": list(map(_received, call.home.grants.received(every=call.query.every)))})
 
 
 def _grant(given: Given) -> Json:
+    """A grant of the caller's, and what may be done with it."""
+    here = f"{GRANTS}/{given.grant.grant_id}"
+    actions = [action("share it no more", "DELETE", here)] if given.revoked_at is None else []
+    return {**_received(given), "next_actions": actions}
+
+
+def _received(given: Given) -> Json:
     said = {**dataclasses.asdict(given.grant), "given_at": given.given_at, "revoked_at": given.revoked_at}
-    return {**said, "_links": {"self": f"{GRANTS}/{given.grant.grant_id}"}}
+    said["declined_at"] = given.declined_at
+    return {**said, "_links": {"grants": GRANTS}, "next_actions": []}
 
 
 def share(call: Call) -> Answer:
     """Let another user read what is in a scope, masked, now and later."""
     said = call.body
     given = call.home.share(said.grantee, said.scope, said.value, until_at=said.until_at)
-    actions = [action("share it no more", "DELETE", f"{GRANTS}/{given.grant.grant_id}")]
-    return Answer({**_grant(given), "next_actions": actions}, 201, made=given.grant.grant_id)
+    return Answer(_grant(given), 201, made=given.grant.grant_id)
 
 
 def again_grant(call: Call, made: str) -> Answer:
-    """The grant that the first request gave."""
-    for given in call.home.grants.given(every=True):
+    """The grant that the first request gave, while it stands."""
+    for given in call.home.grants.given():
         if given.grant.grant_id == made:
-            return Answer({**_grant(given), "next_actions": []})
+            return Answer(_grant(given))
     raise NotFound
 
 
 def unshare(call: Call) -> Answer:
-    """Share it no more, from the next question on."""
-    for given in call.home.grants.given(every=True):
-        if given.grant.grant_id == call.path["grant_id"]:
-            return Answer({**_grant(call.home.grants.revoke(given.grant.grant_id)), "next_actions": []})
-    raise NotFound
+    """Share it no more, from the next question on; or read it no more, where another shares it with the caller."""
+    name, grants_ = call.path["grant_id"], call.home.grants
+    if any(given.grant.grant_id == name for given in grants_.given(every=True)):
+        return Answer(_grant(grants_.revoke(name)))
+    return Answer(_received(grants_.decline(name)))

@@ -16,15 +16,15 @@ from perdure.access import fence
 from perdure.archive import injected
 from perdure.capture.wire import Event
 from perdure.home import Home
-from perdure.surfaces.http import shapes
+from perdure.surfaces.http import runs, shapes
 from perdure.surfaces.http.answers import API, Answer, Json, action, one
 from perdure.surfaces.http.calls import Call
-from perdure.types import Cue, Live, Recalled
+from perdure.types import Cue, Live, Recalled, RunView
 
 SAID_NOTHING: Json = {"text": "", "notice": ""}
 LATE: Json = {
     "block": "", "cues": [], "silent": "nothing was found in time", "n_tokens": 0, "timings_ms": {},
-    "depth_before_submit": {}, "degraded": ["late"], "_links": {"self": f"{API}/recall"}, "next_actions": [],
+    "depth_before_submit": {}, "degraded": ["late"], "_links": {}, "next_actions": [],
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def recall(call: Call) -> Answer:
         event = Event(asked.runtime, "prompt", asked.session)
         data = live.injection(event, live.Block(block, nonce, cues), found, took_ms)
         home.journal().append(injected.TYPE, data, now=datetime.now(UTC))
-    return Answer(_recalled(found, block, cues))
+    return Answer(_recalled(home, found, block, cues))
 
 
 def place(project: str | None, cwd: str | None) -> str | None:
@@ -59,25 +59,23 @@ def _held(home: Home, asked: shapes.Recall) -> injected.Held:
     return injected.held(home.journal(), asked.runtime, asked.session)
 
 
-def _recalled(found: Recalled, block: str, cues: tuple[Cue, ...]) -> Json:
-    actions = (
-        [action("read where the first comes from", "GET", f"{API}/runs/{cues[0].run_id}")]
-        if cues and cues[0].run_id
-        else []
-    )
+def _recalled(home: Home, found: Recalled, block: str, cues: tuple[Cue, ...]) -> Json:
+    views = runs.seen(home, (cue.run_id for cue in cues if cue.run_id))
+    shown = [_cue(cue, views.get(cue.run_id)) for cue in cues]
+    where = [href for one_ in shown[:1] for name, href in one_["_links"].items() if name in ("run", "memory")]
     return {
-        "block": block, "cues": list(map(_cue, cues)), "silent": found.silent,
+        "block": block, "cues": shown, "silent": found.silent,
         "n_tokens": sum(cue.n_tokens for cue in cues), "timings_ms": dict(found.timings_ms),
         "depth_before_submit": dict(found.depth), "degraded": list(found.degraded),
-        "_links": {"self": f"{API}/recall", "search": f"{API}/runs/search"}, "next_actions": actions,
+        "_links": {}, "next_actions": [action("read where the first comes from", "GET", href) for href in where],
     }  # fmt: skip
 
 
-def _cue(cue: Cue) -> Json:
-    here = f"{API}/memories/{cue.memory.memory_id}" if cue.memory else f"{API}/runs/{cue.run_id}"
-    where = {"memory": here} if cue.memory else {"run": here, "jsonl": f"{here}/jsonl"}
+def _cue(cue: Cue, view: RunView | None) -> Json:
+    memory = {"memory": f"{API}/memories/{cue.memory.memory_id}"} if cue.memory else None
+    where = memory or runs.links_beside(cue.run_id, view)
     return {
-        "turn_id": cue.turn_id, "run_id": cue.run_id, "chunk": None, "role": cue.role, "stated_at": cue.stated_at,
+        "turn_id": cue.turn_id, "run_id": cue.run_id, "chunk": cue.chunk, "role": cue.role, "stated_at": cue.stated_at,
         "machine": cue.machine, "runtime": cue.runtime, "text": cue.text, "before": cue.before, "why": list(cue.why),
         "score": cue.score, "note": cue.note, "n_tokens": cue.n_tokens, "is_history": cue.is_history,
         "memory_id": cue.memory.memory_id if cue.memory else None, "_links": where,
@@ -98,6 +96,4 @@ def context(call: Call) -> Answer:
     made = call.home.context(asked.message, window=asked.window, cwd=place(asked.project, asked.cwd))
     body = made.anthropic() if asked.format == "anthropic" else made.openai()
     parts = [msgspec.to_builtins(part) for part in made.parts]
-    return Answer(
-        one({"format": asked.format, **body, "parts": parts, "n_tokens": made.n_tokens}, {"self": f"{API}/context"})
-    )
+    return Answer(one({"format": asked.format, **body, "parts": parts, "n_tokens": made.n_tokens}, {}))

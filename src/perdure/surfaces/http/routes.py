@@ -23,7 +23,10 @@ TABLE: tuple[Row, ...] = (
         body=shapes.CapturedJson, gives=shapes.Stored, status=202, desk="capture", is_raw=True, is_own=False,
         again=captures.again, more=(409,),
     ),
-    Row("POST", "/api/runs/search", finding.search, "Search what was said", body=shapes.Search),
+    Row("POST", "/api/runs/search", finding.search, "Search what was said", body=shapes.Search, gives=shapes.FoundSaid),
+    Row(
+        "GET", "/api/runs", runs.conversation, "The runs of a conversation", query=shapes.Conversation, more=(404,),
+    ),
     Row("GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest, more=(404,)),
     Row("GET", "/api/runs/{run_id}", runs.run, "One run", more=(404,)),
     Row("GET", "/api/runs/{run_id}/jsonl", runs.jsonl, "The bytes of a run", kind=runs.JSONL, more=(404,)),
@@ -31,7 +34,10 @@ TABLE: tuple[Row, ...] = (
         "GET", "/api/runs/{run_id}/descendants", runs.descendants, "The runs below a run", query=shapes.Paging,
         more=(404,),
     ),
-    Row("POST", "/api/recall", recalling.recall, "What matters for a message", body=shapes.Recall, late=recalling.LATE),
+    Row(
+        "POST", "/api/recall", recalling.recall, "What matters for a message", body=shapes.Recall,
+        gives=shapes.RecalledSaid, late=recalling.LATE,
+    ),
     Row(
         "POST", "/api/hook", recalling.hook, "What a client is told about an event", body=shapes.Hook,
         gives=shapes.Said, late=recalling.SAID_NOTHING,
@@ -61,21 +67,35 @@ TABLE: tuple[Row, ...] = (
         "PUT", "/api/floor/{page:path}", floors.write, "Write a page of the floor", body=shapes.PageText, desk="write",
         more=(404,),
     ),
-    Row("GET", "/api/machines", people.machines, "The machines of a user", query=shapes.Whose, more=(403,)),
     Row(
-        "POST", "/api/machines", people.register, "Register a machine", body=shapes.Register, status=201, desk="write",
+        "GET", "/api/machines", people.machines, "The machines of a user", query=shapes.Whose,
+        gives=shapes.MachinesSaid, more=(403,),
+    ),
+    Row(
+        "POST", "/api/machines", people.register, "Register a machine", body=shapes.Register,
+        gives=shapes.MachineMade, status=201, desk="write",
         again=people.again_machine, more=(403,),
     ),
-    Row("DELETE", "/api/machines/{machine_id}", people.revoke, "Revoke a machine", desk="write", more=(404,)),
-    Row("GET", "/api/grants", people.grants, "What is shared", query=shapes.Whose),
     Row(
-        "POST", "/api/grants", people.share, "Share something", body=shapes.Share, status=201, desk="write",
+        "DELETE", "/api/machines/{machine_id}", people.revoke, "Revoke a machine",
+        gives=shapes.MachineSaid, desk="write", more=(404,),
+    ),
+    Row("GET", "/api/grants", people.grants, "What is shared", query=shapes.Over, gives=shapes.GrantsSaid),
+    Row(
+        "POST", "/api/grants", people.share, "Share something", body=shapes.Share,
+        gives=shapes.GrantSaid, status=201, desk="write",
         again=people.again_grant, more=(404,),
     ),
-    Row("DELETE", "/api/grants/{grant_id}", people.unshare, "Share it no more", desk="write", more=(404,)),
-    Row("GET", "/api/jobs", care.jobs, "What runs when", is_admin=True, is_own=False),
+    Row(
+        "DELETE", "/api/grants/{grant_id}", people.unshare, "Share or read it no more",
+        gives=shapes.GrantSaid, desk="write", more=(404,),
+    ),
+    Row("GET", "/api/jobs", care.jobs, "What runs when", gives=shapes.JobsSaid, is_admin=True, is_own=False),
     Row(
         "POST", "/api/jobs/{name}", care.begin, "Run a job now", status=202, is_admin=True, is_own=False, more=(404,),
     ),
-    Row("GET", "/api/health", care.health, "Whether the data path works", desk="slow", is_own=False),
+    Row(
+        "GET", "/api/health", care.health, "Whether the data path works",
+        gives=shapes.Health, desk="slow", is_own=False,
+    ),
 )  # fmt: skip

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from urllib.parse import quote
 
 import msgspec
 
 from perdure.errors import IndexFault, NotFound
+from perdure.home import Home
 from perdure.identity import is_run_id
 from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
 from perdure.surfaces.http.calls import Call
@@ -19,19 +21,57 @@ from perdure.types import Node, RunView
 JSONL = "application/x-ndjson"
 
 
+def kept_links(run_id: str) -> Links:
+    """Where a captured run is read, whether or not the index has it."""
+    here = f"{API}/runs/{run_id}"
+    return {"self": here, "jsonl": f"{here}/jsonl"}
+
+
 def links(view: RunView) -> Links:
     """Where a run and what belongs to it are read."""
-    here = f"{API}/runs/{view.run_id}"
-    tree = f"{API}/runs/forest?root_run_id={quote(view.root_run_id)}"
-    bytes_of = view.parent_run_id if view.sidechain else view.run_id  # a sidechain lies in the bytes of its parent
-    return {"self": here, "jsonl": f"{API}/runs/{bytes_of}/jsonl", "descendants": f"{here}/descendants", "tree": tree}
+    found = dict(kept_links(view.run_id))
+    if view.sidechain:  # it lies in the bytes of its parent
+        found["jsonl"] = kept_links(str(view.parent_run_id))["jsonl"]
+    return {
+        **found, "descendants": f"{found['self']}/descendants",
+        "tree": f"{API}/runs/forest?root_run_id={quote(view.root_run_id)}",
+        "conversation": f"{API}/runs?conversation_id={quote(view.conversation, safe='')}",
+    }  # fmt: skip
+
+
+def seen(home: Home, names: Iterable[str]) -> dict[str, RunView]:
+    """Those of these runs that the index has and the caller may read, by their ids."""
+    found = {}
+    for name in set(names):
+        with contextlib.suppress(NotFound, IndexFault):
+            found[name] = home.run(name)
+    return found
+
+
+def links_beside(run_id: str, view: RunView | None) -> Links:
+    """The links of a run for something that is said in it; without an index, those of what is kept."""
+    found = dict(links(view) if view else kept_links(run_id))
+    return {"run": found.pop("self"), **found}
+
+
+def conversation(call: Call) -> Answer:
+    """The captured runs of a conversation, in the order in which they were said. Raises NotFound where none is."""
+    name = call.query.conversation_id
+    page = call.page("conversation", name)
+    views = call.home.conversation(name)
+    if not views:
+        raise NotFound
+    shown, following = page.of(views)
+    return Answer(
+        listed([linked(view, links(view)) for view in shown], following, {"self": links(views[0])["conversation"]})
+    )
 
 
 def run(call: Call) -> Answer:
     """One run with everything that is derived of it."""
     view = _view(call)
     where = links(view)
-    narrowed = {"filters": {"conversation_id": view.conversation}}
+    narrowed = {"query": "", "filters": {"conversation_id": view.conversation}}
     actions = [
         action("read the turns", "GET", where["jsonl"]),
         action("see what it spawned", "GET", where["descendants"]),
@@ -80,13 +120,14 @@ def descendants(call: Call) -> Answer:
 
 
 def forest(call: Call) -> Answer:
-    """The newest runs as trees."""
+    """The newest runs as trees, page by page; a run whose parent stands on another page is a root of its own."""
     asked = call.query
-    nodes = call.home.forest(
-        since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id, limit=asked.limit
-    )
+    page = call.page("forest", asked.since, asked.runtime, asked.root_run_id)
+    part = partial(call.home.forest, since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id)
+    nodes, end = part(limit=page.limit, offset=page.offset), page.offset + page.limit
+    following = page.cursor_at(end) if part(limit=1, offset=end) else None
     items = _rows(nodes) if asked.flat else [_tree(node) for node in nodes]
-    return Answer(listed(items, None, {"self": f"{API}/runs/forest"}))
+    return Answer(listed(items, following, {"self": f"{API}/runs/forest"}))
 
 
 def _tree(top: Node) -> msgspec.Raw:

@@ -7,53 +7,57 @@ the network itself keeps them out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import http.client
 import ipaddress
+import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h11
-import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure.authority.socket import Authority
 from perdure.capture import log
 from perdure.capture.files import make_folder
 from perdure.config import ServerConfig
-from perdure.errors import ConfigFault, PerdureError
+from perdure.errors import ConfigFault
 from perdure.home import Home
 from perdure.resident.serve import Serving
-from perdure.surfaces.http import app, faults
+from perdure.surfaces.http import app
 from perdure.surfaces.http.app import Api
 from perdure.surfaces.http.calls import Server
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.homes import Desk, Homes
+from perdure.surfaces.http.line import Line
 from perdure.surfaces.http.news import News
+from perdure.surfaces.http.probe import Probe
 from perdure.surfaces.http.store import Requests
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity
 
 _START_S = 10.0
 _END_S = 10
-_UNREAD_MS = 60_000  # so long may a client leave unread what was written to it
-_UNREAD_OPTION: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # where the system has it (Linux)
 _HEAD_BYTES = 64 * 1024
 _KEEP_ALIVE_S = 15
-_CONNECTIONS = 512
+_BACKLOG = 128  # connections that are taken at one go, before any of them can be cut off
+_AGAIN_S = 1.0  # a thread that died begins again after so long
+_PROBE_S = 5.0  # so long may the answer to a proof take
 _DESKS = {  # name: (threads, requests that are answered or wait)
     "identity": (2, 256),
     "capture": (8, 128),
     "read": (3, 128),
     "write": (1, 64),
     "tools": (2, 64),
-    "slow": (1, 8),
+    "slow": (1, 256),
     "jobs": (1, 8),
 }
 
@@ -79,7 +83,7 @@ class Address:
 def address(settings: ServerConfig) -> Address:
     """Where the settings say that the server listens. Raises ConfigFault for what cannot be meant, or is not safe."""
     host, colon, port = settings.http.rpartition(":")
-    found = Address(host.strip("[]"), int(port) if port.isdecimal() and len(port) < 6 else -1)
+    found = Address(host.strip("[]"), int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1)
     if not colon or not found.host or not 0 <= found.port < 65_536:
         raise ConfigFault(f"server.http = {settings.http!r} (expected something like '127.0.0.1:8787')")
     if bool(settings.tls_certificate) != bool(settings.tls_key):
@@ -96,53 +100,6 @@ def address(settings: ServerConfig) -> Address:
     return found
 
 
-class _Line(H11Protocol):
-    """A connection on which heads must come in time, and what is written must be read in time."""
-
-    head_s = 30.0  # so long may the head of a request take
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        line = transport.get_extra_info("socket")
-        if line is not None and _UNREAD_OPTION is not None:
-            line.setsockopt(socket.IPPROTO_TCP, _UNREAD_OPTION, _UNREAD_MS)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, in the envelope that every refusal has."""
-        body = msgspec.json.encode(faults.answer(faults.bad(msg)).body)
-        head = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
-        for event in (h11.Response(status_code=400, headers=head), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-    def _watch(self) -> None:
-        """Begin to wait for the head of a request, unless one is being answered."""
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if not is_idle:
-            self._unwatch()
-        elif self._waiting is None:
-            self._waiting = self.loop.call_later(self.head_s, self.transport.abort)
-
-    def _unwatch(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-
 class Served:
     """The listener, in a thread of this process."""
 
@@ -150,6 +107,7 @@ class Served:
         """Raises ConfigFault for settings that cannot be meant."""
         self._settings = serving.home.config.server
         self._address = address(self._settings)
+        check_certificate(self._settings)
         make_folder(serving.home.path / "cache")
         self._hub = Hub()
         self._news = News(serving.home.path, self._hub)
@@ -159,18 +117,22 @@ class Served:
         self._requests = Requests(serving.home.path)
         shared = Server(
             home=serving.home.path, authority=authority, cursors=Cursors(self._requests.key()), hub=self._hub,
-            news=self._news, together=Together(), wake=serving.keeper.wake, is_warm=lambda: serving.asker.is_warm,
+            news=self._news, together=Together(), probe=Probe(),
+            wake=serving.keeper.wake, is_warm=lambda: serving.asker.is_warm,
             health=serving.health, depth=self._depth, lent=lambda: self._homes.lent(None, read_only=False),
             begin=self._begin,
         )  # fmt: skip
         self.api = Api(shared, self._homes, self._requests, self._desks, self._settings.requests_per_minute)
-        self.application = _application(self.api, self._address.host)
-        self._server = uvicorn.Server(self._config(self.application))
+        self._home, self._vitals, self._prove_s = serving.home.path, serving.vitals, serving.pace.prove_s
+        self._server = self._made()
         self._thread = threading.Thread(target=self._run, name="perdure-http", daemon=True)
         self._teller = threading.Thread(
             target=self._news.run, args=(self._stopped,), name="perdure-http-news", daemon=True
         )
+        self._prover = threading.Thread(target=self._prove, name="perdure-http-proof", daemon=True)
         self._ended = threading.Event()
+        self._has_begun = False
+        self._failure: BaseException | None = None
 
     def _begin(self, name: str, work: Callable[[], None]) -> None:
         """Do something in the slow desk. Raises Refused (503) when too much waits there."""
@@ -186,33 +148,65 @@ class Served:
             tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
             tls["ssl_keyfile"] = Path(self._settings.tls_key).expanduser()
         return uvicorn.Config(
-            application, host=self._address.host, port=self._address.port, http=_Line, ws="none",
+            application, host=self._address.host, port=self._address.port, http=Line, ws="none",
             log_config=None, log_level="critical", access_log=False, proxy_headers=False, server_header=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_END_S,
+            backlog=_BACKLOG, timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_END_S,
             h11_max_incomplete_event_size=_HEAD_BYTES, **tls,
         )  # fmt: skip
 
+    def _made(self) -> _Server:
+        """A server for one loop, which loads its settings now rather than in its thread."""
+        self.api.begin()
+        self.application = _application(self.api, self._address.host)
+        config = self._config(self.application)
+        config.load()
+        return _Server(config, self._home)
+
     def _run(self) -> None:
-        try:
-            self._server.run()
-        except SystemExit:  # uvicorn's word for an address that is taken
-            pass
-        finally:
+        """Serve until stopped: what ends before that begins anew, at the same address."""
+        while not self._stopped.is_set():
+            try:
+                self._server.run()
+            except SystemExit as end:  # uvicorn's word for an address that it cannot have
+                self._failure = end.__context__
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next one serves
+                self._failure = error
             self._ended.set()
+            if not self._has_begun or self._stopped.wait(_AGAIN_S):
+                return
+            self._server.release()
+            log.note(self._home, "failed", client="http", kind="serve", code=_code(self._failure or Exception()))
+            self._server = self._made()
 
     def start(self) -> str:
-        """The address at which it answers. Raises PerdureError where it cannot listen."""
+        """The address at which it answers. Raises ConfigFault where it cannot listen."""
         self._thread.start()
-        self._teller.start()
         for _ in range(int(_START_S / 0.02)):
             if self._server.started or self._ended.wait(0.02):
                 break
         if not self._server.started:
-            raise PerdureError(f"server.http: nothing can listen at {self._address.host}:{self._address.port}")
+            where = f"{self._address.host}:{self._address.port}"
+            raise ConfigFault(f"server.http: nothing can listen at {where} ({_reason(self._failure)})")
         host, port = self._socket()
+        self._address = Address(self._address.host, port)
+        self._has_begun = True
+        self._vitals.prove("http")
+        self._teller.start()
+        self._prover.start()
         scheme = "https" if self._settings.tls_certificate else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    def _prove(self) -> None:
+        """Ask as a client does, over a connection of its own, until stopped."""
+        host, port = self._socket()
+        while not self._stopped.wait(self._prove_s):
+            try:
+                is_answered = answers(Address(host, port), is_tls=bool(self._settings.tls_certificate))
+            except (OSError, http.client.HTTPException) as error:
+                self._vitals.trouble["http"] = type(error).__name__
+                continue
+            if is_answered:
+                self._vitals.prove("http")
 
     def _socket(self) -> tuple[str, int]:
         name: Any = self._server.servers[0].sockets[0].getsockname()
@@ -229,6 +223,66 @@ class Served:
             desk.close()
         self._homes.close()
         self._requests.close()
+
+
+class _Server(uvicorn.Server):
+    """The server of uvicorn, whose loop notes what goes wrong in a place that cannot fail for want of a file."""
+
+    def __init__(self, config: uvicorn.Config, home: Path) -> None:
+        super().__init__(config)
+        self._home = home
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._noted)
+        await super().startup(sockets)
+
+    def release(self) -> None:
+        """Close what it listened at, after its loop ended."""
+        for server in self.servers if self.started else []:
+            with contextlib.suppress(RuntimeError):  # of the loop, which is closed; the sockets are then, too
+                server.close()
+
+    def _noted(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        log.note(self._home, "failed", client="http", kind="loop", code=_code(error) if error else "")
+
+
+def answers(at: Address, *, is_tls: bool) -> bool:
+    """Whether the server there answers now. Raises OSError or HTTPException where it does not."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(at.host, at.host)
+    asked = http.client.HTTPConnection(host, at.port, timeout=_PROBE_S)
+    if is_tls:  # whether the certificate is believed is for its clients to say
+        context = ssl._create_unverified_context()
+        asked = http.client.HTTPSConnection(host, at.port, timeout=_PROBE_S, context=context)
+    with contextlib.closing(asked):
+        asked.request("GET", app.ALIVE, headers={"Connection": "close"})
+        return asked.getresponse().status == 200
+
+
+def check_certificate(settings: ServerConfig) -> None:
+    """Raise ConfigFault, which names the setting, where the files of TLS cannot be used."""
+    if not settings.tls_certificate:
+        return
+    certificate, key = (Path(at).expanduser() for at in (settings.tls_certificate, settings.tls_key))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    said = f"server.tls_certificate = {settings.tls_certificate!r}"
+    try:
+        context.load_verify_locations(certificate)
+        said = f"server.tls_key = {settings.tls_key!r}"
+        context.load_cert_chain(certificate, key, lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "it is not in PEM"
+        raise ConfigFault(f"{said}: it cannot be used ({str(reason).lower().replace('_', ' ')})") from error
+
+
+def _reason(error: BaseException | None) -> str:
+    """Why nothing can listen, in words."""
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return "the address is taken"
+    if isinstance(error, socket.gaierror):
+        return "there is no such host"
+    return os.strerror(number).lower() if number else "it did not begin in time"
 
 
 def _code(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """The bodies and parameters of requests, and the bodies of answers: read with these, and described by them in OpenAPI.
 
 What is not named here is ignored, above all who somebody claims to be: user and machine are those of the credential.
+Only within `filters` it is refused: whoever believed that it limits a search would read too much into the answer.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
 Short = Annotated[str, Meta(max_length=400)]
@@ -65,22 +66,23 @@ class Stored(Struct, frozen=True):
     bytes: int
 
 
-class Span(Struct, frozen=True):
-    """A stretch of time; its end does not belong to it."""
+class Span(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stretch of time; both its ends belong to it."""
 
     gte: At | None = None
     lte: At | None = None
 
 
-class Wanted(Struct, frozen=True):
+class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
     """What a search is limited to. Several tags: all of them; several values of another field: any of them."""
 
     tags: Names = ()
     agent_runtime: Names = ()
-    machine_id: Names = ()
+    machine_id: Names = ()  # ids or names
     conversation_id: Short | None = None
     root_run_id: Short | None = None
-    started_at: Span = Span()
+    started_at: Span = Span()  # of the run
+    stated_at: Span = Span()  # of the turn
     project: Names = ()
     role: Names = ()
     kind: Names = ()
@@ -90,11 +92,17 @@ class Wanted(Struct, frozen=True):
 class Search(Struct, frozen=True):
     """What is looked for among what was said."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    query: Annotated[str, Meta(max_length=10_000, description="may be empty where there are filters")] = ""
     mode: Literal["hybrid", "semantic", "keyword"] | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     filters: Wanted = Wanted()
+
+
+class Conversation(Paging, frozen=True, kw_only=True):
+    """Which conversation, and which part of it."""
+
+    conversation_id: Annotated[str, Meta(max_length=400)]
 
 
 class Forest(Struct, frozen=True):
@@ -103,7 +111,8 @@ class Forest(Struct, frozen=True):
     since: Short | None = None  # 30m, 12h, 7d, 4w ago, or a date
     runtime: Short | None = None
     root_run_id: Short | None = None
-    limit: Annotated[int, Meta(ge=1, le=500)] = 500
+    limit: Annotated[int, Meta(ge=1, le=500, description="how many runs at most")] = 500
+    cursor: Annotated[str, Meta(max_length=200)] | None = None
     flat: bool = False  # a list of runs with their depth, instead of trees
 
 
@@ -196,6 +205,7 @@ class Listing(Paging, frozen=True):
     """Which memories."""
 
     every: bool = False  # also what was superseded or retired
+    shared: bool = False  # what others let the caller read, instead of the caller's own
     prefix: Short = ""  # of the path
     kind: Short = ""
     project: Annotated[str, Meta(max_length=4096)] | None = None
@@ -259,11 +269,16 @@ class Register(Struct, frozen=True):
     user: Short | None = None
 
 
-class Whose(Paging, frozen=True):
+class Over(Paging, frozen=True):
+    """The caller's own."""
+
+    every: bool = False  # also what is over
+
+
+class Whose(Over, frozen=True):
     """The caller's own; all for an admin who asks so."""
 
     everybody: bool = False
-    every: bool = False  # also what is over
 
 
 class Share(Struct, frozen=True):
@@ -273,3 +288,144 @@ class Share(Struct, frozen=True):
     scope: Literal["run", "tag", "project", "agent"]
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
     until_at: At | None = None
+
+
+# answers --------------------------------------------------------------------------------------------------------
+
+
+class Action(Struct, frozen=True):
+    """Something that a program may do next."""
+
+    do: str
+    method: str
+    href: str
+    body: dict[str, Any] | UnsetType = UNSET
+
+
+class Envelope(Struct, frozen=True, rename={"links": "_links"}):
+    """What every answer has."""
+
+    links: dict[str, str]
+    next_actions: list[Action]
+
+
+class Listed(Envelope, frozen=True):
+    """What every list has."""
+
+    next_cursor: str | None
+
+
+class MachineSaid(Envelope, frozen=True):
+    """A machine; registered_by: the id of the one that asked for it, "" at the home itself."""
+
+    machine_id: str
+    user: str
+    name: str
+    registered_at: datetime
+    revoked_at: datetime | None
+    registered_by: str
+
+
+class MachineMade(MachineSaid, frozen=True):
+    """A new machine, with its secret; null when the same request comes again."""
+
+    secret: str | None
+
+
+class MachinesSaid(Listed, frozen=True):
+    """Machines."""
+
+    items: list[MachineSaid]
+
+
+class GrantSaid(Envelope, frozen=True):
+    """What an owner lets another user read."""
+
+    grant_id: str
+    owner: str
+    grantee: str
+    scope: str
+    value: str
+    until_at: datetime | None
+    given_at: datetime
+    revoked_at: datetime | None
+    declined_at: datetime | None
+
+
+class GrantsSaid(Listed, frozen=True):
+    """What the caller lets others read, and what others let the caller read."""
+
+    items: list[GrantSaid]
+    to_me: list[GrantSaid]
+
+
+class HitSaid(Struct, frozen=True, rename={"links": "_links"}):
+    """A turn that a search found."""
+
+    run_id: str
+    turn_id: str
+    chunk_idx: int
+    conversation: str
+    role: str
+    kind: str
+    text: str
+    machine: str
+    runtime: str
+    tags: list[str]
+    stated_at: datetime | None
+    started_at: datetime | None
+    score: dict[str, float | None]
+    links: dict[str, str]
+
+
+class FoundSaid(Listed, frozen=True):
+    """The hits of a search, and what it cost."""
+
+    hits: list[HitSaid]
+    facets: dict[str, Any]
+    timing: dict[str, Any]
+    mode: str
+    degraded: list[str]
+    behind: int
+
+
+class CueSaid(Struct, frozen=True, rename={"links": "_links"}):
+    """A turn or a memory that matters for a message."""
+
+    turn_id: str
+    run_id: str
+    chunk: int | None
+    memory_id: str | None
+    role: str
+    text: str
+    why: list[str]
+    score: float
+    n_tokens: int
+    stated_at: datetime | None
+    links: dict[str, str]
+
+
+class RecalledSaid(Envelope, frozen=True):
+    """What matters for a message, as a block to put beside it."""
+
+    block: str
+    cues: list[CueSaid]
+    silent: str
+    n_tokens: int
+    degraded: list[str]
+    timings_ms: dict[str, float]
+
+
+class JobsSaid(Listed, frozen=True):
+    """The jobs."""
+
+    items: list[dict[str, Any]]
+
+
+class Health(Envelope, frozen=True):
+    """Whether it works, and what is wrong."""
+
+    healthy: bool
+    problems: list[str]
+    checked_at: datetime
+    probe_ms: float

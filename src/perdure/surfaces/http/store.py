@@ -17,7 +17,7 @@ from pathlib import Path
 import apsw
 
 from perdure.capture.files import make_folder
-from perdure.errors import HomeFault
+from perdure.errors import DiskFull, HomeFault
 from perdure.transactions import transaction
 
 KEPT_S = 24 * 3600
@@ -119,6 +119,8 @@ class Requests:
         try:
             with self._lock, transaction(self._db):
                 yield
+        except apsw.FullError as error:
+            raise DiskFull(str(self._path)) from error
         except apsw.Error as error:
             raise HomeFault(str(self._path)) from error
 

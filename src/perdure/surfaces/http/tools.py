@@ -14,7 +14,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from perdure.home import Home
 from perdure.surfaces.http.app import Api
@@ -59,4 +59,21 @@ class Guarded:
             return
         _WHO.set(identity)
         token = AccessToken(token="", client_id=identity.machine_id, scopes=[], subject=identity.user)
-        await self.inner({**scope, "user": AuthenticatedUser(token)}, receive, send)
+        await self._safely({**scope, "user": AuthenticatedUser(token)}, receive, send)
+
+    async def _safely(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand it on; where that fails before an answer has begun, answer with an envelope."""
+        has_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self.inner(scope, receive, noted)
+        except Exception as error:
+            said = self._api.failed(Request(scope), error)
+            if has_begun:  # too late for another answer: the connection breaks off
+                raise
+            await said(scope, receive, send)

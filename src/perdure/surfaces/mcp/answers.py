@@ -20,7 +20,6 @@ from perdure.floor.layers import diary_day
 from perdure.floor.pages import DIARY
 from perdure.forget import Doomed
 from perdure.home import Home
-from perdure.identity import project_of
 from perdure.memories.kinds import guessed
 from perdure.memories.paths import is_everywhere
 from perdure.recall.pack import SAID_BY, render
@@ -85,8 +84,8 @@ def context(home: Home, message: str, *, cwd: str | None) -> str:
 def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -> str:
     """Keep what an agent concludes, or was told."""
     about = kind or guessed(words)
-    project = None if is_everywhere(path, about) else project_of(cwd)
-    kept = home.remember(words, kind=about, path=path, cwd=project, trust="agent")  # type: ignore[arg-type]
+    place = None if is_everywhere(path, about) else cwd
+    kept = home.remember(words, kind=about, path=path, cwd=place, trust="agent")  # type: ignore[arg-type]
     before = [m for m in home.memories.history(kept.memory_id) if m.superseded_by == kept.memory_id]
     again = f", said {kept.n_stated} times" if kept.n_stated > 1 else ""
     instead = f" It takes the place of {before[-1].memory_id}." if before else ""
@@ -96,7 +95,7 @@ def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -
 def note(home: Home, words: str, *, place: str, cwd: str | None) -> str:
     """Put something onto the floor of the sessions to come."""
     if place == "card":
-        card = home.floor.add_card(words, by="agent", project=project_of(cwd))
+        card = home.floor.add_card(words, by="agent", project=home.project(cwd))
         return f"Kept as {card.id}. Sessions from the next one on have it before them."
     if place == "note":
         noted = home.note(words, by="agent", cwd=cwd)
