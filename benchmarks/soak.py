@@ -39,7 +39,6 @@ from perdure.types import Source
 DELTA_BYTES = 35_000
 WORDS = "harbour cable parser ledger lantern ember copper meadow signal tunnel orchard pocket rocket velvet".split()
 TIMEOUT_S = 60.0
-SETTLE_S = 900.0  # so long may the index take behind the last post
 SETTINGS = """\
 [server]
 http = "127.0.0.1:{port}"
@@ -253,7 +252,7 @@ def run(home: Path, options: argparse.Namespace) -> dict[str, Any]:
             killed_s = time.monotonic()
         time.sleep(0.2)
     posted_s = time.monotonic() - started
-    indexed_s = settled(server, fleet, started)
+    indexed_s = settled(server, fleet, started, options.settle_s)
     done.set()
     server.child.terminate()
     server.child.wait()
@@ -276,10 +275,10 @@ def _lines_of(machine: Machine, backlog_mb: float) -> int:
     return len(machine.lines)
 
 
-def settled(server: Server, fleet: list[Machine], started: float) -> float | None:
+def settled(server: Server, fleet: list[Machine], started: float, limit_s: float) -> float | None:
     """Seconds until the last mark of every machine was found; None when that took too long."""
     left = {machine.name: machine for machine in fleet}
-    ends_s = time.monotonic() + SETTLE_S
+    ends_s = time.monotonic() + limit_s
     while left and time.monotonic() < ends_s:
         for machine in list(left.values()):
             body = json.dumps({"query": machine.marks[-1], "limit": 1, "mode": "keyword"}).encode()
@@ -300,6 +299,7 @@ def main() -> None:
     parser.add_argument("--deltas", type=int, default=10, help="for each machine, of 35 kB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two posts of a machine")
     parser.add_argument("--kill-every", type=float, default=0.0, help="seconds between two kill -9; 0 for never")
+    parser.add_argument("--settle-s", type=float, default=900.0, help="so long may the index take behind the last post")
     parser.add_argument("--port", type=int, default=_free_port())
     options = parser.parse_args()
     with scratch() as place:
