@@ -73,7 +73,7 @@ def test_replay_and_altered(home, message):
     data = message("user", "We moor at the northern quay", 0) + message("assistant", "Noted.", 1)
     first = home.capture(data, runtime="messages", session="s")
     again = home.capture(data, runtime="messages", session="s")
-    assert (again.outcome, again.to_offset, again.n_bytes, again.run_id) == ("already", len(data), 0, None)
+    assert (again.outcome, again.to_offset, again.n_bytes, again.run_id) == ("already", len(data), 0, first.run_id)
     assert home.archive.ledger.counts() == (1, 1, len(data))
     altered = data.replace(b"northern", b"southern")
     refused = home.capture(altered, runtime="messages", session="s")
