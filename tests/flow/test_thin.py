@@ -214,7 +214,10 @@ def test_joining_says_what_still_waits(laptop: Machine, afar: ScriptedRemote) ->
     afar.secrets.add("new")
     afar.replies["/api/runs"] = 503, {"error": {"code": "busy"}}
     done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
-    assert done.returncode == 0 and "1 capture waits still (status 503)" in done.stderr, (done.stdout, done.stderr)
+    assert done.returncode == 0 and "1 capture waits still (busy (status 503))" in done.stderr, (
+        done.stdout,
+        done.stderr,
+    )
     assert len(laptop.waiting()) == 1
 
 

@@ -143,10 +143,10 @@ def test_a_kill_between_two_injections_loses_and_repeats_nothing(home, message, 
     class Killed(BaseException):
         pass
 
-    def killed(self, type_, data, *, now, after=""):
+    def killed(self, type_, data, *, now):
         if noted(home):
             raise Killed
-        return whole(self, type_, data, now=now, after=after)
+        return whole(self, type_, data, now=now)
 
     monkeypatch.setattr(Journal, "append", killed)
     with pytest.raises(Killed):

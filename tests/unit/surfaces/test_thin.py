@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -139,7 +138,7 @@ def test_hits_are_paged_until_there_are_enough(there: tuple[ScriptedRemote, Rule
     assert (found.hits[0].score, found.hits[0].keyword_score, found.hits[0].vector_score) == (2.5, 1.5, 0.75)
     first, second = (msgspec.json.decode(body) for *_, body in server.asked)
     narrowed = {"tags": ["x"], "agent_runtime": ["pi"], "conversation_id": "c"}
-    assert first["filters"] == {**narrowed, "started_at": {"gte": "2026-01-01T00:00:00+00:00"}}
+    assert first["filters"] == {**narrowed, "stated_at": {"gte": "2026-01-01T00:00:00+00:00"}}
     assert (first["limit"], "cursor" in first, second["cursor"]) == (100, False, "on")
 
 
@@ -167,12 +166,14 @@ def test_answers_that_are_none(answer: tuple[int, object], kind: type[Exception]
         home.search("words", Filters(), limit=5, mode=None)
 
 
-def test_an_id_is_found_by_its_beginning_if_only_one_begins_so(there: tuple[ScriptedRemote, Rules]) -> None:
+def test_the_home_says_what_the_beginning_of_an_id_means(there: tuple[ScriptedRemote, Rules]) -> None:
     server, rules = there
-    server.replies["/api/runs/forest"] = 200, {"items": [said(view(name), 0) for name in ("01ab", "01ac")]}
-    with afar.opened(rules) as home, contextlib.ExitStack():
-        assert home.resolve("01ab") == "01ab"
-        with pytest.raises(UsageError):
-            home.resolve("01a")
-        with pytest.raises(NotFound):
-            home.resolve("t")
+    server.replies["/api/resolve/01ab"] = 200, {"kind": "run", "id": "01ab" + "0" * 22, "runs": ["01ab" + "0" * 22]}
+    server.replies["/api/resolve/t123"] = 200, {"kind": "turn", "id": "t123456", "runs": ["01ab" + "0" * 22]}
+    server.replies["/api/resolve/x"] = 404, {"error": {"code": "not-found", "message": "none"}}
+    with afar.opened(rules) as home:
+        assert home.run_named("01ab") == "01ab" + "0" * 22
+        with pytest.raises(UsageError, match="no run, but a turn"):
+            home.run_named("t123")
+        with pytest.raises(NotFound, match="x"):
+            home.resolve("x")
