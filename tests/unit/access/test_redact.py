@@ -12,7 +12,7 @@ import string
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.access.redact import find, mask, n_secrets
@@ -258,6 +258,7 @@ glue = st.sampled_from(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(st.lists(st.one_of(pieces, glue, st.text(max_size=8)), max_size=8).map("".join))
 def test_masking_twice_is_masking_once(text: str) -> None:
     once = mask(text)
