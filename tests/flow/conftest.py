@@ -136,6 +136,15 @@ def home(opened) -> Home:
     return opened()
 
 
+@pytest.fixture
+def lines(message):
+    """What one session said, as a client of the API sends it."""
+    return b"".join([
+        message("user", "Which port does the staging server use?", 0),
+        message("assistant", "It listens on port 8443 behind nginx.", 1),
+    ])  # fmt: skip
+
+
 class Caller:
     """Asks a served home over HTTP with one credential, each time on a connection of its own."""
 

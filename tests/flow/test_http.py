@@ -34,14 +34,6 @@ def ok(said):
 
 
 @pytest.fixture
-def lines(message):
-    return b"".join([
-        message("user", "Which port does the staging server use?", 0),
-        message("assistant", "It listens on port 8443 behind nginx.", 1),
-    ])  # fmt: skip
-
-
-@pytest.fixture
 def keep(lines):
     """Send lines as a session, and wait until they are found."""
 

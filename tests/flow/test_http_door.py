@@ -16,15 +16,6 @@ pytest.importorskip("uvicorn")
 
 from perdure.surfaces.http import bodies
 
-
-@pytest.fixture
-def lines(message):
-    return b"".join([
-        message("user", "Which port does the staging server use?", 0),
-        message("assistant", "It listens on port 8443 behind nginx.", 1),
-    ])  # fmt: skip
-
-
 # who asks -------------------------------------------------------------------------------------------------------
 
 
