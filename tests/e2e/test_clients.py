@@ -147,7 +147,10 @@ def test_a_resumed_session_of_gemini_holds_its_first_message_and_stays_stable(
 
 
 def test_after_a_compaction_gemini_is_told_again(client, home, model, assert_all_captured) -> None:
-    """At 1 % of its window, which the second message finds exceeded; what comes back goes with the third."""
+    """At 1 % of its window, which the second message finds exceeded; what comes back goes with the third.
+
+    How much it keeps of a history depends on where it stands (the paths it tells its model).
+    """
     tested = client("gemini-cli")
     path = tested.user_home / ".gemini" / "settings.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model": {"compressionThreshold": 0.0105}}))
@@ -157,7 +160,8 @@ def test_after_a_compaction_gemini_is_told_again(client, home, model, assert_all
         again(tested, session, "Two.\n@say Second.")
         assert "Third." in again(tested, session, "Three.\n@say Third.").out
     kinds = [asked["event"]["kind"] for asked in resident.asked]
-    assert kinds == ["start", "prompt", "start", "prompt", "after-compact", "start", "prompt"]
+    assert kinds[:6] == ["start", "prompt", "start", "prompt", "after-compact", "start"]
+    assert kinds[6:] in (["prompt"], ["after-compact", "prompt"])  # what it kept may exceed the threshold once more
     sent = main_requests(model.requests)
     assert "MARK-1-" in json.dumps(sent[0]) and "MARK-1-" not in json.dumps(sent[-1])  # what was held is gone
     assert_all_captured(tested, home)
