@@ -19,13 +19,12 @@ from perdure.floor import layers, pages
 from perdure.floor.diary import JOB as DIARY
 from perdure.floor.recent import JOB as RECENT
 from perdure.home import Home
-from perdure.identity import turn_id
 from perdure.jobs.book import Book, Done, Envelope
 from perdure.resident import clock
 from perdure.surfaces.page.views import floor_pages
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.text import printable
-from perdure.types import RunView, Source, Span
+from perdure.types import RunView, Span
 
 HERE = "/diary"
 _MOST_SOURCES = 40  # runs behind a page that are shown
@@ -78,16 +77,17 @@ def weeks(month: date, written: Collection[date], *, shown: date, today: date) -
 
 def _day(said: str) -> date:
     """A day that an address or a form names. Raises UsageError."""
-    try:
-        return date.fromisoformat(said)
-    except ValueError:
-        raise UsageError(f"{printable(said[:40])!r} is no day: write 2026-11-21") from None
+    with contextlib.suppress(ValueError):
+        found = date.fromisoformat(said)
+        if date.min.year < found.year < date.max.year:  # the calendar shows the months beside it, too
+            return found
+    raise UsageError(f"{printable(said[:40])!r} is no day: write 2026-11-21")
 
 
 def _month(said: str) -> date | None:
     """The first day of a month that an address names; None for what is none."""
-    with contextlib.suppress(ValueError):
-        return date.fromisoformat(f"{said}-01") if 1 < int(said[:4]) < 9999 else None
+    with contextlib.suppress(UsageError):
+        return _day(f"{said}-01")
     return None
 
 
@@ -114,16 +114,15 @@ def seen(home: Home, spans: Iterable[Span]) -> list[dict[str, Any]]:
     found = []
     for span in spans:
         with contextlib.suppress(NotFound, IndexFault):
-            found.append(_source(home.run(span.run_id), span))
+            found.append(_source(home.run(span.run_id), home.turn_in(span)))
     return sorted(found, key=lambda one: (str(one["at"]), one["run_id"]))
 
 
-def _source(view: RunView, span: Span) -> dict[str, Any]:
-    source = Source(view.user, view.runtime, view.session, view.generation)
+def _source(view: RunView, turn: str | None) -> dict[str, Any]:
     return {
         "run_id": view.run_id, "title": printable(mask(view.title or view.intent)), "runtime": view.runtime,
         "project": printable(view.project or ""), "at": view.started_at, "n_turns": view.n_turns,
-        "turn_id": turn_id(source, span.from_offset),
+        "turn_id": turn,
     }  # fmt: skip
 
 

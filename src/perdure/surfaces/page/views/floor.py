@@ -9,7 +9,7 @@ from perdure.access.redact import mask
 from perdure.config import FloorConfig
 from perdure.errors import FloorMissing
 from perdure.floor import layers, pages
-from perdure.floor.layers import Layer, Suspect
+from perdure.floor.layers import Layer, Layers, Suspect
 from perdure.home import Home
 from perdure.surfaces.page.views import floor_lists, floor_pages
 from perdure.surfaces.page.views.floor_lists import CARDS
@@ -28,8 +28,7 @@ def overview(visit: Visit) -> Answer:
     budgets = home.config.floor
     bill = [billed(layer, budgets) for layer in found.layers]
     values = _shared(home, project) | {
-        "title": "Floor", "layers": bill, "n_tokens": found.n_tokens, "budget": sum(one["budget"] for one in bill),
-        "n_suspects": len(found.suspects), "unfilled": [printable(said) for said in found.unfilled.values()],
+        "title": "Floor", "layers": bill, "budget": sum(one["budget"] for one in bill), **_session(found),
         "alerts": [printable(alert) for alert in home.floor.alerts], "others": _others(home.floor.names()),
     }  # fmt: skip
     return Shown("floor.html", values)
@@ -53,7 +52,13 @@ def _others(names: Sequence[str]) -> list[dict[str, str]]:
 
 def _shared(home: Home, project: str) -> dict[str, Any]:
     """What the views of a whole session have."""
-    return {"projects": home.projects(), "project": project, "n_proposals": len(home.floor.proposals())}
+    return {"projects": floor_pages.projects(home), "project": project, "n_proposals": len(home.floor.proposals())}
+
+
+def _session(found: Layers) -> dict[str, Any]:
+    """What is to be known of all layers together."""
+    unfilled = [printable(said) for said in found.unfilled.values()]
+    return {"n_tokens": found.n_tokens, "n_suspects": len(found.suspects), "unfilled": unfilled}
 
 
 def prompt(visit: Visit) -> Answer:
@@ -61,8 +66,8 @@ def prompt(visit: Visit) -> Answer:
     project = visit.query.get("project", "")
     found = visit.home.layers(cwd=project or None)
     values = _shared(visit.home, project) | {
-        "title": "The whole prompt", "n_tokens": found.n_tokens, "alerts": [printable(one) for one in found.alerts],
-        "layers": [_said(layer) for layer in found.layers if layer.text],
+        "title": "The whole prompt", "layers": [_said(layer) for layer in found.layers if layer.text],
+        **_session(found),
         "beside": printable(visit.home.here(cwd=project or None)),
     }  # fmt: skip
     return Shown("floor_prompt.html", values)

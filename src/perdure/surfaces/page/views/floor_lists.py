@@ -78,9 +78,9 @@ def _cards(visit: Visit, **kept: str) -> Shown:
     shown = [_card(card, visit.home.floor, is_away=card.id in away) for card in reversed(every)]
     values: dict[str, Any] = {
         "title": "Cards", "cards": shown, "n_tokens": layer.n_tokens, "n_away": len(away),
-        "budget": visit.home.config.floor.cards_tokens, "projects": visit.home.projects(), "project": project,
-        "n_proposals": len(visit.home.floor.proposals()), "refused": kept.get("refused", ""),
-        "kept": kept.get("text", ""), "editing": kept.get("id", ""),
+        "budget": visit.home.config.floor.cards_tokens, "project": project,
+        "projects": floor_pages.projects(visit.home), "n_proposals": len(visit.home.floor.proposals()),
+        "refused": kept.get("refused", ""), "kept": kept.get("text", ""), "editing": kept.get("id", ""),
     }  # fmt: skip
     return Shown("floor_cards.html", values, 400 if kept else 200)
 

@@ -6,6 +6,7 @@ kept and shown beside what came between. Every change is the owner's, and none i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 from perdure.access.redact import mask
 from perdure.access.scan import Finding
-from perdure.errors import EditRefused, FloorMissing, UsageError
+from perdure.errors import EditRefused, FloorMissing, IndexFault, UsageError
 from perdure.floor import layers, notes, pages
 from perdure.floor.events import sha
 from perdure.floor.floor import Change, Floor
@@ -59,6 +60,13 @@ def typed(said: str) -> str:
     return said.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def projects(home: Home) -> list[str]:
+    """The projects for which something can be on the floor, by their paths; none while there is no index to tell."""
+    with contextlib.suppress(IndexFault):
+        return [project for project in home.projects() if project]
+    return []
+
+
 def page_values(home: Home, name: str) -> dict[str, Any]:
     """What every view of a page says of it."""
     return {
@@ -84,11 +92,12 @@ def shown(visit: Visit, name: str, *, refused: str = "", kept: str = "") -> Show
     said = floor.read(name)
     if not said and name not in pages.KNOWN and name not in floor.known().pages:
         raise FloorMissing
+    lines = _lines(floor, said) if name == pages.NOTES else ()
     values = page_values(visit.home, name) | {
         "text": printable(mask(said)), "n_tokens": tokens(said), "last": _last(floor, name),
-        "suspects": suspects(floor, said), "lines": _lines(said) if name == pages.NOTES else (),
+        "suspects": () if any(line.is_held for line in lines) else suspects(floor, said), "lines": lines,
         "is_markdown": name.endswith(".md"), "alerts": [printable(alert) for alert in floor.alerts],
-        "refused": refused, "kept": kept, "projects": visit.home.projects() if name == pages.NOTES else (),
+        "refused": refused, "kept": kept, "projects": projects(visit.home) if name == pages.NOTES else (),
     }  # fmt: skip
     return Shown("floor_page.html", values, 400 if refused else 200)
 
@@ -114,16 +123,19 @@ class Note:
     memory: str  # the id of the memory that it repeats
     project: str
     name: str  # of the raw line, by which it is taken out
+    is_held: bool  # kept from models, because it reads like an instruction to one
 
 
-def _lines(said: str) -> list[Note]:
-    """The lines of the notes that say something, newest first behind their headings."""
+def _lines(floor: Floor, said: str) -> list[Note]:
+    """The lines of the notes that say something, in their order."""
     found = [notes.read(raw) for raw in said.splitlines()]
-    return [
-        Note(printable(mask(one.words)), not one.is_note, one.memory, printable(one.project), sha(one.raw))
-        for one in found
-        if one.words and one.words != notes.HEADING
-    ]
+    return [_line(floor, one) for one in found if one.words and one.words != notes.HEADING]
+
+
+def _line(floor: Floor, one: notes.Line) -> Note:
+    is_held = bool(floor.suspicious(layers.injected(one.raw)))
+    words, project = printable(mask(one.words)), printable(one.project)
+    return Note(words, not one.is_note, one.memory, project, sha(one.raw), is_held)
 
 
 # edit -----------------------------------------------------------------------------------------------------------
