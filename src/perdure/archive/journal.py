@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from perdure.capture.files import append_line, locked, make_folder, replace, wri
 _ID_CHARS = 32
 _HEAD = b'{"id":"'
 _REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
+_AT = _REST + len('"at":"')  # where its hybrid time stands
+_AT_CHARS = len("2026-01-01T12:00:00.000Z#0000")
+_NEAR_BYTES = 1 << 16  # so much of a file is read to find the events of a moment in it
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
 _OTHERS_TAIL_BYTES = 1 << 14
@@ -225,10 +228,10 @@ class Journal:
         return sorted(found.values(), key=lambda e: e.order)
 
     def one(self, key: str, at: str) -> Event | None:
-        """The event of this key and hybrid time. Only the files of its month are read."""
+        """The event of this key and hybrid time. Of the files of its month little is read: they are in order."""
         found: Event | None = None
         for path in self.root.glob(f"*/{at[:7]}.jsonl"):
-            for line in _lines_with(path.read_bytes(), key.encode()):
+            for line in _lines_at(path, at):
                 event = decode(line)
                 if isinstance(event, Event) and event.key == key:
                     found = _later(event, found)
@@ -270,12 +273,34 @@ class Journal:
         return n_new
 
 
-def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
-    """The whole lines that hold some bytes, in their order."""
-    place = raw.find(needle)
-    while place >= 0 and (end := raw.find(b"\n", place)) >= 0:
-        yield raw[raw.rfind(b"\n", 0, place) + 1 : end]
-        place = raw.find(needle, end)
+def _lines_at(path: Path, at: str) -> Iterator[bytes]:
+    """The lines of a file that have this hybrid time, without their newlines. Their place is found by halving."""
+    wanted, low, high = at.encode(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while high - low > _NEAR_BYTES:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()
+            if b"" < _time_of(_next_line(file)) < wanted:
+                low = middle
+            else:
+                high = middle
+        file.seek(low)
+        for line in file:
+            if _time_of(line) > wanted:
+                return
+            if _time_of(line) == wanted and line.endswith(b"\n"):
+                yield line[:-1]
+
+
+def _next_line(file: IO[bytes]) -> bytes:
+    """The next line that begins as one does; b"" where there is none."""
+    return next((line for line in file if line.startswith(_HEAD)), b"")
+
+
+def _time_of(line: bytes) -> bytes:
+    """The hybrid time that stands in a line; b"" for the end of another line, and for what is none."""
+    return line[_AT : _AT + _AT_CHARS] if line.startswith(_HEAD) else b""
 
 
 def _last_event(path: Path, tail_bytes: int) -> Event | None:
