@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import diary, floor, overview
+from perdure.surfaces.page.views import diary, floor, memories, overview, proposals
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS, *floor.ROWS, *diary.ROWS)
+TABLE: tuple[View, ...] = (*overview.ROWS, *memories.ROWS, *proposals.ROWS, *floor.ROWS, *diary.ROWS)
