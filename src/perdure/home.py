@@ -107,6 +107,7 @@ if TYPE_CHECKING:
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
+    from perdure.index.exchanges import Exchange
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -1020,6 +1021,12 @@ class Home:
         from perdure.index import exchanges
 
         return exchanges.asked(self.index(), self.user, runtime, session, since_at=since_at, until_at=until_at)
+
+    def exchange(self, runtime: str, session: str, at: datetime) -> Exchange | None:
+        """What the principal asked in a session at a moment, and what was answered; None where nothing was."""
+        from perdure.index import exchanges
+
+        return exchanges.exchange(self.index(), self.user, runtime, session, at)
 
     @property
     def injections(self) -> Injections:
