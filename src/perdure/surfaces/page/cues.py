@@ -12,10 +12,11 @@ from perdure.recall import judge
 from perdure.recall.candidates import Fact
 from perdure.recall.pack import SAID_BY, excerpt
 from perdure.recall.why import plainly, why
-from perdure.types import Cue, Hit, Memory, Plan, Recalled
+from perdure.types import Cue, Hit, Memory, Plan, Recalled, Role
 
 Subject: TypeAlias = "Hit | Memory"  # what can be told
 SHOWN_CHARS = 600  # of a cue's text beside its reasons; the turn itself is one click away
+_ID_CHARS = 20  # a word as long as this is taken for an id
 _BAR = 100  # width of a whole bar
 _LEGS = {
     "keyword": "words", "vector": "meaning", "entity": "rare name", "time": "time", "recent": "recency",
@@ -47,7 +48,7 @@ class Card:
     why: tuple[str, ...]
     became: str  # what happened to it since, in words
     used: bool | None = None  # whether the answer rests on it; None where nobody looked
-    use_score: float | None = None  # how much the answer takes up of it now, 0 to 1
+    taken_up: tuple[Bar, ...] = ()  # how much the answer takes up of it, as it is judged now
     source: Hit | None = None  # of a memory the first turn behind it
 
     @property
@@ -89,7 +90,7 @@ def said_by(cue: Cue, reader: str) -> str:
     if cue.is_shared or cue.user not in ("", reader):
         return f"shared by {cue.user}"
     if cue.memory is not None:
-        return SAID_BY[cue.memory.trust]
+        return "you said" if cue.memory.trust == "owner" else SAID_BY[cue.memory.trust]
     return {"user": "you", "assistant": "the agent"}.get(cue.role, cue.role)
 
 
@@ -152,7 +153,7 @@ def _turn_again(reason: Reason, pieces: Sequence[Hit], plan: Plan, reader: str) 
 
 
 def _memory_again(reason: Reason, memory: Memory, plan: Plan, reader: str) -> Cue:
-    role = "user" if memory.trust == "owner" else "assistant"
+    role: Role = "user" if memory.trust == "owner" else "assistant"
     reasons = why(reason.cue, _alone(reason), Fact(role, memory.stated_at), plan, is_memory=True)
     return Cue(
         memory.memory_id, "", memory.conversation, role, memory.stated_at, "", memory.runtime, memory.text,
@@ -174,9 +175,10 @@ def shown(text: str, plan: Plan) -> str:
     return excerpt(text, _stems(plan), SHOWN_CHARS)
 
 
-def use_score(prompt: str, pieces: Iterable[str], answer: str) -> float:
+def taken_up(prompt: str, pieces: Iterable[str], answer: str) -> tuple[Bar, ...]:
     """How much an answer takes up of a cue: of its pieces the most, 0 to 1."""
-    return max((use.score(prompt, piece, answer) for piece in pieces), default=0.0)
+    score = max((use.score(prompt, piece, answer) for piece in pieces), default=0.0)
+    return (Bar("in the answer", score, 0.0, _BAR * score),)
 
 
 def outcome(one: Injection) -> str:
@@ -204,6 +206,13 @@ class Told(NamedTuple):
 
     earlier: str = ""  # when the session was told it before, in words
     project: str | None = None  # where was asked; None for everywhere
+
+
+def nowhere(words: str) -> Lacked:
+    """What is said of words, or of an id, that lead to nothing."""
+    is_id = " " not in words and (words.startswith("mem-") or len(words) >= _ID_CHARS)
+    what = "by that id" if is_id else "with these words"
+    return Lacked("", words, f"There is nothing {what} that you may see: it was never captured, or it was forgotten.")
 
 
 def lacked(subject: Subject, recalled: Recalled, told: Told) -> str:

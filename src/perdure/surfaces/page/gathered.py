@@ -21,7 +21,7 @@ from perdure.index.injections import Injection
 from perdure.recall import plan as planning
 from perdure.recall.pack import render
 from perdure.surfaces.page import cues
-from perdure.surfaces.page.cues import Card, Gone, Lacked, Subject, Told
+from perdure.surfaces.page.cues import Card, Gone, Subject
 from perdure.types import Cue, Hit, Memory, Plan, Recalled
 
 MEMORY = "mem-"
@@ -119,8 +119,8 @@ def seen(home: Home, one: Injection, message_: str) -> Seen:
         if cue is None:
             made.append(Gone(reason.cue, reason.n_tokens, used))
             continue
-        score = cues.use_score(exchange.prompt, _texts(found[reason.cue]), exchange.answer) if exchange else None
-        made.append(replace(_card(home, cue, plan), used=used, use_score=score))
+        taken = cues.taken_up(exchange.prompt, _texts(found[reason.cue]), exchange.answer) if exchange else ()
+        made.append(replace(_card(home, cue, plan), used=used, taken_up=taken))
     return Seen(one, plan, message_, tuple(made))
 
 
@@ -192,17 +192,7 @@ def _strings(line: bytes) -> Iterable[str]:
 # why not --------------------------------------------------------------------------------------------------------
 
 
-def why_not(home: Home, words: str, recalled: Recalled, told: Told) -> list[Lacked]:
-    """Why what some words or an id mean was not told: for each turn and memory that they lead to."""
-    found = _meant(home, words)
-    if not found:
-        is_id = " " not in words and (words.startswith(MEMORY) or len(words) > 20)
-        what = "by that id" if is_id else "with these words"
-        return [Lacked("", words, f"There is nothing {what} that you may see: it was never captured, or forgotten.")]
-    return [Lacked(name, one.text, cues.lacked(one, recalled, told)) for name, one in found.items()]
-
-
-def _meant(home: Home, words: str) -> dict[str, Subject]:
+def meant(home: Home, words: str) -> dict[str, Subject]:
     """The turns and memories that an id or some words mean."""
     if " " not in words:
         with contextlib.suppress(NotFound, MemoryMissing, UsageError):

@@ -12,6 +12,8 @@ from perdure.access.redact import mask
 from perdure.capture import log
 from perdure.index.exchanges import Asked
 from perdure.index.injections import Injection
+from perdure.memories.use import USED
+from perdure.surfaces import moments
 from perdure.surfaces.page import cues, gathered
 from perdure.surfaces.page.cues import Lacked, Told
 from perdure.surfaces.page.gathered import Moment
@@ -120,7 +122,7 @@ def one(visit: Visit) -> Shown:
     values = {
         "title": "What was recalled", "one": found, "asked": asked, "message": mask(message), "cards": seen.cards,
         "block": block, "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
-        "wanted": wanted, "again": None, "lacked": [], "passed_over": [],
+        "wanted": wanted, "used_from": USED, "again": None, "lacked": [], "passed_over": [],
     }  # fmt: skip
     if message and (wanted or "again" in visit.query):
         values |= _again(visit, found, message, project)
@@ -133,16 +135,30 @@ def _again(visit: Visit, found: Injection, message: str, project: str | None) ->
     now = visit.home.recall(
         message, now=visit.now.astimezone(), cwd=project, session=session, explain=True, mode=mode(visit)
     )
-    values = passed_over(visit, now)
-    if wanted := visit.query.get("why_not", "").strip():
-        values["lacked"] = [
-            _in_its_place(visit, found, lacked, now, project) for lacked in gathered.why_not(visit.home, wanted)
-        ]
-    return {"again": now, **values}
+    wanted = visit.query.get("why_not", "").strip()
+    return {"again": now, **passed_over(visit, now), "lacked": _lacked(visit, found, wanted, now, project)}
 
 
-def _in_its_place(visit: Visit, found: Injection, name: str, now: Recalled, project: str | None) -> Lacked:
-    raise NotImplementedError
+def _lacked(visit: Visit, found: Injection, wanted: str, now: Recalled, project: str | None) -> list[Lacked]:
+    """Why what some words or an id mean was not told in this session at that time."""
+    meant = gathered.meant(visit.home, wanted) if wanted else {}
+    names = [reason.cue for reason in found.reasons]
+    said = []
+    for name, subject in meant.items():
+        if name in names:
+            why = f"It was told in this very recall, as cue {names.index(name) + 1}."
+        else:
+            why = cues.lacked(subject, now, Told(_earlier(visit, found, name), project))
+        said.append(Lacked(name, mask(subject.text), why))
+    return said or ([cues.nowhere(wanted)] if wanted else [])
+
+
+def _earlier(visit: Visit, found: Injection, name: str) -> str:
+    """When the session had been told something before, in words; "" where it had not."""
+    if not found.session:
+        return ""
+    before = visit.home.injections.newest(session=found.session, cue=name, before=found.nonce, limit=1)
+    return f"at {moments.day(before[0].at)}" if before else ""
 
 
 def mode(visit: Visit) -> str | None:
@@ -157,3 +173,10 @@ def passed_over(visit: Visit, found: Recalled) -> dict[str, Any]:
     return {
         "passed_over": cues.passed_over(found, known, limit=_CANDIDATES), "n_passed_over": len(found.passed_over),
     }  # fmt: skip
+
+
+ROWS: tuple[View, ...] = (
+    View("GET", "/recall", newest, nav="recall"),
+    View("GET", "/recall/silent", silent, nav="recall"),
+    View("GET", "/recall/{nonce}", one, nav="recall"),
+)
