@@ -221,14 +221,14 @@ def lacked(subject: Subject, recalled: Recalled, told: Told) -> str:
     recalled: with what was passed over.
     """
     name = subject.memory_id if isinstance(subject, Memory) else subject.turn_id
+    if told.earlier:
+        return f"The session held it already: it was told {told.earlier}, and nothing is said twice."
     for place, cue in enumerate(recalled.cues, start=1):
         if cue.turn_id == name:
             return f"It is told now, as cue {place}: {'; '.join(map(plainly, cue.why)) or 'it matches best'}."
     if name in recalled.held_back:
         rule = recalled.held_back[name].rule
         return f"It is held back: it reads like an order to a model ({rule}). The floor's alerts list it, to allow it."
-    if told.earlier:
-        return f"The session held it already: it was told {told.earlier}, and nothing is said twice."
     return _of_itself(subject) or _elsewhere(subject.project, told.project) or _ranked(name, recalled)
 
 

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +23,7 @@ from perdure.recall import plan as planning
 from perdure.recall.pack import render
 from perdure.surfaces.page import cues
 from perdure.surfaces.page.cues import Card, Gone, Subject
-from perdure.types import Cue, Hit, Memory, Plan, Recalled
+from perdure.types import Cue, Hit, Live, Memory, Plan, Recalled
 
 MEMORY = "mem-"
 _MOST_BYTES = 8_000_000  # of a run that is looked through for the very block
@@ -69,12 +70,21 @@ def _together(moments: Iterable[Moment]) -> dict[tuple[str, str], list[Moment]]:
     return found
 
 
-def message(home: Home, turn_id: str) -> tuple[str, str | None]:
-    """(what a person typed in a turn, its project). Raises NotFound."""
+class Message(NamedTuple):
+    """What was or could be typed, and where."""
+
+    text: str = ""  # masked
+    project: str | None = None
+    session: Live | None = None  # the one in which it stands, whose own turns it need not be told
+
+
+def message(home: Home, turn_id: str) -> Message:
+    """What a person typed in a turn. Raises NotFound."""
     pieces = home.pieces([turn_id]).get(turn_id)
     if not pieces:
         raise NotFound(turn_id)
-    return "\n".join(piece.text for piece in pieces if piece.kind == "text"), pieces[0].project
+    said = "\n".join(piece.text for piece in pieces if piece.kind == "text")
+    return Message(mask(said), pieces[0].project, Live(pieces[0].conversation))
 
 
 def known(home: Home, names: Iterable[str]) -> dict[str, Sequence[Hit] | Memory]:

@@ -16,9 +16,9 @@ from perdure.memories.use import USED
 from perdure.surfaces import moments
 from perdure.surfaces.page import cues, gathered
 from perdure.surfaces.page.cues import Lacked, Told
-from perdure.surfaces.page.gathered import Moment
+from perdure.surfaces.page.gathered import Message, Moment
 from perdure.surfaces.page.visits import Shown, View, Visit
-from perdure.types import Live, Recalled
+from perdure.types import Recalled
 
 _PAGE = 20
 _SILENT = 60  # messages beside which nothing was put, that are shown
@@ -95,7 +95,9 @@ def silent(visit: Visit) -> Shown:
 
 
 def _is_silence(line: Mapping[str, Any], user: str) -> bool:
-    return line.get("user") == user and line.get("kind") == "prompt" and line.get("outcome") in _QUIET
+    """Whether a line is of a message of this user's beside which nothing was recalled; a floor may have been given."""
+    is_silent = line.get("outcome") in _QUIET or "why" in line
+    return line.get("user") == user and line.get("kind") == "prompt" and is_silent
 
 
 def _moment(line: Mapping[str, Any]) -> Moment:
@@ -105,7 +107,8 @@ def _moment(line: Mapping[str, Any]) -> Moment:
 def _silence(line: Mapping[str, Any], asked: Mapping[Moment, Asked]) -> Silence:
     at = _moment(line)
     why = str(line.get("why") or {"late": "it took too long", "failed": "it failed"}.get(line["outcome"], ""))
-    return Silence(at.at, at.runtime, at.session, line["outcome"], why, float(line.get("took_ms", 0)), asked.get(at))
+    outcome = line["outcome"] if line["outcome"] in _QUIET else "silent, with a floor"
+    return Silence(at.at, at.runtime, at.session, outcome, why, float(line.get("took_ms", 0)), asked.get(at))
 
 
 # one injection --------------------------------------------------------------------------------------------------
@@ -115,28 +118,28 @@ def one(visit: Visit) -> Shown:
     """One injection: the block, each cue and what became of it; what was passed over, where that is asked."""
     found = visit.home.injections.get(visit.path["nonce"])
     asked = gathered.asked(visit.home, [gathered.moment(found)]).get(gathered.moment(found))
-    message, project = gathered.message(visit.home, asked.turn_id) if asked else ("", None)
-    seen = gathered.seen(visit.home, found, message)
+    message = gathered.message(visit.home, asked.turn_id) if asked else gathered.Message()
+    seen = gathered.seen(visit.home, found, message.text)
     block, is_exact = gathered.block(visit.home, seen, asked.turn_id if asked else "")
     wanted = visit.query.get("why_not", "").strip()
     values = {
-        "title": "What was recalled", "one": found, "asked": asked, "message": mask(message), "cards": seen.cards,
+        "title": "What was recalled", "one": found, "asked": asked, "message": message.text, "cards": seen.cards,
         "block": block, "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
         "wanted": wanted, "used_from": USED, "again": None, "lacked": [], "passed_over": [],
     }  # fmt: skip
-    if message and (wanted or "again" in visit.query):
-        values |= _again(visit, found, message, project)
+    if message.text and (wanted or "again" in visit.query):
+        values |= _again(visit, found, message)
     return Shown("injection.html", values)
 
 
-def _again(visit: Visit, found: Injection, message: str, project: str | None) -> dict[str, Any]:
+def _again(visit: Visit, found: Injection, message: Message) -> dict[str, Any]:
     """The same message asked once more, as of now, with the reasons of what is not told; and of what is asked about."""
-    session = Live(found.session) if found.session else None
     now = visit.home.recall(
-        message, now=visit.now.astimezone(), cwd=project, session=session, explain=True, mode=mode(visit)
-    )
+        message.text, now=visit.now.astimezone(), cwd=message.project, session=message.session, explain=True,
+        mode=mode(visit),
+    )  # fmt: skip
     wanted = visit.query.get("why_not", "").strip()
-    return {"again": now, **passed_over(visit, now), "lacked": _lacked(visit, found, wanted, now, project)}
+    return {"again": now, **passed_over(visit, now), "lacked": _lacked(visit, found, wanted, now, message.project)}
 
 
 def _lacked(visit: Visit, found: Injection, wanted: str, now: Recalled, project: str | None) -> list[Lacked]:
