@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import asking, overview, recall, use
+from perdure.surfaces.page.views import asking, diary, floor, overview, recall, use
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS, *asking.ROWS, *recall.ROWS, *use.ROWS)
+TABLE: tuple[View, ...] = (
+    *overview.ROWS, *asking.ROWS, *recall.ROWS, *use.ROWS, *floor.ROWS, *diary.ROWS,
+)  # fmt: skip
