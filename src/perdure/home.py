@@ -78,6 +78,7 @@ from perdure.types import (
     Found,
     Grant,
     GrantScope,
+    Hit,
     Identity,
     Live,
     Memory,
@@ -105,6 +106,9 @@ if TYPE_CHECKING:
     from perdure.floor.noting import Noted
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
+    from perdure.index.exchanges import Asked as AskedTurn
+    from perdure.index.exchanges import Exchange
+    from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
@@ -1013,6 +1017,29 @@ class Home:
         if found.n_injections:
             self._follow_journals()
         return found
+
+    def pieces(self, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+        """The first pieces, masked, of those of these turns that the principal may read: what a search sees of them."""
+        return keyword.pieces(self.index(), self.principal, turn_ids)
+
+    def asked(self, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[AskedTurn]:
+        """What the principal asked in a session between two moments, in order."""
+        from perdure.index import exchanges
+
+        return exchanges.asked(self.index(), self.user, runtime, session, since_at=since_at, until_at=until_at)
+
+    def exchange(self, runtime: str, session: str, at: datetime) -> Exchange | None:
+        """What the principal asked in a session at a moment, and what was answered; None where nothing was."""
+        from perdure.index import exchanges
+
+        return exchanges.exchange(self.index(), self.user, runtime, session, at)
+
+    @property
+    def injections(self) -> Injections:
+        """What was put beside the principal's messages, and what of it was used."""
+        from perdure.index.injections import Injections
+
+        return Injections(self._with_memories(), self.user, self.journal().root)
 
     def search_memories(
         self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False

@@ -66,6 +66,23 @@ def read(home: Path, *, what: str | None = None, since_at: datetime | None = Non
                 yield line
 
 
+def newest(home: Path, *, what: str, n_bytes: int) -> Iterator[dict[str, Any]]:
+    """The lines of one kind among the last so many bytes, newest first."""
+    for place in (path_of(home), path_of(home).with_name("log.1.jsonl")):
+        try:
+            with place.open("rb") as file:
+                start = max(0, file.seek(0, os.SEEK_END) - n_bytes)
+                file.seek(start)
+                raw = file.read()
+        except OSError:
+            continue
+        n_bytes -= len(raw)
+        for part in reversed(raw.split(b"\n")[1 if start else 0 :]):
+            line = _line(part)
+            if line is not None and line["what"] == what:
+                yield line
+
+
 def _line(raw: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(raw)
