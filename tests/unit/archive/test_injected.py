@@ -15,7 +15,7 @@ def give(journal, session, turns, **more):
 
 @pytest.mark.parametrize("block_bytes", [50, 300, 1 << 20])
 def test_what_a_session_holds_is_read_whole_however_the_blocks_fall(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(injected, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("perdure.archive.journal._BLOCK_BYTES", block_bytes)
     journal = Journal(tmp_path / "journal", home=tmp_path)
     for n in range(20):
         give(journal, f"s{n % 3}", [f"t{n}"])
