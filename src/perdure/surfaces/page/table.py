@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import overview
+from perdure.surfaces.page.views import care, growth, machines, overview, quality, sharing
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS,)
+TABLE: tuple[View, ...] = (
+    *overview.ROWS,
+    *machines.ROWS,
+    *sharing.ROWS,
+    *care.ROWS,
+    *growth.ROWS,
+    *quality.ROWS,
+)
