@@ -229,6 +229,16 @@ class Journal:
                     found[event.key] = _later(event, found.get(event.key))
         return sorted(found.values(), key=lambda e: e.order)
 
+    def one(self, key: str, at: str) -> Event | None:
+        """The event of this key and hybrid time. Only the files of its month are read."""
+        found: Event | None = None
+        for path in self.root.glob(f"*/{at[:7]}.jsonl"):
+            for line in lines_with(path, key.encode()):
+                event = decode(line)
+                if isinstance(event, Event) and event.key == key:
+                    found = _later(event, found)
+        return found
+
     def damage(self) -> Iterator[Damage]:
         """Everything in the journal that is not as it was written."""
         for _, paths in itertools.groupby(self.files(), key=lambda path: path.parent):

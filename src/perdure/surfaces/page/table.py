@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import care, growth, machines, overview, quality, sharing
+from perdure.surfaces.page.views import care, diary, floor, growth, machines, overview, quality, sharing
 from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
+    *floor.ROWS,
+    *diary.ROWS,
     *machines.ROWS,
     *sharing.ROWS,
     *care.ROWS,
