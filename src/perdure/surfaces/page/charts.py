@@ -13,6 +13,7 @@ from typing import Literal
 HEIGHT = 40.0  # of the box
 STEP = 10.0  # of the box, for each point
 _GAP = 1.0  # on both sides of a bar
+_NOTHING = 1e-9  # less is drawn as nothing
 _LEAST = 0.5  # height of a bar that is not nothing
 _STEPS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # tops of a scale, times a power of ten
 
@@ -100,7 +101,7 @@ def ceiling(most: float) -> float:
     >>> ceiling(7), ceiling(130), ceiling(0.03), ceiling(0)
     (8.0, 200.0, 0.04, 1.0)
     """
-    if most <= 0:
+    if most < _NOTHING:
         return 1.0
     power = 1.0
     while power > most:
