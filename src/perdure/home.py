@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
     from perdure.index.exchanges import Exchange
+    from perdure.index.growth import Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
@@ -771,6 +772,16 @@ class Home:
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
         return runs.said_by_month(self.index(), self.principal)
+
+    def growth(self) -> Growth:
+        """How much of the principal's own there is by month, by week and by machine."""
+        from perdure.index import growth
+
+        index, own = self.index(create=True), Principal(self.user)
+        with index.reading():
+            return growth.Growth(
+                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
+            )
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
