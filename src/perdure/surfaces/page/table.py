@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import diary, floor, memories, memory, overview, proposals
+from perdure.surfaces.page.views import (
+    asking,
+    care,
+    diary,
+    floor,
+    growth,
+    machines,
+    memories,
+    memory,
+    overview,
+    proposals,
+    quality,
+    recall,
+    sharing,
+    use,
+)
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS, *memories.ROWS, *memory.ROWS, *proposals.ROWS, *floor.ROWS, *diary.ROWS)
+TABLE: tuple[View, ...] = (
+    *overview.ROWS,
+    *memories.ROWS,
+    *memory.ROWS,
+    *proposals.ROWS,
+    *asking.ROWS,
+    *recall.ROWS,
+    *use.ROWS,
+    *floor.ROWS,
+    *diary.ROWS,
+    *growth.ROWS,
+    *quality.ROWS,
+    *machines.ROWS,
+    *sharing.ROWS,
+    *care.ROWS,
+)
