@@ -10,6 +10,7 @@ from perdure.surfaces.page.views import (
     growth,
     machines,
     memories,
+    memory,
     overview,
     proposals,
     quality,
@@ -22,6 +23,7 @@ from perdure.surfaces.page.visits import View
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
     *memories.ROWS,
+    *memory.ROWS,
     *proposals.ROWS,
     *asking.ROWS,
     *recall.ROWS,
