@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.rebuild import Rebuilt
+    from perdure.index.talk import Talk
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
@@ -857,6 +858,12 @@ class Home:
         """(captured run, offset) of a turn."""
         run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
         return run_id, offset
+
+    def talk(self, name: str) -> Talk:
+        """The line of talk in which a run or a turn stands: its turns, piece by piece. Raises NotFound."""
+        from perdure.index.talk import Talk
+
+        return Talk(self.index(), self.principal, name)
 
     # memories ---------------------------------------------------------------------------------------------
 
