@@ -96,7 +96,7 @@ class ByTool:
 
 
 def given(journal: Journal, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[Event]:
-    """The injections of recall into a session from one moment to another, in order. Only the months between are read."""
+    """The injections of recall into a session from one moment to another, in order; only these months are read."""
     months = f"{since_at.astimezone(UTC):%Y-%m}", f"{until_at.astimezone(UTC):%Y-%m}"
     paths = [path for path in journal.files() if months[0] <= path.stem <= months[1]]
     found = _events_in(paths, runtime, session, TYPE)

@@ -28,7 +28,16 @@ SHOWN = {  # name of a choice of turns -> its test of the table's columns
     "person": "turn.author = 'person'",
     "words": "turn.role <> 'tool' AND (turn.said OR turn.role <> 'assistant')",
 }
+_LINE = "run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread = ?4 AND {seen}"
 _MOST_SPAWNED = 1000  # sub-agents of one line of talk; more are read in its tree
+
+_FIRST = "min(run.run_id), run.intent, run.started_ms, sum(run.n_turns)"  # of the first run of a group
+_SIDECHAINS = f"""SELECT {_FIRST} FROM run
+    WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread <> '' AND {{seen}}
+    GROUP BY run.generation, run.thread LIMIT ?4"""
+_SESSIONS = f"""SELECT {_FIRST} FROM run
+    WHERE run.user = ?1 AND run.runtime = ?2 AND run.parent_session = ?3 AND run.session <> ?3 AND run.thread = ''
+      AND NOT run.fork AND {{seen}} GROUP BY run.session LIMIT ?4"""
 
 
 class Place(NamedTuple):
@@ -38,11 +47,10 @@ class Place(NamedTuple):
     offset: int
 
 
-BEGINNING, END = Place(-1, -1), Place(1 << 62, 0)
+BEGINNING = Place(-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A turn by where it stands."""
 
     number: int  # its row in the index
@@ -86,6 +94,22 @@ class Whole:
     tags: tuple[str, ...]
 
 
+class _Run(NamedTuple):
+    """What is added up of one run."""
+
+    n_turns: int
+    n_calls: int
+    n_tokens: int
+    n_bytes: int
+    started_ms: int | None
+    ended_ms: int | None
+    title: str
+    intent: str
+    n_forgotten: int
+    n_malformed: int
+    skipped: str
+
+
 class Talk:
     """The line of talk in which a run or a turn stands."""
 
@@ -110,13 +134,11 @@ class Talk:
             seen = visible.of(self._index, self._principal)
             return self._index.rows(query.format(seen=seen.runs()), *values)
 
-    _LINE = "run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread = ?4 AND {seen}"
-
     def place(self, turn_id: str) -> Place:
         """Where a turn stands in this line of talk. Raises NotFound when it does not."""
         found = self._rows(
             f"""SELECT run.generation, turn.offset FROM turn JOIN run ON run.id = turn.run
-                WHERE turn.turn_id = ?5 AND {self._LINE}""",
+                WHERE turn.turn_id = ?5 AND {_LINE}""",
             *self._key, turn_id,
         )  # fmt: skip
         if not found:
@@ -135,72 +157,68 @@ class Talk:
         found = self._rows(
             f"""WITH piece(id, generation, place) AS (
                   SELECT turn.id, run.generation, turn.offset FROM run JOIN turn ON turn.run = run.id
-                  WHERE {self._LINE} AND {test} AND {SHOWN[shown]}
+                  WHERE {_LINE} AND {test} AND {SHOWN[shown]}
                   ORDER BY run.generation {order}, turn.offset {order} LIMIT ?7)
-                SELECT turn.id, turn_id, generation, place, holding.captured_in, content_offset, role, author, stated_ms,
-                  abandoned
+                SELECT turn.id, turn_id, piece.generation, place, holding.captured_in, content_offset, role, author,
+                  stated_ms, abandoned
                 FROM piece JOIN turn ON turn.id = piece.id JOIN run AS holding ON holding.id = turn.content_run
-                ORDER BY generation {order}, place {order}""",
+                ORDER BY piece.generation {order}, place {order}""",
             *self._key, *place, k,
         )  # fmt: skip
         return [
-            Standing(row[0], row[1], Place(row[2], row[3]), *row[4:8], instant(row[8]), bool(row[9])) for row in found
+            Standing._make((row[0], row[1], Place(row[2], row[3]), *row[4:8], instant(row[8]), bool(row[9])))
+            for row in found
         ]
 
     def n_before(self, place: Place) -> int:
         """How many turns stand before a place."""
         query = f"""SELECT count(*) FROM run JOIN turn ON turn.run = run.id
-            WHERE {self._LINE} AND (run.generation, turn.offset) < (?5, ?6)"""
+            WHERE {_LINE} AND (run.generation, turn.offset) < (?5, ?6)"""
         return int(self._rows(query, *self._key, *place)[0][0])
 
     def whole(self) -> Whole:
         """What its runs add up to."""
         rows = self._rows(
             f"""SELECT n_turns, n_calls, n_tokens, to_offset - from_offset, started_ms, ended_ms, title, intent,
-                  n_forgotten, n_malformed, skipped FROM run WHERE {self._LINE} ORDER BY generation, from_offset""",
+                  n_forgotten, n_malformed, skipped FROM run WHERE {_LINE} ORDER BY generation, from_offset""",
             *self._key,
         )  # fmt: skip
-        columns = list(zip(*rows, strict=True))
-        starts, ends = ([ms for ms in columns[n] if ms is not None] for n in (4, 5))
+        runs = [_Run._make(row) for row in rows]
         return Whole(
-            len(rows), *(sum(columns[n]) for n in range(4)),
-            instant(min(starts, default=None)), instant(max(ends, default=None)),
-            next((mask(title) for title in reversed(columns[6]) if title), ""),
-            next((mask(intent) for intent in columns[7] if intent), ""),
-            sum(columns[8]), sum(columns[9]), _added(columns[10]), self._models(), self._tags(),
+            n_runs=len(runs), n_turns=sum(run.n_turns for run in runs), n_calls=sum(run.n_calls for run in runs),
+            n_tokens=sum(run.n_tokens for run in runs), n_bytes=sum(run.n_bytes for run in runs),
+            started_at=instant(min((run.started_ms for run in runs if run.started_ms is not None), default=None)),
+            ended_at=instant(max((run.ended_ms for run in runs if run.ended_ms is not None), default=None)),
+            title=next((mask(run.title) for run in reversed(runs) if run.title), ""),
+            intent=next((mask(run.intent) for run in runs if run.intent), ""),
+            n_forgotten=sum(run.n_forgotten for run in runs), n_malformed=sum(run.n_malformed for run in runs),
+            skipped=_added([run.skipped for run in runs]), models=self._models(), tags=self._tags(),
         )  # fmt: skip
 
     def _models(self) -> tuple[str, ...]:
         query = f"""SELECT DISTINCT model FROM run JOIN turn ON turn.run = run.id
-            WHERE {self._LINE} AND model <> '' ORDER BY model"""
+            WHERE {_LINE} AND model <> '' ORDER BY model"""
         return tuple(model for (model,) in self._rows(query, *self._key))
 
     def _tags(self) -> tuple[str, ...]:
         query = f"""SELECT DISTINCT value FROM run JOIN run_tag ON run_tag.run = run.id JOIN name ON name.id = tag
-            WHERE {self._LINE} ORDER BY value"""
+            WHERE {_LINE} ORDER BY value"""
         return tuple(mask(tag) for (tag,) in self._rows(query, *self._key))
 
     def spawned(self) -> list[Spawned]:
         """The sub-agents that began in it, oldest first, one for each, however many runs captured it."""
-        below = () if self._key[3] else (self._SIDECHAINS, self._SESSIONS)
+        below = () if self._key[3] else (_SIDECHAINS, _SESSIONS)
         rows = [row for query in below for row in self._rows(query, *self._key[:3], _MOST_SPAWNED)]
         rows.sort(key=lambda row: (row[2] or 0, row[0]))
         return [Spawned(row[0], mask(row[1]), instant(row[2]), row[3]) for row in rows]
 
-    _COLUMNS = "min(run.run_id), run.intent, run.started_ms, sum(run.n_turns)"  # of the first of them
-    _SIDECHAINS = f"""SELECT {_COLUMNS} FROM run
-        WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread <> '' AND {{seen}}
-        GROUP BY run.generation, run.thread LIMIT ?4"""
-    _SESSIONS = f"""SELECT {_COLUMNS} FROM run
-        WHERE run.user = ?1 AND run.runtime = ?2 AND run.parent_session = ?3 AND run.session <> ?3 AND run.thread = ''
-          AND NOT run.fork AND {{seen}} GROUP BY run.session LIMIT ?4"""
-
     def above(self) -> str | None:
         """A run of the session that spawned it, or that it was forked from; None at the top."""
-        test = "run.run_id = own.captured_in" if self._key[3] else "run.session = own.parent_session AND run.thread = ''"
+        is_holding = "run.run_id = own.captured_in"
+        is_parent = "run.session = own.parent_session AND run.thread = ''"
         found = self._rows(
-            f"""SELECT run.run_id FROM run AS own JOIN run ON run.user = own.user AND run.runtime = own.runtime AND {test}
-                WHERE own.run_id = ?1 AND run.id <> own.id AND {{seen}}
+            f"""SELECT run.run_id FROM run AS own JOIN run ON run.user = own.user AND run.runtime = own.runtime
+                WHERE own.run_id = ?1 AND run.id <> own.id AND {is_holding if self._key[3] else is_parent} AND {{seen}}
                 ORDER BY run.generation, run.from_offset LIMIT 1""",
             self.run_id,
         )

@@ -79,7 +79,8 @@ def _patches(given: Any) -> Iterator[str]:
 
 def _of_patch(patch: str) -> Iterator[Change]:
     """The changes of a patch in the format of `apply_patch`."""
-    path, rows = "", []
+    path = ""
+    rows: list[Row] = []
     for line in patch.splitlines():
         if match := _FILE.match(line):
             if path:

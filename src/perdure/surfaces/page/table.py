@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import overview
+from perdure.surfaces.page.views import forgetting, overview, reader
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS,)
+TABLE: tuple[View, ...] = (
+    *overview.ROWS,
+    *reader.ROWS,
+    *forgetting.ROWS,
+)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -25,12 +25,13 @@ IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # what a browse
 PART_CHARS = 1_000_000  # of a part that has a page of its own
 _WORDS_CHARS, _OUTPUT_CHARS = 16_000, 5_000  # of one part within a transcript
 _OUTPUT_LINES = 40
+_NOTICE_LINES = 6  # of what a machine said in a person's place; longer ones are folded
 _MARGIN_CHARS = 8_192  # masked beyond what is shown: no secret is cut in two where it shows
 _ABOUT_CHARS = 110
 _INTENT_CHARS = 60  # of a sub-agent's task, by which the call that spawned it is known
 _ABOUT = (
-    "description", "command", "cmd", "file_path", "path", "filePath", "absolute_path", "notebook_path", "pattern",
-    "query", "url", "skill", "name", "prompt", "subagent_type",
+    "description", "command", "cmd", "pattern", "query", "url", "file_path", "path", "filePath", "absolute_path",
+    "notebook_path", "skill", "name", "prompt", "subagent_type",
 )  # fmt: skip
 _SIZED = re.compile(r"\[image/\w+ \d+ bytes\]")
 _WHO = {"person": "Person", "agent": "Agent", "tool": "Tool", "machine": "Machine"}
@@ -82,8 +83,9 @@ class Said:
     turn_id: str
     run_id: str  # that holds its words
     role: str
+    is_person: bool
     who: str
-    at: datetime | None
+    at: datetime | None  # in the zone of the home
     model: str
     n_tokens: int
     pieces: tuple[Piece | Call | Output, ...]
@@ -101,6 +103,7 @@ class Fold:
     is_left: bool
     turns: tuple[Said, ...]
     is_open: bool  # the turn that was asked for is among them
+    day: date | None  # of the first of them, where those before it are of another
 
 
 class Read(NamedTuple):
@@ -123,6 +126,7 @@ class Wish:
 
     here: str = ""  # the turn that was asked for
     owner: str = ""  # how the person is called
+    folder: str = ""  # the project's: paths in it are named within it
     is_words: bool = False  # without calls, results and thoughts
     spawned: Mapping[str, Sequence[Spawned]] = field(default_factory=dict)  # turn -> what began in it
 
@@ -142,10 +146,13 @@ def said(read: Sequence[Read], wish: Wish) -> list[Said]:
 def folded(turns: Iterable[Said]) -> list[Fold]:
     """The turns with those of each branch that was left together."""
     found: list[Fold] = []
+    last = None
     for is_left, some in groupby(turns, key=lambda turn: turn.is_abandoned):
         together = tuple(some)
-        groups = [together] if is_left else [(turn,) for turn in together]
-        found += [Fold(is_left, group, any(turn.is_here for turn in group)) for group in groups]
+        for group in [together] if is_left else [(turn,) for turn in together]:
+            day = group[0].at.date() if group[0].at else last
+            found.append(Fold(is_left, group, any(turn.is_here for turn in group), day if day != last else None))
+            last = day
     return found
 
 
@@ -178,19 +185,24 @@ def _said(read: Sequence[Read], n: int, left: Sequence[int], joined: Mapping[_At
             continue
         if part.kind == "call":
             output = _output(read, _At(n, at), joined.get(_At(n, at), []))
-            call = _call(part, at, output, began)
+            call = _call(part, at, output, wish, began)
             began = [one for one in began if one not in call.spawned]
             pieces.append(call)
         elif part.kind == "result":
             pieces.append(Output(output_piece(part, at), standing.turn_id, part.is_error, None, ()))
         else:
-            pieces.append(_piece(part, at))
+            pieces.append(_piece(part, at, is_machine=turn.author == "machine" and not turn.is_summary))
     results = [one.output.turn_id for one in pieces if isinstance(one, Call) and one.output]
     inside = tuple(dict.fromkeys([standing.turn_id, *results]))
     return Said(
-        standing.turn_id, standing.captured_in, turn.role, _who(turn, wish.owner), turn.stated_at, mask(turn.model),
-        turn.n_tokens, tuple(pieces), turn.is_summary, standing.is_abandoned, wish.here in inside, inside, tuple(began),
+        standing.turn_id, standing.captured_in, turn.role, turn.author == "person", _who(turn, wish.owner),
+        _local(turn.stated_at), mask(turn.model), turn.n_tokens, tuple(pieces), turn.is_summary, standing.is_abandoned,
+        wish.here in inside, inside, tuple(began),
     )  # fmt: skip
+
+
+def _local(at: datetime | None) -> datetime | None:
+    return at.astimezone() if at else None
 
 
 def _who(turn: Turn, owner: str) -> str:
@@ -202,13 +214,15 @@ def _who(turn: Turn, owner: str) -> str:
 # parts ----------------------------------------------------------------------------------------------------------
 
 
-def _piece(part: Part, n: int) -> Piece:
+def _piece(part: Part, n: int, *, is_machine: bool = False) -> Piece:
     if part.kind == "image":
         media = part.name if part.name in IMAGES and _SIZED.fullmatch(part.text) else ""
         label = one_line(mask(part.text.strip("[]")), 120)
         return Piece("image", "", n, label=label, media=media)
     if part.kind == "pasted":
         return cut(part, n, _OUTPUT_CHARS, _OUTPUT_LINES)
+    if is_machine and part.text.count("\n") >= _NOTICE_LINES:
+        return replace(cut(part, n, _WORDS_CHARS), kind="notice")
     return cut(part, n, _WORDS_CHARS)
 
 
@@ -243,12 +257,14 @@ def _took_ms(before: Turn, after: Turn) -> float | None:
     return (after.stated_at - before.stated_at).total_seconds() * 1000
 
 
-def _call(part: Part, n: int, output: Output | None, began: Sequence[Spawned]) -> Call:
+def _call(part: Part, n: int, output: Output | None, wish: Wish, began: Sequence[Spawned]) -> Call:
     text = mask(part.text)
     given = _masked(_decoded(text))
     made = changes(part.name, given)
     inputs = () if made else tuple(_inputs(given, n))
     about = ", ".join(change.path for change in made if change.path) or _about(given)
+    if wish.folder:
+        about = about.replace(wish.folder.rstrip("/") + "/", "")
     own = tuple(one for one in began if _is_task_of(one, given))
     return Call(one_line(mask(part.name), 60) or "tool", one_line(about, _ABOUT_CHARS), n, inputs, made, output, own)
 

@@ -52,7 +52,8 @@ def _asked(visit: Visit) -> Asked:
 
 def _turns(visit: Visit, view: RunView, talk: Talk, found: Stretch, asked: Asked) -> list[Said]:
     owner = "You" if view.user == visit.identity.user else view.user
-    wish = Wish(asked.at, owner, asked.shown != "", stretches.spawned_in(talk, found))
+    folder = view.project or view.cwd or ""
+    wish = Wish(asked.at, owner, folder, asked.shown != "", stretches.spawned_in(talk, found))
     return transcript.said(stretches.read(visit.home, found.turns), wish)
 
 
