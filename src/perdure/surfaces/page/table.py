@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import forgetting, overview, reader
+from perdure.surfaces.page.views import (
+    asking,
+    care,
+    diary,
+    floor,
+    forgetting,
+    growth,
+    machines,
+    memories,
+    overview,
+    proposals,
+    quality,
+    reader,
+    recall,
+    sharing,
+    use,
+)
 from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
     *reader.ROWS,
     *forgetting.ROWS,
+    *memories.ROWS,
+    *proposals.ROWS,
+    *asking.ROWS,
+    *recall.ROWS,
+    *use.ROWS,
+    *floor.ROWS,
+    *diary.ROWS,
+    *growth.ROWS,
+    *quality.ROWS,
+    *machines.ROWS,
+    *sharing.ROWS,
+    *care.ROWS,
 )
