@@ -7,6 +7,7 @@ from perdure.surfaces.page.views import (
     care,
     diary,
     floor,
+    forgetting,
     growth,
     machines,
     memories,
@@ -14,6 +15,7 @@ from perdure.surfaces.page.views import (
     overview,
     proposals,
     quality,
+    reader,
     recall,
     sharing,
     use,
@@ -22,6 +24,8 @@ from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
+    *reader.ROWS,
+    *forgetting.ROWS,
     *memories.ROWS,
     *memory.ROWS,
     *proposals.ROWS,
