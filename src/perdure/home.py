@@ -767,13 +767,13 @@ class Home:
         return runs.descendants(self.index(), self.principal, run_id)
 
     def forest(
-        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None,
-        limit: int = 500, offset: int = 0,
-    ) -> list[Node]:  # fmt: skip
-        """The newest runs (behind so many newer ones) as trees."""
-        return runs.forest(
-            self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit, offset=offset
-        )
+        self, filters: Filters | None = None, *, root: str | None = None, limit: int = 500, offset: int = 0
+    ) -> list[Node]:
+        """The trees of the newest so many runs, whole, newest first, behind so many newer trees.
+
+        filters: agents, projects, runtimes, machines, tags, and since when a run was active.
+        """
+        return runs.forest(self.index(), self.principal, filters or Filters(), root=root, limit=limit, offset=offset)
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
