@@ -46,15 +46,15 @@ _ABOVE = f"""WITH RECURSIVE above(id, run_id, parent) AS (
   SELECT id, run_id, parent FROM above"""
 _BELOW = f"""WITH RECURSIVE below(id) AS (
     SELECT value FROM json_each(?)
-    UNION SELECT run.id FROM below JOIN run AS top ON top.id = below.id
-      JOIN run ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {{may_read}}
-    UNION SELECT run.id FROM below JOIN run AS top ON top.id = below.id AND top.thread = ''
-      JOIN run ON run.id = (SELECT id FROM run AS next WHERE next.user = top.user AND next.runtime = top.runtime
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id
+      CROSS JOIN run INDEXED BY run_child ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {{may_read}}
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
+      CROSS JOIN run ON run.id = (SELECT id FROM run AS next WHERE next.user = top.user AND next.runtime = top.runtime
           AND next.session = top.session AND next.generation = top.generation AND next.from_offset > top.from_offset
           AND next.thread = '' ORDER BY next.from_offset, next.run_id LIMIT 1)
       WHERE coalesce(run.parent_run_id, '') = '' AND {{may_read}}
-    UNION SELECT run.id FROM below JOIN run AS top ON top.id = below.id AND top.thread = ''
-      JOIN run ON run.user = top.user AND run.runtime = top.runtime AND run.parent_session = top.session
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
+      CROSS JOIN run ON run.user = top.user AND run.runtime = top.runtime AND run.parent_session = top.session
       WHERE {_PARENT} = top.id AND {{may_read}})
   SELECT id FROM below"""
 
@@ -130,21 +130,26 @@ def _views(index: Connection, seen: Visible, rows: Sequence[Row], lineage: _Line
     lineage = lineage or _Lineage(index, seen)
     wanted = _json(row["id"] for row in rows)
     lineage.load(row["id"] for row in rows)
-    tags, models = _by_run(index, _TAGS, wanted), _by_run(index, _MODELS, wanted)
-    whole = [
-        (row, _whole(row, lineage, tuple(tags.get(row["id"], ())), tuple(models.get(row["id"], ())))) for row in rows
-    ]
-    return [view if row["user"] == seen.own else _shared(view) for row, view in whole]
+    tags, models, left = (_by_run(index, query, wanted) for query in (_TAGS, _MODELS, _LEFT))
+    views = [
+        replace(
+            _whole(row, lineage), tags=tuple(tags.get(row["id"], ())), models=tuple(models.get(row["id"], ())),
+            n_abandoned=sum(left.get(row["id"], ())),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return [view if row["user"] == seen.own else _shared(view) for row, view in zip(rows, views, strict=True)]
 
 
 _TAGS = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
   WHERE run IN (SELECT value FROM json_each(?)) ORDER BY value"""
 _MODELS = """SELECT DISTINCT run, model FROM turn
   WHERE run IN (SELECT value FROM json_each(?)) AND model <> '' ORDER BY model"""
+_LEFT = "SELECT run, count(*) FROM turn WHERE run IN (SELECT value FROM json_each(?)) AND abandoned GROUP BY run"
 
 
-def _by_run(index: Connection, query: str, runs: str) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+def _by_run(index: Connection, query: str, runs: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
     for number, value in index.rows(query, runs):
         found.setdefault(number, []).append(value)
     return found
@@ -160,7 +165,7 @@ def _shared(view: RunView) -> RunView:
     )  # fmt: skip
 
 
-def _whole(row: Row, lineage: _Lineage, tags: tuple[str, ...], models: tuple[str, ...]) -> RunView:
+def _whole(row: Row, lineage: _Lineage) -> RunView:
     above = lineage.parent(row["id"])
     started, ended = row["started_ms"], row["ended_ms"]
     return RunView(
@@ -169,8 +174,8 @@ def _whole(row: Row, lineage: _Lineage, tags: tuple[str, ...], models: tuple[str
         session=row["session"], generation=row["generation"],
         parent_run_id=None if above is None else lineage.name(above),
         root_run_id=lineage.name(lineage.root(row["id"])),
-        sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=tags,
-        readable_by=tuple(row["readable_by"].split()), models=models,
+        sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=(),
+        readable_by=tuple(row["readable_by"].split()), models=(),
         title=row["title"], intent=row["intent"],
         started_at=instant(started), ended_at=instant(ended), captured_at=_required(row["captured_ms"]),
         duration_ms=ended - started if started is not None and ended is not None else None,
@@ -396,19 +401,40 @@ def runs_of_conversation(index: Connection, principal: Principal, conversation: 
         return _views(index, seen, rows)
 
 
-def projects(index: Connection, principal: Principal) -> list[str]:
-    """The projects of which anything may be read, by their paths, "" for what has none."""
+def openings(index: Connection, principal: Principal, run_ids: Iterable[str]) -> dict[str, RunView]:
+    """The run with which the conversation of each of these runs begins, of those that may be read."""
     with index.reading():
         seen = visible.of(index, principal)
-        if "projects" not in seen.kept:
-            query = """SELECT value FROM name WHERE kind = 'project'
+        pairs = index.rows(_OPENING.format(may_read=seen.runs()), msgspec.json.encode(list(run_ids)).decode())
+        rows = _select(index, "run.id IN (SELECT value FROM json_each(?))", _json({first for _, first in pairs}))
+        views = dict(zip((row["id"] for row in rows), _views(index, seen, rows), strict=True))
+    return {run_id: views[first] for run_id, first in pairs}
+
+
+_OPENING = """SELECT asked.run_id, (SELECT run.id FROM run WHERE run.conversation = asked.conversation
+      AND run.user = asked.user AND run.thread = '' AND {may_read}
+    ORDER BY run.session <> (SELECT value FROM name WHERE id = run.conversation), run.session, run.generation,
+      run.from_offset, run.run_id LIMIT 1) AS first
+  FROM (SELECT run.* FROM run WHERE run.run_id IN (SELECT value FROM json_each(?)) AND {may_read}) AS asked
+  WHERE first IS NOT NULL"""
+
+
+def names(index: Connection, principal: Principal, kind: str) -> list[str]:
+    """The names of a kind that stand on anything that may be read. kind: project ("" for none), tag, runtime, machine
+    or agent.
+    """
+    with index.reading():
+        seen = visible.of(index, principal)
+        if kind not in seen.kept:
+            query = """SELECT value FROM name WHERE kind = ?
                 AND EXISTS (SELECT 1 FROM held WHERE user = ? AND name = name.id AND held.n_chunks > 0)"""
-            found = {path for (path,) in index.rows(query, seen.own)}
+            found = {value for (value,) in index.rows(query, kind, seen.own)}
             if seen.owners:
-                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id = run.project WHERE {visible.IS_RUN}"
-                found |= {path for (path,) in index.rows(shared)}
-            seen.kept["projects"] = sorted(found)
-        return list(seen.kept["projects"])
+                column = "(SELECT tag FROM run_tag WHERE run_tag.run = run.id)" if kind == "tag" else f"(run.{kind})"
+                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id IN {column} WHERE {visible.IS_RUN}"
+                found |= {value for (value,) in index.rows(shared)}
+            seen.kept[kind] = sorted(found)
+        return list(seen.kept[kind])
 
 
 def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:
