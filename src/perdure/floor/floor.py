@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def _added(edit: Edit) -> str:
     """The lines of a new text that the page did not have."""
     old = set(edit.old.splitlines())
     return "\n".join(line for line in edit.text.splitlines() if line not in old)
+
+
+_scanned = lru_cache(maxsize=1024)(scan.scan)  # a card is asked for with every session, and changes seldom
 
 
 def _in_question(edit: Edit) -> str:
@@ -129,11 +133,13 @@ class Floor:
     def said(self, name: str, event: str) -> str:
         """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
         name = pages.checked(name)
-        found = {version.event for version in self.history(name) if version.event.startswith(event)}
-        if len(found) != 1:
+        page = self.known().pages.get(name)
+        at_hand = [version for version in (page.versions if page else ()) if version.event == event]
+        found = at_hand or [version for version in self.history(name) if version.event.startswith(event)]
+        told = self.journal.one(found[0].event, found[0].at) if len({one.event for one in found}) == 1 else None
+        if told is None:
             raise FloorMissing(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
-        (key,) = found
-        return next(str(e.data["text"]) for e in self.journal.read(type_=events.TYPE) if e.key == key)
+        return str(told.data["text"])
 
     # writing ----------------------------------------------------------------------------------------------
 
@@ -244,7 +250,7 @@ class Floor:
 
     def suspicious(self, said: str) -> tuple[scan.Finding, ...]:
         """What the scanner finds in a text, unless its owner allows that text."""
-        found = scan.scan(said)
+        found = _scanned(said)
         return () if found and scan.digest(said) in self.known().allowed else found
 
     def is_refused(self, said: str, old: str) -> bool:

@@ -90,11 +90,11 @@ class Visitor:
 
     def get(self, path: str, **headers: str) -> Seen:
         """What stands at an address, wherever that leads."""
-        seen = self.ask("GET", path, **headers)
+        seen = self.ask("GET", path.partition("#")[0], **headers)
         for _ in range(_TURNED):
             if seen.status not in (302, 303, 307):
                 break
-            seen = self.ask("GET", seen.headers["location"], **headers)
+            seen = self.ask("GET", seen.headers["location"].partition("#")[0], **headers)
         return seen
 
     def token(self) -> str:
@@ -103,7 +103,7 @@ class Visitor:
         assert node is not None
         return node.attributes["value"] or ""
 
-    def post(self, path: str, fields: dict[str, str] | list[tuple[str, str]] | None = None, **more: str) -> Seen:
+    def post(self, path: str, fields: dict[str, str] | list[tuple[str, str]] | None = None, /, **more: str) -> Seen:
         """What a form answers with, wherever that leads."""
         pairs = [*(fields.items() if isinstance(fields, dict) else fields or []), *more.items()]
         seen = self.send(path, [*pairs, ("token", self.token())])

@@ -68,7 +68,7 @@ def test_filters_alone_list_the_newest_first(visitor):
     seen = visitor.get("/search?role=user")
     at = [node.attributes["datetime"] for node in seen.tree.css(".hits time")]
     assert len(at) > 5 and at == sorted(at, reverse=True)
-    assert "newest first" in seen.text(".told") and set(seen.texts(".hits .said")) <= {"You", "A program"}
+    assert "newest first" in seen.text(".told") and set(seen.texts(".hits .by")) <= {"You", "A program"}
     assert not seen.texts(".remembered")
 
 
@@ -124,7 +124,7 @@ def test_what_others_share_says_whose_it_is_and_nothing_else_is_there(house, ago
 
     visitor = house(prepare=prepare).visitor()
     seen = visitor.get("/search?q=zyzzyva")
-    assert len(ids(seen)) == 1 and "shared by bob" in seen.texts(".session .badge") and seen.texts(".said") == ["bob"]
+    assert len(ids(seen)) == 1 and "shared by bob" in seen.texts(".session .badge") and seen.texts(".by") == ["bob"]
     runs = visitor.get("/runs")
     assert "shared by bob" in runs.texts(".badge")
     assert "private" not in seen.text() + runs.text()
