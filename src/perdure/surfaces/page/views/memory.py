@@ -14,6 +14,7 @@ from perdure import text
 from perdure.errors import UsageError
 from perdure.index import exchanges
 from perdure.index import memories as rows
+from perdure.index.injections import Injection
 from perdure.memories import replay
 from perdure.surfaces.page import belief
 from perdure.surfaces.page.views.memories import places, tell
@@ -53,12 +54,20 @@ def _page(visit: Visit, one: Memory, *, typed: Mapping[str, str] | None = None, 
         "successor": about.get(one.superseded_by) if one.superseded_by else None,
         "made_from": rows.of_ids(visit.home.memories.index(), visit.home.user, one.made_from),
         "fading": belief.fading(one, visit.now), "recall": _recall(one), "error": error,
-        "is_fresh": "now" in visit.query and one.is_current and finding is None, "last": None if one.shared_by else next(iter(visit.home.injections.newest(cue=one.memory_id, limit=1)), None),
+        "is_fresh": "now" in visit.query and one.is_current and finding is None,
+        "last": _last_told(visit, one),
         "typed": typed or {"text": one.text, "kind": one.kind, "path": one.path, "project": one.project or ""},
         "kinds": list(belief.KINDS.items()), "projects": places(visit, one.project),
         **_sources(visit, one),
     }  # fmt: skip
     return Shown("memory.html", values, 400 if error else 200)
+
+
+def _last_told(visit: Visit, one: Memory) -> Injection | None:
+    """When a model was last given a memory of the visitor's own; None where it never was."""
+    if one.shared_by:
+        return None
+    return next(iter(visit.home.injections.newest(cue=one.memory_id, limit=1)), None)
 
 
 def _as_of(visit: Visit) -> datetime | None:
