@@ -108,8 +108,10 @@ if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
     from perdure.index.exchanges import Exchange
+    from perdure.index.growth import Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
+    from perdure.index.talk import Talk
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
@@ -754,12 +756,11 @@ class Home:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""
         return runs.run(self.index(), self.principal, run_id)
 
-    def turn_in(self, span: Span) -> str | None:
-        """The id of the first turn in a stretch of a run; None when there is none any more. Raises NotFound."""
+    def behind(self, span: Span) -> tuple[RunView, str | None]:
+        """(the run of a stretch, the id of the first turn there or None for one that is gone). Raises NotFound."""
         from perdure.index import memories
 
-        self.run(span.run_id)
-        return memories.turn_in(self.index(), span)
+        return self.run(span.run_id), memories.turn_in(self.index(), span)
 
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
@@ -772,6 +773,16 @@ class Home:
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
         return runs.said_by_month(self.index(), self.principal)
+
+    def growth(self) -> Growth:
+        """How much of the principal's own there is by month, by week and by machine."""
+        from perdure.index import growth
+
+        index, own = self.index(create=True), Principal(self.user)
+        with index.reading():
+            return growth.Growth(
+                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
+            )
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -868,6 +879,12 @@ class Home:
         """(captured run, offset) of a turn."""
         run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
         return run_id, offset
+
+    def talk(self, name: str) -> Talk:
+        """The line of talk in which a run or a turn stands: its turns, piece by piece. Raises NotFound."""
+        from perdure.index.talk import Talk
+
+        return Talk(self.index(), self.principal, name)
 
     # memories ---------------------------------------------------------------------------------------------
 

@@ -306,8 +306,8 @@ class _Call:
         """A line about this answer, without a word of what was asked."""
         event = self.event
         log.note(
-            self.home.path, "answered", client=event.client, kind=event.kind, session=event.session,
-            outcome=self.outcome, took_ms=self._took_ms(), user=self.home.user, **self.facts,
+            self.home.path, "answered", user=self.home.user, client=event.client, kind=event.kind,
+            session=event.session, outcome=self.outcome, took_ms=self._took_ms(), **self.facts,
         )  # fmt: skip
 
 

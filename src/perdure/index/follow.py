@@ -135,7 +135,7 @@ def _put(index: Connection, user: int, memory: Memory, old: Memory | None) -> No
         "path": memory.path, "place": chain.path, "kind": memory.kind, "text": memory.text, "trust": memory.trust,
         "conversation": memory.conversation, "stated_ms": ms(memory.stated_at), "recorded_ms": ms(memory.recorded_at),
         "ended_ms": ms(memory.ended_at), "superseded_by": memory.superseded_by, "retired": int(memory.retired),
-        "body": msgspec.json.encode(memory),
+        "pinned": int(memory.pinned), "body": msgspec.json.encode(memory),
     }  # fmt: skip
     columns, marks = ", ".join(values), ", ".join("?" * len(values))
     kept = ", ".join(f"{name} = excluded.{name}" for name in values)

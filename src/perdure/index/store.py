@@ -77,10 +77,12 @@ CREATE TABLE memory(
   id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, user INTEGER NOT NULL, agent TEXT NOT NULL,
   project TEXT NOT NULL, path TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
   trust TEXT NOT NULL, conversation TEXT NOT NULL, stated_ms INTEGER NOT NULL, recorded_ms INTEGER NOT NULL,
-  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, body BLOB NOT NULL,
+  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, pinned INTEGER NOT NULL, body BLOB NOT NULL,
   UNIQUE(user, memory_id));
 CREATE INDEX memory_chain ON memory(user, agent, project, place);
-CREATE INDEX memory_current ON memory(user, path) WHERE superseded_by IS NULL AND NOT retired;
+CREATE INDEX memory_current ON memory(user, pinned DESC, place, stated_ms DESC, memory_id)
+  WHERE superseded_by IS NULL AND NOT retired;
+CREATE INDEX memory_newest ON memory(user, stated_ms DESC, memory_id);
 CREATE TABLE memory_source(memory INTEGER NOT NULL, run_id TEXT NOT NULL, from_offset INTEGER NOT NULL,
   to_offset INTEGER NOT NULL);
 CREATE INDEX memory_sources ON memory_source(run_id, from_offset);

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import asking, diary, floor, overview, recall, use
+from perdure.surfaces.page.views import (
+    asking,
+    care,
+    diary,
+    floor,
+    forgetting,
+    growth,
+    machines,
+    memories,
+    memory,
+    overview,
+    proposals,
+    quality,
+    reader,
+    recall,
+    sharing,
+    use,
+)
 from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
-    *overview.ROWS, *asking.ROWS, *recall.ROWS, *use.ROWS, *floor.ROWS, *diary.ROWS,
-)  # fmt: skip
+    *overview.ROWS,
+    *reader.ROWS,
+    *forgetting.ROWS,
+    *memories.ROWS,
+    *memory.ROWS,
+    *proposals.ROWS,
+    *asking.ROWS,
+    *recall.ROWS,
+    *use.ROWS,
+    *floor.ROWS,
+    *diary.ROWS,
+    *growth.ROWS,
+    *quality.ROWS,
+    *machines.ROWS,
+    *sharing.ROWS,
+    *care.ROWS,
+)
