@@ -159,7 +159,7 @@ def visiting(home: Path) -> Iterator[Visitor]:
     """Somebody who looks at a home that is served for as long."""
     command(home, "serve", "--detach")
     try:
-        link = urlsplit(command(home, "page")["link"])
+        link = urlsplit(command(home, "page")["page"])
         visitor = Visitor(http.client.HTTPConnection(link.netloc, timeout=60))
         assert visitor.get(link.path)[0] == 303
         yield visitor

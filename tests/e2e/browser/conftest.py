@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-
-playwright = pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import sync_playwright
 
 import perdure
 from perdure.capture.wire import Event
@@ -27,12 +26,11 @@ SAMPLES = Path(perdure.__file__).parent / "samples"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NAMED = "PERDURE_E2E_BROWSER"  # a browser that must be there: without it the tests are skipped where there is none
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--font-render-hinting=none", "--force-color-profile=srgb")
+SETTINGS = 'machine = "laptop"\nuser = "mira"\n[server]\nhttp = "127.0.0.1:0"\nrequests_per_minute = 100000\n'
 STARTED = datetime(2026, 11, 20, 9, tzinfo=UTC)
 PROJECT = "/home/mira/tidepool"
 MANNERS = "Name your sources, run the tests before you say that something works, and ask before you delete anything."
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNk+M9Qz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC"
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAYAAACNMs+9AAAAFUlEQVR42mNk+M9Qz0AEYBxVSF+FABJADveWkH6oAAAAAElFTkSuQmCC"
 HOSTILE = """</textarea></pre><script>alert("script")</script><img src=x onerror="alert('onerror')">
 <svg onload="alert('svg')"></svg><iframe src="https://attacker.invalid/frame"></iframe>
 ![picture](https://attacker.invalid/pixel.png) [click](javascript:alert('link')) <style>body{display:none}</style>
@@ -57,7 +55,7 @@ def claude(role: str, content: Any, uuid: str, session: str, at: datetime) -> by
 
 
 def fill(home: Home) -> None:
-    """What the pages show: transcripts, memories that changed, recalls that were used, a floor, what asks for a word."""
+    """What the pages show: transcripts, memories that changed, recalls that were used, a floor, what waits for a word."""
     home.import_files([SAMPLES])
     told(home)
     edited(home)
@@ -66,7 +64,9 @@ def fill(home: Home) -> None:
     home.remember("The nightly build takes about 40 minutes on average.", path="ci/nightly")
     home.remember("I prefer short answers with the command first.", kind="preference", pinned=True)
     home.catch_up()
-    for number, message in enumerate(("Which port does the staging server listen on now?", "Why SQLite, not Postgres?")):
+    for number, message in enumerate(
+        ("Which port does the staging server listen on now?", "Why SQLite, not Postgres?")
+    ):
         recalled(home, f"recalled-{number}", message)
     home.judge_use(now=datetime.now(UTC) + timedelta(days=1))
     furnish(home)
@@ -94,7 +94,7 @@ def edited(home: Home) -> None:
         ("assistant", [{"type": "text", "text": "Ten minutes then."},
                        {"type": "tool_use", "id": "t1", "name": "Edit", "input": change}]),
         ("user", [{"type": "tool_result", "tool_use_id": "t1", "content": f"The file {path} has been updated."}]),
-        ("assistant", [{"type": "text", "text": "It keeps tides for **ten minutes** now:\n\n```python\nttl = 600\n```"}]),
+        ("assistant", [{"type": "text", "text": "**Ten minutes** now:\n\n```python\nttl = 600\n```"}]),
     ]  # fmt: skip
     lines = [
         claude(role, content, f"e{n}", "edited", STARTED + timedelta(hours=2, minutes=n))
@@ -111,7 +111,9 @@ def recalled(home: Home, session: str, message: str) -> None:
     assert found.text, f"nothing was recalled for {message!r}"
     lines = [
         claude("user", message, f"{session}-u", session, now),
-        claude("assistant", [{"type": "text", "text": "Port 9090, and SQLite it stays."}], f"{session}-a", session, now),
+        claude(
+            "assistant", [{"type": "text", "text": "Port 9090, and SQLite it stays."}], f"{session}-a", session, now
+        ),
     ]
     home.capture(b"".join(lines), runtime="claude-code", session=session)
 
@@ -123,7 +125,9 @@ def furnish(home: Home) -> None:
     home.floor.write("profile", "Mira. Harbour engineer. Wants the command first.")
     home.note("The tide server restarts at six in the morning")
     home.floor.add_card("Ask Mira before anything is deployed on a Friday", by="agent")
-    home.floor.propose("system", f"You are {{{{agent}}}}. Answer in one paragraph. {MANNERS}", why="answers were too long")
+    home.floor.propose(
+        "system", f"You are {{{{agent}}}}. Answer in one paragraph. {MANNERS}", why="answers were too long"
+    )
     home.machines.register(home.user, "phone")
     home.share("bob", "project", PROJECT)
     copy = home.path / "agents" / "default" / "core.md"
@@ -138,6 +142,7 @@ class Site:
     """A resident home that shows its pages."""
 
     home: Path
+    origin: str = ""
 
     def perdure(self, *words: str) -> Any:
         """What a command says to programs."""
@@ -149,7 +154,11 @@ class Site:
 
     def link(self, to: str = "/") -> str:
         """An address that lets somebody in once, and leads there."""
-        return f"{self.perdure('page')['link']}?to={quote(to, safe='')}"
+        return f"{self.perdure('page')['page']}?to={quote(to, safe='')}"
+
+    def begin(self) -> None:
+        """Serve it in the background."""
+        self.origin = self.perdure("serve", "--detach")["http"]
 
     def open(self) -> Home:
         """The home itself."""
@@ -161,7 +170,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with content that nobody serves: each module serves a copy."""
     place = tmp_path_factory.mktemp("page") / "home"
     place.mkdir(mode=0o700)
-    (place / "config.toml").write_text('machine = "laptop"\nuser = "mira"\n[server]\nhttp = "127.0.0.1:0"\n')
+    (place / "config.toml").write_text(SETTINGS)
     with perdure.open(place, user="mira") as home:
         fill(home)
     return place
@@ -176,7 +185,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path],
         place = tmp_path_factory.mktemp("served") / "home"
         shutil.copytree(filled, place, symlinks=True)
         sites.append(Site(place))
-        sites[-1].perdure("serve", "--detach")
+        sites[-1].begin()
         return sites[-1]
 
     yield begin
@@ -198,7 +207,7 @@ def browser() -> Iterator[Any]:
     found = os.environ.get(NAMED) or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"there is no browser to drive ({', '.join(BROWSERS)}; or name one by {NAMED})")
-    with playwright.sync_playwright() as driver:
+    with sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=found, args=list(ARGUMENTS))
         yield started
         started.close()

@@ -8,6 +8,8 @@ FOCUS_SHOWS = """() => {
   const style = getComputedStyle(document.activeElement);
   return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
 }"""
+MOVING = """[...document.querySelectorAll("*")]
+  .filter(at => parseFloat(getComputedStyle(at).transitionDuration) > 0.01).length"""
 PAPER = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -78,7 +80,9 @@ def test_a_chosen_scheme_survives_a_reload(visit) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_who_wants_less_motion_gets_none(visit, scheme) -> None:
     page = visit("/search?q=port", color_scheme=scheme, reduced_motion="reduce")
-    moving = "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0.01)"
+    moving = (
+        "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0.01)"
+    )
     assert page.evaluate(f"{moving}.length") == 0
 
 

@@ -11,9 +11,8 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageChops
 
-Image = pytest.importorskip("PIL.Image")
-ImageChops = pytest.importorskip("PIL.ImageChops")
 
 PLACE = Path(__file__).parents[2] / "golden" / "page"
 PROBE = """<body style="font: 16px system-ui, sans-serif"><p>Mira's harbour: 満潮 <b>42</b> ½ <i>æther</i></p>
@@ -73,7 +72,9 @@ def test_a_page_looks_as_it_did(name, visit, letters, tmp_path) -> None:
     share = share_of_differing(taken, kept.read_bytes())
     if share > SAME_SHARE:
         (tmp_path / kept.name).write_bytes(taken)
-    assert share <= SAME_SHARE, f"{share:.2%} of {kept.name} differ: see {tmp_path / kept.name}, or PERDURE_GOLDEN=write"
+    assert share <= SAME_SHARE, (
+        f"{share:.2%} of {kept.name} differ: see {tmp_path / kept.name}, or PERDURE_GOLDEN=write"
+    )
 
 
 def test_a_small_change_counts(visit, letters) -> None:
