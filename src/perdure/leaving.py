@@ -92,7 +92,8 @@ def _drop_requests(path: Path, user: str) -> None:
         with contextlib.closing(apsw.Connection(str(path))) as db:
             db.set_busy_timeout(_BUSY_MS)
             db.pragma("secure_delete", 1)
-            db.execute("DELETE FROM request WHERE user = ?", (user,))
+            for table in ("request", "session"):
+                db.execute(f"DELETE FROM {table} WHERE user = ?", (user,))
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError):
         for suffix in ("", "-wal", "-shm"):

@@ -180,6 +180,9 @@ class Known:
     def identify(self, secret: str) -> Identity | None:
         return self.secrets.get(secret)
 
+    def standing(self, user: str, machine_id: str) -> Identity | None:
+        return next((one for one in self.secrets.values() if (one.user, one.machine_id) == (user, machine_id)), None)
+
 
 @pytest.fixture
 def served(tmp_path: Path):

@@ -23,8 +23,8 @@ from perdure.capture import wire
 from perdure.config import ServerConfig
 from perdure.errors import ConfigFault, PackageMissing
 from perdure.surfaces.cli import aside
-from perdure.surfaces.cli.resident import _over_http
 from perdure.surfaces.http.serving import address, check_certificate
+from perdure.surfaces.page.listener import Listener
 
 GUIDE = Path(__file__).parents[2] / "docs" / "server.md"
 
@@ -165,11 +165,12 @@ def test_an_address_that_is_taken_is_said(tmp_path):
         assert "the address is taken" in failed.stderr and "Something went wrong" not in failed.stderr
 
 
-def test_without_its_packages_nothing_is_blamed_on_a_model(monkeypatch):
+def test_without_its_packages_nothing_is_blamed_on_a_model(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
-    serving = SimpleNamespace(home=SimpleNamespace(config=SimpleNamespace(server=ServerConfig(http="127.0.0.1:0"))))
-    with pytest.raises(PackageMissing) as missing, _over_http(serving):
-        pass
+    config = SimpleNamespace(server=ServerConfig(http="127.0.0.1:0"))
+    serving = SimpleNamespace(home=SimpleNamespace(path=tmp_path, config=config))
+    with pytest.raises(PackageMissing) as missing:
+        Listener(serving).start()
     assert "perdure[server]" in str(missing.value) and "model" not in str(missing.value).lower()
 
 

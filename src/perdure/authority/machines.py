@@ -152,5 +152,12 @@ class LocalAuthority:
         found = self._watch.seen().made(_by_hash).get(digest)
         if found is None or not hmac.compare_digest(found.sha256, digest):
             return None
-        machine = found.machine
+        return self._identity(found.machine)
+
+    def standing(self, user: str, machine_id: str) -> Identity | None:
+        """Who a machine stands for now, that was identified before; None for one that was revoked since."""
+        found = self._watch.seen().made(_replayed).get((user, machine_id))
+        return self._identity(found.machine) if found and found.machine.revoked_at is None else None
+
+    def _identity(self, machine: Machine) -> Identity:
         return Identity(machine.user, machine.name, machine.machine_id, machine.user in self._admins)

@@ -12,3 +12,6 @@ class Authority(Protocol):
 
     def identify(self, secret: str) -> Identity | None:
         """Who a secret stands for now; None for one that is unknown or was revoked."""
+
+    def standing(self, user: str, machine_id: str) -> Identity | None:
+        """Who a machine stands for now, that was identified before; None for one that was revoked since."""

@@ -61,6 +61,7 @@ class Serving:
         self.pace = pace or Pace()
         self.stopped = threading.Event()
         self.http = ""  # the address at which it answers over HTTP, where it does
+        self.page: Callable[[], str] | None = None  # what gives an address of the page that lets one visitor in
         self.vitals = health.Vitals(datetime.now(UTC))
         home.vectors()  # one model for all threads
         self.asker = Asker(partial(self.beside, read_only=True), self.vitals, prove_s=self.pace.prove_s)
@@ -141,6 +142,8 @@ class Serving:
         if op == "wake":
             self.keeper.wake()
             return {"ok": True}
+        if op == "page" and self.page is not None:
+            return _page(self.page)
         if op == "stop":
             self.stopped.set()
             return {"ok": True}
@@ -183,6 +186,14 @@ class Serving:
             "embedding": self.home.vectors().waiting(), "counts": dict(self.vitals.counts),
             "answers": health.summary(log.read(path, what="answered", since_at=now - _COUNTED)),
         }  # fmt: skip
+
+
+def _page(link: Callable[[], str]) -> dict[str, Any]:
+    """An address of the page, or why there is none."""
+    try:
+        return {"page": link()}
+    except PerdureError as error:
+        return {"error": {"code": error.code, "message": str(error)}}
 
 
 def _limit_ms(request: dict[str, Any]) -> int:

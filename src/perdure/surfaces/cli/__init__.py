@@ -33,6 +33,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "machine": ("machine", "Let other machines and users in, by a secret each; shut them out again."),
     "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
     "serve": ("resident", "Hold this home in memory: answer hooks at once, archive, index, run the jobs."),
+    "page": ("look", "Open this home in a browser: search, runs, memories, why it spoke, how it is doing."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("resident", "Have the system run `perdure serve` for you."),
     "jobs": ("resident", "What the resident home does by the clock, and how it went."),

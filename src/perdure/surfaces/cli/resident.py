@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from perdure.jobs.book import Book, Envelope
 from perdure.resident import clock, serve, service
 from perdure.surfaces.cli import aside
 from perdure.surfaces.cli.common import Shell, ago, command, day, plural
+from perdure.surfaces.page.listener import Listener
 
 _START_S = 30.0  # so long may a resident home take until it answers
 _STOP_S = 20.0
@@ -63,38 +63,21 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
             serving = serve.Serving(home)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: serving.stopped.set())
-            with _over_http(serving) as listen:
-                serving.run(ready=lambda: _say_where(shell, home.path, listen()))
+            listener = Listener(serving)
+            serving.page = listener.page
+            with contextlib.closing(listener):
+                serving.run(ready=lambda: _say_where(shell, home.path, listener))
 
 
-def _say_where(shell: Shell, home: Path, address: str) -> None:
+def _say_where(shell: Shell, home: Path, listener: Listener) -> None:
+    """Say what is served, and to who looks at a terminal where its page is."""
+    address = listener.start()
     shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
-
-
-@contextlib.contextmanager
-def _over_http(serving: serve.Serving) -> Iterator[Callable[[], str]]:
-    """What begins to listen where the settings want that, and says where; until the end of the block."""
-    settings = serving.home.config.server
-    if not settings.http:
-        yield lambda: ""
-        return
-    try:
-        from perdure.surfaces.http.serving import Served
-    except ModuleNotFoundError as error:
-        raise PackageMissing("pip install 'perdure[server]' (or remove server.http from config.toml)") from error
-    from perdure.authority.machines import LocalAuthority
-
-    home = serving.home
-    served = Served(serving, LocalAuthority(home.path, home.config.admins, watch=home.authority()))
-
-    def listen() -> str:
-        serving.http = served.start()
-        return serving.http
-
-    try:
-        yield listen
-    finally:
-        served.stop()
+    if shell.err.is_terminal:
+        try:
+            shell.err.print(f"its page: {listener.page()}", markup=False, soft_wrap=True)
+        except PackageMissing as missing:
+            shell.err.print(f"it has a page, too: {missing.detail}", markup=False)
 
 
 def _send_on(shell: Shell, thin: Rules) -> None:
@@ -132,6 +115,16 @@ def _detach(shell: Shell) -> None:
     home = home_path(shell.home)
     if (who := post.resident(home)) is not None:
         raise AlreadyServing(f"process {who.pid}")
+    state = begun(home)
+    if shell.as_json:
+        shell.answer({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
+    else:
+        where = f" at {state['http']}" if state["http"] else ""
+        shell.out.print(f"Serving {home}{where} (process {state['pid']}).", markup=False)
+
+
+def begun(home: Path) -> dict[str, Any]:
+    """What a new resident home of this home, in the background, says when it answers. Raises PerdureError."""
     words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(home)]
     said = aside.opened(home)
     try:
@@ -139,12 +132,7 @@ def _detach(shell: Shell) -> None:
         child = subprocess.Popen(words, stdin=quiet, stdout=quiet, stderr=said, start_new_session=True)
     finally:
         os.close(said)
-    state = _awaited(home, child)
-    if shell.as_json:
-        shell.answer({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
-    else:
-        where = f" at {state['http']}" if state["http"] else ""
-        shell.out.print(f"Serving {home}{where} (process {state['pid']}).", markup=False)
+    return _awaited(home, child)
 
 
 def _awaited(home: Path, child: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -270,11 +270,22 @@ def _decoded(raw: bytes, shape: type[msgspec.Struct]) -> Any:
         raise bad(f"the body is not what it must be: {error}") from None
 
 
-def build(api: Api, *, beside: Sequence[BaseRoute] = (), lifespan: Any = None) -> Starlette:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What else is served, at other addresses."""
+
+    routes: Sequence[BaseRoute] = ()
+    is_lost: Callable[[Request], bool] = lambda _: False  # whether `lost` answers where there is nothing
+    lost: Callable[[Request], Awaitable[Response]] | None = None
+
+
+def build(api: Api, *, beside: Beside = Beside(), lifespan: Any = None) -> Starlette:
     """The application. beside: routes of others, at other paths."""
 
-    async def missing(_: Request, error: Exception) -> Response:
+    async def missing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if beside.lost is not None and beside.is_lost(request):
+            return await beside.lost(request)
         code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "usage-error")
         said = {404: "There is nothing at this address.", 405: "Not by this method."}.get(error.status_code, "No.")
         return response(faults.answer(Refused(error.status_code, code, said, dict(error.headers or {}))))
@@ -288,7 +299,9 @@ def build(api: Api, *, beside: Sequence[BaseRoute] = (), lifespan: Any = None) -
     routes = [Route(row.path, api.endpoint(row), methods=[row.method]) for row in TABLE]
     open_ = [Route(DOCUMENT, document), Route(ALIVE, alive), Route(EVENTS, api.events)]
     return Starlette(
-        routes=[*open_, *routes, *beside], exception_handlers={HTTPException: missing}, lifespan=lifespan or _nothing
+        routes=[*open_, *routes, *beside.routes],
+        exception_handlers={HTTPException: missing},
+        lifespan=lifespan or _nothing,
     )
 
 

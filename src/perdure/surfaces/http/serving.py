@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from perdure.errors import ConfigFault
 from perdure.home import Home
 from perdure.resident.serve import Serving
 from perdure.surfaces.http import app
-from perdure.surfaces.http.app import Api
+from perdure.surfaces.http.app import Api, Beside
 from perdure.surfaces.http.calls import Server
 from perdure.surfaces.http.cursors import Cursors
 from perdure.surfaces.http.events import Hub
@@ -103,9 +103,19 @@ def address(settings: ServerConfig) -> Address:
 class Served:
     """The listener, in a thread of this process."""
 
-    def __init__(self, serving: Serving, authority: Authority) -> None:
-        """Raises ConfigFault for settings that cannot be meant."""
-        self._settings = serving.home.config.server
+    def __init__(
+        self,
+        serving: Serving,
+        authority: Authority,
+        *,
+        settings: ServerConfig | None = None,
+        wired: Callable[[Api], Beside] | None = None,
+    ) -> None:
+        """settings: those of the home unless given. wired: what else is served. Raises ConfigFault for settings that
+        cannot be meant.
+        """
+        self._settings = settings or serving.home.config.server
+        self._wired = wired
         self._address = address(self._settings)
         check_certificate(self._settings)
         make_folder(serving.home.path / "cache")
@@ -157,7 +167,8 @@ class Served:
     def _made(self) -> _Server:
         """A server for one loop, which loads its settings now rather than in its thread."""
         self.api.begin()
-        self.application = _application(self.api, self._address.host)
+        beside = self._wired(self.api) if self._wired else Beside()
+        self.application = _application(self.api, self._address.host, beside)
         config = self._config(self.application)
         config.load()
         return _Server(config, self._home)
@@ -289,15 +300,16 @@ def _code(error: BaseException) -> str:
     return str(getattr(error, "code", type(error).__name__))
 
 
-def _application(api: Api, host: str) -> Starlette:
-    """The API, and MCP beside it where its package is installed."""
+def _application(api: Api, host: str, beside: Beside) -> Starlette:
+    """The API with what is beside it, and MCP where its package is installed."""
     try:
         from perdure.surfaces.http import tools
     except ModuleNotFoundError:
-        return app.build(api)
+        return app.build(api, beside=beside)
     guarded = tools.Guarded(api, host)
     inner = guarded.inner
-    return app.build(api, beside=[Route(tools.PATH, guarded)], lifespan=lambda _: inner.router.lifespan_context(inner))
+    whole = replace(beside, routes=[Route(tools.PATH, guarded), *beside.routes])
+    return app.build(api, beside=whole, lifespan=lambda _: inner.router.lifespan_context(inner))
 
 
 def _beside(serving: Serving, identity: Identity | None, *, read_only: bool) -> Home:

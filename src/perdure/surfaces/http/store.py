@@ -1,4 +1,5 @@
-"""What the server keeps between two requests: `run/http.db`. Which request was answered how, and the key of cursors.
+"""What the server keeps between two requests: `run/http.db`. Which request was answered how, the key of cursors, and
+the sessions of browsers.
 
 Of a request: the key that its sender gave it, method, path and the hash of its body; of the answer: its status and the
 id of what was made. No text and no secret. A lost file costs the repetitions that are under way.
@@ -27,6 +28,8 @@ CREATE TABLE IF NOT EXISTS request(
   user TEXT NOT NULL, key TEXT NOT NULL, at_s REAL NOT NULL, what TEXT NOT NULL, status INTEGER NOT NULL,
   made TEXT NOT NULL, PRIMARY KEY(user, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS request_at ON request(at_s);
+CREATE TABLE IF NOT EXISTS session(
+  hash TEXT PRIMARY KEY, user TEXT NOT NULL, machine_id TEXT NOT NULL, ends_s REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS secret(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 
@@ -38,6 +41,15 @@ class Known:
     is_same: bool  # method, path and body
     status: int  # 0: it is not answered yet
     made: str  # the id of what it made
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that was let in."""
+
+    user: str
+    machine_id: str  # empty: by a link, at the home itself
+    ends_s: float  # since the epoch
 
 
 class Requests:
@@ -113,6 +125,28 @@ class Requests:
         """It made nothing: the same key may be used again."""
         with self._writing():
             self._db.execute("DELETE FROM request WHERE user = ? AND key = ?", (user, _hash(key)))
+
+    def keep_session(self, name: str, session: Session, now_s: float) -> None:
+        """Keep a session under the hash of its secret."""
+        with self._writing():
+            self._db.execute("DELETE FROM session WHERE ends_s < ?", (now_s,))
+            values = (name, session.user, session.machine_id, session.ends_s)
+            self._db.execute("INSERT INTO session VALUES(?, ?, ?, ?)", values)
+
+    def session(self, name: str, now_s: float) -> Session | None:
+        """The session of a hash; None where there is none, or it is over."""
+        query = "SELECT user, machine_id, ends_s FROM session WHERE hash = ? AND ends_s > ?"
+        with self._lock:
+            found = self._db.execute(query, (name, now_s)).fetchall()
+        if not found:
+            return None
+        user, machine_id, ends_s = found[0]
+        return Session(str(user), str(machine_id), float(str(ends_s)))
+
+    def drop_session(self, name: str) -> None:
+        """Keep it no more."""
+        with self._writing():
+            self._db.execute("DELETE FROM session WHERE hash = ?", (name,))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

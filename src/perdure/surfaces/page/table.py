@@ -1,0 +1,8 @@
+"""Every address of the page: what the application serves, and what tests visit."""
+
+from __future__ import annotations
+
+from perdure.surfaces.page.views import overview
+from perdure.surfaces.page.visits import View
+
+TABLE: tuple[View, ...] = (*overview.ROWS,)

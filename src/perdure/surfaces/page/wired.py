@@ -1,0 +1,25 @@
+"""The page beside the API: one server, one table of homes."""
+
+from __future__ import annotations
+
+from perdure.authority.socket import Authority
+from perdure.home import Home
+from perdure.surfaces.http.app import Api, Beside
+from perdure.surfaces.page.app import Page, wants_page
+from perdure.surfaces.page.sessions import Links, Sessions
+from perdure.types import Identity
+
+
+class Wired:
+    """What a server needs to serve the page, and the links by which its owner comes in."""
+
+    def __init__(self, home: Home, authority: Authority, *, is_tls: bool) -> None:
+        self.links = Links()
+        self._authority = authority
+        self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
+        self._is_tls = is_tls
+
+    def __call__(self, api: Api) -> Beside:
+        """The page's part of an application."""
+        page = Page(api, Sessions(api.requests, self._authority, self._owner, self.links), self._is_tls)
+        return Beside(page.routes(), wants_page, page.lost)

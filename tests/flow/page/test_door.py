@@ -1,0 +1,93 @@
+"""Who is let in, and that no other place can make a visitor do anything."""
+
+from perdure.surfaces.page.table import TABLE
+
+FORM = [("to", "/")]
+
+
+def test_a_link_lets_one_visitor_in_once(house):
+    home = house()
+    link = home.link().partition("127.0.0.1")[2].partition("/")[2]
+    first, second = home.stranger(), home.stranger()
+    assert first.get(f"/{link}").text("h1") == "Overview"
+    refused = second.get(f"/{link}")
+    assert refused.status == 401 and "used already" in refused.text()
+    assert second.ask("GET", "/").headers["location"] == "/enter?to=%2F"
+
+
+def test_a_link_leads_where_it_says_and_nowhere_else(house):
+    home = house()
+    for to, where in (("/search?q=x", "/search?q=x"), ("//evil.example/", "/"), ("https://evil.example", "/")):
+        path = "/" + home.link().partition("//")[2].partition("/")[2]
+        assert home.stranger().ask("GET", f"{path}?to={to}").headers["location"] == where
+
+
+def test_the_secret_of_a_machine_lets_its_user_in_until_it_is_revoked(house):
+    home = house()
+    machine, secret = home.opened.machines.register("bob", "phone")
+    bob = home.stranger()
+    wrong = bob.send("/enter", [("secret", "pdr-wrong"), *FORM])
+    assert wrong.status == 401 and "no machine" in wrong.text()
+    assert bob.send("/enter", [("secret", secret), *FORM]).status == 303
+    assert "bob" in bob.get("/").text(".who") and "Jobs" not in bob.get("/").texts("nav a")
+    home.opened.machines.revoke(machine.machine_id)
+    assert bob.ask("GET", "/").status == 303
+
+
+def test_every_address_asks_who_it_is(house):
+    stranger = house().stranger()
+    for view in TABLE:
+        seen = stranger.ask(view.method, view.path.replace("{", "x").replace("}", "x"))
+        assert (seen.status, seen.headers["location"][:6]) == (303, "/enter"), view.path
+
+
+def test_who_leaves_is_out_everywhere(visitor):
+    kept = dict(visitor.cookies)
+    visitor.post("/leave")
+    visitor.cookies = kept
+    assert visitor.ask("GET", "/").status == 303
+
+
+def test_a_session_outlives_the_server(house):
+    home = house()
+    visitor = home.visitor()
+    home.listener.close()
+    visitor.address = home.link().partition("/enter")[0]
+    assert visitor.get("/").status == 200
+
+
+def test_a_form_of_another_place_changes_nothing(visitor):
+    token = visitor.token()
+    assert visitor.send("/leave", []).status == 403
+    assert visitor.send("/leave", [("token", "0" * 64)]).status == 403
+    assert visitor.send("/leave", [("token", token)], Sec_Fetch_Site="cross-site").status == 403
+    assert visitor.send("/leave", [("token", token)], Origin="https://evil.example").status == 403
+    assert visitor.get("/").text("h1") == "Overview"
+
+
+def test_what_every_page_says_to_a_browser(visitor):
+    headers = visitor.get("/").headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert headers["cache-control"] == "no-store" and headers["x-frame-options"] == "DENY"
+    cookie = visitor.ask("GET", "/enter/none").headers
+    assert cookie["content-security-policy"] == policy
+
+
+def test_the_cookie_is_for_this_home_alone(house):
+    home = house()
+    path = "/" + home.link().partition("//")[2].partition("/")[2]
+    said = home.stranger().ask("GET", path).headers["set-cookie"]
+    assert "HttpOnly" in said and "SameSite=strict" in said and "Domain" not in said
+
+
+def test_guessing_is_slowed_down(house):
+    stranger = house().stranger()
+    statuses = [stranger.send("/enter", [("secret", f"pdr-{n}"), *FORM]).status for n in range(14)]
+    assert statuses[0] == 401 and statuses[-1] == 429
+
+
+def test_an_address_with_nothing_is_a_page(visitor):
+    seen = visitor.get("/nothing/here?<script>")
+    assert seen.status == 404 and "nothing" in seen.text("h1")
+    assert "<script>" not in seen.html.replace("<script src=", "")
