@@ -12,7 +12,6 @@ is sent until its last byte is there; the browser's own work is measured in test
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import itertools
@@ -31,7 +30,7 @@ from urllib.parse import urlsplit
 
 import perdure
 from benchmarks import corpus, floor, latency
-from benchmarks.common import save, scratch, spread, table, timed
+from benchmarks.common import timed
 from perdure.archive import injected
 from perdure.archive.journal import encode
 from perdure.capture.wire import Event

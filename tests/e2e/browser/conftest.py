@@ -55,7 +55,7 @@ def claude(role: str, content: Any, uuid: str, session: str, at: datetime) -> by
 
 
 def fill(home: Home) -> None:
-    """What the pages show: transcripts, memories that changed, recalls that were used, a floor, what waits for a word."""
+    """Transcripts, memories that changed, recalls that were used, a floor, and what waits for its owner."""
     home.import_files([SAMPLES])
     told(home)
     edited(home)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-
 PLACE = Path(__file__).parents[2] / "golden" / "page"
 PROBE = """<body style="font: 16px system-ui, sans-serif"><p>Mira's harbour: 満潮 <b>42</b> ½ <i>æther</i></p>
 <pre style="font-family: ui-monospace, monospace">def tide(at): return "flood" != at[0]  # 0O1l</pre>"""
