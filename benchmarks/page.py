@@ -12,6 +12,7 @@ is sent until its last byte is there; the browser's own work is measured in test
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.client
 import itertools
@@ -26,11 +27,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import perdure
 from benchmarks import corpus, floor, latency
-from benchmarks.common import timed
+from benchmarks.common import save, spread, table, timed
+from benchmarks.search import folder
 from perdure.archive import injected
 from perdure.archive.journal import encode
 from perdure.capture.wire import Event
@@ -42,7 +44,7 @@ from perdure.memories import events
 from perdure.models.choose import choose
 from perdure.types import Origin
 
-BYTES_PER_CHUNK = 1170  # of these transcripts, measured
+BYTES_PER_CHUNK = 1000  # of these transcripts, measured
 LONG_BYTES = 10_000_000
 LONG = "00000000-0000-4000-8000-00000000010b"  # the session of the long conversation
 N_RECALLS = 5_000  # noted in the journal, as in some months
@@ -81,10 +83,11 @@ def talked(home: Home, place: Path, n_chunks: int) -> None:
     paths = corpus.write_transcripts(place, n_bytes=n_chunks * BYTES_PER_CHUNK)
     long = place / f"{LONG}.jsonl"
     long.write_bytes(b"".join(long_lines(LONG_BYTES)))
-    for path in [*paths, long]:
+    for path in paths:
         home.post_file(Origin("claude-code", path.stem, path.stem), path)
         path.unlink()
-    home.drain()
+    home.import_files([long])  # as one run
+    long.unlink()
 
 
 def long_lines(n_bytes: int) -> Iterator[bytes]:
@@ -164,3 +167,86 @@ def visiting(home: Path) -> Iterator[Visitor]:
         yield visitor
     finally:
         command(home, "serve", "--stop")
+
+
+# measuring ------------------------------------------------------------------------------------------------------
+
+
+def ids(path: Path) -> dict[str, str]:
+    """What stands for the ids in the addresses."""
+    with perdure.open(path, user="ada") as home:
+        (long,) = home.conversation(LONG)
+        turns = [turn.turn_id for turn in home.transcript(long.run_id).turns]
+        run = next(node.run for node in home.forest(limit=50) if node.run.conversation != LONG)
+        memories = home.memories.listed(every=True)
+        events = home.journal().read(type_=injected.TYPE)
+        return {
+            "run": run.run_id, "long": long.run_id, "first": turns[0], "middle": turns[len(turns) // 2],
+            "last": turns[-1], "current": next(one.memory_id for one in memories if one.is_current),
+            "former": next(one.memory_id for one in memories if not one.is_current),
+            "nonce": next(event.data["nonce"] for event in events if event.data["turns"]),
+        }  # fmt: skip
+
+
+def addresses(made: corpus.Corpus, n: int) -> dict[str, list[str]]:
+    """A page -> addresses that are asked for in turn, with what stands for ids; searches are never the same twice."""
+    asked = {kind: corpus.queries(made, kind, n) for kind in ("2-3 words", "question", "frequent words")}
+    searches = {
+        f"search: {kind}": [f"/search?{urlencode({'q': words})}" for words in texts] for kind, texts in asked.items()
+    }
+    tried = [f"/recall/try?{urlencode({'message': words})}" for words in asked["question"]]
+    context = [f"/context?{urlencode({'message': words})}" for words in asked["question"]]
+    found = [f"/memories?{urlencode({'q': words})}" for words in asked["2-3 words"]]
+    same = {
+        "overview": "/", "search: filters alone": "/search?role=user&project=/work/p1", "runs": "/runs",
+        "runs, flat": "/runs?flat=1", "a run": "/runs/{run}", "10 MB: its beginning": "/runs/{long}",
+        "10 MB: its middle": "/runs/{long}?at={middle}", "10 MB: its end": "/runs/{long}?at={last}",
+        "a turn's place": "/turns/{middle}", "memories": "/memories", "a memory": "/memories/{current}",
+        "a former memory": "/memories/{former}", "forget it": "/memories/{current}/forget", "proposals": "/proposals",
+        "recalls": "/recall", "a recall": "/recall/{nonce}", "use": "/use", "floor": "/floor",
+        "a page of the floor": "/floor/notes.md", "diary": "/diary", "machines": "/machines", "sharing": "/sharing",
+        "jobs": "/jobs", "health": "/health", "growth": "/growth", "quality": "/quality",
+    }  # fmt: skip
+    return {**searches, "search memories": found, "recall tried": tried, "context": context,
+            **{name: [path] * n for name, path in same.items()}}  # fmt: skip
+
+
+def measured(visitor: Visitor, name: str, paths: list[str]) -> dict[str, Any]:
+    """Milliseconds of one page: the first time, and then."""
+    took, sizes, statuses = [], [], set()
+    for path in paths:
+        status, body, ms = visitor.get(path)
+        took.append(ms)
+        sizes.append(len(body))
+        statuses.add(status)
+    then = spread(took[1:])
+    return {"page": name, "status": "/".join(map(str, sorted(statuses))), "kB": round(max(sizes) / 1000, 1),
+            "first ms": round(took[0], 1), **then, "within": then["p95"] <= LIMIT_MS}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--memories", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=40, help="requests of each page")
+    parser.add_argument("--only", default="", help="pages whose name has this in it")
+    parser.add_argument("--keep", type=Path, help="folder for the home, reused by the next run")
+    options = parser.parse_args()
+    with folder(options.keep) as place:
+        path = made_home(place, options.chunks, options.memories)
+        known = ids(path)
+        asked = addresses(corpus.make(), options.rounds + 1)
+        with visiting(path) as visitor:
+            rows = [
+                measured(visitor, name, [one.format(**known) for one in paths])
+                for name, paths in asked.items()
+                if options.only in name
+            ]
+    rows.sort(key=lambda row: -row["p95"])
+    table(f"ms of a page, {options.chunks:,} chunks, {options.memories:,} memories, {N_RECALLS:,} recalls", rows)
+    if not options.only:
+        save(f"page-{options.chunks}", {"pages": rows})
+
+
+if __name__ == "__main__":
+    main()
