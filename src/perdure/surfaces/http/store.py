@@ -23,6 +23,7 @@ from perdure.transactions import transaction
 
 KEPT_S = 24 * 3600
 _BUSY_MS = 5_000
+_MOST_SESSIONS = 100  # of one user; the oldest end first
 _TABLES = """
 CREATE TABLE IF NOT EXISTS request(
   user TEXT NOT NULL, key TEXT NOT NULL, at_s REAL NOT NULL, what TEXT NOT NULL, status INTEGER NOT NULL,
@@ -132,6 +133,8 @@ class Requests:
             self._db.execute("DELETE FROM session WHERE ends_s < ?", (now_s,))
             values = (name, session.user, session.machine_id, session.ends_s)
             self._db.execute("INSERT INTO session VALUES(?, ?, ?, ?)", values)
+            older = "SELECT hash FROM session WHERE user = ? ORDER BY ends_s DESC LIMIT -1 OFFSET ?"
+            self._db.execute(f"DELETE FROM session WHERE hash IN ({older})", (session.user, _MOST_SESSIONS))
 
     def session(self, name: str, now_s: float) -> Session | None:
         """The session of a hash; None where there is none, or it is over."""

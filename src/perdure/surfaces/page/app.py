@@ -29,8 +29,6 @@ from perdure.surfaces.page.sessions import SESSION_S, Sessions, Visitor
 from perdure.surfaces.page.table import TABLE
 from perdure.surfaces.page.visits import Answer, Moved, Sent, Shown, View, Visit
 
-COOKIE = "perdure"
-_NOTICE = "perdure-notice"  # a cookie that is read once
 _NOTICE_CHARS = 300
 _FIELDS = 2_000  # of one form
 _TOKEN = "token"
@@ -63,6 +61,7 @@ class Page:
 
     api: Api
     sessions: Sessions
+    cookie: str  # its name: homes on one machine share the cookies of its address, whatever their ports
     is_tls: bool
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
@@ -79,10 +78,15 @@ class Page:
             *views,
         ]
 
+    @property
+    def _notice(self) -> str:
+        """The name of the cookie for what is told once."""
+        return f"{self.cookie}-notice"
+
     # who visits -------------------------------------------------------------------------------------------
 
     async def _visitor(self, request: Request) -> Visitor | None:
-        secret = request.cookies.get(COOKIE, "")
+        secret = request.cookies.get(self.cookie, "")
         if not secret:
             return None
         return await self.api.desks["identity"].ask(lambda: self.sessions.visitor(secret))
@@ -92,7 +96,7 @@ class Page:
         visitor = await self._visitor(request)
         if visitor is None:
             raise Refused(401, "unauthorized", "Your session has ended.")
-        who = visitor.identity.machine_id or COOKIE
+        who = visitor.identity.machine_id or self.cookie
         if wait_s := self.api.asked.take(who, self.api.now_s()):
             raise faults.retry("too-many", "You ask too often.", after_s=wait_s, status=429)
         return visitor
@@ -136,7 +140,7 @@ class Page:
     def _let_in(self, visitor: Visitor, to: str) -> Response:
         answer = RedirectResponse(to, 303, HEADERS)
         answer.set_cookie(
-            COOKIE, visitor.secret, max_age=SESSION_S, httponly=True, samesite="strict", secure=self.is_tls
+            self.cookie, visitor.secret, max_age=SESSION_S, httponly=True, samesite="strict", secure=self.is_tls
         )
         return answer
 
@@ -145,8 +149,8 @@ class Page:
         visitor = await self._known(request)
         await self._own_form(request, visitor)
         await self.api.desks["identity"].ask(lambda: self.sessions.end(visitor.secret))
-        answer = RedirectResponse("/enter", 303, {**HEADERS, "Clear-Site-Data": '"cache", "storage"'})
-        answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=self.is_tls)
+        answer = RedirectResponse("/enter", 303, HEADERS)
+        answer.delete_cookie(self.cookie, httponly=True, samesite="strict", secure=self.is_tls)
         return answer
 
     async def _events(self, request: Request) -> Response:
@@ -216,13 +220,13 @@ class Page:
             moved = RedirectResponse(_inside(answer.to), 303, HEADERS)
             if answer.notice:
                 said = quote(answer.notice[:_NOTICE_CHARS])
-                moved.set_cookie(_NOTICE, said, max_age=60, httponly=True, samesite="strict", secure=self.is_tls)
+                moved.set_cookie(self._notice, said, max_age=60, httponly=True, samesite="strict", secure=self.is_tls)
             return moved
         return self._page(request, visitor, answer, nav=nav)
 
     def _page(self, request: Request, visitor: Visitor | None, shown: Shown, nav: str = "") -> Response:
         """A page with what every page has."""
-        notice = unquote(request.cookies.get(_NOTICE, "")) if visitor and not _is_part(request) else ""
+        notice = unquote(request.cookies.get(self._notice, "")) if visitor and not _is_part(request) else ""
         whole = {
             "visitor": visitor.identity if visitor else None, "csrf": visitor.token if visitor else "",
             "notice": notice, "here": _here(request), "nav": nav, "now": self.now(), "navigation": NAVIGATION,
@@ -230,7 +234,7 @@ class Page:
         }  # fmt: skip
         answer = Response(render.page(shown.template, whole), shown.status, HEADERS, "text/html; charset=utf-8")
         if notice:
-            answer.delete_cookie(_NOTICE, httponly=True, samesite="strict", secure=self.is_tls)
+            answer.delete_cookie(self._notice, httponly=True, samesite="strict", secure=self.is_tls)
         return answer
 
     # what goes wrong --------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+
 from perdure.authority.socket import Authority
 from perdure.home import Home
 from perdure.surfaces.http.app import Api, Beside
@@ -17,9 +20,11 @@ class Wired:
         self.links = Links()
         self._authority = authority
         self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
+        self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
         self._is_tls = is_tls
 
     def __call__(self, api: Api) -> Beside:
         """The page's part of an application."""
-        page = Page(api, Sessions(api.requests, self._authority, self._owner, self.links), self._is_tls)
+        sessions = Sessions(api.requests, self._authority, self._owner, self.links)
+        page = Page(api, sessions, self._cookie, self._is_tls)
         return Beside(page.routes(), wants_page, page.lost)

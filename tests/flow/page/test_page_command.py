@@ -1,0 +1,81 @@
+"""`perdure page`: who may make a link, where the page is answered, and that it stays there."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from perdure.jobs import post
+from perdure.surfaces.page import listener
+
+
+class Shell:
+    """Commands of one home, each a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.env = {**os.environ, "PERDURE_HOME": str(home), "NO_COLOR": "1"}
+
+    def __call__(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "perdure.surfaces.cli", *words]
+        return subprocess.run(program, env=self.env, capture_output=True, text=True, timeout=120, check=check)
+
+    def page(self) -> str:
+        return str(json.loads(self("page", "--json").stdout)["result"]["page"])
+
+
+@pytest.fixture
+def shell(tmp_path):
+    found = [Shell(tmp_path / "home"), Shell(tmp_path / "other")]
+    yield found[0], found[1]
+    for one in found:
+        one("serve", "--stop", check=False)
+
+
+def read(address: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(address, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_it_serves_the_home_and_its_address_stays(shell):
+    one, other = shell
+    assert post.resident(one.home) is None
+    first = one.page()
+    assert first.startswith("http://127.0.0.1:") and "Overview" in read(first)
+    place = first.partition("/enter")[0]
+    assert other.page().partition("/enter")[0] != place  # another home, another address
+    one("serve", "--stop")
+    said = json.loads(one("serve", "--detach", "--json").stdout)["result"]
+    assert said["http"] == place  # without being asked again
+    assert "no page any more" in one("page", "--help").stdout.lower().replace("\n", " ")
+    assert one("page", "--off").returncode == 0 and not listener.kept(one.home)
+    one("serve", "--stop")
+    assert json.loads(one("serve", "--detach", "--json").stdout)["result"]["http"] == ""
+
+
+def test_a_home_that_nobody_looked_at_listens_nowhere(shell):
+    one, _ = shell
+    assert json.loads(one("serve", "--detach", "--json").stdout)["result"]["http"] == ""
+    assert not (one.home / "run" / "http.db").exists()
+
+
+def test_without_its_packages_it_says_what_to_install(shell):
+    one, _ = shell
+    one.env["PYTHONPATH"] = os.pathsep.join([str(one.home.parent / "hidden"), os.environ.get("PYTHONPATH", "")])
+    hidden = one.home.parent / "hidden" / "starlette"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no starlette', name='starlette')\n")
+    failed = one("page", check=False)
+    assert failed.returncode and "pip install 'perdure[server]'" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_a_machine_of_a_home_elsewhere_is_sent_there(shell):
+    one, _ = shell
+    one.home.mkdir(mode=0o700)
+    (one.home / "config.toml").write_text('[remote]\nurl = "https://home.example:8443"\n')
+    assert one("page").stdout.strip() == "https://home.example:8443/enter"
