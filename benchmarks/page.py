@@ -50,6 +50,7 @@ LONG = "00000000-0000-4000-8000-00000000010b"  # the session of the long convers
 N_RECALLS = 5_000  # noted in the journal, as in some months
 N_ASKED = 20  # of them, real ones whose notes are copied
 SETTINGS = '[memories]\nstated = false\n[server]\nhttp = "127.0.0.1:0"\nrequests_per_minute = 1000000\n'
+_TURNS = "SELECT turn_id FROM turn JOIN run ON run.id = turn.run WHERE run.run_id = ? ORDER BY turn.offset"
 LIMIT_MS = 200  # within which a page is to be there, at 100,000 chunks
 
 
@@ -176,7 +177,7 @@ def ids(path: Path) -> dict[str, str]:
     """What stands for the ids in the addresses."""
     with perdure.open(path, user="ada") as home:
         (long,) = home.conversation(LONG)
-        turns = [turn.turn_id for turn in home.transcript(long.run_id).turns]
+        turns = [turn_id for (turn_id,) in home.index().rows(_TURNS, long.run_id)]
         run = next(node.run for node in home.forest(limit=50) if node.run.conversation != LONG)
         memories = home.memories.listed(every=True)
         events = home.journal().read(type_=injected.TYPE)

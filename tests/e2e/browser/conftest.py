@@ -166,6 +166,12 @@ class Site:
 
 
 @pytest.fixture(scope="session")
+def settings() -> str:
+    """How a served home is set up."""
+    return SETTINGS
+
+
+@pytest.fixture(scope="session")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with content that nobody serves: each module serves a copy."""
     place = tmp_path_factory.mktemp("page") / "home"
