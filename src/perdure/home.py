@@ -750,6 +750,13 @@ class Home:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""
         return runs.run(self.index(), self.principal, run_id)
 
+    def turn_in(self, span: Span) -> str | None:
+        """The id of the first turn in a stretch of a run; None when there is none any more. Raises NotFound."""
+        from perdure.index import memories
+
+        self.run(span.run_id)
+        return memories.turn_in(self.index(), span)
+
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING
 
 from perdure.capture import alert, privacy, wire
@@ -118,9 +119,9 @@ def mine(home: Home, stop: Stop) -> Done:
     return Done(f"{why}; {done.stopped}" if done.stopped else why, counts, did=bool(done.n_calls or done.n_batches))
 
 
-def recent(home: Home, stop: Stop) -> Done:
-    """Bring recent.md up to what was said."""
-    done = home.update_recent(stop=stop)
+def recent(home: Home, stop: Stop, *, rebuild: bool = False) -> Done:
+    """Bring recent.md up to what was said, or make it anew."""
+    done = home.update_recent(rebuild=rebuild, stop=stop)
     if done.fault is not None:
         raise done.fault
     counts = {"turns": done.n_turns, "calls": done.n_calls, "tokens": done.n_tokens}
@@ -128,9 +129,9 @@ def recent(home: Home, stop: Stop) -> Done:
     return Done(said, counts, did=done.outcome in ("updated", "rebuilt"))
 
 
-def diary(home: Home, stop: Stop) -> Done:
-    """Write the diary's page of the day that is over."""
-    done = home.write_diary(stop=stop)
+def diary(home: Home, stop: Stop, *, day: date | None = None) -> Done:
+    """Write the diary's page of a day; of the last that is over unless named."""
+    done = home.write_diary(day, stop=stop)
     if done.fault is not None:
         raise done.fault
     counts = {"turns": done.n_turns, "calls": done.n_calls, "tokens": done.n_tokens}

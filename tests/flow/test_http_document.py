@@ -18,10 +18,9 @@ SAMPLES: dict[str, Any] = {
     "post_machines": {"name": "tablet"}, "post_grants": {"grantee": "bob", "scope": "tag", "value": "work"},
 }  # fmt: skip
 QUERIES = {"post_runs": "?runtime=messages&session=s1", "get_runs": "?conversation_id=s1"}
-SHAPED = {  # operations whose answers have a shape of their own in the document
-    "post_runs", "post_runs_search", "post_recall", "post_hook", "get_me", "get_machines", "post_machines",
-    "delete_machines_machine_id", "get_grants", "post_grants", "delete_grants_grant_id", "get_jobs", "get_health",
-    "get_alive",
+SHAPELESS = {  # operations whose answers have no shape of their own in the document
+    "delete_cards_card_id", "delete_memories_memory_id", "delete_runs_run_id", "get_openapi_json",
+    "get_resolve_identifier", "post_jobs_name", "post_memories_search",
 }  # fmt: skip
 ORDER = ("post", "put", "get", "patch", "delete")  # of the operations of one path, so that there is something to read
 
@@ -50,7 +49,7 @@ def test_the_table_and_the_document_are_the_same(served):
         for status, schema in said["responses"].items()
         if status < "300"
     }
-    assert {name for name, schema in good.items() if "$ref" in schema} == SHAPED
+    assert {name for name, schema in good.items() if schema and "$ref" not in schema} == SHAPELESS
 
 
 def test_every_operation_answers_as_it_says(served):

@@ -224,6 +224,16 @@ class Journal:
                         found[event.key] = _later(event, found.get(event.key))
         return sorted(found.values(), key=lambda e: e.order)
 
+    def one(self, key: str, at: str) -> Event | None:
+        """The event of this key and hybrid time. Only the files of its month are read."""
+        found: Event | None = None
+        for path in self.root.glob(f"*/{at[:7]}.jsonl"):
+            for line in _lines_with(path.read_bytes(), key.encode()):
+                event = decode(line)
+                if isinstance(event, Event) and event.key == key:
+                    found = _later(event, found)
+        return found
+
     def damage(self) -> Iterator[Damage]:
         """Everything in the journal that is not as it was written."""
         for _, paths in itertools.groupby(self.files(), key=lambda path: path.parent):
@@ -258,6 +268,14 @@ class Journal:
                     set_aside_torn_tail(folder / path.name)
                 n_new += _union(folder / path.name, path.read_bytes())
         return n_new
+
+
+def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
+    """The whole lines that hold some bytes, in their order."""
+    place = raw.find(needle)
+    while place >= 0 and (end := raw.find(b"\n", place)) >= 0:
+        yield raw[raw.rfind(b"\n", 0, place) + 1 : end]
+        place = raw.find(needle, end)
 
 
 def _last_event(path: Path, tail_bytes: int) -> Event | None:

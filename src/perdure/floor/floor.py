@@ -129,11 +129,13 @@ class Floor:
     def said(self, name: str, event: str) -> str:
         """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
         name = pages.checked(name)
-        found = {version.event for version in self.history(name) if version.event.startswith(event)}
-        if len(found) != 1:
+        page = self.known().pages.get(name)
+        at_hand = [version for version in (page.versions if page else ()) if version.event == event]
+        found = at_hand or [version for version in self.history(name) if version.event.startswith(event)]
+        told = self.journal.one(found[0].event, found[0].at) if len({one.event for one in found}) == 1 else None
+        if told is None:
             raise FloorMissing(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
-        (key,) = found
-        return next(str(e.data["text"]) for e in self.journal.read(type_=events.TYPE) if e.key == key)
+        return str(told.data["text"])
 
     # writing ----------------------------------------------------------------------------------------------
 

@@ -151,6 +151,15 @@ _BLANK = rf"[^\S{_BREAK}]"
 _HEAD = late(rf"(?<![^{_BREAK}])(?=(?:{_BLANK}|[>*+-])*#+{_BLANK}*({'|'.join(_ROLES)})\b)", re.IGNORECASE)
 
 
+def budget(name: str, budgets: FloorConfig) -> int:
+    """The most tokens of a layer; of the diary, of each of its two pages.
+
+    recent.md may outgrow what it is written for before it is rebuilt.
+    """
+    most: int = getattr(budgets, f"{name}_tokens")
+    return math.ceil(most * REBUILT_AT) if name == "recent" else most
+
+
 def headed(name: str, said: str) -> str:
     """A layer's text under its name."""
     return f"# {name}\n\n{said}"
@@ -265,12 +274,8 @@ class _Maker:
         return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, suspects=tuple(suspects))
 
     def _most(self, name: str) -> int:
-        """The tokens that the text of a layer may have, beside its name.
-
-        recent.md may outgrow what it is written for before it is rebuilt.
-        """
-        most: int = getattr(self.budgets, f"{name}_tokens")
-        return (math.ceil(most * REBUILT_AT) if name == "recent" else most) - words.tokens(headed(name, "\n\n"))
+        """The tokens that the text of a layer may have, beside its name."""
+        return budget(name, self.budgets) - words.tokens(headed(name, "\n\n"))
 
     def _said(self, name: str) -> str:
         return injected(self.material.pages.get(name, ""))

@@ -145,9 +145,14 @@ def from_turns(index: Connection, turns: Sequence[int]) -> dict[int, list[int]]:
 
 def turns_of(index: Connection, memory: Memory) -> list[tuple[Span, str | None]]:
     """Each source of a memory, with the id of the first turn that stands there; None when there is none any more."""
+    return [(span, turn_in(index, span)) for span in memory.sources]
+
+
+def turn_in(index: Connection, span: Span) -> str | None:
+    """The id of the first turn that stands there; None when there is none any more."""
     query = """SELECT turn_id FROM turn JOIN run ON run.id = turn.content_run WHERE run.captured_in = ?
         AND content_offset >= ? AND content_offset < ? ORDER BY content_offset LIMIT 1"""
-    return [(span, next((row[0] for row in index.rows(query, *span)), None)) for span in memory.sources]
+    return next((str(row[0]) for row in index.rows(query, *span)), None)
 
 
 def mined(index: Connection, user: str) -> dict[str, list[tuple[int, int]]]:

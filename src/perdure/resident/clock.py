@@ -11,7 +11,7 @@ from perdure.capture import log
 from perdure.errors import PerdureError
 from perdure.home import Home
 from perdure.jobs import cron
-from perdure.jobs.book import Book, Envelope
+from perdure.jobs.book import Book, Done, Envelope, summed
 from perdure.resident import everyone
 
 
@@ -20,7 +20,16 @@ def run(home: Home, name: str, *, trigger: str, stop: schedule.Stop = lambda: Fa
     it. Raises NotFound.
     """
     job = schedule.job(name)
-    ended = Book(home.path).run(name, lambda: everyone.worked(job, home, stop), trigger=trigger, now=_now)
+    return _recorded(home, name, lambda: everyone.worked(job, home, stop), trigger)
+
+
+def run_own(home: Home, name: str, work: Callable[[], Done]) -> Envelope:
+    """Do what a job does for this home's user alone, because they asked; recorded as a run of it that is theirs."""
+    return _recorded(home, name, lambda: summed({home.user: everyone.share(work)}), "person")
+
+
+def _recorded(home: Home, name: str, work: Callable[[], Done], trigger: str) -> Envelope:
+    ended = Book(home.path).run(name, work, trigger=trigger, now=_now)
     if ended.result not in ("nothing", "busy"):
         log.note(home.path, "job", job=name, result=ended.result, took_ms=ended.took_ms, counts=dict(ended.counts))
     return ended

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 
 from perdure.errors import PerdureError
@@ -64,14 +65,15 @@ def worked(job: Job, home: Home, stop: Stop) -> Done:
             if stop():
                 break
             left_s = (ends_s - time.monotonic()) / (len(users) - n_done) if job.most_s else None
-            shares[user] = _share(job, everyone, user, _until(stop, left_s))
+            until = _until(stop, left_s)
+            shares[user] = share(lambda: job.work(everyone.as_user(user), until))  # noqa: B023 - called at once
     return summed(shares)
 
 
-def _share(job: Job, everyone: Everyone, user: str, stop: Stop) -> Share:
+def share(work: Callable[[], Done]) -> Share:
     """What a job came to for one user."""
     try:
-        done = job.work(everyone.as_user(user), stop)
+        done = work()
     except (PerdureError, OSError) as error:
         return Share("failed", f"{getattr(error, 'code', type(error).__name__)}: {error}")
     return Share("done" if done.did else "nothing", done.why, done.counts)

@@ -49,3 +49,12 @@ def ago(at: datetime | None, now: datetime) -> str:
 def day(at: datetime | None) -> str:
     """A date and time for people, in their own zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M") if at else "no date"
+
+
+def written_at(hybrid_time: str) -> datetime:
+    """The instant of a hybrid time, as the journal has it.
+
+    >>> written_at("2026-03-01T09:30:00.000Z#0000").isoformat()
+    '2026-03-01T09:30:00+00:00'
+    """
+    return datetime.fromisoformat(hybrid_time.partition("#")[0])

@@ -90,11 +90,11 @@ class Visitor:
 
     def get(self, path: str, **headers: str) -> Seen:
         """What stands at an address, wherever that leads."""
-        seen = self.ask("GET", path, **headers)
+        seen = self.ask("GET", path.partition("#")[0], **headers)
         for _ in range(_TURNED):
             if seen.status not in (302, 303, 307):
                 break
-            seen = self.ask("GET", seen.headers["location"], **headers)
+            seen = self.ask("GET", seen.headers["location"].partition("#")[0], **headers)
         return seen
 
     def token(self) -> str:

@@ -96,6 +96,21 @@ def test_read_by_type(journal):
     assert [event.seq for event in journal.read(type_="b")] == [2]
 
 
+def test_one_event_is_found_by_its_key_and_not_by_being_spoken_of(journal):
+    first = journal.append("a", {"n": 1}, now=AT)
+    journal.append("a", {"says": first.id}, now=AT)
+    assert journal.one(first.key, first.at) == first
+    assert journal.one("0" * 32, first.at) is None
+    assert journal.one(first.key, "2025-01-01T00:00:00.000Z#0000") is None  # of another month
+
+
+def test_an_event_in_which_something_was_forgotten_is_found_by_the_key_that_it_had(journal):
+    first = journal.append("a", {"n": 1}, now=AT)
+    journal.rewrite("a", lambda event: {"n": 0})
+    found = journal.one(first.key, first.at)
+    assert found is not None and found.data == {"n": 0} and found.id != first.id
+
+
 def test_a_torn_tail_is_never_read_and_is_set_aside(journal):
     journal.append("note", {"n": 1}, now=AT)
     (path,) = journal.files()

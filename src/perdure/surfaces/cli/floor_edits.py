@@ -21,7 +21,8 @@ from perdure.floor.state import Proposal
 from perdure.home import Home
 from perdure.surfaces.cli.common import Shell, command, plural
 from perdure.surfaces.cli.memory import said
-from perdure.surfaces.cli.page import NEXT_SESSION, difference, page_argument, print_difference, when
+from perdure.surfaces.cli.page import NEXT_SESSION, page_argument, print_difference, when
+from perdure.surfaces.differences import difference
 
 _id = click.argument("identifier", metavar="ID")
 

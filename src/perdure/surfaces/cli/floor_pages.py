@@ -25,7 +25,6 @@ from perdure.surfaces.cli.page import (
     bill_lines,
     by_agent_option,
     complete_pages,
-    difference,
     folder_of_project,
     layers_of,
     page_argument,
@@ -34,6 +33,7 @@ from perdure.surfaces.cli.page import (
     when,
     writer,
 )
+from perdure.surfaces.differences import difference
 
 _EVENT_CHARS = 12  # of an event's key: enough to name it among the changes of a page
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +14,8 @@ from perdure.errors import PerdureError
 from perdure.floor import pages
 from perdure.surfaces.cli.common import Shell, day
 from perdure.surfaces.cli.memory import project_named
+from perdure.surfaces.differences import difference
+from perdure.surfaces.moments import written_at
 
 if TYPE_CHECKING:  # 0.1 s, which `--help` does without
     from perdure.floor.floor import Floor
@@ -53,19 +53,9 @@ def folder_of_project(home: Home, project: str | None, here: str | None) -> str 
     return here if project is None else project_named(home, project)
 
 
-def moment_of(hybrid_time: str) -> datetime:
-    """The instant of a hybrid time."""
-    return datetime.fromisoformat(hybrid_time.partition("#")[0])
-
-
 def when(hybrid_time: str) -> str:
     """A hybrid time for people."""
-    return day(moment_of(hybrid_time))
-
-
-def difference(old: str, new: str, name: str) -> list[str]:
-    """What makes a text of another, as lines of a unified diff; none where they are the same."""
-    return list(difflib.unified_diff(old.splitlines(), new.splitlines(), name, name, n=2, lineterm=""))
+    return day(written_at(hybrid_time))
 
 
 def print_difference(shell: Shell, old: str, new: str, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.http import believed, captures, care, finding, floors, people, recalling, runs, shapes
+from perdure.surfaces.http import believed, captures, care, finding, floors, gives, people, recalling, runs, shapes
 from perdure.surfaces.http.calls import Row
 
 OPEN: tuple[Row, ...] = (  # for everybody
@@ -25,10 +25,14 @@ TABLE: tuple[Row, ...] = (
     ),
     Row("POST", "/api/runs/search", finding.search, "Search what was said", body=shapes.Search, gives=shapes.FoundSaid),
     Row(
-        "GET", "/api/runs", runs.conversation, "The runs of a conversation", query=shapes.Conversation, more=(404,),
+        "GET", "/api/runs", runs.conversation, "The runs of a conversation", query=shapes.Conversation,
+        gives=gives.Runs, more=(404,),
     ),
-    Row("GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest, more=(404,)),
-    Row("GET", "/api/runs/{run_id}", runs.run, "One run", more=(404,)),
+    Row(
+        "GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest,
+        gives=gives.Forest, more=(404,),
+    ),
+    Row("GET", "/api/runs/{run_id}", runs.run, "One run", gives=gives.OneRun, more=(404,)),
     Row(
         "DELETE", "/api/runs/{run_id}", runs.forget, "Forget the turns of a run", query=shapes.Forgetting, desk="write",
         more=(404,),
@@ -36,6 +40,7 @@ TABLE: tuple[Row, ...] = (
     Row("GET", "/api/runs/{run_id}/jsonl", runs.jsonl, "The bytes of a run", kind=runs.JSONL, more=(404,)),
     Row(
         "GET", "/api/runs/{run_id}/descendants", runs.descendants, "The runs below a run", query=shapes.Paging,
+        gives=gives.Runs,
         more=(404,),
     ),
     Row("GET", "/api/resolve/{identifier}", runs.resolve, "What an id means", more=(404,)),
@@ -47,29 +52,42 @@ TABLE: tuple[Row, ...] = (
         "POST", "/api/hook", recalling.hook, "What a client is told about an event", body=shapes.Hook,
         gives=shapes.Said, late=recalling.SAID_NOTHING,
     ),
-    Row("POST", "/api/context", recalling.context, "What any model is to read for a message", body=shapes.ForContext),
-    Row("GET", "/api/memories", believed.memories, "What is believed", query=shapes.Listing),
     Row(
-        "POST", "/api/memories", believed.remember, "Keep a statement", body=shapes.Remember, status=201,
+        "POST", "/api/context", recalling.context, "What any model is to read for a message", body=shapes.ForContext,
+        gives=gives.ContextSaid,
+    ),
+    Row("GET", "/api/memories", believed.memories, "What is believed", query=shapes.Listing, gives=gives.Memories),
+    Row(
+        "POST", "/api/memories", believed.remember, "Keep a statement", body=shapes.Remember,
+        gives=gives.OneMemory, status=201,
         desk="write", again=believed.again,
     ),
     Row("POST", "/api/memories/search", believed.search, "Search what is believed", body=shapes.Find),
-    Row("GET", "/api/memories/{memory_id}", believed.memory, "One memory and what is behind it", more=(404,)),
     Row(
-        "PATCH", "/api/memories/{memory_id}", believed.change, "Change a memory", body=shapes.Reword, desk="write",
+        "GET", "/api/memories/{memory_id}", believed.memory, "One memory and what is behind it",
+        gives=gives.OneMemory, more=(404,),
+    ),
+    Row(
+        "PATCH", "/api/memories/{memory_id}", believed.change, "Change a memory", body=shapes.Reword,
+        gives=gives.OneMemory, desk="write",
         more=(404,),
     ),
     Row("DELETE", "/api/memories/{memory_id}", believed.forget, "Forget a memory", desk="write", more=(404,)),
-    Row("GET", "/api/cards", floors.cards, "The cards", query=shapes.Paging),
+    Row("GET", "/api/cards", floors.cards, "The cards", query=shapes.Paging, gives=gives.Cards),
     Row(
-        "POST", "/api/cards", floors.add_card, "Add a card", body=shapes.CardText, status=201, desk="write",
+        "POST", "/api/cards", floors.add_card, "Add a card", body=shapes.CardText,
+        gives=gives.OneCard, status=201, desk="write",
         again=floors.again,
     ),
     Row("DELETE", "/api/cards/{card_id}", floors.remove_card, "Take a card away", desk="write", more=(404,)),
-    Row("GET", "/api/floor", floors.floor, "What is at hand in every session", query=shapes.FloorOf),
-    Row("GET", "/api/floor/{page:path}", floors.page, "A page of the floor", more=(404,)),
     Row(
-        "PUT", "/api/floor/{page:path}", floors.write, "Write a page of the floor", body=shapes.PageText, desk="write",
+        "GET", "/api/floor", floors.floor, "What is at hand in every session", query=shapes.FloorOf,
+        gives=gives.FloorSaid,
+    ),
+    Row("GET", "/api/floor/{page:path}", floors.page, "A page of the floor", gives=gives.PageSaid, more=(404,)),
+    Row(
+        "PUT", "/api/floor/{page:path}", floors.write, "Write a page of the floor", body=shapes.PageText,
+        gives=gives.PageSaid, desk="write",
         more=(404,),
     ),
     Row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import overview
+from perdure.surfaces.page.views import diary, floor, overview
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS,)
+TABLE: tuple[View, ...] = (*overview.ROWS, *floor.ROWS, *diary.ROWS)
