@@ -265,7 +265,7 @@ def visit(browser: Any, site: Site, request: pytest.FixtureRequest) -> Iterator[
         context = browser.new_context(storage_state=state, base_url=site.origin, **how)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(30_000)
         page.noted = Noted()
         page.noted.watch(page, site.origin)
         pages.append((page, page.noted))

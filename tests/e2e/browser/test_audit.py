@@ -20,38 +20,47 @@ NARROW = {"width": 360, "height": 740}
 TOO_WIDE = """() => [...document.querySelectorAll("body *")]
   .filter(at => at.getBoundingClientRect().right > innerWidth + 1 && !at.closest("pre, .scroll, table, svg, .hidden"))
   .slice(0, 5).map(at => at.outerHTML.slice(0, 160))"""
+ASKED = "message=Which+port+does+the+staging+server+listen+on+now%3F"
 ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/": ["/"],
     "/search": ["/search", "/search?q=sqlite", "/search?q=nothinglikethis", "/search?q=port&role=user&mode=keyword"],
     "/runs": ["/runs", "/runs?flat=1", "/runs?runtime=nothing"],
-    "/runs/{run_id}": ["/runs/{run}", "/runs/{edited}", "/runs/{hostile}", "/runs/{run}?at={turn}"],
-    "/memories": ["/memories", "/memories?q=port", "/memories?all=1"],
+    "/runs/{run_id}": [f"/runs/{one}" for one in ("{run}", "{edited}", "{hostile}", "{run}?at={turn}", "{run}?q=tide")],
+    "/runs/{run_id}/turns/{turn_id}/{n}": ["/runs/{edited}/turns/{edit}/1"],
     "/runs/{run_id}/forget": ["/runs/{edited}/forget"],
-    "/proposals/found": ["/proposals/found"],
+    "/memories": ["/memories", "/memories?q=port", "/memories?all=1", "/memories?q=nothinglikethis"],
     "/memories/new": ["/memories/new"],
     "/memories/{memory_id}": ["/memories/{current}", "/memories/{former}"],
     "/memories/{memory_id}/forget": ["/memories/{current}/forget"],
     "/proposals": ["/proposals"],
+    "/proposals/found": ["/proposals/found"],
     "/recall": ["/recall"],
-    "/recall/try": ["/recall/try", "/recall/try?message=Which+port+does+the+staging+server+use%3F"],
+    "/recall/silent": ["/recall/silent"],
+    "/recall/try": ["/recall/try", f"/recall/try?{ASKED}", f"/recall/try?{ASKED}&why_not=ostrich"],
     "/recall/{nonce}": ["/recall/{nonce}"],
-    "/context": ["/context", "/context?message=Which+port+does+the+staging+server+use%3F"],
+    "/context": ["/context", f"/context?{ASKED}"],
     "/use": ["/use"],
     "/floor": ["/floor"],
-    "/floor/{page}": ["/floor/profile.md", "/floor/system.md"],
+    "/floor/prompt": ["/floor/prompt"],
+    "/floor/held": ["/floor/held"],
+    "/floor/cards": ["/floor/cards"],
+    "/floor/proposals": ["/floor/proposals", "/floor/proposals?all=1"],
+    "/floor/{page:path}": ["/floor/profile.md", "/floor/core.md"],
+    "/floor/{page:path}/edit": ["/floor/profile.md/edit"],
+    "/floor/{page:path}/history": ["/floor/profile.md/history"],
+    "/floor/{page:path}/diff": ["/floor/profile.md/diff"],
     "/diary": ["/diary"],
     "/machines": ["/machines"],
+    "/machines/{machine_id}/revoke": ["/machines/{machine}/revoke"],
     "/sharing": ["/sharing"],
     "/jobs": ["/jobs"],
+    "/jobs/{name}": ["/jobs/{job}"],
     "/health": ["/health"],
+    "/health/disk": ["/health/disk"],
     "/growth": ["/growth"],
     "/quality": ["/quality"],
 }
-NO_PAGES = {
-    "/turns/{turn_id}",
-    "/runs/{run_id}/images/{turn_id}/{n}",
-    "/runs/{run_id}/raw",
-}  # they lead on, or are bytes
+NO_PAGES = {"/turns/{turn_id}", "/runs/{run_id}/images/{turn_id}/{n}", "/runs/{run_id}/raw"}  # lead on, or are bytes
 LOST = ["/nowhere", "/runs/01m7nothing", "/memories/mem-nothing"]
 
 
@@ -67,6 +76,8 @@ def ids(site: Any) -> dict[str, str]:
         return {
             "run": hit.run_id, "turn": hit.turn_id, "edited": runs["edited"].run_id, "hostile": runs["hostile"].run_id,
             "current": current, "former": next(one.memory_id for one in changed if one.memory_id != current),
+            "edit": home.search("ttl", filters=Filters(roles=("assistant",))).hits[0].turn_id, "job": "consolidate",
+            "machine": home.machines.listed()[0].machine_id,
             "nonce": next(event.data["nonce"] for event in events if event.data["turns"]),
         }  # fmt: skip
 
