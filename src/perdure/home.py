@@ -78,6 +78,7 @@ from perdure.types import (
     Found,
     Grant,
     GrantScope,
+    Hit,
     Identity,
     Live,
     Memory,
@@ -105,6 +106,10 @@ if TYPE_CHECKING:
     from perdure.floor.noting import Noted
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
+    from perdure.index.exchanges import Asked as AskedTurn
+    from perdure.index.exchanges import Exchange
+    from perdure.index.growth import Growth
+    from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
@@ -750,12 +755,11 @@ class Home:
         """A run with everything derived about it. Raises NotFound for what is not the principal's."""
         return runs.run(self.index(), self.principal, run_id)
 
-    def turn_in(self, span: Span) -> str | None:
-        """The id of the first turn in a stretch of a run; None when there is none any more. Raises NotFound."""
+    def behind(self, span: Span) -> tuple[RunView, str | None]:
+        """(the run of a stretch, the id of the first turn there or None for one that is gone). Raises NotFound."""
         from perdure.index import memories
 
-        self.run(span.run_id)
-        return memories.turn_in(self.index(), span)
+        return self.run(span.run_id), memories.turn_in(self.index(), span)
 
     def columns(self, run_id: str) -> Columns:
         """The six columns of a run."""
@@ -768,6 +772,16 @@ class Home:
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
         return runs.said_by_month(self.index(), self.principal)
+
+    def growth(self) -> Growth:
+        """How much of the principal's own there is by month, by week and by machine."""
+        from perdure.index import growth
+
+        index, own = self.index(create=True), Principal(self.user)
+        with index.reading():
+            return growth.Growth(
+                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
+            )
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -1014,6 +1028,29 @@ class Home:
         if found.n_injections:
             self._follow_journals()
         return found
+
+    def pieces(self, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+        """The first pieces, masked, of those of these turns that the principal may read: what a search sees of them."""
+        return keyword.pieces(self.index(), self.principal, turn_ids)
+
+    def asked(self, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[AskedTurn]:
+        """What the principal asked in a session between two moments, in order."""
+        from perdure.index import exchanges
+
+        return exchanges.asked(self.index(), self.user, runtime, session, since_at=since_at, until_at=until_at)
+
+    def exchange(self, runtime: str, session: str, at: datetime) -> Exchange | None:
+        """What the principal asked in a session at a moment, and what was answered; None where nothing was."""
+        from perdure.index import exchanges
+
+        return exchanges.exchange(self.index(), self.user, runtime, session, at)
+
+    @property
+    def injections(self) -> Injections:
+        """What was put beside the principal's messages, and what of it was used."""
+        from perdure.index.injections import Injections
+
+        return Injections(self._with_memories(), self.user, self.journal().root)
 
     def search_memories(
         self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False

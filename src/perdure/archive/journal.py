@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -25,8 +25,12 @@ from perdure.capture.files import append_line, locked, make_folder, replace, wri
 _ID_CHARS = 32
 _HEAD = b'{"id":"'
 _REST = len(_HEAD) + _ID_CHARS + 2  # where the hashed rest of a line begins
+_AT = _REST + len('"at":"')  # where its hybrid time stands
+_AT_CHARS = len("2026-01-01T12:00:00.000Z#0000")
+_NEAR_BYTES = 1 << 16  # so much of a file is read to find the events of a moment in it
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _OTHERS_TAIL_BYTES = 1 << 14
 _WRITERS = "writers"  # in a home: every writer that it has been, one a line; a copy and a backup take it along
 _END_BYTES = 64  # of what was read, by which it is known again: they are the end of some event's text
@@ -99,12 +103,17 @@ def decode(line: bytes) -> Event | str:
     """The event of a line, or in words what is wrong with it."""
     if not line.startswith(_HEAD):
         return "not an event"
-    if hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() != line[len(_HEAD) : len(_HEAD) + _ID_CHARS]:
+    if not is_whole(line):
         return "its hash does not match: the line was changed or damaged"
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return str(error)
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether the hash of a line is that of its rest: whether it is what was written."""
+    return hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() == line[len(_HEAD) : len(_HEAD) + _ID_CHARS]
 
 
 def writer_id(home: Path) -> str:
@@ -215,20 +224,19 @@ class Journal:
     def read(self, *, type_: str | None = None) -> list[Event]:
         """All events (of one type), in order. Damaged and torn lines are left out; `damage` lists them."""
         found: dict[str, Event] = {}
-        needle = f'"type":"{type_}"'.encode() if type_ else b""
+        needle = f'"type":"{type_}"'.encode() if type_ else _HEAD
         for path in self.files():
-            for line in path.read_bytes().split(b"\n")[:-1]:
-                if needle in line:
-                    event = decode(line)
-                    if isinstance(event, Event) and type_ in (None, event.type):
-                        found[event.key] = _later(event, found.get(event.key))
+            for line in lines_with(path, needle):
+                event = decode(line)
+                if isinstance(event, Event) and type_ in (None, event.type):
+                    found[event.key] = _later(event, found.get(event.key))
         return sorted(found.values(), key=lambda e: e.order)
 
     def one(self, key: str, at: str) -> Event | None:
-        """The event of this key and hybrid time. Only the files of its month are read."""
+        """The event of this key and hybrid time. Of the files of its month little is read: they are in order."""
         found: Event | None = None
         for path in self.root.glob(f"*/{at[:7]}.jsonl"):
-            for line in _lines_with(path.read_bytes(), key.encode()):
+            for line in _lines_at(path, at):
                 event = decode(line)
                 if isinstance(event, Event) and event.key == key:
                     found = _later(event, found)
@@ -270,12 +278,58 @@ class Journal:
         return n_new
 
 
+def _lines_at(path: Path, at: str) -> Iterator[bytes]:
+    """The lines of a file that have this hybrid time, without their newlines. Their place is found by halving."""
+    wanted, low, high = at.encode(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while high - low > _NEAR_BYTES:
+            middle = (low + high) // 2
+            file.seek(middle)
+            file.readline()
+            if b"" < _time_of(_next_line(file)) < wanted:
+                low = middle
+            else:
+                high = middle
+        file.seek(low)
+        for line in file:
+            if _time_of(line) > wanted:
+                return
+            if _time_of(line) == wanted and line.endswith(b"\n"):
+                yield line[:-1]
+
+
+def _next_line(file: IO[bytes]) -> bytes:
+    """The next line that begins as one does; b"" where there is none."""
+    return next((line for line in file if line.startswith(_HEAD)), b"")
+
+
+def _time_of(line: bytes) -> bytes:
+    """The hybrid time that stands in a line; b"" for the end of another line, and for what is none."""
+    return line[_AT : _AT + _AT_CHARS] if line.startswith(_HEAD) else b""
+
+
+def lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    """The complete lines of a file that hold some bytes. In blocks: a year of events need not fit into memory, and a
+    map of a file that another process shortens would end this one.
+    """
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield from _lines_with(rest + block[:cut], needle)
+            rest = block[cut:] if cut else rest + block
+
+
 def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
-    """The whole lines that hold some bytes, in their order."""
-    place = raw.find(needle)
-    while place >= 0 and (end := raw.find(b"\n", place)) >= 0:
-        yield raw[raw.rfind(b"\n", 0, place) + 1 : end]
-        place = raw.find(needle, end)
+    """The complete lines that hold some bytes."""
+    at = raw.find(needle)
+    while at >= 0:
+        end = raw.find(b"\n", at)
+        if end < 0:
+            return
+        yield raw[raw.rfind(b"\n", 0, at) + 1 : end]
+        at = raw.find(needle, end)
 
 
 def _last_event(path: Path, tail_bytes: int) -> Event | None:

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def _added(edit: Edit) -> str:
     """The lines of a new text that the page did not have."""
     old = set(edit.old.splitlines())
     return "\n".join(line for line in edit.text.splitlines() if line not in old)
+
+
+_scanned = lru_cache(maxsize=1024)(scan.scan)  # a card is asked for with every session, and changes seldom
 
 
 def _in_question(edit: Edit) -> str:
@@ -246,7 +250,7 @@ class Floor:
 
     def suspicious(self, said: str) -> tuple[scan.Finding, ...]:
         """What the scanner finds in a text, unless its owner allows that text."""
-        found = scan.scan(said)
+        found = _scanned(said)
         return () if found and scan.digest(said) in self.known().allowed else found
 
     def is_refused(self, said: str, old: str) -> bool:

@@ -35,6 +35,7 @@ _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the c
 _HELD = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # by a session that is going on
 _EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
+_PIECES = 20  # of a turn that are shown
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
 _FEW_NAMES = ("roles", "kinds")  # asked for so often with all that there is that it is worth a look
 KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
@@ -510,6 +511,18 @@ def _best_of_turns(scored: Sequence[Scored], limit: int) -> list[tuple[int, floa
     for item in scored:
         best.setdefault(item.turn, (item.chunk, item.score))
     return list(best.values())[:limit]
+
+
+def pieces(index: Connection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+    """The first pieces, masked and in order, of those of these turns that may be read."""
+    query = f"""SELECT chunk.id FROM turn JOIN run ON run.id = turn.run JOIN chunk ON chunk.turn = turn.id
+        WHERE turn_id IN (SELECT value FROM json_each(?)) AND chunk.n < ? AND {visible.of(index, principal).runs()}
+        ORDER BY chunk.turn, chunk.n"""
+    keys = [(key, 0.0) for (key,) in index.rows(query, json.dumps(list(turn_ids)), _PIECES)]
+    found: dict[str, list[Hit]] = {}
+    for hit in hits(index, keys):
+        found.setdefault(hit.turn_id, []).append(hit if hit.user == principal.user else _masked(hit))
+    return found
 
 
 def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:

@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 17  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 18  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -77,10 +77,12 @@ CREATE TABLE memory(
   id INTEGER PRIMARY KEY AUTOINCREMENT, memory_id TEXT NOT NULL, user INTEGER NOT NULL, agent TEXT NOT NULL,
   project TEXT NOT NULL, path TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
   trust TEXT NOT NULL, conversation TEXT NOT NULL, stated_ms INTEGER NOT NULL, recorded_ms INTEGER NOT NULL,
-  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, body BLOB NOT NULL,
+  ended_ms INTEGER, superseded_by TEXT, retired INTEGER NOT NULL, pinned INTEGER NOT NULL, body BLOB NOT NULL,
   UNIQUE(user, memory_id));
 CREATE INDEX memory_chain ON memory(user, agent, project, place);
-CREATE INDEX memory_current ON memory(user, path) WHERE superseded_by IS NULL AND NOT retired;
+CREATE INDEX memory_current ON memory(user, pinned DESC, place, stated_ms DESC, memory_id)
+  WHERE superseded_by IS NULL AND NOT retired;
+CREATE INDEX memory_newest ON memory(user, stated_ms DESC, memory_id);
 CREATE TABLE memory_source(memory INTEGER NOT NULL, run_id TEXT NOT NULL, from_offset INTEGER NOT NULL,
   to_offset INTEGER NOT NULL);
 CREATE INDEX memory_sources ON memory_source(run_id, from_offset);
@@ -88,6 +90,15 @@ CREATE INDEX memory_source_of ON memory_source(memory);
 CREATE TABLE mined(user INTEGER NOT NULL, source TEXT NOT NULL, from_offset INTEGER NOT NULL,
   to_offset INTEGER NOT NULL, PRIMARY KEY(user, source, from_offset)) WITHOUT ROWID;
 CREATE TABLE judged(user INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY(user, nonce)) WITHOUT ROWID;
+CREATE TABLE injection(
+  id INTEGER PRIMARY KEY, user INTEGER NOT NULL, nonce TEXT NOT NULL, at_ms INTEGER NOT NULL, session TEXT NOT NULL,
+  n_turns INTEGER NOT NULL, n_memories INTEGER NOT NULL, n_used_turns INTEGER, n_used_memories INTEGER, used TEXT,
+  body BLOB NOT NULL, UNIQUE(user, nonce));
+CREATE INDEX injection_of ON injection(user);
+CREATE INDEX injection_session ON injection(user, session);
+CREATE INDEX injection_time ON injection(user, at_ms, n_turns, n_memories, n_used_turns, n_used_memories);
+CREATE TABLE told(user INTEGER NOT NULL, cue TEXT NOT NULL, injection INTEGER NOT NULL,
+  PRIMARY KEY(user, cue, injection)) WITHOUT ROWID;
 CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
   dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
   n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));

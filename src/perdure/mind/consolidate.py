@@ -80,6 +80,12 @@ def undo(memories: Memories, event_id: str = "") -> Undone:
     return Undone(event.key, tuple(dict.fromkeys(op["id"] for op in set_back)), tuple(left))
 
 
+def last(memories: Memories) -> Event | None:
+    """The consolidation that `undo` takes back unless another is named; None where none is left."""
+    standing = _standing(memories.journal.read(type_=events.TYPE))
+    return standing[-1] if standing else None
+
+
 # choosing -------------------------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,16 @@ def test_one_event_is_found_by_its_key_and_not_by_being_spoken_of(journal):
     assert journal.one(first.key, "2025-01-01T00:00:00.000Z#0000") is None  # of another month
 
 
+def test_one_event_is_found_wherever_it_stands_in_a_long_file(journal):
+    """Lines of up to 200 kB, many of them in one millisecond; one in the middle is damaged."""
+    told = [journal.append("a", {"n": n, "text": "x" * (n * 7919 % 200_000)}, now=AT) for n in range(60)]
+    (path,) = journal.files()
+    lines = path.read_bytes().split(b"\n")
+    lines[30] = b"damaged" + lines[30]
+    path.write_bytes(b"\n".join(lines))
+    assert [journal.one(event.key, event.at) for event in told] == [*told[:30], None, *told[31:]]
+
+
 def test_an_event_in_which_something_was_forgotten_is_found_by_the_key_that_it_had(journal):
     first = journal.append("a", {"n": 1}, now=AT)
     journal.rewrite("a", lambda event: {"n": 0})

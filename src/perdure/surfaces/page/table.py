@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from perdure.surfaces.page.views import diary, floor, overview
+from perdure.surfaces.page.views import (
+    asking,
+    care,
+    diary,
+    floor,
+    growth,
+    machines,
+    memories,
+    overview,
+    proposals,
+    quality,
+    recall,
+    sharing,
+    use,
+)
 from perdure.surfaces.page.visits import View
 
-TABLE: tuple[View, ...] = (*overview.ROWS, *floor.ROWS, *diary.ROWS)
+TABLE: tuple[View, ...] = (
+    *overview.ROWS,
+    *memories.ROWS,
+    *proposals.ROWS,
+    *asking.ROWS,
+    *recall.ROWS,
+    *use.ROWS,
+    *floor.ROWS,
+    *diary.ROWS,
+    *growth.ROWS,
+    *quality.ROWS,
+    *machines.ROWS,
+    *sharing.ROWS,
+    *care.ROWS,
+)

@@ -27,7 +27,7 @@ from perdure.text import printable
 from perdure.types import RunView, Span
 
 HERE = "/diary"
-_MOST_SOURCES = 40  # runs behind a page that are shown
+_MOST_SOURCES = 20  # runs behind a page that are shown at first: each is looked up
 _MONDAY = 0
 
 
@@ -55,7 +55,7 @@ def diary(visit: Visit) -> Answer:
         "month": month, "before": month - timedelta(days=1), "after": month + timedelta(days=31),
         "n_days": len(written), "newest": sorted(written, reverse=True)[:7], "model": _model(home),
         "last": _ended(visit, DIARY), "recent_last": _ended(visit, RECENT),
-        **_page(home, day), **_recent(home),
+        **_page(home, day, most=None if visit.query.get("all") == "1" else _MOST_SOURCES), **_recent(home),
     }  # fmt: skip
     return Shown("diary.html", values)
 
@@ -95,16 +95,17 @@ def _name(day: date) -> str:
     return f"{pages.DIARY}/{day.isoformat()}.md"
 
 
-def _page(home: Home, day: date) -> dict[str, Any]:
-    """What is shown of the page of a day."""
+def _page(home: Home, day: date, *, most: int | None) -> dict[str, Any]:
+    """What is shown of the page of a day. most: runs behind it."""
     said = home.floor.read(_name(day))
     known = home.floor.known().pages.get(_name(day))
     found = known.sources if known and said else []
-    views = seen(home, [Span(*span) for span in found[:_MOST_SOURCES]])
+    views = seen(home, [Span(*span) for span in found[:most]])
     return {
         "text": printable(mask(said)), "name": _name(day), "edit": floor_pages.address(_name(day), "edit"),
         "history": floor_pages.address(_name(day), "history") if known else "", "sources": views,
-        "n_sources": len(found), "version": floor_pages.state(known.now) if known else None,
+        "n_sources": len(found), "n_more": len(found[most:]) if most else 0,
+        "version": floor_pages.state(known.now) if known else None,
         "suspects": floor_pages.suspects(home.floor, said), "is_removed": bool(known and known.is_removed),
     }  # fmt: skip
 
@@ -114,7 +115,7 @@ def seen(home: Home, spans: Iterable[Span]) -> list[dict[str, Any]]:
     found = []
     for span in spans:
         with contextlib.suppress(NotFound, IndexFault):
-            found.append(_source(home.run(span.run_id), home.turn_in(span)))
+            found.append(_source(*home.behind(span)))
     return sorted(found, key=lambda one: (str(one["at"]), one["run_id"]))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from perdure.access.redact import mask
 from perdure.errors import EditRefused, UsageError
@@ -75,11 +76,14 @@ def _cards(visit: Visit, **kept: str) -> Shown:
     every = visit.home.floor.cards()
     away = evicted(every, found, visit.home.project(project or None))
     layer = next(one for one in found.layers if one.name == "cards")
-    shown = [_card(card, visit.home.floor, is_away=card.id in away) for card in reversed(every)]
+    page = visit.query.get("from", "") if not kept else ""
+    shown, older = floor_pages.part(every[::-1], page)
     values: dict[str, Any] = {
-        "title": "Cards", "cards": shown, "n_tokens": layer.n_tokens, "n_away": len(away),
-        "budget": visit.home.config.floor.cards_tokens, "project": project,
-        "projects": floor_pages.projects(visit.home), "n_proposals": len(visit.home.floor.proposals()),
+        "title": "Cards", "cards": [_card(card, visit.home.floor, is_away=card.id in away) for card in shown],
+        "more": f"{CARDS}?{urlencode({'project': project, 'from': older})}" if older else "",
+        "n_tokens": layer.n_tokens, "n_away": len(away), "budget": visit.home.config.floor.cards_tokens,
+        "n_proposals": len(visit.home.floor.proposals()), "project": project,
+        "projects": floor_pages.projects(visit.home),
         "refused": kept.get("refused", ""), "kept": kept.get("text", ""), "editing": kept.get("id", ""),
     }  # fmt: skip
     return Shown("floor_cards.html", values, 400 if kept else 200)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from perdure.access.redact import mask
@@ -25,9 +25,12 @@ from perdure.surfaces.moments import written_at
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.text import printable, tokens
 
+T = TypeVar("T")
+
 HERE = "/floor"
 NEXT_SESSION = "In force from the next session on."
-_SHOWN_VERSIONS = 50  # on one page of a history
+_SHOWN = 50  # states or cards on one page
+_DIGITS = 9  # fewer has a number that somebody means
 _LABELS = {
     pages.SYSTEM: ("System prompt", "who the agent is and by which rules it works"),
     pages.PROFILE: ("Profile", "who you are, in your words: no agent writes here"),
@@ -202,20 +205,24 @@ def history(visit: Visit) -> Answer:
     """Every state of a page at hand, newest first: when, by whom, why."""
     name = pages.checked(visit.path["page"])
     versions = _versions(visit.home.floor, name)
-    from_ = _whole(visit.query.get("from", ""))
-    shown = versions[::-1][from_ : from_ + _SHOWN_VERSIONS]
-    older = from_ + _SHOWN_VERSIONS
+    shown, older = part(versions[::-1], visit.query.get("from", ""))
     values = page_values(visit.home, name) | {
         "title": f"History of {label(name)}", "versions": [state(one) for one in shown],
-        "current": versions[-1].event, "more": f"{address(name, 'history')}?from={older}" * (older < len(versions)),
+        "current": versions[-1].event, "more": f"{address(name, 'history')}?from={older}" if older else "",
         "is_whole": len(versions) < KEPT_VERSIONS,
     }  # fmt: skip
     return Shown("floor_history.html", values)
 
 
-def _whole(said: str) -> int:
-    """A count in an address; 0 for what is none."""
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
+def part(items: Sequence[T], said: str) -> tuple[Sequence[T], int]:
+    """(the part of a list that an address asks for by where it begins, where the next one does: 0 behind the last).
+
+    >>> part("abc", "nonsense"), part(range(60), "50")
+    (('abc', 0), (range(50, 60), 0))
+    """
+    low = int(said) if said.isascii() and said.isdecimal() and len(said) < _DIGITS else 0
+    high = low + _SHOWN
+    return items[low:high], high if high < len(items) else 0
 
 
 def _versions(floor: Floor, name: str) -> Sequence[Version]:
