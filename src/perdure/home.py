@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from perdure.index.growth import Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
+    from perdure.index.talk import Talk
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
@@ -878,6 +879,12 @@ class Home:
         """(captured run, offset) of a turn."""
         run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
         return run_id, offset
+
+    def talk(self, name: str) -> Talk:
+        """The line of talk in which a run or a turn stands: its turns, piece by piece. Raises NotFound."""
+        from perdure.index.talk import Talk
+
+        return Talk(self.index(), self.principal, name)
 
     # memories ---------------------------------------------------------------------------------------------
 
