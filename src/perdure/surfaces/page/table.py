@@ -7,6 +7,8 @@ from perdure.surfaces.page.views import (
     care,
     diary,
     floor,
+    forest,
+    forgetting,
     growth,
     machines,
     memories,
@@ -14,7 +16,9 @@ from perdure.surfaces.page.views import (
     overview,
     proposals,
     quality,
+    reader,
     recall,
+    search,
     sharing,
     use,
 )
@@ -22,6 +26,10 @@ from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
+    *search.ROWS,
+    *forest.ROWS,
+    *reader.ROWS,
+    *forgetting.ROWS,
     *memories.ROWS,
     *memory.ROWS,
     *proposals.ROWS,
