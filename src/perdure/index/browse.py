@@ -68,7 +68,7 @@ def projects(index: Connection, user: str) -> list[str]:
 
 def _test(index: Connection, user: str, wanted: Wanted) -> tuple[str, list[Any]]:
     """A test of a row of `memory`, with its values."""
-    tests, values = ["user = ?"], [index.known("user", user)]
+    tests, values = ["user = ?"], list[Any]([index.known("user", user)])
     if not wanted.every:
         tests.append("superseded_by IS NULL AND NOT retired")
     if wanted.prefix:

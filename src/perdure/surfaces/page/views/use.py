@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from perdure.index.injections import Week
-from perdure.memories import utility
+from perdure.index.memories import Use
 from perdure.memories.consolidation import NEVER_USED
-from perdure.memories.utility import Worth
+from perdure.memories.utility import expected
 from perdure.mind import operations
 from perdure.surfaces.page.visits import Shown, View, Visit
 
@@ -37,14 +37,14 @@ def use(visit: Visit) -> Shown:
     monday = monday_of(visit.now) - timedelta(weeks=WEEKS - 1)
     known = visit.home.injections.weeks(since_at=datetime.combine(monday, time(), UTC))
     weeks = every_week(known, monday)
-    every = visit.home.memories.listed(every=True)
-    found = utility.worth((memory for memory in every if memory.is_current), now=visit.now)
+    every = visit.home.memories.uses()
+    current = [one for one in every if one.is_current]
     values = {
         "title": "What is used", "weeks": weeks, "is_known": bool(known), "most": max(week.n_cues for week in weeks),
         "recent": spell(weeks[-_RECENT:]), "before": spell(weeks[-2 * _RECENT : -_RECENT]),
-        "n_waiting": sum(week.n_waiting for week in weeks), "sums": utility.sums(found), **_lists(found),
+        "n_waiting": sum(week.n_waiting for week in weeks), "n_memories": len(current), "n_weeks": _RECENT,
         "topics": operations.never_used(every), "never_used": NEVER_USED, "min_injected": operations.MIN_INJECTED,
-        "n_weeks": _RECENT,
+        **_lists(visit, useful(current), in_vain(current)),
     }  # fmt: skip
     return Shown("use.html", values)
 
@@ -67,14 +67,24 @@ def spell(weeks: Sequence[Week]) -> Spell:
     return Spell(sum(week.n_cues for week in weeks), sum(week.n_used for week in weeks))
 
 
-def _lists(found: Sequence[Worth]) -> dict[str, Any]:
-    """What is used most, and what was shown most often in vain."""
-    never = [one for one in found if one.earns == "never used"]
-    vain = sorted(never, key=lambda one: (-one.memory.n_injected, one.memory.memory_id))
-    useful = [one for one in found if one.memory.n_used]
+def useful(found: Iterable[Use]) -> list[Use]:
+    """The memories that were used, the most useful first: by the share to be expected of the next time."""
+    used = (one for one in found if one.n_used)
+    return sorted(used, key=lambda one: (-expected(one.n_injected, one.n_used), -one.n_used, one.memory_id))
+
+
+def in_vain(found: Iterable[Use]) -> list[Use]:
+    """The memories that were shown and never used, the most often shown first."""
+    vain = (one for one in found if one.n_injected and not one.n_used)
+    return sorted(vain, key=lambda one: (-one.n_injected, one.memory_id))
+
+
+def _lists(visit: Visit, used: Sequence[Use], vain: Sequence[Use]) -> dict[str, Any]:
+    of_ids = visit.home.memories.of_ids
     return {
-        "useful": useful[:_SHOWN], "vain": vain[:_SHOWN], "n_vain": len(vain), "n_renewed": len(useful),
-        "n_due": sum(one.memory.n_injected >= NEVER_USED and not one.memory.pinned for one in vain),
+        "useful": of_ids([one.memory_id for one in used[:_SHOWN]]), "n_useful": len(used),
+        "vain": of_ids([one.memory_id for one in vain[:_SHOWN]]), "n_vain": len(vain),
+        "n_due": sum(one.n_injected >= NEVER_USED and not one.pinned for one in vain),
     }  # fmt: skip
 
 
