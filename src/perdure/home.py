@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 import msgspec
@@ -626,7 +626,7 @@ class Home:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
     def facets(self, query: str, *, filters: Filters | None = None) -> Facets:
-        """How many of the turns that match have which runtime, machine, project, tag and agent."""
+        """How many of the turns that match have which runtime, machine, project, tag, agent, role and kind."""
         return keyword.facets(self.index(), self.principal, query, filters=filters or Filters())
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
@@ -739,7 +739,7 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=self.project(cwd), projects=runs.projects(index, self.principal),
+            wanted.message, here=self.project(cwd), projects=runs.names(index, self.principal, "project"),
             everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
@@ -768,7 +768,11 @@ class Home:
 
     def projects(self) -> list[str]:
         """The projects of which the principal may read anything, by their paths, "" for what has none."""
-        return runs.projects(self.index(create=True), self.principal)
+        return self.names("project")
+
+    def names(self, kind: Literal["project", "tag", "runtime", "machine", "agent"]) -> list[str]:
+        """The names of a kind that stand on anything that the principal may read."""
+        return runs.names(self.index(create=True), self.principal, kind)
 
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
@@ -789,13 +793,13 @@ class Home:
         return runs.descendants(self.index(), self.principal, run_id)
 
     def forest(
-        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None,
-        limit: int = 500, offset: int = 0,
-    ) -> list[Node]:  # fmt: skip
-        """The newest runs (behind so many newer ones) as trees."""
-        return runs.forest(
-            self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit, offset=offset
-        )
+        self, filters: Filters | None = None, *, root: str | None = None, limit: int = 500, offset: int = 0
+    ) -> list[Node]:
+        """The trees of the newest so many runs, whole, newest first, behind so many newer trees.
+
+        filters: agents, projects, runtimes, machines, tags, and since when a run was active.
+        """
+        return runs.forest(self.index(), self.principal, filters or Filters(), root=root, limit=limit, offset=offset)
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
@@ -869,6 +873,10 @@ class Home:
     def conversation(self, conversation: str) -> list[RunView]:
         """The captured runs of a conversation in the order in which they were said."""
         return runs.runs_of_conversation(self.index(), self.principal, conversation)
+
+    def openings(self, run_ids: Iterable[str]) -> dict[str, RunView]:
+        """The run with which the conversation of each of these runs begins."""
+        return runs.openings(self.index(), self.principal, run_ids)
 
     def offsets(self, run_id: str) -> set[int]:
         """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
@@ -1060,28 +1068,29 @@ class Home:
         return Injections(self._with_memories(), self.user, self.journal().root)
 
     def search_memories(
-        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False
+        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False, mode: str | None = None
     ) -> list[tuple[Memory, float]]:
         """Memories that match by words and meaning, best first, with their scores. Retired ones are never found.
 
-        every: superseded ones too. touch: note that those found were used; without it nothing is written.
+        every: superseded ones too. touch: note that those found were used; without it nothing is written. mode:
+        "keyword" to use no model.
         """
         if limit < 1:
             raise UsageError("the limit must be at least 1")
-        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
+        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current, mode=mode)
         own = [memory.memory_id for memory, _ in found if not memory.shared_by]
         if touch and own:
             self._note_used(own, by="search")
         return found
 
     def _memories_like(
-        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False
+        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False, mode: str | None = None
     ) -> list[tuple[Memory, float]]:
         """is_own: of the principal alone, for what is to be made of them."""
         from perdure.index import recollect
 
         index = self._with_memories()
-        asked, _ = self._asked(index, [query], None)
+        asked, _ = self._asked(index, [query], mode)
         vectors = _answered(asked)
         seen = None
         if asked is not None and vectors is not None and vectors.any():

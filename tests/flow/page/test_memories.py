@@ -147,7 +147,7 @@ def test_the_history_tells_what_it_said_before_and_what_was_believed_on_a_day(co
 
 def test_little_trust_is_explained(come):
     visitor = come(lambda home: home.remember("HTTP/3 is off by default.", path="proxy/http3", trust="web"))
-    assert "nobody vouches for" in visitor.get(at(named(visitor, "proxy/http3"))).text(".facts")
+    assert "nobody vouches for" in visitor.get(at(named(visitor, "proxy/http3"))).text(".particulars")
 
 
 def test_what_means_harm_is_shown_as_text_and_secrets_are_masked(come):

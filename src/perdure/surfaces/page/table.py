@@ -7,6 +7,7 @@ from perdure.surfaces.page.views import (
     care,
     diary,
     floor,
+    forest,
     forgetting,
     growth,
     machines,
@@ -17,6 +18,7 @@ from perdure.surfaces.page.views import (
     quality,
     reader,
     recall,
+    search,
     sharing,
     use,
 )
@@ -24,6 +26,8 @@ from perdure.surfaces.page.visits import View
 
 TABLE: tuple[View, ...] = (
     *overview.ROWS,
+    *search.ROWS,
+    *forest.ROWS,
     *reader.ROWS,
     *forgetting.ROWS,
     *memories.ROWS,
