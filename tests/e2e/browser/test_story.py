@@ -32,16 +32,16 @@ def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(vi
     # correct it
     page.locator("main a[href^='/memories/mem-']", has_text="9090").first.click()
     page.wait_for_url("**/memories/mem-*")
-    words = page.locator("form[action$='/edit'] textarea")
-    words.fill("We moved the staging server to port 9191.")
-    page.locator("form[action$='/edit']").get_by_role("button").first.click()
-    assert "9191" in page.locator("main").inner_text()
+    page.get_by_text("This is wrong: correct it").click()
+    page.get_by_label("What is right").fill("We moved the staging server to port 9191.")
+    page.get_by_role("button", name="Keep the correction").click()
+    assert page.get_by_role("heading", level=1).inner_text() == "We moved the staging server to port 9191."
     # watch the correction being recalled: where a person tries it, and where an agent is told
-    page.goto("/recall/try")
-    page.get_by_label("Message").fill(QUESTION)
-    page.get_by_label("Message").press("Control+Enter")
-    page.locator("main button[type=submit], main form button").first.click()
-    page.wait_for_load_state()
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
+    page.locator("main").get_by_role("link", name="Try", exact=False).first.click()
+    page.get_by_label("A message, as you would write it to an agent").fill(QUESTION)
+    page.get_by_role("button", name="Recall", exact=True).click()
+    page.wait_for_url("**/recall/try?*")
     assert "9191" in page.locator("main").inner_text()
     event = wire.Event("claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION)
     said = wire.ask(site.home, {"op": "event", "event": event._asdict(), "limit_ms": 20_000}, timeout_s=30)["text"]
