@@ -151,6 +151,19 @@ def injected_beside(home: Home, view: RunView, turns: Sequence[Standing]) -> Map
     return found
 
 
+def copied_before(home: Home, talk: Talk, view: RunView, found: Stretch) -> str | None:
+    """The turn before the first of a talk that begins with what another talk holds already, as a fork does; there it
+    stands once for both.
+    """
+    if found.has_earlier:
+        return None
+    first = found.turns[0] if found.turns else None
+    captured = first.captured_in if first else str(view.parent_run_id) if view.sidechain else view.run_id
+    turns = [turn for turn in _OPENED.turns(home, captured).values() if first is None or turn.offset < first.offset]
+    copied = next((turn.native_id for turn in reversed(turns) if turn.native_id), None)
+    return talk.copy_of(view.user, view.runtime, copied) if copied else None
+
+
 def turn_at(home: Home, turn_id: str) -> tuple[Standing, Turn]:
     """A turn and where it stands. Raises NotFound."""
     talk = home.talk(turn_id)
