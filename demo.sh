@@ -2,8 +2,9 @@
 # The main job, on real transcripts that ship with Perdure, in a home of its own under .demo/.
 set -eu
 cd "$(dirname "$0")"
-rm -rf .demo && mkdir -p .demo
 export PERDURE_HOME="$PWD/.demo/home"
+if [ -d "$PERDURE_HOME" ]; then perdure serve --stop >/dev/null 2>&1 || true; fi  # the page of the demo before
+rm -rf .demo && mkdir -p .demo
 cp -R src/perdure/samples .demo/transcripts
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -99,6 +100,19 @@ run perdure verify
 run perdure rebuild
 run perdure doctor
 
+say "12. Or look: all of this in a browser"
+page=$(perdure page)
+printf '\033[36m$ perdure page\033[0m\n'
+if [ -t 1 ] && [ "${CI:-}" != true ]; then
+  trap - EXIT
+  printf '\n  \033[1m%s\033[0m\n\n' "$page"
+  echo "It lets you in once, within ten minutes; \`PERDURE_HOME=$PERDURE_HOME perdure page\` prints another."
+  echo "The page is there until you say \`PERDURE_HOME=$PERDURE_HOME perdure serve --stop\`."
+else
+  run python tools/demo_page.py "$page"
+  run perdure serve --stop
+fi
+
 say "That was a home in .demo/. Now yours, all of it offline:"
 cat <<'NEXT'
   . .venv/bin/activate         put `perdure` on your path
@@ -109,6 +123,6 @@ cat <<'NEXT'
   perdure memories list        what it believes of you and your work
   perdure floor edit profile   what every session is to know of you
   perdure context MESSAGE      exactly what a model would get, and its cost
-  perdure tree --since 7d      what ran this week
+  perdure page                 look at all of it in a browser
   perdure --help               everything else
 NEXT

@@ -40,6 +40,7 @@ def commands(scale: str, keep: Path) -> list[list[str]]:
         ["recall", "--quick"],
         ["tokens"],
         ["floor", "--keep", str(keep), "--chunks", chunks[0], "--memories", "2000" if few else "20000"],
+        ["page", "--keep", str(keep), "--chunks", chunks[0], *(["--memories", "2000", "--rounds", "5"] if few else [])],
         ["visible", *(["--chunks", chunks[-1]])],
         ["privacy", "--worlds", "20" if few else "200"],
         ["exchange", "--worlds", "5" if few else "60"],

@@ -96,7 +96,7 @@ def made_home(place: Path, made: corpus.Corpus, n_chunks: int, n_memories: int) 
         build(path / "index-1.db", made, n_chunks, N_CHARS, (("ada", 1.0),))
         (path / "index.db").symlink_to("index-1.db")
         with timed() as clock:
-            remember(home, made, n_memories)
+            remember(home, corpus.queries(made, "question", n_memories, seed=9))
             assert len(home.memories.listed(every=True)) == n_memories
         filled(home, made)
         chosen = choose(EmbedderConfig()).embedder
@@ -107,9 +107,9 @@ def made_home(place: Path, made: corpus.Corpus, n_chunks: int, n_memories: int) 
     return path
 
 
-def remember(home: Home, made: corpus.Corpus, n: int) -> None:
-    """So many memories, every second one superseding another, as a writer that is not this home wrote them."""
-    said = corpus.queries(made, "question", n, seed=9)
+def remember(home: Home, said: Sequence[str]) -> None:
+    """A memory of each, every second one superseding another, as a writer that is not this home wrote them."""
+    n = len(said)
     path = home.journal().root / "wbench" / "2025-12.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import apsw
 import msgspec
@@ -78,6 +78,7 @@ from perdure.types import (
     Found,
     Grant,
     GrantScope,
+    Hit,
     Identity,
     Live,
     Memory,
@@ -105,7 +106,12 @@ if TYPE_CHECKING:
     from perdure.floor.noting import Noted
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
+    from perdure.index.exchanges import Asked as AskedTurn
+    from perdure.index.exchanges import Exchange
+    from perdure.index.growth import Growth
+    from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
+    from perdure.index.talk import Talk
     from perdure.memories.consolidation import Proposal
     from perdure.mind.consolidate import Applied, Reword, Undone
     from perdure.mind.exchange import Exported, Taken, Terms
@@ -620,7 +626,7 @@ class Home:
             return raw.search(self.archive, self.principal, query, filters=chosen, limit=limit)
 
     def facets(self, query: str, *, filters: Filters | None = None) -> Facets:
-        """How many of the turns that match have which runtime, machine, project, tag and agent."""
+        """How many of the turns that match have which runtime, machine, project, tag, agent, role and kind."""
         return keyword.facets(self.index(), self.principal, query, filters=filters or Filters())
 
     def _search(self, index: indexes.Connection, query: str, filters: Filters, limit: int, mode: str | None) -> Found:
@@ -733,7 +739,7 @@ class Home:
         n_behind = self._catch_up_for_search(index)
         asked, failed = self._asked(index, to_embed(wanted), mode)
         filters = scope(
-            wanted.message, here=self.project(cwd), projects=runs.projects(index, self.principal),
+            wanted.message, here=self.project(cwd), projects=runs.names(index, self.principal, "project"),
             everywhere=all_projects, held=(session,) if session else (),
         )  # fmt: skip
         filters = replace(filters, until_at=as_of)
@@ -762,24 +768,38 @@ class Home:
 
     def projects(self) -> list[str]:
         """The projects of which the principal may read anything, by their paths, "" for what has none."""
-        return runs.projects(self.index(create=True), self.principal)
+        return self.names("project")
+
+    def names(self, kind: Literal["project", "tag", "runtime", "machine", "agent"]) -> list[str]:
+        """The names of a kind that stand on anything that the principal may read."""
+        return runs.names(self.index(create=True), self.principal, kind)
 
     def said_by_month(self) -> dict[str, int]:
         """How many messages of a person there are of each month (yyyy-mm, in UTC)."""
         return runs.said_by_month(self.index(), self.principal)
+
+    def growth(self) -> Growth:
+        """How much of the principal's own there is by month, by week and by machine."""
+        from perdure.index import growth
+
+        index, own = self.index(create=True), Principal(self.user)
+        with index.reading():
+            return growth.Growth(
+                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
+            )
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
         return runs.descendants(self.index(), self.principal, run_id)
 
     def forest(
-        self, *, since_at: datetime | None = None, runtime: str | None = None, root: str | None = None,
-        limit: int = 500, offset: int = 0,
-    ) -> list[Node]:  # fmt: skip
-        """The newest runs (behind so many newer ones) as trees."""
-        return runs.forest(
-            self.index(), self.principal, since_at=since_at, runtime=runtime, root=root, limit=limit, offset=offset
-        )
+        self, filters: Filters | None = None, *, root: str | None = None, limit: int = 500, offset: int = 0
+    ) -> list[Node]:
+        """The trees of the newest so many runs, whole, newest first, behind so many newer trees.
+
+        filters: agents, projects, runtimes, machines, tags, and since when a run was active.
+        """
+        return runs.forest(self.index(), self.principal, filters or Filters(), root=root, limit=limit, offset=offset)
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
@@ -854,6 +874,10 @@ class Home:
         """The captured runs of a conversation in the order in which they were said."""
         return runs.runs_of_conversation(self.index(), self.principal, conversation)
 
+    def openings(self, run_ids: Iterable[str]) -> dict[str, RunView]:
+        """The run with which the conversation of each of these runs begins."""
+        return runs.openings(self.index(), self.principal, run_ids)
+
     def offsets(self, run_id: str) -> set[int]:
         """Offsets of the turns of a run (an inline sidechain, say) in the bytes that hold them. Raises NotFound."""
         self.run(run_id)
@@ -863,6 +887,12 @@ class Home:
         """(captured run, offset) of a turn."""
         run_id, offset, _ = runs.run_of_turn(self.index(), self.principal, turn_id)
         return run_id, offset
+
+    def talk(self, name: str) -> Talk:
+        """The line of talk in which a run or a turn stands: its turns, piece by piece. Raises NotFound."""
+        from perdure.index.talk import Talk
+
+        return Talk(self.index(), self.principal, name)
 
     # memories ---------------------------------------------------------------------------------------------
 
@@ -1014,29 +1044,53 @@ class Home:
             self._follow_journals()
         return found
 
+    def pieces(self, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+        """The first pieces, masked, of those of these turns that the principal may read: what a search sees of them."""
+        return keyword.pieces(self.index(), self.principal, turn_ids)
+
+    def asked(self, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[AskedTurn]:
+        """What the principal asked in a session between two moments, in order."""
+        from perdure.index import exchanges
+
+        return exchanges.asked(self.index(), self.user, runtime, session, since_at=since_at, until_at=until_at)
+
+    def exchange(self, runtime: str, session: str, at: datetime) -> Exchange | None:
+        """What the principal asked in a session at a moment, and what was answered; None where nothing was."""
+        from perdure.index import exchanges
+
+        return exchanges.exchange(self.index(), self.user, runtime, session, at)
+
+    @property
+    def injections(self) -> Injections:
+        """What was put beside the principal's messages, and what of it was used."""
+        from perdure.index.injections import Injections
+
+        return Injections(self._with_memories(), self.user, self.journal().root)
+
     def search_memories(
-        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False
+        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False, mode: str | None = None
     ) -> list[tuple[Memory, float]]:
         """Memories that match by words and meaning, best first, with their scores. Retired ones are never found.
 
-        every: superseded ones too. touch: note that those found were used; without it nothing is written.
+        every: superseded ones too. touch: note that those found were used; without it nothing is written. mode:
+        "keyword" to use no model.
         """
         if limit < 1:
             raise UsageError("the limit must be at least 1")
-        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current)
+        found = self._memories_like(query, limit=limit, fits=lambda memory: every or memory.is_current, mode=mode)
         own = [memory.memory_id for memory, _ in found if not memory.shared_by]
         if touch and own:
             self._note_used(own, by="search")
         return found
 
     def _memories_like(
-        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False
+        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False, mode: str | None = None
     ) -> list[tuple[Memory, float]]:
         """is_own: of the principal alone, for what is to be made of them."""
         from perdure.index import recollect
 
         index = self._with_memories()
-        asked, _ = self._asked(index, [query], None)
+        asked, _ = self._asked(index, [query], mode)
         vectors = _answered(asked)
         seen = None
         if asked is not None and vectors is not None and vectors.any():

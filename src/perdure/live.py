@@ -248,7 +248,8 @@ class _Call:
         if "index" in recalled.degraded and (self.home.path / "index.db").is_symlink():
             raise IndexFault(recalled.silent)  # with none at all yet, there is nothing to recall
         given = self._given(recalled, reminder, room)
-        self.outcome = self.outcome if given else "silent"
+        if not given:
+            self.outcome, self.facts["why"] = "silent", recalled.silent
         return given, self._held_back(recalled)
 
     def _held_back(self, recalled: Recalled) -> list[str]:
@@ -305,8 +306,8 @@ class _Call:
         """A line about this answer, without a word of what was asked."""
         event = self.event
         log.note(
-            self.home.path, "answered", client=event.client, kind=event.kind, session=event.session,
-            outcome=self.outcome, took_ms=self._took_ms(), **self.facts,
+            self.home.path, "answered", user=self.home.user, client=event.client, kind=event.kind,
+            session=event.session, outcome=self.outcome, took_ms=self._took_ms(), **self.facts,
         )  # fmt: skip
 
 

@@ -242,7 +242,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Facets:
-    """How many of the matching turns have which runtime, machine, project, tag and agent."""
+    """How many of the matching turns have which runtime, machine, project, tag, agent, role and kind of text."""
 
     counts: Mapping[str, Mapping[str, int]]  # facet -> its value ("" for no project) -> turns, most first
     is_partial: bool = False  # more may match than are counted
@@ -442,6 +442,7 @@ class RunView:
     to_offset: int
     jsonl_bytes: int
     jsonl_sha256: str  # of the stored bytes
+    n_abandoned: int = 0  # turns on branches that the session left
 
 
 @dataclass(frozen=True, slots=True)

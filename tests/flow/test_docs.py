@@ -24,7 +24,7 @@ SKILL = "plugins/perdure/skills/perdure/SKILL.md"
 SAMPLES = ROOT / "src/perdure/samples"
 PAGES = (
     "docs/guide.md", "docs/memories.md", "docs/floor.md", "docs/clients.md", "docs/mcp.md", "docs/server.md",
-    "docs/sharing.md", "docs/sync.md", "README.md", SKILL,
+    "docs/page.md", "docs/sharing.md", "docs/sync.md", "README.md", SKILL,
 )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """The shipped questions through a real home: keyword search alone, as it is on a machine without a model."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
-from perdure.eval import report
+from perdure.archive.journal import Journal
+from perdure.eval import kept, report
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +30,18 @@ def test_it_speaks_when_it_knows_and_is_silent_in_a_strangers_memory(measured):
 def test_the_report_is_json_and_text(measured):
     assert json.loads(json.dumps(measured.figures))["n_docs"] == 118
     assert "recall" in measured.text()
+
+
+def test_what_was_measured_is_kept_and_read_again(measured, tmp_path):
+    journal = Journal(tmp_path / "journal", home=tmp_path)
+    kept.keep(journal, measured, machine="desk", now=datetime(2026, 3, 1, tzinfo=UTC))
+    (time,) = kept.measured(journal)
+    assert (time.at, time.machine, time.model) == (datetime(2026, 3, 1, tzinfo=UTC), "desk", measured.figures["model"])
+    assert time.figures["n_questions"] == measured.figures["n_questions"]
+    ours, whole = time.figures["systems"]["recall"], measured.figures["systems"]["recall"]
+    assert ours == {name: round(whole[name], 4) for name in kept.MEASURES}
+    assert set(time.figures["systems"]) == set(kept.SYSTEMS)
+    assert time.figures["categories"]["fact"]["recall"]["R@10"] == round(
+        measured.figures["categories"]["fact"]["R@10"], 4
+    )
+    assert kept.verdict(time, time) == "the same"

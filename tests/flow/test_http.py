@@ -549,6 +549,20 @@ def test_events_are_the_callers_own(served, keep):
         assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
 
 
+def test_a_recall_into_a_session_is_told_in_numbers(served, keep):
+    at = served("[models.embedder]\nkind = 'off'\n")
+    keep(at.ada_laptop)
+    with Listening(at.ada_tower) as ada, Listening(at.bob_phone) as bob:
+        asked = {"message": "Which port does the staging server use?", "session": "s9", "runtime": "pi"}
+        said = at.ada_laptop("POST", "/api/recall", asked)[1]
+        assert said["cues"]
+        until(ada.kinds, lambda kinds: "injected" in kinds)
+        (told,) = [told for kind, told in ada.heard if kind == "injected"]
+        assert told["nonce"] in said["block"] and (told["runtime"], told["session"]) == ("pi", "s9")
+        assert (told["n_cues"], told["n_tokens"] > 0) == (len(said["cues"]), True)
+        assert "staging" not in json.dumps(ada.heard) and not bob.heard
+
+
 def test_a_revoked_machine_hears_nothing_more(served, keep):
     at = served()
     with Listening(at.ada_tower) as tower, Listening(at.ada_laptop) as laptop:

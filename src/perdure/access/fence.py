@@ -98,6 +98,12 @@ def _blocks(text: str, codes: Container[str] | None = None) -> Iterator[tuple[st
             free, begun = mark.end(), {}
 
 
+def found(text: str, nonce: str, known: str) -> str:
+    """The block with this code in a text, if its digest is the known one; else ""."""
+    blocks = (text[low:high] for _, low, high in _blocks(text, (nonce,)))
+    return next((block for block in blocks if digest(block) == known), "")
+
+
 def without(text: str, injected: Mapping[str, str]) -> str:
     """A text without the blocks that were injected. injected: code -> digest of its block.
 

@@ -6,15 +6,16 @@ the journal for the session's name and decode only the lines that hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, Read, decode, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, decode, is_whole, lines_with, places, tails, was_rewritten
 from perdure.types import Run
 
 TYPE = "injected"
@@ -23,9 +24,9 @@ USED = "used"  # what of an injection the answer rested on
 ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
 TOOL = "mcp"  # the runtime of what a model asked for by a tool: its session is not known
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
-
-
-_BLOCK_BYTES = 1 << 20
+_DAY_CHARS = 10  # of a hybrid time, which is in UTC
+_DAYS = 1000  # whose Mondays are kept in memory
+_FILES = 64  # of journals, whose counts are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,14 @@ class ByTool:
         return self._found
 
 
+def given(journal: Journal, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[Event]:
+    """The injections of recall into a session from one moment to another, in order; only these months are read."""
+    months = f"{since_at.astimezone(UTC):%Y-%m}", f"{until_at.astimezone(UTC):%Y-%m}"
+    paths = [path for path in journal.files() if months[0] <= path.stem <= months[1]]
+    found = _events_in(paths, runtime, session, TYPE)
+    return [event for event in found if since_at <= said_at(event) <= until_at and not is_floor(event)]
+
+
 def n_asked(journal: Journal, runtime: str, session: str) -> int:
     """How many messages of a person were noted in this session."""
     return len(_events(journal, runtime, session, ASKED))
@@ -102,11 +111,11 @@ def n_asked(journal: Journal, runtime: str, session: str) -> int:
 
 def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
     """The injections since then of which nobody has said yet what was used, in order."""
-    month = f"{since_at.astimezone(UTC):%Y-%m}"
     given: dict[str, Event] = {}
     judged = set()
+    month = f"{since_at.astimezone(UTC):%Y-%m}"
     for path in (path for path in journal.files() if path.stem >= month):
-        for line in (*_matching(path, b'"type":"injected"'), *_matching(path, b'"type":"used"')):
+        for line in (*lines_with(path, b'"type":"injected"'), *lines_with(path, b'"type":"used"')):
             event = decode(line)
             if not isinstance(event, Event):
                 continue
@@ -117,6 +126,90 @@ def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
     return sorted((event for nonce, event in given.items() if nonce not in judged), key=lambda event: event.order)
 
 
+@dataclass(frozen=True, slots=True)
+class Week:
+    """What was put beside messages in one week."""
+
+    n_injected: int = 0  # blocks
+    n_judged: int = 0  # of them whose answer was looked at
+    n_used: int = 0  # of those on which the answer rested
+
+
+def by_week(journal: Journal, *, since_at: datetime) -> dict[date, Week]:
+    """What was put beside messages in each week (UTC) since that of an instant, by its Monday; weeks without anything
+    are left out.
+
+    Only the files of these months are read, and those that did not change since only once.
+    """
+    first = _monday(f"{since_at.astimezone(UTC):%Y-%m-%d}")
+    given: dict[str, date] = {}
+    used: dict[str, bool] = {}
+    for name, read in places(journal.root).items():
+        if Path(name).stem >= f"{first:%Y-%m}":
+            found = _counted(journal.root / name, read)
+            given |= found.given
+            used |= found.used
+    weeks: dict[date, Week] = {}
+    for nonce, monday in given.items():
+        if monday >= first:
+            was = weeks.get(monday, Week())
+            is_judged, is_used = nonce in used, used.get(nonce, False)
+            weeks[monday] = Week(was.n_injected + 1, was.n_judged + is_judged, was.n_used + is_used)
+    return weeks
+
+
+class _Counted(NamedTuple):
+    """What one file says."""
+
+    given: dict[str, date]  # nonce -> the Monday before
+    used: dict[str, bool]  # nonce -> whether the answer rested on it
+
+
+_NONE = msgspec.Raw(b"[]")
+
+
+class _Data(msgspec.Struct):
+    nonce: str = ""
+    kind: str = ""
+    turns: msgspec.Raw = _NONE
+    cues: msgspec.Raw = _NONE
+
+
+class _Line(msgspec.Struct):
+    """As much of an event as is counted: a fourth of the time that the whole takes."""
+
+    at: str
+    type: str
+    data: _Data
+
+
+_line = msgspec.json.Decoder(_Line)
+
+
+@lru_cache(maxsize=_FILES)
+def _counted(path: Path, read: Read) -> _Counted:  # noqa: ARG001 - what tells one state of the file from another
+    found = _Counted({}, {})
+    for raw in lines_with(path, b'"nonce":'):
+        try:
+            line = _line.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        data = line.data
+        if not is_whole(raw):
+            continue
+        if line.type == USED:
+            found.used[data.nonce] = data.cues != _NONE
+        elif line.type == TYPE and data.nonce and data.turns != _NONE and data.kind != FLOOR:
+            found.given[data.nonce] = _monday(line.at[:_DAY_CHARS])
+    return found
+
+
+@lru_cache(maxsize=_DAYS)
+def _monday(day: str) -> date:
+    at = date.fromisoformat(day)
+    return at - timedelta(days=at.weekday())
+
+
 def said_at(event: Event) -> datetime:
     """When an event was written."""
     return datetime.fromisoformat(event.at.partition("#")[0])
@@ -124,10 +217,14 @@ def said_at(event: Event) -> datetime:
 
 def _events(journal: Journal, runtime: str, session: str, *types: str) -> list[Event]:
     """The events of these types about a session, in order."""
+    return _events_in(journal.files(), runtime, session, *types)
+
+
+def _events_in(paths: Iterable[Path], runtime: str, session: str, *types: str) -> list[Event]:
     needle = msgspec.json.encode({"session": session})[1:-1]
     found = {}
-    for path in journal.files():
-        for line in _matching(path, needle):
+    for path in paths:
+        for line in lines_with(path, needle):
             event = decode(line)
             if isinstance(event, Event) and event.type in types and _is_about(event.data, runtime, session):
                 found[event.id] = event
@@ -136,27 +233,3 @@ def _events(journal: Journal, runtime: str, session: str, *types: str) -> list[E
 
 def _is_about(data: dict[str, Any], runtime: str, session: str) -> bool:
     return data.get("runtime") == runtime and data.get("session") == session
-
-
-def _matching(path: Path, needle: bytes) -> Iterator[bytes]:
-    """The complete lines of a file that hold some bytes. In blocks: a year of events need not fit into memory, and a
-    map of a file that another process shortens would end this one.
-    """
-    rest = b""
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield from _lines_with(rest + block[:cut], needle)
-            rest = block[cut:] if cut else rest + block
-
-
-def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
-    """The complete lines that hold some bytes."""
-    at = raw.find(needle)
-    while at >= 0:
-        end = raw.find(b"\n", at)
-        if end < 0:
-            return
-        yield raw[raw.rfind(b"\n", 0, at) + 1 : end]
-        at = raw.find(needle, end)

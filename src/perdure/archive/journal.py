@@ -30,6 +30,7 @@ _AT_CHARS = len("2026-01-01T12:00:00.000Z#0000")
 _NEAR_BYTES = 1 << 16  # so much of a file is read to find the events of a moment in it
 _STAMP = "%Y-%m-%dT%H:%M:%S"
 _TAIL_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _OTHERS_TAIL_BYTES = 1 << 14
 _WRITERS = "writers"  # in a home: every writer that it has been, one a line; a copy and a backup take it along
 _END_BYTES = 64  # of what was read, by which it is known again: they are the end of some event's text
@@ -102,12 +103,17 @@ def decode(line: bytes) -> Event | str:
     """The event of a line, or in words what is wrong with it."""
     if not line.startswith(_HEAD):
         return "not an event"
-    if hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() != line[len(_HEAD) : len(_HEAD) + _ID_CHARS]:
+    if not is_whole(line):
         return "its hash does not match: the line was changed or damaged"
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return str(error)
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether the hash of a line is that of its rest: whether it is what was written."""
+    return hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() == line[len(_HEAD) : len(_HEAD) + _ID_CHARS]
 
 
 def writer_id(home: Path) -> str:
@@ -218,13 +224,12 @@ class Journal:
     def read(self, *, type_: str | None = None) -> list[Event]:
         """All events (of one type), in order. Damaged and torn lines are left out; `damage` lists them."""
         found: dict[str, Event] = {}
-        needle = f'"type":"{type_}"'.encode() if type_ else b""
+        needle = f'"type":"{type_}"'.encode() if type_ else _HEAD
         for path in self.files():
-            for line in path.read_bytes().split(b"\n")[:-1]:
-                if needle in line:
-                    event = decode(line)
-                    if isinstance(event, Event) and type_ in (None, event.type):
-                        found[event.key] = _later(event, found.get(event.key))
+            for line in lines_with(path, needle):
+                event = decode(line)
+                if isinstance(event, Event) and type_ in (None, event.type):
+                    found[event.key] = _later(event, found.get(event.key))
         return sorted(found.values(), key=lambda e: e.order)
 
     def one(self, key: str, at: str) -> Event | None:
@@ -301,6 +306,30 @@ def _next_line(file: IO[bytes]) -> bytes:
 def _time_of(line: bytes) -> bytes:
     """The hybrid time that stands in a line; b"" for the end of another line, and for what is none."""
     return line[_AT : _AT + _AT_CHARS] if line.startswith(_HEAD) else b""
+
+
+def lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
+    """The complete lines of a file that hold some bytes. In blocks: a year of events need not fit into memory, and a
+    map of a file that another process shortens would end this one.
+    """
+    rest = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield from _lines_with(rest + block[:cut], needle)
+            rest = block[cut:] if cut else rest + block
+
+
+def _lines_with(raw: bytes, needle: bytes) -> Iterator[bytes]:
+    """The complete lines that hold some bytes."""
+    at = raw.find(needle)
+    while at >= 0:
+        end = raw.find(b"\n", at)
+        if end < 0:
+            return
+        yield raw[raw.rfind(b"\n", 0, at) + 1 : end]
+        at = raw.find(needle, end)
 
 
 def _last_event(path: Path, tail_bytes: int) -> Event | None:

@@ -73,7 +73,13 @@ def run(
                 progress(n_done, len(systems) + 1)
             rows[name] = bench.all_of(data, held, row)
         strangers = bench.all_elsewhere(data, held, partial(_ask, setup)) if len(held) > 1 else []
-    return Report(data.name, _figures(data, rows, strangers), rows)
+        model = _model(held) if vectors else ""
+    return Report(data.name, _figures(data, rows, strangers) | {"model": model}, rows)
+
+
+def _model(held: Mapping[str, Memory]) -> str:
+    """Whose vectors were compared; "" without any."""
+    return next((str(memory.home.vectors().tag or "") for memory in held.values()), "")
 
 
 def _ask(setup: Setup, memory: Memory, question: Question) -> Result:
@@ -107,8 +113,8 @@ def _figures(data: Dataset, rows: Mapping[str, Sequence[Result]], strangers: Seq
     found: Figures = {
         "n_docs": len(data.docs),
         "n_questions": len(answered["recall"]),
-        "systems": {name: _measured(asked) for name, asked in answered.items()},
-        "categories": {c: _measured([a for a in answered["recall"] if a.question.category == c]) for c in categories},
+        "systems": {name: measured(asked) for name, asked in answered.items()},
+        "categories": {c: measured([a for a in answered["recall"] if a.question.category == c]) for c in categories},
         "interval": {name: asdict(measures.bootstrap(values)) for name, values in _values(answered["recall"]).items()},
         "over_keyword": asdict(_difference(answered["recall"], answered["keyword only"])),
         "took_ms": _quantiles([a.took_ms for a in ours]),
@@ -118,7 +124,7 @@ def _figures(data: Dataset, rows: Mapping[str, Sequence[Result]], strangers: Seq
     }
 
 
-def _measured(asked: Sequence[Result]) -> Figures:
+def measured(asked: Sequence[Result]) -> Figures:
     """Averages over questions: the ranking's measures, the share of the gold in the pack, tokens."""
     if not asked:
         return {}

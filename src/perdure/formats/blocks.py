@@ -62,21 +62,26 @@ def images_of(content: Any, call_id: str = "") -> list[Part]:
 
 
 def _pictures(block: dict[str, Any], call_id: str) -> Iterable[Part]:
-    """Return the image of one block in any of the shapes of Anthropic, OpenAI, pi and Gemini."""
+    """Return the image of one block."""
+    found = inline_image(block)
+    return [image(*found, call_id)] if found else []
+
+
+def inline_image(block: dict[str, Any]) -> tuple[str, str] | None:
+    """Return (media type, data) of an image block in any of the shapes of Anthropic, OpenAI, pi and Gemini."""
     kind = block.get("type")
     if kind in ("image", "document"):
         inner = block.get("source")
         source = inner if isinstance(inner, dict) else block
         media = source.get("media_type") or source.get("mimeType") or source.get("mediaType")
-        data = source.get("data") or source.get("url")
-        return [image(words(media) or "image", words(data), call_id)]
+        return words(media) or "image", words(source.get("data") or source.get("url"))
     if kind in ("input_image", "image_url"):
         url = block.get("image_url")
-        return [image("image", words(url.get("url") if isinstance(url, dict) else url), call_id)]
+        return "image", words(url.get("url") if isinstance(url, dict) else url)
     inline = block.get("inlineData")
     if isinstance(inline, dict):
-        return [image(words(inline.get("mimeType")) or "image", words(inline.get("data")), call_id)]
-    return []
+        return words(inline.get("mimeType")) or "image", words(inline.get("data"))
+    return None
 
 
 def is_text(block: Any) -> bool:

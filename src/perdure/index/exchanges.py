@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from perdure.index import visible
@@ -67,6 +67,38 @@ def exchange(index: Connection, user: str, runtime: str, session: str, at: datet
             "\n".join([*_texts(index, own, "text"), *_texts(index, own, "call")]),
             len(answer) < len(after), instant(answer[-1].stated_ms) if answer else None,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message that stands in a session."""
+
+    turn_id: str
+    at: datetime
+    text: str  # its beginning, masked
+    project: str | None
+
+
+def asked(
+    index: Connection, user: str, runtime: str, session: str, *, since_at: datetime, until_at: datetime
+) -> list[Asked]:
+    """What was asked in a session between two moments, in order; of runs that have anything of then alone."""
+    query = """SELECT turn_id, stated_ms, nullif(project.value, ''), (SELECT text FROM chunk JOIN chunk_text USING (id)
+            WHERE chunk.turn = turn.id AND chunk.kind = ? ORDER BY n LIMIT 1)
+        FROM run JOIN turn ON turn.run = run.id JOIN name AS project ON project.id = run.project
+        WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.thread = ''
+          AND run.started_ms <= ? AND run.ended_ms >= ? AND role = 'user' AND NOT is_summary
+          AND stated_ms BETWEEN ? AND ? ORDER BY generation, offset"""
+    who = index.known("kind", "text"), index.known("user", user), index.known("runtime", runtime), session
+    since, until = _ms(since_at), _ms(until_at)
+    rows = index.rows(query, *who, until, since, since, until)
+    return [Asked(name, datetime.fromtimestamp(at / 1000, UTC), text or "", where) for name, at, where, text in rows]
+
+
+def nearest(found: Sequence[Asked], at: datetime) -> Asked | None:
+    """The message beside which something was put at a moment; None where none is near."""
+    near = [one for one in found if abs(one.at - at) <= NEAR]
+    return min(near, key=lambda one: abs(one.at - at), default=None)
 
 
 def pieces(index: Connection, user: str, turn_id: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Following the journals: what they say of memories, event by event, written as rows.
+"""Following the journals: what they say of memories and of what was recalled, event by event, written as rows.
 
 New lines of a journal are applied to the rows they touch; where a journal was rewritten or merged, all of it is
 replayed and only what differs is written.
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from perdure.archive.journal import places, tails, was_rewritten
+from perdure.index import injections
 from perdure.index import memories as rows
 from perdure.index.journals import read_until
 from perdure.index.rows import ChunkRow
@@ -42,8 +43,11 @@ def _follow_one(index: Connection, folder: Path) -> int:
             found, read = tails(folder, {}, now, rows.TYPES)
             fresh = list(map(rows.noted, found))
             written = _replay_all(index, folder.name, fresh)
+            injections.clear(index, index.name("user", folder.name))
         else:
             written = _apply(index, folder.name, fresh)
+        if fresh:
+            injections.write(index, index.name("user", folder.name), fresh)
         newest = max([last, *(event.order for event in fresh)])
         index.set_meta(
             **{f"journal:{folder.name}": msgspec.json.encode(read).decode(), f"journal-last:{folder.name}": newest}

@@ -35,6 +35,7 @@ _TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the c
 _HELD = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # by a session that is going on
 _EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
+_PIECES = 20  # of a turn that are shown
 _NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
 _FEW_NAMES = ("roles", "kinds")  # asked for so often with all that there is that it is worth a look
 KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
@@ -164,7 +165,7 @@ def every(index: Connection, principal: Principal, query: str, *, filters: Filte
 
 
 def facets(index: Connection, principal: Principal, query: str, *, filters: Filters) -> Facets:
-    """How many of the turns that match have which runtime, machine, project, tag and agent.
+    """How many of the turns that match have which runtime, machine, project, tag, agent, role and kind.
 
     A turn matches when any word of the query stands in it, of those that the search ranks by. At most MOST_COUNTED
     pieces are looked at, the earliest captured, and then the answer says that it is partial.
@@ -173,11 +174,13 @@ def facets(index: Connection, principal: Principal, query: str, *, filters: Filt
         seen = visible.of(index, principal)
         filters = replace(filters, memories=False)
         expression = _asked_for(index, seen, text.without_stopwords(text.query_terms(query)), filters)
-        n_turns: dict[int, int] = {}
+        n_turns: dict[str, Counter[int]] = {part: Counter() for part in _PARTS}
         is_partial = False
         for owner in seen.every:
-            more, is_cut = _turns_by_run(index, owner, expression, _narrowed(index, seen, filters, owner))
-            n_turns, is_partial = n_turns | more, is_partial or is_cut
+            rows = _turns_by_part(index, owner, expression, _narrowed(index, seen, filters, owner))
+            for part, number, n, _ in rows:
+                n_turns[part][number] += n
+            is_partial = is_partial or sum(n for part, *_, n in rows if part == "run") >= MOST_COUNTED
         return Facets(_by_value(index, n_turns), is_partial)
 
 
@@ -189,21 +192,26 @@ def _asked_for(index: Connection, seen: Visible, terms: Sequence[str], filters: 
     return " OR ".join(map(text.fts_quote, (t for t in terms if t not in chosen.dropped)))
 
 
-def _turns_by_run(index: Connection, user: int, expression: str, narrowing: _Narrowing) -> tuple[dict[int, int], bool]:
-    """(run -> how many turns of it match, whether there may be more than were looked at)."""
+def _turns_by_part(
+    index: Connection, user: int, expression: str, narrowing: _Narrowing
+) -> list[tuple[str, int, int, int]]:
+    """(part, number of a run, a role or a kind of text, how many turns of it match, and pieces)."""
     if narrowing.nothing:
-        return {}, False
+        return []
     source, where, values = "chunk", ["chunk.user = ?", "chunk.turn > 0", *narrowing.tests], [user, *narrowing.values]
     match = narrowing.match(expression) if expression else narrowing.scoped()
     if match:
         source = f'"words_{user}" CROSS JOIN chunk ON chunk.id = "words_{user}".rowid'
         where, values = [f'"words_{user}" MATCH ?', *where], [match, *values]
-    query = f"""SELECT run, count(DISTINCT turn), count(*) FROM
-        (SELECT chunk.run, chunk.turn FROM {source} WHERE {" AND ".join(where)} LIMIT ?) GROUP BY run"""
-    rows = index.rows(query, *values, MOST_COUNTED)
-    return {run: n for run, n, _ in rows}, sum(n for _, _, n in rows) >= MOST_COUNTED
+    each = " UNION ALL ".join(
+        f"SELECT '{part}', {part}, count(DISTINCT turn), count(*) FROM found GROUP BY {part}" for part in _PARTS
+    )
+    query = f"""WITH found AS MATERIALIZED (SELECT chunk.run, chunk.turn, chunk.role, chunk.kind FROM {source}
+        WHERE {" AND ".join(where)} LIMIT ?) {each}"""
+    return index.rows(query, *values, MOST_COUNTED)
 
 
+_PARTS = ("run", "role", "kind")
 _BY_RUN = """SELECT run.id, runtime.value, machine.value, project.value, agent.value
   FROM run JOIN name AS runtime ON runtime.id = run.runtime JOIN name AS machine ON machine.id = run.machine
     JOIN name AS project ON project.id = run.project JOIN name AS agent ON agent.id = run.agent
@@ -213,15 +221,20 @@ _TAGS_BY_RUN = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
 _FACET_NAMES = ("runtime", "machine", "project", "agent")
 
 
-def _by_value(index: Connection, n_turns: Mapping[int, int]) -> dict[str, dict[str, int]]:
-    """Facet -> value -> turns, most first, from the turns of each run."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in (*_FACET_NAMES, "tag")}
+def _by_value(index: Connection, by_part: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    """Facet -> value -> turns, most first, from the turns of each run, role and kind."""
+    found: dict[str, Counter[str]] = {name: Counter() for name in (*_FACET_NAMES, "tag", "role", "kind")}
+    n_turns = by_part["run"]
     wanted = json.dumps(list(n_turns))
     for run, *values in index.rows(_BY_RUN, wanted):
         for name, value in zip(_FACET_NAMES, values, strict=True):
             found[name][value] += n_turns[run]
     for run, tag in index.rows(_TAGS_BY_RUN, wanted):
         found["tag"][tag] += n_turns[run]
+    for part in ("role", "kind"):
+        query = "SELECT id, value FROM name WHERE id IN (SELECT value FROM json_each(?))"
+        for number, value in index.rows(query, json.dumps(list(by_part[part]))):
+            found[part][value] += by_part[part][number]
     return {name: dict(sorted(each.items(), key=lambda item: (-item[1], item[0]))) for name, each in found.items()}
 
 
@@ -510,6 +523,18 @@ def _best_of_turns(scored: Sequence[Scored], limit: int) -> list[tuple[int, floa
     for item in scored:
         best.setdefault(item.turn, (item.chunk, item.score))
     return list(best.values())[:limit]
+
+
+def pieces(index: Connection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+    """The first pieces, masked and in order, of those of these turns that may be read."""
+    query = f"""SELECT chunk.id FROM turn JOIN run ON run.id = turn.run JOIN chunk ON chunk.turn = turn.id
+        WHERE turn_id IN (SELECT value FROM json_each(?)) AND chunk.n < ? AND {visible.of(index, principal).runs()}
+        ORDER BY chunk.turn, chunk.n"""
+    keys = [(key, 0.0) for (key,) in index.rows(query, json.dumps(list(turn_ids)), _PIECES)]
+    found: dict[str, list[Hit]] = {}
+    for hit in hits(index, keys):
+        found.setdefault(hit.turn_id, []).append(hit if hit.user == principal.user else _masked(hit))
+    return found
 
 
 def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:

@@ -47,6 +47,34 @@ def of_ids(index: Connection, user: str, ids: Sequence[str]) -> list[Memory]:
     return list(numbered(index, list(numbers(index, number, ids).values())).values()) if number else []
 
 
+class Use(msgspec.Struct, frozen=True):
+    """What came of showing a memory: the few fields of it that are read where there are many."""
+
+    memory_id: str
+    path: str
+    kind: str
+    how: str
+    pinned: bool
+    retired: bool
+    superseded_by: str | None
+    n_injected: int
+    n_used: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is what its chain says now."""
+        return self.superseded_by is None and not self.retired
+
+
+_use_decoder = msgspec.json.Decoder(Use)
+
+
+def uses(index: Connection, user: str) -> list[Use]:
+    """What came of showing each of an owner's memories."""
+    rows = index.rows("SELECT body FROM memory WHERE user = ?", index.known("user", user))
+    return [_use_decoder.decode(body) for (body,) in rows]
+
+
 def of_chain(index: Connection, user: str, chain: Chain) -> list[Memory]:
     """The memories of a chain, oldest first."""
     found = every(index, user, "agent = ? AND project = ? AND place = ?", *chain)

@@ -7,8 +7,7 @@ never "forbidden". A run whose parent may not be read stands as a root, and noth
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -18,10 +17,11 @@ import msgspec
 from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError
 from perdure.index import visible
+from perdure.index.keyword import numbers
 from perdure.index.store import Connection
 from perdure.index.values import instant, ms
 from perdure.index.visible import Visible
-from perdure.types import Columns, Node, Principal, RunView
+from perdure.types import Columns, Filters, Node, Principal, RunView
 
 _COLUMNS = """run.id, run.run_id, run.captured_in, run.thread, run.user, run.runtime, machine.value AS machine_name,
   runtime.value AS runtime_name, agent.value AS agent_name, project.value AS project_name,
@@ -33,7 +33,33 @@ _FROM = """run JOIN name AS machine ON machine.id = run.machine JOIN name AS run
   JOIN name AS owner ON owner.id = run.user JOIN name AS project ON project.id = run.project"""
 _NAMES = [part.split(" AS ")[-1].split(".")[-1].strip() for part in _COLUMNS.split(",")]
 
+_BEFORE = """SELECT above.id FROM run AS above WHERE above.user = run.user AND above.runtime = run.runtime
+    AND above.session = run.session AND above.generation = run.generation AND above.from_offset < run.from_offset
+    AND above.thread = '' ORDER BY above.from_offset DESC, above.run_id LIMIT 1"""
+_NAMED = "SELECT above.id FROM run AS above WHERE above.run_id = run.parent_run_id AND above.user = run.user"
+_PARENT = f"""iif(coalesce(run.parent_run_id, '') <> '', ({_NAMED}),
+    coalesce(({_BEFORE}), iif(coalesce(run.parent_session, '') <> '', ({visible.SPAWNER}), NULL)))"""
+# the run above: the one that was named, the previous of its source, or the one that spawned its session
+_ABOVE = f"""WITH RECURSIVE above(id, run_id, parent) AS (
+    SELECT run.id, run.run_id, {_PARENT} FROM run WHERE run.id IN (SELECT value FROM json_each(?))
+    UNION SELECT run.id, run.run_id, {_PARENT} FROM above JOIN run ON run.id = above.parent WHERE {{may_read}})
+  SELECT id, run_id, parent FROM above"""
+_BELOW = f"""WITH RECURSIVE below(id) AS (
+    SELECT value FROM json_each(?)
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id
+      CROSS JOIN run INDEXED BY run_child ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {{may_read}}
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
+      CROSS JOIN run ON run.id = (SELECT id FROM run AS next WHERE next.user = top.user AND next.runtime = top.runtime
+          AND next.session = top.session AND next.generation = top.generation AND next.from_offset > top.from_offset
+          AND next.thread = '' ORDER BY next.from_offset, next.run_id LIMIT 1)
+      WHERE coalesce(run.parent_run_id, '') = '' AND {{may_read}}
+    UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
+      CROSS JOIN run ON run.user = top.user AND run.runtime = top.runtime AND run.parent_session = top.session
+      WHERE {_PARENT} = top.id AND {{may_read}})
+  SELECT id FROM below"""
+
 Row = dict[str, Any]
+_SCANNED = 1000  # runs whose roots are looked up at once
 _MIN_PREFIX_CHARS = 4
 
 
@@ -46,7 +72,7 @@ def run(index: Connection, principal: Principal, run_id: str) -> RunView:
     """One run. Raises NotFound when there is none of that id that the principal may see."""
     with index.reading():
         seen = visible.of(index, principal)
-        return _view(index, _row(index, seen, run_id), _Lineage(index, seen))
+        return _views(index, seen, [_row(index, seen, run_id)])[0]
 
 
 def _row(index: Connection, seen: Visible, run_id: str) -> Row:
@@ -57,43 +83,76 @@ def _row(index: Connection, seen: Visible, run_id: str) -> Row:
 
 
 class _Lineage:
-    """Parents and roots that may be read, each looked up once."""
+    """Parents and roots that may be read, of runs by their numbers."""
 
     def __init__(self, index: Connection, seen: Visible) -> None:
         self._index = index
-        self.seen = seen
-        self._parents: dict[str, Row | None] = {}
-        self._roots: dict[str, str] = {}
+        self._query = _ABOVE.format(may_read=seen.runs())
+        self._above: dict[int, int | None] = {}
+        self._names: dict[int, str] = {}
+        self._roots: dict[int, int] = {}
 
-    def parent(self, row: Row) -> Row | None:
+    def load(self, runs: Iterable[int]) -> None:
+        """Look up what is above these runs, up to their roots."""
+        wanted = [number for number in runs if number not in self._above]
+        for number, name, above in self._index.rows(self._query, _json(wanted)):
+            self._above[number], self._names[number] = above, name
+
+    def parent(self, number: int) -> int | None:
         """The run above a run."""
-        key = row["run_id"]
-        if key not in self._parents:
-            above = _parent(self._index, row)
-            self._parents[key] = above if above and _may_read(self._index, self.seen, [above]) else None
-        return self._parents[key]
+        above = self._above[number]
+        return above if above in self._above else None
 
-    def root(self, row: Row) -> str:
-        """The run at the top of a run's tree; where made-up parents form a loop, the run at which it closes."""
-        path, top = [row["run_id"]], row
-        while top["run_id"] not in self._roots and (above := self.parent(top)) and above["run_id"] not in path:
-            path.append(above["run_id"])
+    def root(self, number: int) -> int:
+        """The run at the top of a run's tree; where made-up parents form a loop, the first of it."""
+        path, top = {number: 0}, number  # with how far each is above the run
+        while top not in self._roots and (above := self.parent(top)) is not None:
+            if above in path:
+                top = min(list(path)[path[above] :], key=self.name)
+                break
+            path[above] = len(path)
             top = above
-        root = self._roots.get(top["run_id"], str(top["run_id"]))
-        self._roots.update((run_id, root) for run_id in path)
+        root = self._roots.get(top, top)
+        self._roots.update(dict.fromkeys(path, root))
         return root
 
-
-def _may_read(index: Connection, seen: Visible, rows: Sequence[Row]) -> list[Row]:
-    """Those of these runs that may be read."""
-    others = [row["id"] for row in rows if row["user"] != seen.own]
-    readable = visible.is_readable(index, seen, others) if others else set()
-    return [row for row in rows if row["user"] == seen.own or row["id"] in readable]
+    def name(self, number: int) -> str:
+        """The id of a run."""
+        return self._names[number]
 
 
-def _view(index: Connection, row: Row, lineage: _Lineage) -> RunView:
-    view = _whole(index, row, lineage)
-    return view if row["user"] == lineage.seen.own else _shared(view)
+def _json(items: Iterable[int]) -> str:
+    return msgspec.json.encode(list(items)).decode()
+
+
+def _views(index: Connection, seen: Visible, rows: Sequence[Row], lineage: _Lineage | None = None) -> list[RunView]:
+    """Runs as they may be told, in the order given."""
+    lineage = lineage or _Lineage(index, seen)
+    wanted = _json(row["id"] for row in rows)
+    lineage.load(row["id"] for row in rows)
+    tags, models, left = (_by_run(index, query, wanted) for query in (_TAGS, _MODELS, _LEFT))
+    views = [
+        replace(
+            _whole(row, lineage), tags=tuple(tags.get(row["id"], ())), models=tuple(models.get(row["id"], ())),
+            n_abandoned=sum(left.get(row["id"], ())),
+        )
+        for row in rows
+    ]  # fmt: skip
+    return [view if row["user"] == seen.own else _shared(view) for row, view in zip(rows, views, strict=True)]
+
+
+_TAGS = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
+  WHERE run IN (SELECT value FROM json_each(?)) ORDER BY value"""
+_MODELS = """SELECT DISTINCT run, model FROM turn
+  WHERE run IN (SELECT value FROM json_each(?)) AND model <> '' ORDER BY model"""
+_LEFT = "SELECT run, count(*) FROM turn WHERE run IN (SELECT value FROM json_each(?)) AND abandoned GROUP BY run"
+
+
+def _by_run(index: Connection, query: str, runs: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for number, value in index.rows(query, runs):
+        found.setdefault(number, []).append(value)
+    return found
 
 
 def _shared(view: RunView) -> RunView:
@@ -106,18 +165,17 @@ def _shared(view: RunView) -> RunView:
     )  # fmt: skip
 
 
-def _whole(index: Connection, row: Row, lineage: _Lineage) -> RunView:
-    parent = lineage.parent(row)
-    tags = index.rows("SELECT value FROM run_tag JOIN name ON name.id = tag WHERE run = ? ORDER BY value", row["id"])
-    models = index.rows("SELECT DISTINCT model FROM turn WHERE run = ? AND model <> '' ORDER BY model", row["id"])
+def _whole(row: Row, lineage: _Lineage) -> RunView:
+    above = lineage.parent(row["id"])
     started, ended = row["started_ms"], row["ended_ms"]
     return RunView(
         run_id=row["run_id"], user=row["owner"], machine=row["machine_name"], runtime=row["runtime_name"],
         agent=row["agent_name"], project=row["project_name"] or None, conversation=row["conversation_name"],
         session=row["session"], generation=row["generation"],
-        parent_run_id=parent["run_id"] if parent else None, root_run_id=lineage.root(row),
-        sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=tuple(tag for (tag,) in tags),
-        readable_by=tuple(row["readable_by"].split()), models=tuple(model for (model,) in models),
+        parent_run_id=None if above is None else lineage.name(above),
+        root_run_id=lineage.name(lineage.root(row["id"])),
+        sidechain=bool(row["thread"]), fork=bool(row["fork"]), tags=(),
+        readable_by=tuple(row["readable_by"].split()), models=(),
         title=row["title"], intent=row["intent"],
         started_at=instant(started), ended_at=instant(ended), captured_at=_required(row["captured_ms"]),
         duration_ms=ended - started if started is not None and ended is not None else None,
@@ -135,112 +193,97 @@ def _required(stated_ms: int) -> datetime:
     return at
 
 
-def _parent(index: Connection, row: Row) -> Row | None:
-    """The run above: the one that was named, the previous of its source, or the one that spawned its session."""
-    if row["parent_run_id"]:
-        named = _select(index, "run.run_id = ? AND run.user = ?", row["parent_run_id"], row["user"])
-        return named[0] if named else None
-    before = _select(
-        index,
-        """run.user = ? AND run.runtime = ? AND session = ? AND generation = ? AND from_offset < ? AND thread = ''
-           ORDER BY from_offset DESC, run.run_id LIMIT 1""",
-        row["user"], row["runtime"], row["session"], row["generation"], row["from_offset"],
-    )  # fmt: skip
-    if before:
-        return before[0]
-    return _spawner(index, row) if row["parent_session"] else None
-
-
-def _spawner(index: Connection, row: Row) -> Row | None:
-    """The run of the parent session during which this session began, or else its first run."""
-    above = _select(
-        index,
-        """run.user = ? AND run.runtime = ? AND session = ? AND thread = '' AND run.run_id <> ?
-           ORDER BY coalesce(started_ms, 0) > ?, abs(coalesce(started_ms, 0) - ?), run.run_id LIMIT 1""",
-        row["user"], row["runtime"], row["parent_session"], row["run_id"],
-        row["started_ms"] or 0, row["started_ms"] or 0,
-    )  # fmt: skip
-    return above[0] if above else None
-
-
-def children(index: Connection, row: Row) -> list[Row]:
-    """The runs directly below a run, oldest first."""
-    found = _select(index, "run.parent_run_id = ? AND run.user = ?", row["run_id"], row["user"])
-    if not row["thread"]:
-        found += _select(
-            index,
-            """run.user = ? AND run.runtime = ? AND session = ? AND generation = ? AND thread = '' AND from_offset > ?
-               ORDER BY from_offset, run.run_id LIMIT 1""",
-            row["user"], row["runtime"], row["session"], row["generation"], row["from_offset"],
-        )  # fmt: skip
-        spawned = "run.user = ? AND run.runtime = ? AND parent_session = ?"
-        found += _select(index, spawned, row["user"], row["runtime"], row["session"])
-    below = {r["run_id"]: r for r in found if (_parent(index, r) or {}).get("run_id") == row["run_id"]}
-    return sorted(below.values(), key=lambda r: (r["started_ms"] or 0, r["run_id"]))
-
-
 def descendants(index: Connection, principal: Principal, run_id: str) -> list[RunView]:
     """Every run below a run, parents before children."""
     with index.reading():
         seen = visible.of(index, principal)
-        return _views(index, seen, _below(index, seen, _row(index, seen, run_id), None))
+        views = _views(index, seen, _with_below(index, seen, [_row(index, seen, run_id)["id"]]))
+    below: dict[str | None, list[RunView]] = {}
+    for view in sorted(views, key=_begun):
+        below.setdefault(view.parent_run_id, []).append(view)
+    found, known = [run_id], {run_id}
+    for name in found:
+        fresh = [view.run_id for view in below.get(name, ()) if view.run_id not in known]
+        known.update(fresh)
+        found += fresh
+    by_name = {view.run_id: view for view in views}
+    return [by_name[name] for name in found[1:]]
 
 
-def _views(index: Connection, seen: Visible, rows: Sequence[Row]) -> list[RunView]:
-    lineage = _Lineage(index, seen)
-    return [_view(index, row, lineage) for row in rows]
+def _begun(view: RunView) -> tuple[float, str]:
+    return (view.started_at.timestamp() if view.started_at else 0.0, view.run_id)
+
+
+def _with_below(index: Connection, seen: Visible, tops: Sequence[int]) -> list[Row]:
+    """These runs and all that is below them."""
+    found = index.rows(_BELOW.format(may_read=seen.runs()), _json(tops))
+    return _select(index, "run.id IN (SELECT value FROM json_each(?))", _json(number for (number,) in found))
 
 
 def forest(
     index: Connection,
     principal: Principal,
+    filters: Filters,
     *,
-    since_at: datetime | None = None,
-    runtime: str | None = None,
     root: str | None = None,
     limit: int = 500,
     offset: int = 0,
 ) -> list[Node]:
-    """The trees of the newest runs, newest tree first; a run whose parent is not among them stands as a root.
+    """The trees of the newest so many runs, whole, newest tree first. offset: so many newer trees are left out.
 
-    offset: so many newer ones are left out.
+    filters: agents, projects, runtimes, machines, tags and since when a run was active; of a tree what they leave is
+    shown, and a run whose parent they do not leave stands as a root. root: nothing but the tree below this run.
     """
     with index.reading():
         seen = visible.of(index, principal)
+        lineage = _Lineage(index, seen)
         if root:
-            top = _row(index, seen, root)
-            rows = [top, *_below(index, seen, top, offset + limit - 1)][offset:]
+            rows = _with_below(index, seen, [_row(index, seen, root)["id"]]) if offset == 0 else []
         else:
-            rows = _recent(index, seen, since_at, runtime, (limit, offset))
-        views = _views(index, seen, rows)
+            matching = _newest(index, seen, filters)
+            left = set(matching)
+            tops = _page(lineage, matching, limit, offset)
+            rows = [row for row in _with_below(index, seen, tops) if row["id"] in left]
+        views = _views(index, seen, rows, lineage)
     return _trees(views, top=root)
 
 
-def _below(index: Connection, seen: Visible, top: Row, limit: int | None) -> list[Row]:
-    found: list[Row] = []
-    queue, known = deque([top]), {top["run_id"]}
-    while queue and (limit is None or len(found) < limit):
-        fresh = [row for row in children(index, queue.popleft()) if row["run_id"] not in known]
-        below = _may_read(index, seen, fresh)
-        known.update(row["run_id"] for row in below)
-        found += below
-        queue += below
-    return found[:limit]
-
-
-def _recent(
-    index: Connection, seen: Visible, since_at: datetime | None, runtime: str | None, part: tuple[int, int]
-) -> list[Row]:
+def _newest(index: Connection, seen: Visible, filters: Filters) -> list[int]:
+    """The runs with turns that the filters leave, newest first."""
     tests, values = [seen.runs(), "run.n_turns + run.n_forgotten > 0"], []
-    if since_at is not None:
-        tests.append("coalesce(run.ended_ms, run.captured_ms) >= ?")
-        values.append(str(ms(since_at)))
-    if runtime:
-        tests.append("runtime.value = ?")
-        values.append(runtime)
+    for field in ("agents", "projects", "runtimes", "machines"):
+        if wanted := getattr(filters, field):
+            kind = field.removesuffix("s")
+            tests.append(f"run.{kind} IN (SELECT value FROM json_each(?))")
+            values.append(_json(numbers(index, kind, wanted)))
+    for tag in filters.tags:
+        tests.append("run.id IN (SELECT run FROM run_tag WHERE tag IN (SELECT value FROM json_each(?)))")
+        values.append(_json(numbers(index, "tag", [tag])))
+    if filters.since_at is not None:
+        tests.append("coalesce(run.ended_ms, run.captured_ms) >= CAST(? AS INTEGER)")
+        values.append(str(ms(filters.since_at)))
     order = "coalesce(run.started_ms, run.captured_ms) DESC, run.run_id"
-    where = " AND ".join(test.replace(">= ?", ">= CAST(? AS INTEGER)") for test in tests)
-    return _select(index, f"{where} ORDER BY {order} LIMIT ? OFFSET ?", *values, *part)
+    found = index.rows(f"SELECT run.id FROM run WHERE {' AND '.join(tests)} ORDER BY {order}", *values)
+    return [number for (number,) in found]
+
+
+def _page(lineage: _Lineage, matching: Sequence[int], limit: int, offset: int) -> list[int]:
+    """The roots of a page: those of so many of these runs, behind so many trees that begin before them."""
+    passed: set[int] = set()
+    chosen: dict[int, None] = {}  # a set that keeps the order
+    n_left = limit
+    for first in range(0, len(matching), _SCANNED):
+        part = matching[first : first + _SCANNED]
+        lineage.load(part)
+        for top in map(lineage.root, part):
+            if top in passed or len(passed) < offset:
+                passed.add(top)
+                continue
+            chosen[top] = None
+            n_left -= 1
+            if n_left == 0:
+                return list(chosen)
+    return list(chosen)
 
 
 def _trees(views: Sequence[RunView], *, top: str | None) -> list[Node]:
@@ -358,19 +401,40 @@ def runs_of_conversation(index: Connection, principal: Principal, conversation: 
         return _views(index, seen, rows)
 
 
-def projects(index: Connection, principal: Principal) -> list[str]:
-    """The projects of which anything may be read, by their paths, "" for what has none."""
+def openings(index: Connection, principal: Principal, run_ids: Iterable[str]) -> dict[str, RunView]:
+    """The run with which the conversation of each of these runs begins, of those that may be read."""
     with index.reading():
         seen = visible.of(index, principal)
-        if "projects" not in seen.kept:
-            query = """SELECT value FROM name WHERE kind = 'project'
+        pairs = index.rows(_OPENING.format(may_read=seen.runs()), msgspec.json.encode(list(run_ids)).decode())
+        rows = _select(index, "run.id IN (SELECT value FROM json_each(?))", _json({first for _, first in pairs}))
+        views = dict(zip((row["id"] for row in rows), _views(index, seen, rows), strict=True))
+    return {run_id: views[first] for run_id, first in pairs}
+
+
+_OPENING = """SELECT asked.run_id, (SELECT run.id FROM run WHERE run.conversation = asked.conversation
+      AND run.user = asked.user AND run.thread = '' AND {may_read}
+    ORDER BY run.session <> (SELECT value FROM name WHERE id = run.conversation), run.session, run.generation,
+      run.from_offset, run.run_id LIMIT 1) AS first
+  FROM (SELECT run.* FROM run WHERE run.run_id IN (SELECT value FROM json_each(?)) AND {may_read}) AS asked
+  WHERE first IS NOT NULL"""
+
+
+def names(index: Connection, principal: Principal, kind: str) -> list[str]:
+    """The names of a kind that stand on anything that may be read. kind: project ("" for none), tag, runtime, machine
+    or agent.
+    """
+    with index.reading():
+        seen = visible.of(index, principal)
+        if kind not in seen.kept:
+            query = """SELECT value FROM name WHERE kind = ?
                 AND EXISTS (SELECT 1 FROM held WHERE user = ? AND name = name.id AND held.n_chunks > 0)"""
-            found = {path for (path,) in index.rows(query, seen.own)}
+            found = {value for (value,) in index.rows(query, kind, seen.own)}
             if seen.owners:
-                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id = run.project WHERE {visible.IS_RUN}"
-                found |= {path for (path,) in index.rows(shared)}
-            seen.kept["projects"] = sorted(found)
-        return list(seen.kept["projects"])
+                column = "(SELECT tag FROM run_tag WHERE run_tag.run = run.id)" if kind == "tag" else f"(run.{kind})"
+                shared = f"SELECT DISTINCT value FROM run JOIN name ON name.id IN {column} WHERE {visible.IS_RUN}"
+                found |= {value for (value,) in index.rows(shared)}
+            seen.kept[kind] = sorted(found)
+        return list(seen.kept[kind])
 
 
 def said_by_month(index: Connection, principal: Principal) -> dict[str, int]:

@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 18  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 19  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -90,6 +90,15 @@ CREATE INDEX memory_source_of ON memory_source(memory);
 CREATE TABLE mined(user INTEGER NOT NULL, source TEXT NOT NULL, from_offset INTEGER NOT NULL,
   to_offset INTEGER NOT NULL, PRIMARY KEY(user, source, from_offset)) WITHOUT ROWID;
 CREATE TABLE judged(user INTEGER NOT NULL, nonce TEXT NOT NULL, PRIMARY KEY(user, nonce)) WITHOUT ROWID;
+CREATE TABLE injection(
+  id INTEGER PRIMARY KEY, user INTEGER NOT NULL, nonce TEXT NOT NULL, at_ms INTEGER NOT NULL, session TEXT NOT NULL,
+  n_turns INTEGER NOT NULL, n_memories INTEGER NOT NULL, n_used_turns INTEGER, n_used_memories INTEGER, used TEXT,
+  body BLOB NOT NULL, UNIQUE(user, nonce));
+CREATE INDEX injection_of ON injection(user);
+CREATE INDEX injection_session ON injection(user, session);
+CREATE INDEX injection_time ON injection(user, at_ms, n_turns, n_memories, n_used_turns, n_used_memories);
+CREATE TABLE told(user INTEGER NOT NULL, cue TEXT NOT NULL, injection INTEGER NOT NULL,
+  PRIMARY KEY(user, cue, injection)) WITHOUT ROWID;
 CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
   dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
   n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));

@@ -115,12 +115,12 @@ _TESTS = {"tag": _BY_TAG, "project": "project = ?2", "agent": "agent = ?2"}
 _FIRST_OF_SOURCE = """NOT EXISTS (SELECT 1 FROM run AS earlier WHERE earlier.user = run.user
     AND earlier.runtime = run.runtime AND earlier.session = run.session AND earlier.generation = run.generation
     AND earlier.from_offset < run.from_offset AND earlier.thread = '')"""
-_SPAWNER = """SELECT above.id FROM run AS above WHERE above.user = run.user AND above.runtime = run.runtime
+SPAWNER = """SELECT above.id FROM run AS above WHERE above.user = run.user AND above.runtime = run.runtime
     AND above.session = run.parent_session AND above.thread = '' AND above.run_id <> run.run_id
   ORDER BY coalesce(above.started_ms, 0) > coalesce(run.started_ms, 0),
     abs(coalesce(above.started_ms, 0) - coalesce(run.started_ms, 0)), above.run_id LIMIT 1"""
 _BELOW = f"""WITH RECURSIVE
-  spawned(child, parent) AS MATERIALIZED (SELECT run.id, ({_SPAWNER}) FROM run
+  spawned(child, parent) AS MATERIALIZED (SELECT run.id, ({SPAWNER}) FROM run
     WHERE run.user = ?1 AND coalesce(run.parent_session, '') <> '' AND coalesce(run.parent_run_id, '') = ''
       AND {_FIRST_OF_SOURCE}),
   below(id) AS (

@@ -24,11 +24,8 @@ class Worth:
 
     @property
     def expected(self) -> float:
-        """The share to be expected of the next time: Laplace's rule, so what was never shown is in the middle.
-
-        Never shown: 1 / 2. Shown ten times in vain: 1 / 12. Shown ten times and used nine: 10 / 12.
-        """
-        return (self.memory.n_used + 1) / (max(self.memory.n_injected, self.memory.n_used) + 2)
+        """The share to be expected of the next time."""
+        return expected(self.memory.n_injected, self.memory.n_used)
 
     @property
     def earns(self) -> Earns:
@@ -36,6 +33,14 @@ class Worth:
         if self.memory.n_used:
             return "earns its place"
         return "never used" if self.memory.n_injected else "not known yet"
+
+
+def expected(n_injected: int, n_used: int) -> float:
+    """The share to be expected of the next time: Laplace's rule, so what was never shown is in the middle.
+
+    Never shown: 1 / 2. Shown ten times in vain: 1 / 12. Shown ten times and used nine: 10 / 12.
+    """
+    return (n_used + 1) / (max(n_injected, n_used) + 2)
 
 
 class Sums(NamedTuple):

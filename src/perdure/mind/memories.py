@@ -127,6 +127,15 @@ class Memories:
             values += [prefix, f"{_like(prefix)}/%"]
         return rows.every(self.index(), self.user, where, *values)
 
+    def uses(self) -> list[rows.Use]:
+        """What came of showing each memory, superseded and retired ones among them."""
+        return rows.uses(self.index(), self.user)
+
+    def of_ids(self, ids: Sequence[str]) -> list[Memory]:
+        """The memories of these ids that there are, in their order."""
+        found = {memory.memory_id: memory for memory in rows.of_ids(self.index(), self.user, ids)}
+        return [found[name] for name in ids if name in found]
+
     def _as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
         """Every memory as it stood then, newest first."""
         if recorded_as_of is None:

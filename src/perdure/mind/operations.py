@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from perdure.access import scan
 from perdure.access.redact import mask
 from perdure.errors import UsageError
+from perdure.index.memories import Use
 from perdure.memories import claims, paths
 from perdure.mind import insights
 from perdure.mind.batches import Message, lowest
@@ -289,7 +290,7 @@ def topic(kind: str, path: str) -> Topic:
     return kind, paths.folded(path).partition("/")[0]
 
 
-def never_used(memories: Iterable[Memory]) -> list[Topic]:
+def never_used(memories: Iterable[Memory | Use]) -> list[Topic]:
     """The topics of which mined memories were shown at least MIN_INJECTED times and never used, in order."""
     shown: dict[Topic, tuple[int, int]] = {}
     for memory in memories:

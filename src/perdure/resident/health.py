@@ -10,11 +10,15 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import msgspec
+
+from perdure.capture import log
 
 STALE_S = 40.0  # longer without a proof is wrong; with the watchdog's minute an alert comes within two
 PARTS = {
@@ -65,6 +69,38 @@ def problems(
     if failing:
         found.append(f"recall fails ({failing})")
     return found
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """An answer to an event of a client, as the log has it."""
+
+    what: str
+    at: str
+    kind: str = ""
+    outcome: str = ""
+    took_ms: float = 0.0
+    user: str | None = None  # None: an earlier version noted it
+
+    @property
+    def answered_at(self) -> datetime:
+        """When."""
+        return datetime.fromisoformat(self.at)
+
+
+def answers(home: Path, user: str, *, since_at: datetime | None = None, is_admin: bool = False) -> Iterator[Answered]:
+    """The answers to a user's messages (since then), oldest first. Those of which no user was noted count for who sees
+    to the home.
+    """
+    for raw in log.lines(home, what="answered", since_at=since_at):
+        try:
+            line = _decoder.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if line.what == "answered" and line.kind == "prompt" and (line.user == user or (is_admin and not line.user)):
+            yield line
+
+
+_decoder = msgspec.json.Decoder(Answered)
 
 
 def summary(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def draw(nodes: Sequence[Node], now: datetime, *, fold: bool, reader: str = "") 
 def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
     """Children to draw below a node, and how many deltas in a row were passed over to get there."""
     chain, at = [], node
-    while len(at.children) == 1 and _same_session(at.children[0].run, node.run):
+    while len(at.children) == 1 and same_session(at.children[0].run, node.run):
         at = at.children[0]
         chain.append(at)
     if len(chain) <= _FOLDED:
@@ -44,7 +44,20 @@ def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
     return (chain[-1],), len(chain) - 1
 
 
-def _same_session(a: RunView, b: RunView) -> bool:
+def deltas(node: Node) -> tuple[Sequence[RunView], Sequence[Node]]:
+    """(the runs of a session from a node on, oldest first, what else hangs below any of them, oldest first)."""
+    chain, below, at = [node.run], [], node
+    while True:
+        following = next((child for child in at.children if same_session(child.run, at.run)), None)
+        below += [child for child in at.children if child is not following]
+        if following is None:
+            return chain, below
+        chain.append(following.run)
+        at = following
+
+
+def same_session(a: RunView, b: RunView) -> bool:
+    """Whether one run goes on with the session of another."""
     return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
 
 
@@ -53,8 +66,7 @@ def _badges(run: RunView, now: datetime, reader: str) -> Text:
     line.append(f" @{run.machine}", style="magenta")
     line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
     line.append(f" {run.n_turns}t")
-    kind = "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if _is_spawned(run) else ""
-    if kind:
+    if kind := kinship(run):
         line.append(f" ⤷{kind}", style="yellow")
     for tag in run.tags:
         line.append(f" #{text.one_line(tag, 40)}", style="blue")
@@ -63,5 +75,7 @@ def _badges(run: RunView, now: datetime, reader: str) -> Text:
     return line + Text(f"  {run.run_id[:14]}", style="dim")
 
 
-def _is_spawned(run: RunView) -> bool:
-    return run.session != run.conversation and run.from_offset == 0
+def kinship(run: RunView) -> str:
+    """What a run is to the one above it, where it is not the next delta of its session."""
+    is_spawned = run.session != run.conversation and run.from_offset == 0
+    return "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if is_spawned else ""

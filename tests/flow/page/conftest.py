@@ -103,7 +103,7 @@ class Visitor:
         assert node is not None
         return node.attributes["value"] or ""
 
-    def post(self, path: str, fields: dict[str, str] | list[tuple[str, str]] | None = None, **more: str) -> Seen:
+    def post(self, path: str, fields: dict[str, str] | list[tuple[str, str]] | None = None, /, **more: str) -> Seen:
         """What a form answers with, wherever that leads."""
         pairs = [*(fields.items() if isinstance(fields, dict) else fields or []), *more.items()]
         seen = self.send(path, [*pairs, ("token", self.token())])

@@ -1,5 +1,7 @@
+from datetime import UTC, datetime
+
 from perdure.capture import alert, log
-from perdure.resident.health import problems, rank, summary
+from perdure.resident.health import answers, problems, rank, summary
 
 WELL = {"keeper": 1.0, "write": 2.0, "read": 3.0}
 
@@ -70,3 +72,33 @@ def test_a_log_that_cannot_be_written_breaks_nothing(tmp_path):
     (tmp_path / "run").write_text("a file where a folder should be")
     log.note(tmp_path, "tick")
     assert list(log.read(tmp_path)) == []
+
+
+# whose answers --------------------------------------------------------------------------------------------------
+
+
+def test_answers_are_told_to_whom_they_were_given(tmp_path):
+    log.note(tmp_path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=3.5)
+    log.note(tmp_path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=9)
+    log.note(tmp_path, "answered", kind="prompt", outcome="injected", took_ms=7)  # as an earlier version noted it
+    log.note(tmp_path, "answered", user="ada", kind="start", outcome="reset", took_ms=1)
+    log.note(tmp_path, "captured", user="ada", kind="prompt", note="answered")
+    with log.path_of(tmp_path).open("ab") as file:
+        file.write(b'{"what": "answered", \xff\n"answered"\n')
+    assert [line.took_ms for line in answers(tmp_path, "ada")] == [3.5]
+    assert [line.took_ms for line in answers(tmp_path, "ada", is_admin=True)] == [3.5, 7]
+    assert [line.took_ms for line in answers(tmp_path, "eve")] == []
+
+
+def test_lines_of_before_are_passed_over(tmp_path):
+    """A line that something else wrote is looked into, in whatever order it says what it says."""
+    log.path_of(tmp_path).parent.mkdir()
+    log.path_of(tmp_path).write_text(
+        '{"at": "2026-01-01T00:00:00.000+00:00", "what": "answered", "n": 1}\n'
+        '{"what": "answered", "at": "2026-01-01T00:00:00.000+00:00", "n": 2}\n'
+        '{"what": "answered", "at": "2026-01-03T00:00:00.000+00:00", "n": 3}\n'
+        '{"at": "2026-01-02T00:00:00.000+00:00", "what": "answered", "n": 4}\n'
+    )
+    since_at = datetime(2026, 1, 2, tzinfo=UTC)
+    assert [line["n"] for line in log.read(tmp_path, what="answered", since_at=since_at)] == [3, 4]
+    assert [line["n"] for line in log.read(tmp_path)] == [1, 2, 3, 4]

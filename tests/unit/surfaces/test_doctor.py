@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import DiskFull
 from perdure.models.store import Cache
-from perdure.surfaces.cli import care
+from perdure.surfaces import condition
 
 
 @pytest.mark.parametrize("error", [apsw.FullError("database or disk is full"), apsw.IOError("disk I/O error")])
@@ -17,7 +17,7 @@ def test_what_a_database_cannot_do_is_a_check_that_failed(error: apsw.Error) -> 
     def _disk_of_vectors(_: object) -> None:
         raise error
 
-    (check,) = care._examined(_disk_of_vectors, None)  # type: ignore[arg-type]
+    (check,) = condition.examined(_disk_of_vectors, None)  # type: ignore[arg-type]
     assert (check.name, check.grade, check.found) == ("disk of vectors", "problem", str(error))
 
 

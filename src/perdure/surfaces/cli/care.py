@@ -5,28 +5,26 @@ from __future__ import annotations
 import shutil
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import apsw
 import click
 from rich.text import Text
 
 from perdure import config as settings
-from perdure import live
-from perdure.capture import failures, log, outbox, places
+from perdure.capture import outbox, places
 from perdure.clients import hooks, servers, setup
-from perdure.errors import Busy, ClientFault, IndexFault, ModelFault, PerdureError
+from perdure.errors import Busy, ClientFault, IndexFault, ModelFault
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.memories.tally import tally
-from perdure.resident import health, serve
+from perdure.resident import serve
+from perdure.surfaces import condition
+from perdure.surfaces.checks import Check, Grade, address, resident_line
 from perdure.surfaces.cli import roundtrip
-from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, Grade, address, resident_line
-from perdure.surfaces.cli.common import Shell, ago, command, day, plural, progress, size
+from perdure.surfaces.cli.common import Shell, command, day, plural, progress, size
 from perdure.surfaces.cli.page import bill_json
 
 _SPARK = "▁▂▃▄▅▆▇█"
@@ -61,7 +59,7 @@ def _status(home: Home) -> dict[str, Any]:
     return {
         "home": str(home.path), "user": home.user, "machine": home.config.machine, "writable": home.writable,
         "runs": n_runs, "sources": n_sources, "captured_bytes": n_bytes,
-        "disk": {name: _disk(home.path, pattern) for name, pattern in _DISK.items()},
+        "disk": condition.disk(home.path),
         "disk_free_bytes": shutil.disk_usage(home.path).free,
         "growth": [{"day": d, "runs": r, "bytes": b} for d, r, b in ledger.growth(since_s)],
         "index": _index_status(home),
@@ -74,23 +72,6 @@ def _status(home: Home) -> dict[str, Any]:
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
     }  # fmt: skip
-
-
-_DISK = {
-    "runs": "archive/runs",
-    "packs": "archive/packs",
-    "journal": "archive/journal",
-    "index": "index-*.db*",
-    "vectors": "vectors",
-    "cache": "cache",
-}
-
-
-def _disk(home: Path, pattern: str) -> int:
-    """Bytes on disk of a folder, or of the files that match."""
-    tops = list(home.glob(pattern))
-    found = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])]
-    return sum(path.stat().st_blocks * 512 for path in found if path.is_file())
 
 
 def _index_status(home: Home) -> dict[str, Any]:
@@ -236,7 +217,7 @@ def doctor_command(shell: Shell) -> None:
         checks = list(thin_care.checks(thin))
     else:
         with shell.open(create=True) as home:
-            checks = [check for examine in _EXAMINED for check in _examined(examine, home)]
+            checks = [check for examine in _EXAMINED for check in condition.examined(examine, home)]
     broken = any(check.grade == "problem" for check in checks)
     if shell.as_json:
         shell.answer({"healthy": not broken, "checks": [vars(check) for check in checks]})
@@ -251,14 +232,6 @@ def doctor_command(shell: Shell) -> None:
         sys.exit(1)
 
 
-def _examined(examine: Callable[[Home], Iterator[Check]], home: Home) -> list[Check]:
-    """The checks of one kind; what raises is a check that failed."""
-    try:
-        return list(examine(home))
-    except (PerdureError, OSError, apsw.Error) as error:
-        return [Check(examine.__name__.strip("_").replace("_", " "), "problem", str(error), "see `perdure verify`")]
-
-
 def _held_back(home: Home) -> Iterator[Check]:
     found = home.held_back(cwd=str(Path.cwd()))
     if found:
@@ -271,35 +244,21 @@ def _held_back(home: Home) -> Iterator[Check]:
         yield Check("scanner", "ok", "nothing is kept from models")
 
 
-def _place(home: Home) -> Iterator[Check]:
-    yield Check(
-        "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
-    )
-    free = shutil.disk_usage(home.path).free
-    low = free < LOW_DISK_BYTES
-    yield Check("disk", "problem" if low else "ok", f"{size(free)} free", "free some space" if low else "")
-
-
 def _data_path(home: Home) -> Iterator[Check]:
     took_s = home.probe()
     yield Check("data path", "ok", f"write, archive, index, search and forget work ({took_s * 1000:.0f} ms)")
 
 
 def _index(home: Home) -> Iterator[Check]:
-    if store.current(home.path) is None and home.archive.ledger.last_change() == 0:
-        yield Check("index", "ok", "none yet; the first import makes it")
-        return
-    index = home.index()
-    try:
-        with index.writing():
-            pass
-    except Busy:
-        advice = "another process is stuck in the index: find it (`lsof`) and end it; nothing captured is at risk"
-        yield Check("index", "problem", f"its write lock could not be had within {store.BUSY_MS // 1000} s", advice)
-        return
-    n_behind = catchup.behind(index, home.archive)
-    state = f"{plural(n_behind, 'run')} behind" if n_behind else "up to date"
-    yield Check("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")
+    if store.current(home.path) is not None:
+        try:
+            with home.index().writing():
+                pass
+        except Busy:
+            advice = "another process is stuck in the index: find it (`lsof`) and end it; nothing captured is at risk"
+            yield Check("index", "problem", f"its write lock could not be had within {store.BUSY_MS // 1000} s", advice)
+            return
+    yield from condition.index(home)
 
 
 def _embedder(home: Home) -> Iterator[Check]:
@@ -318,31 +277,8 @@ def _embedder(home: Home) -> Iterator[Check]:
     yield Check("embedder", grade, f"{tag} answers ({took})", vectors.chosen.notice)
 
 
-def _outbox(home: Home) -> Iterator[Check]:
-    state, limits = outbox.backlog(home.path / "outbox"), home.config.capture
-    age_s = (datetime.now(UTC) - state.oldest_at).total_seconds() if state.oldest_at else 0
-    stuck = state.n_bytes > limits.outbox_alarm_bytes or age_s > limits.outbox_alarm_age_s
-    advice = "`perdure import` moves it into the archive; if it stays, look at the disk" if stuck else ""
-    yield Check("outbox", "problem" if stuck else "ok", f"{plural(state.n_files, 'capture')} waiting", advice)
-    unreadable = list((home.path / "outbox").glob("*.unreadable"))
-    if unreadable:
-        yield Check(
-            "outbox", "problem", f"{plural(len(unreadable), 'capture')} cannot be read", f"look at {unreadable[0]}"
-        )
-
-
 def _resident(home: Home) -> Iterator[Check]:
-    """What the resident home says of itself, and how answers to messages went."""
-    state = serve.state(home.path)
-    if state is None:
-        advice = "`perdure serve` answers hooks faster, and runs the jobs; `perdure service install` starts it at login"
-        yield Check("resident home", "notice", "none is running", advice)
-    elif state["problems"]:
-        advice = f"look at {log.path_of(home.path)}; `perdure serve --stop` and start it again"
-        yield Check("resident home", "problem", "; ".join(state["problems"]), advice)
-    else:
-        ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
-        yield Check("resident home", "ok", f"process {state['pid']} works ({ages})")
+    yield from condition.resident(home, serve.state(home.path))
 
 
 def _others(home: Home) -> Iterator[Check]:
@@ -355,46 +291,6 @@ def _others(home: Home) -> Iterator[Check]:
         yield Check("http", "ok" if is_up else "notice", said, advice)
     if n_machines or said:
         yield Check("machines", "ok", f"{plural(n_machines, 'machine')} may speak here")
-
-
-def _answers(home: Home) -> Iterator[Check]:
-    """Recall beside messages, by the log of the last day."""
-    since_at = datetime.now(UTC) - timedelta(days=1)
-    found = health.summary(log.read(home.path, what="answered", since_at=since_at))
-    failures = [str(line.get("code")) for line in log.read(home.path, what="failed", since_at=since_at)]
-    failing = live.failing(home.path)
-    said = ", ".join(f"{n} {outcome}" for outcome, n in found["outcomes"].items()) or "none in the last day"
-    if found["p95_ms"] is not None:
-        said += f"; half within {found['p50_ms']:.0f} ms, 95 % within {found['p95_ms']:.0f} ms"
-    if failing or failures:
-        why = f"; {plural(len(failures), 'failure')}, the last: {failures[-1] if failures else failing}"
-        yield Check("recall", "problem" if failing else "notice", said + why, f"see {log.path_of(home.path)}")
-    else:
-        yield Check("recall", "ok", said)
-
-
-def _mining(home: Home) -> Iterator[Check]:
-    """What mining cannot get past; nothing where no model is set for it."""
-    from perdure.mind.mine import MAX_TRIES
-    from perdure.mind.tries import Tries
-
-    if not home.config.models.roles.miner.provider:
-        return
-    n_stuck = Tries(home.path).stuck(MAX_TRIES)
-    said = f"{n_stuck} times ten messages failed {MAX_TRIES} times" if n_stuck else "nothing failed for good"
-    yield Check(
-        "mining", "notice" if n_stuck else "ok", said, "`perdure mine --again` tries once more" if n_stuck else ""
-    )
-
-
-def _freshness(home: Home) -> Iterator[Check]:
-    rows = home.archive.ledger.db.execute("SELECT max(captured_s) FROM run").fetchall()
-    newest = rows[0][0]
-    if not newest:
-        yield Check("captures", "notice", "nothing has been captured yet", "run `perdure import`")
-        return
-    at = datetime.fromtimestamp(int(newest), UTC)
-    yield Check("captures", "ok", f"the last {ago(at, datetime.now(UTC))}")
 
 
 def _clients(home: Home) -> Iterator[Check]:
@@ -454,36 +350,22 @@ def _is_trusted(path: Path) -> bool:
     return any(str(key).startswith(f"{path}:user_prompt_submit:") for key in states)
 
 
-def _hooks(home: Home) -> Iterator[Check]:
-    """What hooks noted of their failures."""
-    since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
-    recent = [item for item in failures.recorded(home.path) if str(item.get("at")) >= since]
-    lasting = failures.lasting(home.path)
-    if not recent and not lasting:
-        return
-    kinds = Counter(f"{item.get('stage')}: {item.get('error')}" for item in recent)
-    said = ", ".join(f"{n} times {kind}" for kind, n in kinds.most_common(3)) or "none in the last day"
-    still = f"; still failing: {', '.join(lasting)}" if lasting else "; none since"
-    advice = f"see {home.path / 'run' / 'hook-failures.jsonl'}; nothing is lost: the next event catches up"
-    yield Check("hook failures", "problem" if lasting else "notice", said + still, advice)
-
-
 _EXAMINED: tuple[Callable[[Home], Iterator[Check]], ...] = (
-    _place,
+    condition.place,
     _data_path,
     _index,
     _embedder,
-    _outbox,
+    condition.waiting,
     _resident,
     _others,
-    _answers,
+    condition.answers,
     _held_back,
-    _freshness,
-    _mining,
+    condition.freshness,
+    condition.mining,
     _clients,
     _set_ups,
     _tools,
-    _hooks,
+    condition.hook_failures,
 )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.errors import PerdureError, ThinHome, UsageError
+from perdure.surfaces.amounts import plural, size
 from perdure.surfaces.moments import ago, ahead, day, moment
 
 if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
@@ -193,21 +194,6 @@ def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = Fa
     with Progress(*columns, console=shell.err, transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done, whole=total: bar.update(task, completed=done, total=whole)
-
-
-def size(n_bytes: int) -> str:
-    """Bytes for people: 1.4 MB."""
-    value = float(n_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
-def plural(n: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def say_without_effect(shell: Shell, n: int) -> None:

@@ -384,7 +384,13 @@ def _after_show(kind: str, name: str) -> Actions:
 @click.option("--since", help="Runs active since: a date, or 30m, 12h, 7d, 4w ago.")
 @click.option("--runtime", help="Only this client, e.g. pi.")
 @click.option("--root", help="Only the tree below this run.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Runs, newest first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=500,
+    show_default=True,
+    help="Newest runs, in whole trees.",
+)
 @click.option("--all", "everything", is_flag=True, help="Do not fold long rows of deltas.")
 def tree_command(
     shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
@@ -397,10 +403,11 @@ def tree_command(
             at = since_at.isoformat() if since_at else None
             nodes, reader = there.forest(since=at, runtime=runtime, root=top, limit=limit), there.user
     else:
+        filters = Filters(since_at=since_at, runtimes=(runtime,) if runtime else ())
         with shell.open() as home:
             _caught_up(home)
             top = home.resolve(root)[1] if root else None
-            nodes, reader = home.forest(since_at=since_at, runtime=runtime, root=top, limit=limit), home.user
+            nodes, reader = home.forest(filters, root=top, limit=limit), home.user
     if shell.as_json:
         shell.answer({"runs": [_node_json(node, depth) for node, depth in _flat(nodes)]})
         return

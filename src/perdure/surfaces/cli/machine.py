@@ -12,7 +12,7 @@ from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
 from perdure.resident import serve
-from perdure.surfaces.cli.checks import address
+from perdure.surfaces.checks import address
 from perdure.surfaces.cli.common import Shell, command, day
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.text import printable

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
-from perdure.errors import UsageError
+from perdure.errors import HomeMissing, ReadOnlyHome, ThinHome, UsageError
 from perdure.surfaces.cli.common import Shell, command, progress
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class _Asked(NamedTuple):
     half: str | None  # of --changes and --stated
     errors: bool
     stated: bool  # whether what people state becomes memories
+
+
+_AS_IT_COMES = _Asked((), vectors=True, keep=None, half=None, errors=False, stated=True)
 
 
 @command(
@@ -67,15 +71,32 @@ def eval_command(
 ) -> None:  # fmt: skip
     """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is silent,
     how long it takes; beside no memory, grep, keyword search, vectors alone and everything there is. Uses a scratch
-    home and reads nothing of yours.
+    home and reads nothing of yours. What the questions that come with Perdure give is noted in your home, and the page
+    shows how it changed.
     """
     asked = _Asked(sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone)
     with progress(shell, "measuring", None) as step:
         found = _measured(_suite(suites, asked), asked, step)
+    is_kept = asked == _AS_IT_COMES and not any(suites.values()) and _kept(shell, found)
     if shell.as_json:
-        shell.answer(dict(found.figures))
-    else:
-        shell.out.print(found.text(), markup=False)
+        shell.answer({**found.figures, "kept": is_kept})
+        return
+    shell.out.print(found.text(), markup=False)
+    if is_kept:
+        shell.suggest([("perdure page", "see under Quality how it changed since it was measured before")])
+
+
+def _kept(shell: Shell, found: _Report) -> bool:
+    """Whether there is a home here that could keep what was measured; measuring needs none."""
+    from perdure.eval import kept, report
+
+    assert isinstance(found, report.Report)
+    try:
+        with shell.open() as home:
+            kept.keep(home.journal(), found, machine=home.config.machine, now=datetime.now(UTC))
+    except (HomeMissing, ThinHome, ReadOnlyHome):
+        return False
+    return True
 
 
 def _suite(suites: Mapping[str, bool], asked: _Asked) -> str:

@@ -14,7 +14,7 @@ from perdure.clients import hooks, setup
 from perdure.errors import ClientFault, CredentialFault, CredentialMissing, PerdureError, RemoteRefused
 from perdure.resident import serve
 from perdure.surfaces import afar
-from perdure.surfaces.cli.checks import LOW_DISK_BYTES, Check, resident_line
+from perdure.surfaces.checks import LOW_DISK_BYTES, Check, resident_line
 from perdure.surfaces.cli.common import Shell, ago, plural, size
 
 # status -----------------------------------------------------------------------------------------------------------

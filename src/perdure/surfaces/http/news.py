@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from perdure.archive.injected import TYPE as INJECTED
+from perdure.archive.injected import is_floor
 from perdure.archive.journal import Event, Read, places, tails, was_rewritten
 from perdure.capture import log
 from perdure.memories.events import TYPE as MEMORIES
@@ -50,7 +52,7 @@ class News:
             for line in self._fresh_lines():
                 self._tell_line(line)
             for user in self._hub.users:
-                self._tell_memories(user)
+                self._tell_events(user)
 
     def _folder(self, user: str) -> Path:
         return self._home / "archive" / "journal" / user
@@ -84,15 +86,24 @@ class News:
 
     # the journals -----------------------------------------------------------------------------------------
 
-    def _tell_memories(self, user: str) -> None:
+    def _tell_events(self, user: str) -> None:
         folder = self._folder(user)
         known, now = self._read.get(user), places(folder)
         if known is None or was_rewritten(known, now):
             self._read[user] = now
             return
-        fresh, self._read[user] = tails(folder, known, now, (MEMORIES,))
+        fresh, self._read[user] = tails(folder, known, now, (MEMORIES, INJECTED))
         for event in fresh:
-            self._hub.publish(user, "memory", _told(event))
+            if event.type == MEMORIES:
+                self._hub.publish(user, "memory", _told(event))
+            elif not is_floor(event):
+                self._hub.publish(user, "injected", _injected(event))
+
+
+def _injected(event: Event) -> dict[str, Any]:
+    """Which recall went into which session, and how much it was."""
+    said = {name: event.data.get(name) for name in ("nonce", "runtime", "session", "n_tokens")}
+    return {**said, "n_cues": len(event.data.get("turns", ()))}
 
 
 def _told(event: Event) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from perdure.surfaces.http.answers import API, Answer, Json, Links, action, link
 from perdure.surfaces.http.calls import Call
 from perdure.surfaces.http.faults import retry
 from perdure.surfaces.moments import moment
-from perdure.types import Node, RunView
+from perdure.types import Filters, Node, RunView
 
 JSONL = "application/x-ndjson"
 
@@ -167,11 +167,13 @@ def _doomed(item: Doomed) -> Json:
 
 
 def forest(call: Call) -> Answer:
-    """The newest runs as trees, page by page; a run whose parent stands on another page is a root of its own."""
+    """The newest runs as trees, page by page; a tree is whole, and stands on one page."""
     asked = call.query
     page = call.page("forest", asked.since, asked.runtime, asked.root_run_id)
-    part = partial(call.home.forest, since_at=moment(asked.since), runtime=asked.runtime, root=asked.root_run_id)
-    nodes, end = part(limit=page.limit, offset=page.offset), page.offset + page.limit
+    filters = Filters(since_at=moment(asked.since), runtimes=(asked.runtime,) if asked.runtime else ())
+    part = partial(call.home.forest, filters, root=asked.root_run_id)
+    nodes = part(limit=page.limit, offset=page.offset)
+    end = page.offset + len({node.run.root_run_id for node in nodes})
     following = page.cursor_at(end) if part(limit=1, offset=end) else None
     items = _rows(nodes) if asked.flat else [_tree(node) for node in nodes]
     return Answer(listed(items, following, {"self": f"{API}/runs/forest"}))

@@ -111,7 +111,7 @@ class Forest(Struct, frozen=True):
     since: Short | None = None  # 30m, 12h, 7d, 4w ago, or a date
     runtime: Short | None = None
     root_run_id: Short | None = None
-    limit: Annotated[int, Meta(ge=1, le=500, description="how many runs at most")] = 500
+    limit: Annotated[int, Meta(ge=1, le=500, description="the trees of so many of the newest runs")] = 500
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     flat: bool = False  # a list of runs with their depth, instead of trees
 

@@ -117,7 +117,7 @@ def propose(home: Home, page: str, words: str, *, why: str) -> str:
 def tree(home: Home, *, since: str, runtime: str, limit: int = 40) -> str:
     """The newest runs, and what they spawned."""
     home.catch_up()
-    nodes = home.forest(since_at=moment(since or None), runtime=runtime or None, limit=limit)
+    nodes = home.forest(Filters(since_at=moment(since or None), runtimes=(runtime,) if runtime else ()), limit=limit)
     lines = [line.plain for line in trees.draw(nodes, datetime.now(UTC), fold=True, reader=home.user)]
     return _given(home, ["\n".join(lines)] if lines else [], empty="No runs.")
 

@@ -22,6 +22,7 @@ from perdure.surfaces.page import assets
 
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:|/(?!/)|#)", re.IGNORECASE)
 _CODE_CHARS = 50_000  # more is shown without colours: a lexer is no place for a megabyte
+_COLOURS = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")  # of a terminal
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # control and direction
 
 
@@ -46,7 +47,7 @@ def _environment() -> Environment:
 
 def clean(said: str) -> str:
     """A text without the characters that change how others are read, or that no page may hold."""
-    return _UNSEEN.sub("\ufffd", said).encode("utf-8", "replace").decode()
+    return _UNSEEN.sub("\ufffd", _COLOURS.sub("", said)).encode("utf-8", "replace").decode()
 
 
 def iso(at: datetime) -> str:

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.config import ServerConfig
-from perdure.surfaces.cli.common import day, size
+from perdure.surfaces.amounts import size
+from perdure.surfaces.moments import day
 
 LOW_DISK_BYTES = 500_000_000
 Grade = Literal["ok", "notice", "problem"]

@@ -1,0 +1,98 @@
+"""Without a mouse, in the dark, on a phone, without scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+FOCUS_SHOWS = """() => {
+  const style = getComputedStyle(document.activeElement);
+  return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0 || style.boxShadow !== "none";
+}"""
+MOVING = """[...document.querySelectorAll("*")]
+  .filter(at => parseFloat(getComputedStyle(at).transitionDuration) > 0.01).length"""
+PAPER = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_from_a_search_to_a_turn_by_keys(visit) -> None:
+    page = visit("/")
+    page.keyboard.press("/")
+    page.keyboard.type("sqlite instead of postgres")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=sqlite*")
+    page.keyboard.press("j")
+    first = page.evaluate("document.activeElement.getAttribute('href')")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.getAttribute('href')") != first
+    page.keyboard.press("k")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == first
+    assert page.evaluate(FOCUS_SHOWS)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/*")
+    page.go_back()
+    assert page.url.endswith("q=sqlite+instead+of+postgres")
+
+
+def test_the_list_of_keys_opens_and_closes(visit) -> None:
+    page = visit("/")
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog", name="Keys").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.get_by_role("dialog", name="Keys").is_visible()
+
+
+def test_every_place_is_gone_to_by_two_keys(visit) -> None:
+    page = visit("/")
+    places = page.locator("[data-go]").evaluate_all("all => all.map(a => [a.dataset.go, a.getAttribute('href')])")
+    assert len({key for key, _ in places}) == len(places) >= 12
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    page.wait_for_url("**/memories")
+
+
+def test_the_first_tab_skips_what_every_page_begins_with(visit) -> None:
+    page = visit("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    assert page.evaluate(FOCUS_SHOWS)
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_escape_leaves_a_field(visit) -> None:
+    page = visit("/")
+    page.keyboard.press("/")
+    page.keyboard.type("half a wo")
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+
+
+def test_a_chosen_scheme_survives_a_reload(visit) -> None:
+    page = visit("/", color_scheme="light")
+    light = page.evaluate(PAPER)
+    page.get_by_role("button", name="Switch between light and dark").click()
+    dark = page.evaluate(PAPER)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(PAPER) == dark
+    assert visit("/", color_scheme="dark").evaluate(PAPER) == dark  # the system's own
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_wants_less_motion_gets_none(visit, scheme) -> None:
+    page = visit("/search?q=port", color_scheme=scheme, reduced_motion="reduce")
+    moving = (
+        "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0.01)"
+    )
+    assert page.evaluate(f"{moving}.length") == 0
+
+
+def test_without_scripts_search_reader_and_an_edit_work(visit) -> None:
+    page = visit("/search?q=sqlite", java_script_enabled=False)
+    page.locator("[data-item] a").first.click()
+    assert "/runs/" in page.url and "SQLite" in page.locator("main").inner_text()
+    page.goto("/memories?q=nightly")
+    page.locator("[data-item] a").first.click()
+    page.get_by_text("This is wrong: correct it").click()
+    page.get_by_label("What is right").fill("The nightly build takes about 25 minutes since the cache.")
+    page.get_by_role("button", name="Keep the correction").click()
+    assert "25 minutes" in page.locator("main").inner_text()

@@ -1,0 +1,90 @@
+"""What the pages are for, as a person does it; and what an agent writes while somebody looks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from perdure.capture import wire
+
+QUESTION = "Which port does the staging server listen on now?"
+
+
+def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(visit: Any, site: Any) -> None:
+    page = visit("/")
+    # last week's decision, by search
+    page.keyboard.press("/")
+    page.keyboard.type("moved the staging server")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?*")
+    # which turn it came from
+    page.locator("[data-item] a").first.click()
+    page.wait_for_url("**/runs/*")
+    assert "we moved the staging server to port 9090" in page.locator("main").inner_text()
+    # why the agent was told of it
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
+    page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
+    page.wait_for_url(re.compile(r"/recall/[0-9a-f]{8,}"))
+    assert "9090" in page.locator("main").inner_text()
+    # correct it
+    page.locator("main a[href^='/memories/mem-']", has_text="9090").first.click()
+    page.wait_for_url("**/memories/mem-*")
+    page.get_by_text("This is wrong: correct it").click()
+    page.get_by_label("What is right").fill("We moved the staging server to port 9191.")
+    page.get_by_role("button", name="Keep the correction").click()
+    assert page.get_by_role("heading", level=1).inner_text() == "We moved the staging server to port 9191."
+    # watch the correction being recalled: where a person tries it, and where an agent is told
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
+    page.locator("main").get_by_role("link", name="Try", exact=False).first.click()
+    page.get_by_label("A message, as you would write it to an agent").fill(QUESTION)
+    page.get_by_role("button", name="Recall", exact=True).click()
+    page.wait_for_url("**/recall/try?*")
+    assert "9191" in page.locator("main").inner_text()
+    event = wire.Event("claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION)
+    said = wire.ask(site.home, {"op": "event", "event": event._asdict(), "limit_ms": 20_000}, timeout_s=30)["text"]
+    assert "9191" in said
+
+
+def test_what_an_agent_writes_appears_without_a_reload(visit: Any, site: Any) -> None:
+    secret = site.perdure("machine", "register", "--name", "live", "--no-write-auth")["secret"]
+    page = visit("/")
+    page.evaluate("window.stayed = true")
+    page.wait_for_selector("[data-live].on")
+    line = {
+        "role": "user",
+        "content": "The cobalt heron nests behind the pump house.",
+        "timestamp": "2026-11-22T09:00:00Z",
+    }
+    place = urlsplit(site.origin).netloc
+    sent = http.client.HTTPConnection(place, timeout=30)
+    head = {"Authorization": f"Bearer {secret}"}
+    sent.request("POST", "/api/runs?runtime=messages&session=heron", json.dumps(line).encode() + b"\n", head)
+    assert sent.getresponse().status == 202
+    page.get_by_text("cobalt heron").first.wait_for()
+    assert page.evaluate("window.stayed") is True
+
+
+def test_hostile_content_is_text(visit: Any, site: Any) -> None:
+    """In every place that shows it. No dialog, nothing loaded from elsewhere, no element of its own (see `visit`)."""
+    with site.open() as home:
+        run = next(node.run.run_id for node in home.forest(limit=100) if node.run.conversation == "hostile")
+    for address in ("/search?q=xylophone", "/runs", f"/runs/{run}", "/", "/recall/try?message=xylophone"):
+        page = visit(address)
+        page.wait_for_load_state("networkidle") if address == "/" else None
+        main = page.locator("main")
+        assert main.locator("script, iframe, style, link, object, embed, img[onerror]").count() == 0, address
+        assert page.locator("main a[href^='javascript']").count() == 0, address
+    page = visit(f"/runs/{run}")
+    assert '<script>alert("script")</script>' in page.locator("main").inner_text()
+    assert "{{ 7 * 7 }}" in page.locator("main").inner_text()
+
+
+def test_every_address_can_be_reloaded(visit: Any) -> None:
+    page = visit("/search?q=port&role=user")
+    before = page.locator("main").inner_text()
+    page.reload()
+    ago = re.compile(r"\d+ ?(s|m|h|d|ms|s)\b.*")
+    assert ago.sub("", page.locator("main").inner_text()) == ago.sub("", before)

@@ -1,0 +1,335 @@
+"""Machines, sharing, jobs, health, growth and quality, as their owner and another user see them."""
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+import perdure
+from perdure.archive import injected
+from perdure.capture import log
+from perdure.eval import kept
+from perdure.jobs.book import Book, Done
+from perdure.surfaces.page.table import TABLE
+
+OWNED = 'user = "ada"\n[server]\nhttp = "127.0.0.1:0"\n[models.embedder]\nkind = "off"\n'
+HOSTILE = "<script>alert(1)</script>"
+FIGURES = {
+    "n_docs": 118, "n_questions": 90, "interval": {"R@10": {"at": 0.9, "low": 0.85, "high": 0.95}},
+    "systems": {
+        name: {"R@5": share, "R@10": share, "Hit@10": share, "MRR": share, "nDCG@10": share, "packed": share,
+               "tokens": 357.0, "n": 90}
+        for name, share in (("recall", 0.9), ("keyword only", 0.8), ("no memory", 0.0))
+    },
+    "categories": {
+        "fact": {
+            name: {"R@5": share, "R@10": share, "MRR": share, "nDCG@10": share, "tokens": 300.0, "n": 55}
+            for name, share in (("recall", 0.91), ("keyword only", 0.81), ("no memory", 0.0))
+        }
+    },
+    "silence": {"answerable": 0.022, "unanswerable": None, "elsewhere": 0.887, "auroc": 0.99},
+    "took_ms": {"p50": 12.9, "p95": 29.4},
+}  # fmt: skip
+
+
+def opened(visitor, user="ada"):
+    return perdure.open(visitor.home, user=user, read_only=True)
+
+
+def let_in(house, user="bob", name="phone"):
+    """Another user, who came in with the secret of a machine."""
+    _, secret = house.opened.machines.register(user, name)
+    stranger = house.stranger()
+    assert stranger.send("/enter", [("secret", secret), ("to", "/")]).status == 303
+    return stranger
+
+
+# machines -------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_is_let_in_and_its_secret_shown_once(house):
+    home = house()
+    visitor = home.visitor()
+    seen = visitor.send("/machines", [("name", "laptop"), ("user", "ada"), ("token", visitor.token())])
+    assert (seen.status, seen.headers["cache-control"]) == (201, "no-store")
+    secret, joined = seen.texts("pre code")
+    assert joined == "perdure join URL" and "this once" in seen.text(".alert")
+    stranger = home.stranger()
+    assert stranger.send("/enter", [("secret", secret), ("to", "/machines")]).status == 303
+    assert "laptop" in stranger.get("/machines").text()
+    for path in ("/machines", "/machines?all=1", "/", "/health"):
+        assert secret not in visitor.get(path).html
+    assert secret not in log.path_of(visitor.home).read_text()
+
+
+def test_what_is_wrong_with_a_name_is_said_beside_the_field(visitor):
+    visitor.post("/machines", name="laptop")
+    seen = visitor.post("/machines", name="laptop")
+    assert seen.status == 400 and "has a machine 'laptop' already" in seen.text("#said-name")
+    assert seen.fields("main form")["name"] == "laptop"
+    assert visitor.post("/machines", name=HOSTILE).status == 400
+    assert HOSTILE not in visitor.post("/machines", name=HOSTILE).html
+
+
+def test_a_machine_is_listed_with_what_it_brought_and_when(visitor):
+    with opened(visitor) as home:
+        name = home.config.machine
+    seen = visitor.get("/machines")
+    (line,) = [text for text in seen.texts(".list > li") if text.startswith(name)]
+    assert "this home's own" in line and "5 runs" in line and "last seen" in line
+    assert f"/search?machine={name}" in seen.links()
+
+
+def test_a_machine_is_revoked_only_after_it_was_asked(house):
+    home = house()
+    visitor, bob = home.visitor(), let_in(home)
+    (machine,) = home.opened.machines.listed("bob")
+    asked = visitor.get(f"/machines/{machine.machine_id}/revoke")
+    assert asked.text("h1") == "Revoke phone?" and bob.ask("GET", "/machines").status == 200
+    done = visitor.post(f"/machines/{machine.machine_id}/revoke")
+    assert done.address == "/machines" and "may speak no more" in done.text("[role=status]")
+    assert bob.ask("GET", "/machines").status == 303
+    assert "speaks no more" in visitor.get(f"/machines/{machine.machine_id}/revoke").text()
+    assert "phone" in visitor.get("/machines?everybody=1&all=1").text(".list")
+
+
+def test_nobody_sees_or_ends_the_machines_of_another(house):
+    home = house()
+    home.opened.machines.register("ada", "laptop")
+    bob = let_in(home)
+    (laptop,) = home.opened.machines.listed("ada")
+    assert "laptop" not in bob.get("/machines?all=1").text(".list")
+    unknown = bob.get("/machines/m-0000000000000000/revoke")
+    for seen in (bob.get(f"/machines/{laptop.machine_id}/revoke"), bob.post(f"/machines/{laptop.machine_id}/revoke")):
+        assert (seen.status, seen.text("main > p")) == (404, unknown.text("main > p"))
+    assert bob.get("/machines?everybody=1").status == 404
+    assert bob.post("/machines", name="x", user="ada").status == 404
+    assert home.opened.machines.listed("ada") == [laptop]
+
+
+# sharing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_project_is_shared_counted_and_shared_no_more(house):
+    home = house()
+    visitor, bob = home.visitor(), let_in(home)
+    project = next(path for path in home.opened.projects() if path)
+    assert project in [node.attributes["value"] for node in visitor.get("/sharing").tree.css("datalist option")]
+    given = visitor.post("/sharing", grantee="bob", scope="project", value=project, until="4w")
+    assert re.search(r"bob may read project .*: [1-9]\d* runs? now", given.text("[role=status]"))
+    assert re.search(r"[1-9]\d* runs? now until", given.text(".list"))
+    assert "ada lets you read" in bob.get("/sharing").text()
+    (one,) = home.opened.grants.given()
+    done = visitor.post(f"/sharing/{one.grant.grant_id}/revoke")
+    assert "no longer" in done.text("[role=status]") and "You share nothing." in done.text()
+    assert "Nobody shares anything" in bob.get("/sharing").text()
+    assert "revoked" in visitor.get("/sharing?all=1").text(".list")
+
+
+def test_what_is_shared_with_somebody_can_be_declined_by_them_alone(house):
+    home = house()
+    visitor, bob, eve = home.visitor(), let_in(home), let_in(home, "eve", "tablet")
+    visitor.post("/sharing", grantee="bob", scope="tag", value="orchard")
+    (one,) = home.opened.grants.given()
+    path = f"/sharing/{one.grant.grant_id}"
+    assert eve.post(f"{path}/decline").status == 404 and bob.post(f"{path}/revoke").status == 404
+    assert "You read no more of tag orchard of ada." in bob.post(f"{path}/decline").text("[role=status]")
+    assert "declined" in visitor.get("/sharing?all=1").text(".list")
+
+
+def test_what_cannot_be_shared_is_said_and_the_form_keeps_what_was_typed(visitor):
+    for fields, said in (
+        ({"grantee": "ada", "scope": "tag", "value": "x"}, "yours you can read already"),
+        ({"grantee": "bob", "scope": "run", "value": "zzzz"}, "no run 'zzzz' of yours"),
+        ({"grantee": "bob", "scope": "house", "value": "x"}, "cannot be shared"),
+        ({"grantee": "bob", "scope": "tag", "value": "x", "until": "soon"}, "is no time"),
+        ({"grantee": "bob", "scope": "tag", "value": "x", "until": "2020-01-01"}, "has passed"),
+    ):
+        seen = visitor.post("/sharing", fields)
+        assert seen.status == 400 and said in seen.text("[role=alert]"), fields
+        assert seen.fields("main form")["value"] == fields["value"]
+    assert "You share nothing." in visitor.get("/sharing").text()
+
+
+def test_names_of_grants_are_shown_as_text(visitor):
+    visitor.post("/sharing", grantee="bob", scope="tag", value=HOSTILE)
+    seen = visitor.get("/sharing")
+    assert HOSTILE in seen.text(".list") and HOSTILE not in seen.html
+
+
+# jobs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_run_and_its_end_is_shown(house):
+    home = house()
+    visitor = home.visitor()
+    assert "has begun" in visitor.post("/jobs/verify/run").text("[role=status]")
+    ends_s = time.monotonic() + 20
+    while "are whole" not in visitor.get("/jobs").text() and time.monotonic() < ends_s:
+        time.sleep(0.05)
+    line = next(text for text in visitor.get("/jobs").texts(".list > li") if text.startswith("verify"))
+    assert "done" in line and "5 runs are whole" in line
+    assert "5 runs are whole" in visitor.get("/jobs/verify").text("tbody")
+
+
+def test_a_job_is_paused_and_resumed(visitor):
+    assert "paused until you resume it" in visitor.post("/jobs/pack/pause").text("[role=status]")
+    assert Book(visitor.home).paused() == {"pack"}
+    assert "paused" in next(text for text in visitor.get("/jobs").texts(".list > li") if text.startswith("pack"))
+    assert "runs by the clock again" in visitor.post("/jobs/pack/resume").text("[role=status]")
+    assert Book(visitor.home).paused() == set()
+
+
+def test_a_job_that_failed_says_why_as_text(visitor):
+    def fail():
+        raise OSError(f"{HOSTILE} ghp_{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8'}")
+
+    Book(visitor.home).run("pack", fail, trigger="clock", now=lambda: datetime.now(UTC))
+    Book(visitor.home).run("sweep", lambda: Done("2 runs from 1 files"), trigger="clock", now=lambda: datetime.now(UTC))
+    seen = visitor.get("/jobs")
+    assert "failed" in seen.text(".badge.bad") and HOSTILE in seen.text(".error") and HOSTILE not in seen.html
+    assert "ghp_" not in seen.html and "2 runs from 1 files" in seen.text()
+
+
+def test_jobs_and_the_disk_are_for_who_sees_to_the_home(house):
+    bob = let_in(house())
+    assert not {"/jobs"} & set(bob.get("/").links("nav a"))
+    for view in TABLE:
+        if view.is_admin and view.method == "GET":
+            assert bob.get(view.path.replace("{name}", "sweep")).status == 403, view.path
+    assert bob.post("/jobs/sweep/run").status == 403 and bob.post("/quality/measure").status == 403
+
+
+def test_there_is_no_other_job(visitor):
+    assert visitor.get("/jobs/dance").status == 404 and visitor.post("/jobs/dance/run").status == 404
+
+
+# health ---------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_said_in_one_sentence_first(visitor):
+    seen = visitor.get("/health")
+    assert seen.text(".verdict") == "It works: nothing is wrong."
+    for said in ("archiving and indexing", "runs behind the archive", "memory", "free", "process"):
+        assert said in seen.text()
+
+
+def test_what_is_wrong_stands_first_with_what_to_do(house):
+    def break_it(home):
+        (home.path / "outbox").mkdir(exist_ok=True)
+        (home.path / "outbox" / "x.unreadable").write_bytes(b"?")
+
+    seen = house(prepare=break_it).visitor().get("/health")
+    assert seen.text(".verdict") == "One thing is wrong."
+    assert "outbox" in seen.text(".checks > li") and "look at" in seen.text(".checks > li")
+
+
+def test_the_data_path_is_proven_when_it_is_asked(visitor):
+    assert "Proven: write, archive, index, search and forget work" in visitor.post("/health/probe").text(
+        "[role=status]"
+    )
+    disk = visitor.get("/health/disk")
+    assert {"runs", "index", "journal"} <= set(disk.texts("tbody th"))
+
+
+def test_another_user_sees_whether_it_works_and_what_is_theirs(house):
+    def ask(home):
+        log.note(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
+        log.note(home.path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=61)
+
+    bob = let_in(house(prepare=ask))
+    seen = bob.get("/health")
+    assert seen.text(".verdict") == "This home works."
+    told = dict(
+        zip(seen.texts("[aria-labelledby=answers] dt"), seen.texts("[aria-labelledby=answers] dd"), strict=True)
+    )
+    assert told == {
+        "injected": "1",
+        "silent, of those it looked at": "0 %",
+        "median": "61 ms",
+        "95th percentile": "61 ms",
+    }
+    assert "process" not in seen.text() and str(bob.home) not in seen.html
+
+
+# growth ---------------------------------------------------------------------------------------------------------
+
+
+def test_growth_is_drawn_with_every_number_in_a_table(house):
+    def use(home):
+        for n in range(4):
+            data = {"runtime": "pi", "session": "s", "agent": "", "nonce": f"n{n}", "digest": "d", "turns": ["t"]}
+            home.journal().append(injected.TYPE, data, now=datetime.now(UTC))
+        home.journal().append(injected.USED, {"nonce": "n0", "cues": ["t"], "by": "answer"}, now=datetime.now(UTC))
+        log.note(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
+
+    seen = house(prepare=use).visitor().get("/growth")
+    assert seen.text("main > p").startswith("84 turns in 5 runs since")
+    titles = seen.texts("figcaption")
+    assert len(titles) == 7 and "Turns by month" in titles
+    assert len(seen.tree.css("svg[role=img][aria-label]")) == len(seen.tree.css("figure table")) == 7
+    assert "100% of 1 " in seen.text()
+    assert seen.texts("figure[aria-labelledby=chart-use] tbody tr:first-child td") == ["4", "1"]
+    assert not seen.tree.css("[style]")
+
+
+def test_growth_is_the_visitors_own(house):
+    bob = let_in(house())
+    seen = bob.get("/growth")
+    assert "Nothing has grown here yet." in seen.text() and not seen.tree.css("figure")
+
+
+# quality --------------------------------------------------------------------------------------------------------
+
+
+def measured(home, share, *, days_ago=0, questions="q1"):
+    """Note a time at which the first ten held so much."""
+    figures = {**FIGURES, "interval": {"R@10": {"at": share, "low": share - 0.03, "high": share + 0.03}}}
+    data = {"version": "0.1.0", "model": HOSTILE, "machine": "desk", "questions": questions, "figures": figures}
+    home.journal().append(kept.TYPE, data, now=datetime.now(UTC) - timedelta(days=days_ago))
+
+
+def test_quality_says_how_to_measure_before_anything_was(visitor):
+    seen = visitor.get("/quality")
+    assert seen.text(".empty pre") == "perdure eval" and not seen.tree.css("main table")
+
+
+def test_quality_shows_what_was_measured_and_whether_it_changed(house):
+    def measure(home):
+        measured(home, 0.8, days_ago=2)
+        measured(home, 0.9)
+
+    home = house(OWNED, prepare=measure)
+    seen = home.visitor().get("/quality")
+    assert seen.text(".verdict") == (
+        "The first ten of recall hold 90.0% of what answers a question; better than when it was measured before."
+    )
+    assert seen.texts(".scroll[aria-label='What each way finds'] tbody th") == ["recall", "keyword only", "no memory"]
+    kinds = seen.texts(".scroll[aria-label='By kind of question'] tbody td")
+    assert kinds == ["55", "91.0", "91.0", "91.0", "91.0", "81.0", "0.0", "300"]
+    assert len(seen.texts(".scroll[aria-label='Every time it was measured'] tbody tr")) == 2
+    assert HOSTILE not in seen.html and seen.tree.css("svg")
+    bob = let_in(home)
+    assert bob.get("/quality").text(".verdict") == seen.text(".verdict")
+    assert "Measure now" not in bob.get("/quality").text()
+
+
+def test_quality_is_measured_from_the_page_in_a_process_of_its_own(house):
+    visitor = house(OWNED).visitor()
+    assert "Measuring has begun" in visitor.post("/quality/measure").text("[role=status]")
+    ends_s = time.monotonic() + 120
+    while not (seen := visitor.get("/quality")).tree.css("main table") and time.monotonic() < ends_s:
+        time.sleep(0.3)
+    assert "90 questions about 118 turns" in seen.text()
+    with opened(visitor) as home:
+        (time_,) = kept.measured(home.journal())
+    assert time_.figures["systems"]["recall"]["R@10"] > time_.figures["systems"]["keyword only"]["R@10"]
+
+
+def test_a_measurement_that_failed_is_said(house):
+    def fail(home):
+        def broken():
+            raise OSError("no room")
+
+        Book(home.path).run("eval", broken, trigger="person", now=lambda: datetime.now(UTC))
+
+    assert "that failed: OSError: no room" in house(OWNED, prepare=fail).visitor().get("/quality").text("[role=alert]")

@@ -1,0 +1,283 @@
+"""Recall on the page: what was told, why, what came of it, and why something was not."""
+
+import json
+import re
+from datetime import datetime, timedelta
+
+import pytest
+
+import perdure
+from perdure import live
+from perdure.capture.wire import Event
+
+SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+PORT = "Which port does the tide server listen on?"
+
+
+def line(role, content, at):
+    return json.dumps({"role": role, "content": content, "timestamp": at.isoformat()}).encode() + b"\n"
+
+
+def tell(home, prompt, answer="", *, session="s1", later_s=0, is_written=False):
+    """A message as a hook brings it, and its answer captured; returns the block."""
+    at = datetime.now().astimezone() + timedelta(seconds=later_s)
+    event = Event("messages", "prompt", session, prompt=prompt)
+    said = live.answer(home, event, limit_ms=30_000, now=at)
+    if answer:
+        asked = f"{prompt}\n\n{said.text}" if is_written else prompt
+        raw = line("user", asked, at) + line("assistant", answer, at + timedelta(seconds=5))
+        end = sum(run.jsonl_bytes for run in home.conversation(session)) if home.index(create=True) else 0
+        home.capture(raw, runtime="messages", session=session, from_offset=end)
+        home.catch_up()
+    return said.text
+
+
+def first(visitor):
+    """The newest recall's page."""
+    return recalls(visitor.get("/recall"))[0]
+
+
+def recalls(seen):
+    """Where the recalls of a list are."""
+    return [href for href in seen.links("#injections a") if re.fullmatch(r"/recall/[0-9a-f]{16}", href)]
+
+
+@pytest.fixture
+def told(house):
+    """A visitor of a home in which two messages were answered, and the answers judged."""
+
+    def prepare(home):
+        tell(home, PORT, "It listens on port 8642, as you said.")
+        tell(home, "On which day do we deploy? <script>alert(1)</script>", "On Thursdays.", later_s=120)
+        home.judge_use(now=datetime.now().astimezone() + timedelta(hours=2))
+
+    return house(prepare=prepare).visitor()
+
+
+def test_the_list_says_what_was_told_and_what_came_of_it(told):
+    seen = told.get("/recall")
+    assert seen.status == 200
+    newest, oldest = seen.texts("#injections > li")
+    assert "On which day do we deploy? <script>alert(1)</script>" in newest and PORT in oldest
+    assert seen.tree.css_first("main script") is None
+    for said in ("messages", "tokens", "ms", "used", "session s1"):
+        assert said in oldest
+    assert told.get("/recall?session=nobody").texts(".empty strong") == ["Nothing of that was told."]
+    assert len(told.get("/recall?session=s1").texts("#injections > li")) == 2
+
+
+def test_each_cue_leads_to_its_turn_or_memory_and_says_who_said_it_where(told):
+    """Row R23."""
+    where = recalls(told.get("/recall"))
+    seen = told.get(where[-1])
+    cards = seen.tree.css(".cue")
+    assert len(cards) >= 2
+    for card in cards:
+        href = card.css_first(".said a").attributes["href"]
+        assert re.fullmatch(r"/turns/t[0-9a-z]+|/memories/mem-[0-9a-f-]+", href)
+        words = " ".join(card.text().split())
+        assert "Why:" in words and "tokens" in words and "score" in words
+        if href.startswith("/turns/"):
+            assert "@" in words and re.search(r"\b(you|the agent)\b", words)
+    port = next(card for card in cards if "8642" in card.css_first(".said").text() and "memory" in card.text())
+    assert port.css_first(".badge.good").text() == "used"
+    assert f"{port.css_first('.said a').attributes['href']}/forget" in seen.links(".cue a")
+
+
+def test_the_block_is_the_one_that_was_given(house):
+    """A client that writes into its transcript what a hook said: the very words are there, and only ours count."""
+    blocks = []
+
+    def prepare(home):
+        tell(home, "Good morning.", session="s1")  # takes the floor
+        blocks.append(tell(home, PORT, "8642.", is_written=True, later_s=60))
+
+    visitor = house(prepare=prepare).visitor()
+    seen = visitor.get(first(visitor))
+    shown = seen.tree.css("pre.code.wrap")[-1].text()
+    assert shown.strip() == blocks[0].strip() and "port 8642" in shown
+    assert "the very words" in seen.text("main") and PORT in seen.text(".asked")
+
+
+def test_what_was_forgotten_since_is_said_to_be_gone(house):
+    def prepare(home):
+        tell(home, PORT, "8642.")
+        home.forget([], memories=[m.memory_id for m in home.memories.listed() if "8642" in m.text])
+
+    visitor = house(prepare=prepare).visitor()
+    seen = visitor.get(first(visitor))
+    assert any("no longer there" in words for words in seen.texts(".cue"))
+    assert not any("The tide server listens" in words for words in seen.texts(".cue"))
+    assert "made again" in seen.text("main")
+
+
+def test_secrets_in_a_message_and_in_a_cue_are_masked(house):
+    def prepare(home):
+        home.remember(f"The quokka deploy token is {SECRET}", path="quokka/token")
+        tell(home, f"What is the quokka deploy token? Not {SECRET}?", "I will not say.")
+
+    visitor = house(prepare=prepare).visitor()
+    for path in ("/recall", first(visitor), "/recall/try?message=quokka+token", "/context?message=quokka"):
+        seen = visitor.get(path)
+        assert seen.status == 200 and "quokka" in seen.html
+        assert SECRET not in seen.html and "[secret:" in seen.html
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("8642", "It was told in this very recall"),
+        ("mem-20200101-000000-ffffff", "nothing by that id"),
+        ("xylophonequartet", "nothing with these words"),
+    ],
+)
+def test_why_something_was_not_told(told, asked, said):
+    where = recalls(told.get("/recall"))
+    assert any(said in words for words in told.get(f"{where[-1]}?why_not={asked}").texts("#lacked li"))
+
+
+def test_asked_again_it_shows_what_is_passed_over(told):
+    seen = told.get(f"{first(told)}?again=1")
+    reasons = [words for words in seen.texts("main .list li") if "candidate" in words]
+    assert reasons and "as of now" in seen.text("main")
+
+
+def test_a_retired_memory_and_one_of_another_project_say_so(house):
+    kept = {}
+
+    def prepare(home):
+        kept["retired"] = home.remember("The heron gate opens at nine.", path="heron/gate").memory_id
+        kept["elsewhere"] = home.remember("The heron lamp is blue.", path="heron/lamp", cwd="/w/heronry").memory_id
+        home.memories.change([kept["retired"]], retired=True)
+
+    visitor = house(prepare=prepare).visitor()
+    asked = "/recall/try?message=when+does+the+heron+gate+open&project=/w/tide&why_not="
+    assert "retired" in visitor.get(asked + kept["retired"]).text("#lacked")
+    assert "another project (/w/heronry)" in visitor.get(asked + kept["elsewhere"]).text("#lacked")
+
+
+def test_what_a_session_was_told_before_is_not_told_again_and_that_is_said(house):
+    def prepare(home):
+        tell(home, PORT, "8642.")
+        tell(home, "And on which port does the tide server listen, the tide gauge?", "See above.", later_s=120)
+
+    visitor = house(prepare=prepare).visitor()
+    with perdure.open(visitor.home, user="ada", read_only=True) as home:
+        newest, oldest = home.injections.newest()
+    memory = next(reason.cue for reason in oldest.reasons if reason.is_memory)
+    assert memory not in [reason.cue for reason in newest.reasons]
+    seen = visitor.get(f"/recall/{newest.nonce}?why_not={memory}")
+    assert "The session held it already" in seen.text("#lacked")
+    assert len(visitor.get(f"/recall?cue={memory}").texts("#injections > li")) == 1
+
+
+def test_another_users_recalls_are_not_there(house):
+    nonces = []
+
+    def prepare(home):
+        with perdure.open(home.path, user="bob") as other:
+            other.remember("The otter den is at pier nine.", path="otter/den")
+            tell(other, "Where is the otter den?", "Pier nine.", session="bobs")
+            tell(other, "zzz?", session="bobs-silence")
+            nonces.extend(one.nonce for one in other.injections.newest())
+
+    visitor = house(prepare=prepare).visitor()
+    assert nonces
+    assert visitor.get(f"/recall/{nonces[0]}").status == visitor.get("/recall/0123456789abcdef").status == 404
+    assert "otter" not in visitor.get("/recall").html and "bobs" not in visitor.get("/recall/silent").html
+    assert visitor.get(f"/recall?before={nonces[0]}").status == 404
+
+
+def test_a_silence_says_why(house):
+    def prepare(home):
+        tell(home, "Who conducts the xylophone quartet in Ulaanbaatar?", "I do not know.")
+        tell(home, "/compact", session="s2")
+
+    visitor = house(prepare=prepare).visitor()
+    words = visitor.get("/recall/silent").texts("#silences li")
+    assert any("xylophone" in one and "silent" in one and "no candidate" in one for one in words)
+    assert any("slash command" in one and "skipped" in one for one in words)
+    (again,) = [href for href in visitor.get("/recall/silent").links("#silences a") if "?of=" in href]
+    assert "Nothing would be told." in visitor.get(again).text(".empty")
+    assert visitor.get(again).fields("main form")["message"].startswith("Who conducts")
+
+
+def test_pages_of_a_long_list_follow_each_other(house):
+    def prepare(home):
+        for n in range(45):
+            tell(home, f"{PORT} ({n})", session=f"s{n}")
+
+    visitor = house(prepare=prepare).visitor()
+    found, where = [], "/recall"
+    while where:
+        seen = visitor.get(where)
+        found += recalls(seen)
+        where = next(iter(seen.links(".more a")), "")
+    assert len(found) == len(set(found)) == 45
+
+
+# try and context ------------------------------------------------------------------------------------------------
+
+
+def test_recall_is_tried_as_a_model_would_be_told(visitor):
+    """Row R19: a block ready for a prompt, with provenance and budget."""
+    seen = visitor.get("/recall/try?message=Which+port+does+the+tide+server+listen+on")
+    block = seen.tree.css("pre.code.wrap")[-1].text()
+    assert re.search(r"\[perdure-recall [0-9a-f]{16} begins\]", block) and "port 8642" in block
+    assert re.search(r"\[\d{4}-\d\d-\d\d \d\d:\d\d · memory, fact · the user said · mem-", block)
+    assert "of at most 2,000 tokens" in seen.text("main") and seen.texts(".cue")
+    with perdure.open(visitor.home, user="ada", read_only=True) as home:
+        assert home.injections.newest() == []
+
+
+def test_a_correction_is_recalled(visitor):
+    ask = "/recall/try?message=Which+port+does+the+tide+server+listen+on"
+    assert "port 9911" not in visitor.get(ask).html
+    with perdure.open(visitor.home, user="ada") as home:
+        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
+    block = visitor.get(ask).tree.css("pre.code.wrap")[-1].text()
+    new, old = block.index("\nThe tide server listens on port 9911."), block.index("listens on port 8642.")
+    assert new < old and "\nThe tide server listens on port 8642." not in block, "the old words are history only"
+
+
+def test_nothing_to_say_nothing_asked_and_a_time_that_is_none(visitor):
+    assert visitor.get("/recall/try").texts(".empty strong") == ["See what a model would be told."]
+    silent = visitor.get("/recall/try?message=xylophone+quartet+ulaanbaatar")
+    assert "Recall is silent" in silent.text(".empty")
+    wrong = visitor.get("/recall/try?message=port&as_of=soonish")
+    assert wrong.status == 400 and "is no time" in wrong.text("#said-as_of")
+    assert wrong.fields("main form")["message"] == "port"
+    assert visitor.get("/recall/try?of=t0000000000000000").status == 404
+
+
+def test_as_of_answers_by_what_was_known_then(visitor):
+    ask = "/recall/try?message=Which+port+does+the+tide+server+listen+on&as_of=2020-01-01"
+    assert "Nothing would be told." in visitor.get(ask).text(".empty")
+
+
+def test_the_context_is_shown_part_by_part(visitor):
+    seen = visitor.get("/context?message=Which+port+does+the+tide+server+listen+on")
+    parts = seen.texts(".part summary b")
+    assert parts[-3:] == ["message", "recall", "here"]
+    assert "the same all session, and cached" in seen.text(".boundary")
+    assert "port 8642" in " ".join(seen.texts(".part pre"))
+    assert visitor.get("/context").texts(".empty strong") == ["See the whole context."]
+
+
+# use ------------------------------------------------------------------------------------------------------------
+
+
+def test_use_says_what_was_used_and_what_never(told):
+    seen = told.get("/use")
+    with perdure.open(told.home, user="ada", read_only=True) as home:
+        weeks = home.injections.weeks(since_at=datetime.now().astimezone() - timedelta(weeks=5))
+    n_cues, n_used = sum(week.n_cues for week in weeks), sum(week.n_used for week in weeks)
+    assert n_used and f"({n_used} of {n_cues} cues)" in seen.text(".cards")
+    assert any("used 1 time of 1" in words for words in seen.texts("main .list li"))
+    vain = seen.tree.css("main form[action$='/retire']")
+    assert vain and all(node.css_first("input[name=token]") is not None for node in vain)
+
+
+def test_use_of_a_home_in_which_nothing_was_recalled(visitor):
+    assert "Nothing was recalled" in visitor.get("/use").text(".empty")

@@ -1,0 +1,142 @@
+"""What was put beside messages as rows: in the journal's order, judged once, and newer than its index."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from perdure.archive import injected
+from perdure.archive.journal import Journal
+from perdure.errors import NotFound
+from perdure.index.follow import follow
+from perdure.index.injections import Injections, Week
+from perdure.index.store import Connection
+from perdure.memories import events
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
+
+
+@pytest.fixture
+def kept(tmp_path):
+    class Kept:
+        """A journal and an index that follows it when it is told to."""
+
+        def __init__(self):
+            self.journal = Journal(tmp_path / "journal" / "ada", home=tmp_path)
+            self.index = Connection(tmp_path / "index-1.db", create=True)
+            self.found = Injections(self.index, "ada", self.journal.root)
+
+        def tell(self, nonce, *cues, session="s", at=NOW, **more):
+            said = [{"turn": cue, "score": 0.5, "legs": {"keyword": 1.0}, "n_tokens": 7} for cue in cues]
+            who = {"runtime": "pi", "session": session, "agent": ""}
+            data = {**who, "nonce": nonce, "digest": "d", "turns": list(cues), "cues": said, "n_tokens": 9, **more}
+            self.journal.append(injected.TYPE, data, now=at)
+
+        def judge(self, nonce, *used, at=NOW):
+            self.journal.append(events.USED, events.used(nonce, used, at=at, session="s"), now=at)
+
+        def follow(self):
+            follow(self.index, [self.journal.root])
+
+    kept = Kept()
+    yield kept
+    kept.index.close()
+
+
+def names(found):
+    return [one.nonce for one in found]
+
+
+@pytest.mark.parametrize("read", ["none", "half", "all"])
+def test_the_newest_come_first_however_much_of_the_journal_was_followed(kept, read):
+    for n in range(7):
+        kept.tell(f"n{n}", "t1", f"t{n}", session=f"s{n % 2}", at=NOW + timedelta(minutes=n))
+        if read == "half" and n == 3:
+            kept.follow()
+    kept.judge("n1", "t1", at=NOW + timedelta(hours=1))
+    if read == "all":
+        kept.follow()
+    found = kept.found
+    assert names(found.newest()) == ["n6", "n5", "n4", "n3", "n2", "n1", "n0"]
+    assert names(found.newest(limit=2)) == ["n6", "n5"]
+    assert names(found.newest(before="n5", limit=3)) == ["n4", "n3", "n2"]
+    assert names(found.newest(before="n1")) == ["n0"]
+    assert names(found.newest(session="s1")) == ["n5", "n3", "n1"]
+    assert names(found.newest(session="s1", before="n5")) == ["n3", "n1"]
+    assert names(found.newest(cue="t1", limit=2)) == ["n6", "n5"]
+    assert names(found.newest(cue="t4")) == ["n4"]
+    assert names(found.newest(cue="t1", session="s0", before="n2")) == ["n0"]
+    assert names(found.newest(session="nobody")) == []
+    assert found.get("n1").used == {"t1"} and found.get("n2").used is None
+    assert [reason.cue for reason in found.get("n4").reasons] == ["t1", "t4"]
+    for unknown in (lambda: found.get("n9"), lambda: found.newest(before="n9")):
+        with pytest.raises(NotFound):
+            unknown()
+
+
+def test_a_floor_is_no_recall_and_a_reminder_has_no_cue(kept):
+    kept.tell("floor", kind=injected.FLOOR)
+    kept.tell("reminder")
+    kept.follow()
+    assert [(one.nonce, one.reasons) for one in kept.found.newest()] == [("reminder", ())]
+
+
+def test_the_first_judgement_counts_and_a_second_look_changes_nothing(kept):
+    kept.tell("n1", "t1", "mem-1")
+    kept.judge("n1", "mem-1")
+    kept.judge("n1", "t1")
+    kept.follow()
+    assert kept.found.get("n1").used == {"mem-1"}
+    kept.judge("n1")
+    kept.follow()
+    assert kept.found.get("n1").used == {"mem-1"}
+
+
+def test_a_journal_that_was_merged_is_told_in_its_own_order(kept, tmp_path):
+    other = Journal(tmp_path / "other" / "ada", home=tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    kept.tell("here", "t1", at=NOW)
+    kept.follow()
+    data = {"runtime": "pi", "session": "s", "agent": "", "nonce": "earlier", "digest": "d", "turns": ["t2"]}
+    other.append(injected.TYPE, data, now=NOW - timedelta(days=1))
+    kept.journal.take(other.root)
+    kept.follow()
+    assert names(kept.found.newest()) == ["here", "earlier"]
+    assert names(kept.found.newest(cue="t2")) == ["earlier"]
+
+
+def test_weeks_count_what_was_looked_at(kept):
+    """The week of Monday 2026-03-02: 2 + 1 cues judged, 1 turn and 1 memory of them used; one recall is not judged.
+
+    The Sunday before belongs to the week of 2026-02-23: one memory, judged, not used.
+    """
+    kept.tell("sunday", "mem-1", at=NOW - timedelta(hours=13))
+    kept.tell("n1", "t1", "mem-1", at=NOW)
+    kept.tell("n2", "t2", at=NOW + timedelta(days=6))
+    kept.tell("n3", "t3", "t4", at=NOW + timedelta(days=6))
+    kept.judge("sunday", at=NOW + timedelta(days=7))
+    kept.judge("n1", "t1", "mem-1", at=NOW + timedelta(days=7))
+    kept.judge("n2", at=NOW + timedelta(days=7))
+    kept.follow()
+    assert kept.found.weeks(since_at=NOW - timedelta(days=30)) == [
+        Week(date(2026, 2, 23), 1, 0, 1, 0, 0, 0),
+        Week(date(2026, 3, 2), 3, 2, 1, 1, 1, 1),
+    ]
+    (last,) = kept.found.weeks(since_at=NOW)
+    assert (last.n_cues, last.n_used) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"session": "s1"}, {"cue": "t1"}, {"before": "n3"}, {"cue": "t1", "before": "n3"}]
+)
+def test_a_page_of_the_list_is_read_without_a_scan_or_a_sort(kept, asked):
+    """Of 100,000 recalls as of ten: the plan walks an index backwards and stops."""
+    for n in range(9):
+        kept.tell(f"n{n}", "t1", session=f"s{n % 2}", at=NOW + timedelta(minutes=n))
+    kept.follow()
+    seen = []
+    kept.index.db.exec_trace = lambda _, query, values: seen.append((query, values)) or True
+    assert kept.found.newest(limit=2, **asked)
+    kept.index.db.exec_trace = None
+    plans = [row[3] for query, values in seen for row in kept.index.db.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    about = [plan for plan in plans if "injection" in plan or "told" in plan or "B-TREE" in plan]
+    assert about and not [plan for plan in about if "SCAN" in plan or "B-TREE" in plan], plans

@@ -1,0 +1,114 @@
+"""What is shown of a recall, by hand-made cues and candidates."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from perdure.index.injections import Injection, Reason, Week
+from perdure.recall.plan import plan
+from perdure.surfaces.page import cues
+from perdure.surfaces.page.cues import Told
+from perdure.surfaces.page.views.use import WEEKS, Spell, every_week, monday_of, spell
+from perdure.types import Cue, HeldBack, Hit, Memory, Recalled
+
+NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
+PLAN = plan("Which port does staging use?", now=NOW)
+MEMORY = Memory("mem-1", "Staging uses port 8443.", "fact", "staging/port", "default", None, NOW, NOW, "owner", "mined")
+HIT = Hit("t1", "r1", "c", "", "pi", "laptop", "default", None, "user", "person", "text", NOW, "Use 8443.", 1.0,
+          user="ada")  # fmt: skip
+CUE = Cue("t1", "r1", "c", "user", NOW, "laptop", "pi", "Use 8443.", 0.8, {}, ("holds the words (0.83 of the best)",))
+EMPTY = Recalled((), PLAN)
+
+
+def injection(**more):
+    made = Injection("n", NOW, "pi", "s", "", "d", (Reason("t1"), Reason("mem-1")), 9, 99, 1.0, {}, (), "fact")
+    return replace(made, **more)
+
+
+def test_legs_are_bars_of_at_most_a_whole():
+    found = cues.legs({"vector": 0.4, "keyword": 1.3, "done": -0.2})
+    assert [(bar.label, bar.width) for bar in found] == [("words", 100.0), ("meaning", 40.0), ("done, not said", 0.0)]
+    assert found[0].value == 1.3
+
+
+def test_steps_share_one_bar_and_nothing_is_no_bar():
+    assert [(bar.x, bar.width) for bar in cues.steps({"queued": 0.0, "cues": 5.0})] == [(0.0, 0.0), (0.0, 100.0)]
+    assert cues.steps({}) == cues.steps({"cues": 0.0}) == ()
+
+
+@pytest.mark.parametrize(
+    ("cue", "said"),
+    [
+        (replace(CUE, user="ada"), "you"),
+        (replace(CUE, user="ada", role="assistant"), "the agent"),
+        (replace(CUE, user="bob", is_shared=True), "shared by bob"),
+        (replace(CUE, memory=MEMORY, user="ada"), "you said"),
+        (replace(CUE, memory=replace(MEMORY, trust="web"), user="ada"), "from the web, unverified"),
+    ],
+)
+def test_whose_words_a_cue_is(cue, said):
+    assert cues.said_by(cue, "ada") == said
+
+
+def test_what_became_of_a_memory():
+    assert cues.became(CUE) == cues.became(replace(CUE, memory=MEMORY)) == ""
+    assert "newer" in cues.became(replace(CUE, memory=replace(MEMORY, superseded_by="mem-2")))
+    assert "retired" in cues.became(replace(CUE, memory=replace(MEMORY, retired=True)))
+
+
+def test_a_cue_has_its_words_again_by_the_piece_that_was_asked_for():
+    other = replace(HIT, text="Lunch was good.", chunk=0)
+    asked = replace(HIT, text="The staging port is 8443.", chunk=1)
+    cue = cues.again(Reason("t1", 0.7, {"keyword": 0.9}, 12), [other, asked], PLAN, "ada")
+    assert cue is not None and (cue.text, cue.chunk, cue.score, cue.n_tokens) == (asked.text, 1, 0.7, 12)
+    assert cue.why == ("holds the words (0.90 of the best)",) and not cue.is_shared
+    assert cues.again(Reason("t1"), [replace(HIT, user="bob")], PLAN, "ada").is_shared
+    assert cues.again(Reason("t1"), None, PLAN, "ada") is None
+
+
+def test_what_became_of_an_injection():
+    assert cues.outcome(injection()) == "use not known yet"
+    assert cues.outcome(injection(used=frozenset())) == "none used"
+    assert cues.outcome(injection(used=frozenset({"t1"}))) == "1 of 2 used"
+    assert cues.outcome(injection(reasons=())) == "a reminder, no cue"
+
+
+@pytest.mark.parametrize(
+    ("subject", "recalled", "told", "said"),
+    [
+        (HIT, replace(EMPTY, cues=(CUE,)), Told(), "It is told now, as cue 1: holds the words."),
+        (HIT, replace(EMPTY, held_back={"t1": HeldBack("override", "d")}), Told(), "(override)"),
+        (HIT, EMPTY, Told("at noon"), "told at noon"),
+        (replace(MEMORY, retired=True), EMPTY, Told(), "retired"),
+        (replace(HIT, role="tool", kind="result"), EMPTY, Told(), "tool answered"),
+        (replace(HIT, author="machine"), EMPTY, Told(), "No person typed it"),
+        (replace(HIT, project="/w/bank"), EMPTY, Told(project="/w/web"), "another project (/w/bank)"),
+        (HIT, replace(EMPTY, silent="nothing relevant enough (0.20, needs 0.33)"), Told(), "0.20, needs 0.33"),
+        (HIT, replace(EMPTY, passed_over={"t1": "candidate 7 of 9, but it did not fit"}), Told(), "candidate 7 of 9"),
+        (HIT, EMPTY, Told(project="/w/web"), "no candidate"),
+        (replace(HIT, project="/w/staging"), EMPTY, Told(project="/w/web"), "no candidate"),  # the message names it
+    ],
+)  # fmt: skip
+def test_why_something_was_not_told(subject, recalled, told, said):
+    assert said in cues.lacked(subject, recalled, told)
+
+
+def test_words_that_lead_nowhere_and_ids_that_do():
+    assert "with these words" in cues.nowhere("zebra").why
+    assert "by that id" in cues.nowhere("mem-20260101-000000-ffffff").why
+
+
+def test_passed_over_names_what_can_be_shown_best_first():
+    found = replace(EMPTY, passed_over={"t9": "a", "t1": "b", "mem-1": "c"})
+    said = cues.passed_over(found, {"mem-1": MEMORY, "t1": HIT}, limit=1)
+    assert [(one.name, one.text, one.why) for one in said] == [("t1", "Use 8443.", "It was b.")]
+
+
+def test_every_week_stands_in_the_chart_and_spells_are_sums():
+    monday = monday_of(NOW)
+    assert monday.isoformat() == "2026-03-02" == monday_of(datetime(2026, 3, 8, 23, 59, tzinfo=UTC)).isoformat()
+    found = every_week([Week(monday, 2, 3, 1, 1, 1, 0)], monday)
+    assert len(found) == WEEKS and [week.n_cues for week in found[:3]] == [4, 0, 0]
+    assert spell(found) == Spell(4, 2) and spell(found).share == 0.5
+    assert spell(found[1:]).share is None
