@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 18  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 19  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000

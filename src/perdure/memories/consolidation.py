@@ -302,7 +302,7 @@ def _splits(faces: Sequence[_Face], chains: Chains, maker: _Maker) -> Iterator[P
     """One memory that says two things: each becomes a memory of its own, with the same sources."""
     for face in faces:
         parts = _claiming_parts(face.memory.text)
-        if len(parts) < 2 or any(claims.same_subject(a[1], b[1]) for a, b in combinations(parts, 2)):
+        if not parts or any(claims.same_subject(a[1], b[1]) for a, b in combinations(parts, 2)):
             continue
         memory = face.memory
         if _history([memory], chains):
@@ -316,8 +316,10 @@ def _splits(faces: Sequence[_Face], chains: Chains, maker: _Maker) -> Iterator[P
 
 
 def _claiming_parts(said: str) -> list[tuple[str, Claim]]:
-    """The parts of a text with what each claims; none when one of them claims nothing."""
+    """The parts of a text with what each claims; none when there is one alone, or one of them claims nothing."""
     parts = [part.strip(" ,;") for part in _PARTS.split(said) if part.strip(" ,;.")]
+    if len(parts) < 2:  # what a text as a whole claims is the dear part of this
+        return []
     found = [(part, claim) for part in parts if (claim := claims.claim(part)) is not None]
     return found if len(found) == len(parts) else []
 

@@ -122,8 +122,8 @@ def test_a_memory_quotes_the_turn_that_it_comes_from(visitor):
         (turn,) = {turn for _, turn in home.memories.sources(stated.memory_id)}
     seen = visitor.get(at(stated))
     assert seen.text("h1") == stated.text
-    assert seen.links(".quote a") == [f"/turns/{turn}"]
-    assert stated.text.rstrip(".") in seen.text(".quote")
+    assert seen.links(".belief-quote a") == [f"/turns/{turn}"]
+    assert stated.text.rstrip(".") in seen.text(".belief-quote")
 
 
 def test_the_history_tells_what_it_said_before_and_what_was_believed_on_a_day(come):
@@ -135,8 +135,9 @@ def test_the_history_tells_what_it_said_before_and_what_was_believed_on_a_day(co
     visitor = come(prepare)
     old, new = named(visitor, "quay/port", every=True)
     seen = visitor.get(at(new))
-    assert [("9090" in text, "8080" in text) for text in seen.texts(".timeline li")] == [(True, False), (False, True)]
-    assert "believed now" in seen.texts(".timeline li")[0] and "replaced" in seen.texts(".timeline li")[1]
+    newest, oldest = seen.texts(".belief-timeline li")
+    assert "9090" in newest and "believed now" in newest
+    assert "8080" in oldest and "replaced" in oldest
     then = visitor.get(f"{at(new)}?as_of={(NOW - timedelta(days=20)):%Y-%m-%d}")
     assert "8080" in then.text("#memory-history [role=status]")
     before = visitor.get(f"{at(new)}?as_of={(NOW - timedelta(days=60)):%Y-%m-%d}")
@@ -147,7 +148,7 @@ def test_the_history_tells_what_it_said_before_and_what_was_believed_on_a_day(co
 
 def test_little_trust_is_explained(come):
     visitor = come(lambda home: home.remember("HTTP/3 is off by default.", path="proxy/http3", trust="web"))
-    assert "nobody vouches for" in visitor.get(at(named(visitor, "proxy/http3"))).text(".facts")
+    assert "nobody vouches for" in visitor.get(at(named(visitor, "proxy/http3"))).text(".belief-facts")
 
 
 def test_what_means_harm_is_shown_as_text_and_secrets_are_masked(come):
@@ -165,6 +166,23 @@ def test_nobody_finds_what_is_not_theirs(visitor):
         for path in (f"/memories/{address}", f"/memories/{address}/forget"):
             assert visitor.get(path).status == 404
         assert visitor.post(f"/memories/{address}/edit", text="x").status == 404
+
+
+def test_when_an_agent_was_told_it_last_is_a_click_away(come):
+    nonce = "00112233445566778899aabb"
+
+    def prepare(home):
+        one = home.remember("The sluice opens at six.", path="sluice/hours")
+        who = {"runtime": "claude-code", "session": "s"}
+        told = {**who, "nonce": nonce, "digest": "d", "turns": [one.memory_id]}
+        home.journal().append("injected", told, now=NOW)
+        home.journal().append("used", {**who, "nonce": nonce, "cues": [one.memory_id], "by": "answer"}, now=NOW)
+
+    visitor = come(prepare)
+    seen = visitor.get(at(named(visitor, "sluice/hours")))
+    assert "an answer rested on it 1 time" in seen.text(".belief-facts")
+    assert f"/recall/{nonce}" in seen.links(".belief-facts a")
+    assert "the answer rested on it" in seen.text(".belief-facts")
 
 
 # correcting ---------------------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ def test_the_page_is_there_at_once_and_leads_to_what_was_found(visitor):
 
 def test_now_and_then_stand_side_by_side(visitor):
     seen = visitor.get("/proposals/found")
-    now, then = seen.texts(".sides section")[:2]
+    now, then = seen.texts(".belief-sides section")[:2]
     assert "Run make check before each commit." in now and "Before each commit run make check." in now
     assert "set aside" in now and "Run make check before each commit." in then and "Before" not in then
-    assert "The office is in Kiel" in seen.texts(".sides section")[3]
+    assert "The office is in Kiel" in seen.texts(".belief-sides section")[3]
     assert set(seen.texts(".tabs a")) == {"All 2", "Duplicate 1", "Two in one 1"}
     assert len(visitor.get("/proposals/found?kind=split").tree.css("input[name=pick]")) == 1
     assert visitor.get("/proposals/found?kind=guess").status == 400
@@ -50,8 +50,8 @@ def test_what_is_ticked_is_applied_and_taken_back(visitor):
     assert "Applied 1 proposal" in told.text("[role=status]")
     assert before - believed(visitor) == {"Before each commit run make check."}
     seen = visitor.get("/proposals/found")
-    assert "1 × duplicate" in seen.text(".undo")
-    event = seen.fields(".undo")["event"]
+    assert "1 × duplicate" in seen.text(".belief-undo")
+    event = seen.fields(".belief-undo")["event"]
     assert "Taken back" in visitor.post("/proposals/undo", event=event).text("[role=status]")
     assert believed(visitor) == before
     assert "Nothing was changed" in visitor.post("/proposals/undo", event=event).text("[role=status]")

@@ -61,6 +61,7 @@
       const found = new DOMParser().parseFromString(await answer.text(), "text/html");
       const items = [...found.getElementById(target).children];
       into.append(...items);
+      into.closest("[data-live-region]")?.removeAttribute("data-live-region"); // what was grown stays as long as it is
       const following = found.getElementById(`${target}-more`);
       const paragraph = link.closest(".more");
       if (following) paragraph.replaceWith(following); else paragraph.remove();

@@ -103,14 +103,14 @@ def _listed(visit: Visit, wanted: Wanted, order: Order, *, is_shared: bool) -> t
 
 def _shelving(visit: Visit, wanted: Wanted, *, is_shared: bool) -> dict[str, Any]:
     """The tree of subjects, and how many memories there are."""
-    index, user = visit.home.memories.index(), visit.home.user
+    index, user, prefix = visit.home.memories.index(), visit.home.user, wanted.prefix
     if is_shared:
-        return {"tree": (), "n_parts_more": 0, "n": None, "is_any": True, "prefix": wanted.prefix}
-    n = browse.count(index, user, wanted)
-    is_any = bool(n or visit.home.principal.granted or browse.count(index, user, Wanted(every=True)))
-    levels = [browse.subjects(index, user, replace(wanted, prefix=one)) for one in belief.above(wanted.prefix)]
-    parts, n_more = belief.tree(levels, wanted.prefix)
-    return {"tree": parts, "n_parts_more": n_more, "n": n, "is_any": is_any, "prefix": wanted.prefix}
+        return {"tree": (), "n_parts_more": 0, "n": None, "is_any": True, "prefix": prefix}
+    levels = [browse.subjects(index, user, replace(wanted, prefix=one)) for one in belief.above(prefix)]
+    parts, n_more = belief.tree(levels, prefix)
+    n = levels[-2].get(prefix.rpartition("/")[2], 0) if prefix else sum(levels[0].values())
+    is_any = bool(levels[0] or visit.home.principal.granted or browse.count(index, user, Wanted(every=True)))
+    return {"tree": parts, "n_parts_more": n_more, "n": n, "is_any": is_any, "prefix": prefix}
 
 
 def _choices(visit: Visit) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from perdure import text
 from perdure.errors import UsageError
 from perdure.index import exchanges
 from perdure.index import memories as rows
-from perdure.index.injections import Injection
 from perdure.memories import replay
 from perdure.surfaces.page import belief
 from perdure.surfaces.page.views.memories import places, tell
@@ -53,21 +52,12 @@ def _page(visit: Visit, one: Memory, *, typed: Mapping[str, str] | None = None, 
         "as_of": visit.query.get("as_of", "") if as_of else "", "finding": finding,
         "successor": about.get(one.superseded_by) if one.superseded_by else None,
         "made_from": rows.of_ids(visit.home.memories.index(), visit.home.user, one.made_from),
-        "fading": belief.fading(one, visit.now), "recall": _recall(one), "error": error,
-        "is_fresh": "now" in visit.query and one.is_current and finding is None,
-        "last": _last_told(visit, one),
+        "is_fresh": "now" in visit.query and one.is_current and finding is None, "error": error,
         "typed": typed or {"text": one.text, "kind": one.kind, "path": one.path, "project": one.project or ""},
         "kinds": list(belief.KINDS.items()), "projects": places(visit, one.project),
-        **_sources(visit, one),
+        **_sources(visit, one), **_telling(visit, one),
     }  # fmt: skip
     return Shown("memory.html", values, 400 if error else 200)
-
-
-def _last_told(visit: Visit, one: Memory) -> Injection | None:
-    """When a model was last given a memory of the visitor's own; None where it never was."""
-    if one.shared_by:
-        return None
-    return next(iter(visit.home.injections.newest(cue=one.memory_id, limit=1)), None)
 
 
 def _as_of(visit: Visit) -> datetime | None:
@@ -94,10 +84,14 @@ def _sources(visit: Visit, one: Memory) -> dict[str, Any]:
     return {"quotes": quotes, "n_quotes_more": max(0, len(spans) - n_shown), "terms": terms}
 
 
-def _recall(one: Memory) -> str:
-    """Where it is seen being recalled."""
+def _telling(visit: Visit, one: Memory) -> dict[str, Any]:
+    """How loud a memory is, where it is seen being recalled, and the last time that an agent was told it."""
     asked = {"message": belief.question(one), **({"project": one.project} if one.project else {})}
-    return f"/recall/try?{urlencode(asked)}"
+    last = visit.home.injections.newest(cue=one.memory_id, limit=1) if one.n_injected else []
+    return {
+        "fading": belief.fading(one, visit.now), "recall": f"/recall/try?{urlencode(asked)}",
+        "last": last[0] if last else None,
+    }  # fmt: skip
 
 
 # changing one ---------------------------------------------------------------------------------------------------

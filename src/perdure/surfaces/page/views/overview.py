@@ -6,8 +6,10 @@ import contextlib
 from typing import Any
 
 from perdure.errors import IndexFault
+from perdure.index import browse
+from perdure.index.browse import Stretch, Wanted
 from perdure.surfaces.page.visits import Shown, View, Visit
-from perdure.types import Memory, RunView
+from perdure.types import RunView
 
 _RUNS = 8
 _MEMORIES = 6
@@ -18,20 +20,17 @@ def overview(visit: Visit) -> Shown:
     try:
         values = _known(visit)
     except IndexFault:
-        values = {"sessions": [], "memories": [], "n_memories": 0, "n_proposals": 0, "n_turns": 0}
+        values = {"sessions": [], "memories": [], "n_memories": 0, "n_turns": 0}
     return Shown("overview.html", {"title": "Overview", **values, "told": _told(visit)})
 
 
 def _known(visit: Visit) -> dict[str, Any]:
-    memories = visit.home.memories.listed()
+    index, user = visit.home.memories.index(), visit.home.user
     return {
-        "sessions": _sessions(visit), "memories": _newest(memories), "n_memories": len(memories),
-        "n_proposals": len(visit.home.proposals()), "n_turns": sum(visit.home.said_by_month().values()),
+        "sessions": _sessions(visit), "n_memories": browse.count(index, user, Wanted()),
+        "memories": browse.page(index, user, Wanted(), order="newest", stretch=Stretch(0, _MEMORIES)),
+        "n_turns": sum(visit.home.said_by_month().values()),
     }  # fmt: skip
-
-
-def _newest(memories: list[Memory]) -> list[Memory]:
-    return sorted(memories, key=lambda memory: memory.recorded_at, reverse=True)[:_MEMORIES]
 
 
 def _sessions(visit: Visit) -> list[RunView]:
