@@ -59,10 +59,10 @@ def _turn_row(run: Run, turn: Turn) -> TurnRow:
     chunks = tuple(_chunks(identifier, turn.parts))
     first = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
     is_said = turn.author in ("person", "agent") and bool(first)
-    native = f"{run.source.user}\0{run.source.runtime}\0{turn.native_id}" if turn.native_id else f"\0{identifier}"
+    own = copy_key(run.source.user, run.source.runtime, turn.native_id) if turn.native_id else None
     return TurnRow(
         turn_id=identifier,
-        copy_key=_number(native),
+        copy_key=_number(f"\0{identifier}") if own is None else own,
         turn=turn,
         stated_ms=ms(turn.stated_at),
         chunks=chunks,
@@ -71,6 +71,11 @@ def _turn_row(run: Run, turn: Turn) -> TurnRow:
         is_said=is_said,
         speaker=_speaker(first) if is_said else "",
     )
+
+
+def copy_key(user: str, runtime: str, native_id: str) -> int:
+    """The number by which copies of one message are known."""
+    return _number(f"{user}\0{runtime}\0{native_id}")
 
 
 def _speaker(words: str) -> str:

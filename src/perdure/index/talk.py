@@ -19,6 +19,7 @@ from perdure.access.redact import mask
 from perdure.errors import NotFound
 from perdure.identity import is_run_id
 from perdure.index import memories, visible
+from perdure.index.project import copy_key
 from perdure.index.store import Connection
 from perdure.index.values import instant
 from perdure.types import Memory, Principal, Role
@@ -221,6 +222,14 @@ class Talk:
                 WHERE own.run_id = ?1 AND run.id <> own.id AND {is_holding if self._key[3] else is_parent} AND {{seen}}
                 ORDER BY run.generation, run.from_offset LIMIT 1""",
             self.run_id,
+        )
+        return found[0][0] if found else None
+
+    def copy_of(self, user: str, runtime: str, native_id: str) -> str | None:
+        """The turn that stands for a message which the client wrote into several files; None where there is none."""
+        found = self._rows(
+            "SELECT turn_id FROM turn JOIN run ON run.id = turn.run WHERE copy_key = ? AND {seen}",
+            copy_key(user, runtime, native_id),
         )
         return found[0][0] if found else None
 

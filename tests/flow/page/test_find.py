@@ -35,6 +35,7 @@ def test_words_find_turns_in_their_sessions_and_memories_beside_them(visitor):
         assert ids(seen) and all(home.resolve(name) == ("turn", name) for name in ids(seen))
         runs = [link.rpartition("/")[2] for link in seen.links(".session .title")]
         assert runs and all(home.run(name) for name in runs)
+    assert visitor.get(f"/turns/{ids(seen)[0]}").status == visitor.get(seen.links(".session .title")[0]).status == 200
     assert re.match(r"\d+ turns · best first · [\d.]+ m?s", seen.text(".told"))
     assert seen.fields(".searching")["q"] == "spring tide port"
 

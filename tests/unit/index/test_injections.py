@@ -123,3 +123,20 @@ def test_weeks_count_what_was_looked_at(kept):
     ]
     (last,) = kept.found.weeks(since_at=NOW)
     assert (last.n_cues, last.n_used) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"session": "s1"}, {"cue": "t1"}, {"before": "n3"}, {"cue": "t1", "before": "n3"}]
+)
+def test_a_page_of_the_list_is_read_without_a_scan_or_a_sort(kept, asked):
+    """Of 100,000 recalls as of ten: the plan walks an index backwards and stops."""
+    for n in range(9):
+        kept.tell(f"n{n}", "t1", session=f"s{n % 2}", at=NOW + timedelta(minutes=n))
+    kept.follow()
+    seen = []
+    kept.index.db.exec_trace = lambda _, query, values: seen.append((query, values)) or True
+    assert kept.found.newest(limit=2, **asked)
+    kept.index.db.exec_trace = None
+    plans = [row[3] for query, values in seen for row in kept.index.db.execute(f"EXPLAIN QUERY PLAN {query}", values)]
+    about = [plan for plan in plans if "injection" in plan or "told" in plan or "B-TREE" in plan]
+    assert about and not [plan for plan in about if "SCAN" in plan or "B-TREE" in plan], plans

@@ -11,6 +11,7 @@ from perdure.memories import use
 from perdure.recall import judge
 from perdure.recall.candidates import Fact
 from perdure.recall.pack import SAID_BY, excerpt
+from perdure.recall.scope import scope
 from perdure.recall.why import plainly, why
 from perdure.types import Cue, Hit, Memory, Plan, Recalled, Role
 
@@ -229,7 +230,7 @@ def lacked(subject: Subject, recalled: Recalled, told: Told) -> str:
     if name in recalled.held_back:
         rule = recalled.held_back[name].rule
         return f"It is held back: it reads like an order to a model ({rule}). The floor's alerts list it, to allow it."
-    return _of_itself(subject) or _elsewhere(subject.project, told.project) or _ranked(name, recalled)
+    return _of_itself(subject) or _elsewhere(subject.project, told.project, recalled.plan) or _ranked(name, recalled)
 
 
 def _of_itself(subject: Subject) -> str:
@@ -245,8 +246,11 @@ def _of_itself(subject: Subject) -> str:
     return ""
 
 
-def _elsewhere(project: str | None, here: str | None) -> str:
-    if here is None or project in (None, "", here):
+def _elsewhere(project: str | None, here: str | None, plan: Plan) -> str:
+    """That it lies where recall did not look; "" where it did."""
+    if here is None or not project:
+        return ""
+    if project in scope(plan.message, here=here, projects=[project], everywhere=False).projects:
         return ""
     return f"It belongs to another project ({project}), which the message does not name; recall looked in {here}."
 

@@ -57,7 +57,7 @@ def changes(name: str, given: Any) -> tuple[Change, ...]:
     path = _first(given, _PATHS)
     pieces = given["edits"] if isinstance(given.get("edits"), list) else [given]
     edits = [rows for piece in pieces if isinstance(piece, dict) and (rows := _edited(piece))]
-    if not edits and _WRITES.search(f"{name} {given.get('command', '')}"[:100]):
+    if not edits and path and _WRITES.search(f"{name} {given.get('command', '')}"[:100]):
         edits = [_all("add", whole)] if (whole := _first(given, _WHOLE)) else []
     rows = [row for n, piece in enumerate(edits) for row in ([Row("gap", "")] if n else []) + piece]
     return (_change(path, rows),) if rows else ()

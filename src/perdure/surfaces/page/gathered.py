@@ -163,8 +163,9 @@ def block(home: Home, shown: Seen, turn_id: str) -> tuple[str, bool]:
     turn_id: of the message, "" where that is not captured. What is made again may be the very one as well.
     """
     one = shown.one
-    if turn_id and (exact := _in_transcript(home, one, turn_id)):
-        return mask(exact), True
+    with contextlib.suppress(NotFound):  # its bytes were forgotten, and the index does not know it yet
+        if turn_id and (exact := _in_transcript(home, one, turn_id)):
+            return mask(exact), True
     made = [card.cue for card in shown.cards if isinstance(card, Card)]
     text = fence.fenced([render(cue) for cue in made], one.nonce) if made else ""
     return text, bool(text) and fence.digest(text) == one.digest

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from perdure.archive import injected
 from perdure.archive.journal import Event
@@ -149,6 +150,20 @@ def injected_beside(home: Home, view: RunView, turns: Sequence[Standing]) -> Map
         if event.data.get("agent", "") == agent and abs(at - said_at) <= NEAR:
             found[turn.turn_id].append(event)
     return found
+
+
+def copied_before(home: Home, talk: Talk, view: RunView, found: Stretch) -> str | None:
+    """The turn before the first of a talk that begins with what another talk holds already, as a fork does; there it
+    stands once for both.
+    """
+    if found.has_earlier:
+        return None
+    first = found.turns[0] if found.turns else None
+    captured = first.captured_in if first else str(view.parent_run_id) if view.sidechain else view.run_id
+    every = _OPENED.turns(home, captured).values()  # in the order of their first lines
+    turns = list(takewhile(lambda turn: turn.offset < first.offset, every) if first else every)
+    copied = next((turn.native_id for turn in reversed(turns) if turn.native_id), None)
+    return talk.copy_of(view.user, view.runtime, copied) if copied else None
 
 
 def turn_at(home: Home, turn_id: str) -> tuple[Standing, Turn]:

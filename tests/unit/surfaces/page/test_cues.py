@@ -87,6 +87,7 @@ def test_what_became_of_an_injection():
         (HIT, replace(EMPTY, silent="nothing relevant enough (0.20, needs 0.33)"), Told(), "0.20, needs 0.33"),
         (HIT, replace(EMPTY, passed_over={"t1": "candidate 7 of 9, but it did not fit"}), Told(), "candidate 7 of 9"),
         (HIT, EMPTY, Told(project="/w/web"), "no candidate"),
+        (replace(HIT, project="/w/staging"), EMPTY, Told(project="/w/web"), "no candidate"),  # the message names it
     ],
 )  # fmt: skip
 def test_why_something_was_not_told(subject, recalled, told, said):

@@ -120,4 +120,14 @@
   });
   addEventListener("pagehide", () => { source?.close(); source = null; wasCut = true; });
   addEventListener("pageshow", listen);
+
+  // What is put in above the place at which one reads does not move it.
+  document.addEventListener("htmx:before:swap", (event) => {
+    const next = event.target.closest(".turns > .earlier")?.nextElementSibling;
+    if (!next) return;
+    const top = next.getBoundingClientRect().top;
+    const grown = new MutationObserver(() => scrollBy(0, next.getBoundingClientRect().top - top));
+    grown.observe(next.parentElement, { childList: true });
+    setTimeout(() => grown.disconnect(), 300);
+  });
 })();

@@ -40,6 +40,7 @@ def reader(visit: Visit) -> Answer:
             "memories": _memories(talk, found, turns), "injections": _injections(visit, view, found),
             "links": _links(view, asked, found, is_unfolded=visit.query.get("all") == "1"),
             "filters": _filters(view, asked), "query": query, "hits": _hits(visit, view, query) if query else None,
+            "copied": None if asked.shown else stretches.copied_before(home, talk, view, found),
         },
     )  # fmt: skip
 

@@ -1,0 +1,58 @@
+"""Images found again in the lines of every client."""
+
+import base64
+import json
+
+import pytest
+
+from perdure.formats.pictures import media_type, picture
+from perdure.types import Part
+
+PNG = b"\x89PNG\r\n\x1a\nrest"
+DATA = base64.b64encode(PNG).decode()
+PART = Part("image", f"[image/png {len(PNG)} bytes]", "image/png")
+SOURCE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+
+
+def line(value):
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"message": {"content": [{"type": "text", "text": "see"}, SOURCE]}},
+        {"message": {"content": [{"type": "tool_result", "content": [SOURCE]}]}, "toolUseResult": [SOURCE]},
+        {"payload": {"content": [{"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}]}},
+        {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}}]},
+        {"message": {"content": [{"type": "image", "mimeType": "image/png", "data": DATA}]}},
+        {"toolCalls": [{"result": [{"inlineData": {"mimeType": "image/png", "data": DATA}}]}]},
+    ],
+)
+def test_an_image_is_found_in_every_shape(value):
+    assert picture([line(value)], PART, 0) == PNG
+
+
+def test_the_nth_of_equal_size_is_the_nth_and_one_that_is_written_twice_counts_once():
+    other = PNG[:-1] + b"!"
+    second = {"type": "image", "source": {"media_type": "image/png", "data": base64.b64encode(other).decode()}}
+    lines = [line([SOURCE, SOURCE, second])]
+    assert picture(lines, PART, 1) == other and picture(lines, PART, 5) == other
+
+
+def test_what_is_not_there_or_broken_is_none():
+    assert picture([b"no json", line({"a": 1}), line([])], PART, 0) is None
+    broken = line({"type": "image", "source": {"media_type": "image/png", "data": "!"}})
+    assert picture([broken], Part("image", "[image/png 0 bytes]", "image/png"), 0) == b""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (PNG, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF87a", "image/gif"),
+        (b"RIFF1234WEBPVP8 ", "image/webp"), (b"<svg onload=alert(1)>", None), (b"<html>", None), (b"", None),
+        (b"RIFF1234WAVE", None),
+    ],
+)  # fmt: skip
+def test_what_bytes_are_is_told_by_the_bytes(body, kind):
+    assert media_type(body) == kind
