@@ -170,8 +170,11 @@ def _posted(machine: Machine, client: Client, body: bytes) -> bool:
     return True
 
 
-def search_on(machine: Machine, port: int, done: threading.Event, took_ms: list[float], failed: Counter[str]) -> None:
-    """Search until all is posted."""
+def search_on(
+    machine: Machine, options: argparse.Namespace, done: threading.Event, took_ms: list[float], failed: Counter[str]
+) -> None:
+    """Search until all is posted and indexed."""
+    port, rest_s = options.port, options.rest
     client, rng = Client(port, machine.secret), random.Random(machine.name)
     while not done.is_set():
         body = json.dumps({"query": " ".join(rng.choices(WORDS, k=3)), "limit": 10}).encode()
@@ -189,7 +192,7 @@ def search_on(machine: Machine, port: int, done: threading.Event, took_ms: list[
         if any(hit["machine"] != machine.name for hit in said["hits"]):
             failed["LEAK"] += 1
         took_ms.append((time.perf_counter() - started) * 1000)
-        time.sleep(0.1)
+        time.sleep(rest_s)
 
 
 def prepared(home: Path, options: argparse.Namespace) -> list[Machine]:
@@ -238,7 +241,7 @@ def run(home: Path, options: argparse.Namespace) -> dict[str, Any]:
         for machine, n in zip(fleet, n_backlog, strict=True)
     ]
     reading = [
-        threading.Thread(target=search_on, args=(machine, options.port, done, searched, failed), daemon=True)
+        threading.Thread(target=search_on, args=(machine, options, done, searched, failed), daemon=True)
         for machine in fleet[: options.readers]
     ]
     started = time.monotonic()
@@ -298,6 +301,7 @@ def main() -> None:
     parser.add_argument("--backlog-mb", type=float, default=4.0)
     parser.add_argument("--deltas", type=int, default=10, help="for each machine, of 35 kB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two posts of a machine")
+    parser.add_argument("--rest", type=float, default=0.1, help="seconds between an answer and a reader's next search")
     parser.add_argument("--kill-every", type=float, default=0.0, help="seconds between two kill -9; 0 for never")
     parser.add_argument("--settle-s", type=float, default=900.0, help="so long may the index take behind the last post")
     parser.add_argument("--port", type=int, default=_free_port())

@@ -125,6 +125,18 @@ def test_a_backlog_of_one_user_does_not_hold_up_the_others(place: Path) -> None:
         assert texts(home, "cy") == [WORDS["cy"]]
 
 
+def test_while_the_index_is_behind_a_round_has_turns_for_a_slice_and_the_next_goes_on(place: Path) -> None:
+    """Without any time for a slice, one turn a round; else everybody has one, beginning behind who came last."""
+    users = ["ada", "bob", "cy"]
+    with perdure.open(place) as home:
+        keeping = keeper(home, slice_s=0)
+        rounds = [list(keeping._in_turn("stated", users, is_behind=True)) for _ in range(4)]
+        assert rounds == [["ada"], ["bob"], ["cy"], ["ada"]]
+        assert list(keeping._in_turn("stated", users, is_behind=False)) == ["bob", "cy", "ada"]
+        assert list(keeping._in_turn("embed", users, is_behind=True)) == ["ada"]  # counted apart
+        assert list(keeper(home, slice_s=60)._in_turn("stated", users, is_behind=True)) == users
+
+
 def test_one_user_whose_turn_fails_keeps_nobody_from_theirs(place: Path) -> None:
     fill(place, *WORDS)
     with perdure.open(place) as home, Everyone(home) as everyone:

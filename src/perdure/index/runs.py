@@ -42,21 +42,21 @@ _PARENT = f"""iif(coalesce(run.parent_run_id, '') <> '', ({_NAMED}),
 # the run above: the one that was named, the previous of its source, or the one that spawned its session
 _ABOVE = f"""WITH RECURSIVE above(id, run_id, parent) AS (
     SELECT run.id, run.run_id, {_PARENT} FROM run WHERE run.id IN (SELECT value FROM json_each(?))
-    UNION SELECT run.id, run.run_id, {_PARENT} FROM above JOIN run ON run.id = above.parent WHERE {{may_read}})
+    UNION SELECT run.id, run.run_id, {_PARENT} FROM above CROSS JOIN run ON run.id = above.parent WHERE {{may_read}})
   SELECT id, run_id, parent FROM above"""
-_BELOW = f"""WITH RECURSIVE below(id) AS (
+_MAY_BE_BELOW = """WITH RECURSIVE below(id) AS (
     SELECT value FROM json_each(?)
     UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id
-      CROSS JOIN run INDEXED BY run_child ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {{may_read}}
+      CROSS JOIN run INDEXED BY run_child ON run.parent_run_id = top.run_id AND run.user = top.user WHERE {may_read}
     UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
       CROSS JOIN run ON run.id = (SELECT id FROM run AS next WHERE next.user = top.user AND next.runtime = top.runtime
           AND next.session = top.session AND next.generation = top.generation AND next.from_offset > top.from_offset
           AND next.thread = '' ORDER BY next.from_offset, next.run_id LIMIT 1)
-      WHERE coalesce(run.parent_run_id, '') = '' AND {{may_read}}
+      WHERE coalesce(run.parent_run_id, '') = '' AND {may_read}
     UNION SELECT run.id FROM below CROSS JOIN run AS top ON top.id = below.id AND top.thread = ''
       CROSS JOIN run ON run.user = top.user AND run.runtime = top.runtime AND run.parent_session = top.session
-      WHERE {_PARENT} = top.id AND {{may_read}})
-  SELECT id FROM below"""
+      WHERE {may_read})
+  SELECT id FROM below"""  # of what a session spawned all, whichever of its runs did
 
 Row = dict[str, Any]
 _SCANNED = 1000  # runs whose roots are looked up at once
@@ -197,7 +197,9 @@ def descendants(index: Connection, principal: Principal, run_id: str) -> list[Ru
     """Every run below a run, parents before children."""
     with index.reading():
         seen = visible.of(index, principal)
-        views = _views(index, seen, _with_below(index, seen, [_row(index, seen, run_id)["id"]]))
+        lineage = _Lineage(index, seen)
+        rows = _with_below(index, seen, lineage, [_row(index, seen, run_id)["id"]])
+        views = _views(index, seen, rows, lineage)
     below: dict[str | None, list[RunView]] = {}
     for view in sorted(views, key=_begun):
         below.setdefault(view.parent_run_id, []).append(view)
@@ -214,10 +216,20 @@ def _begun(view: RunView) -> tuple[float, str]:
     return (view.started_at.timestamp() if view.started_at else 0.0, view.run_id)
 
 
-def _with_below(index: Connection, seen: Visible, tops: Sequence[int]) -> list[Row]:
+def _with_below(index: Connection, seen: Visible, lineage: _Lineage, tops: Sequence[int]) -> list[Row]:
     """These runs and all that is below them."""
-    found = index.rows(_BELOW.format(may_read=seen.runs()), _json(tops))
-    return _select(index, "run.id IN (SELECT value FROM json_each(?))", _json(number for (number,) in found))
+    near = [number for (number,) in index.rows(_MAY_BE_BELOW.format(may_read=seen.runs()), _json(tops))]
+    lineage.load(near)
+    below: dict[int | None, list[int]] = {}
+    for number in near:
+        below.setdefault(lineage.parent(number), []).append(number)
+    found = dict.fromkeys(tops)
+    todo = list(tops)
+    while todo:
+        fresh = [number for number in below.get(todo.pop(), ()) if number not in found]
+        found.update(dict.fromkeys(fresh))
+        todo += fresh
+    return _select(index, "run.id IN (SELECT value FROM json_each(?))", _json(found))
 
 
 def forest(
@@ -238,12 +250,12 @@ def forest(
         seen = visible.of(index, principal)
         lineage = _Lineage(index, seen)
         if root:
-            rows = _with_below(index, seen, [_row(index, seen, root)["id"]]) if offset == 0 else []
+            rows = _with_below(index, seen, lineage, [_row(index, seen, root)["id"]]) if offset == 0 else []
         else:
             matching = _newest(index, seen, filters)
             left = set(matching)
             tops = _page(lineage, matching, limit, offset)
-            rows = [row for row in _with_below(index, seen, tops) if row["id"] in left]
+            rows = [row for row in _with_below(index, seen, lineage, tops) if row["id"] in left]
         views = _views(index, seen, rows, lineage)
     return _trees(views, top=root)
 
@@ -411,11 +423,12 @@ def openings(index: Connection, principal: Principal, run_ids: Iterable[str]) ->
     return {run_id: views[first] for run_id, first in pairs}
 
 
-_OPENING = """SELECT asked.run_id, (SELECT run.id FROM run WHERE run.conversation = asked.conversation
-      AND run.user = asked.user AND run.thread = '' AND {may_read}
+_OPENING = """SELECT asked.run_id, (SELECT run.id FROM run INDEXED BY run_conversation
+    WHERE run.conversation = asked.conversation AND run.user = asked.user AND run.thread = '' AND {may_read}
     ORDER BY run.session <> (SELECT value FROM name WHERE id = run.conversation), run.session, run.generation,
       run.from_offset, run.run_id LIMIT 1) AS first
-  FROM (SELECT run.* FROM run WHERE run.run_id IN (SELECT value FROM json_each(?)) AND {may_read}) AS asked
+  FROM (SELECT run.run_id, run.conversation, run.user FROM json_each(?) AS given
+      CROSS JOIN run ON run.run_id = given.value WHERE {may_read}) AS asked
   WHERE first IS NOT NULL"""
 
 

@@ -126,7 +126,7 @@ _BELOW = f"""WITH RECURSIVE
   below(id) AS (
     SELECT id FROM run WHERE run_id = ?2 AND user = ?1
     UNION SELECT child.id FROM below JOIN run AS above ON above.id = below.id
-      JOIN run AS child ON child.parent_run_id = above.run_id AND child.user = ?1
+      JOIN run AS child INDEXED BY run_child ON child.parent_run_id = above.run_id AND child.user = ?1
     UNION SELECT next.id FROM below JOIN run AS above ON above.id = below.id AND above.thread = ''
       JOIN run AS next ON next.id = (SELECT id FROM run WHERE user = ?1 AND runtime = above.runtime
           AND session = above.session AND generation = above.generation AND from_offset > above.from_offset

@@ -2,14 +2,15 @@
 
 In slices, so that its pulse never stops for long. Whatever fails is tried again in the next round and counts against
 health meanwhile; nothing that was captured depends on it. In each round every user gets a turn of the same length,
-whatever waits for the others.
+whatever waits for the others; while the index is behind, only as many as a slice holds, and the next round goes on
+with the next. What was captured must be found before anything is made of it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from perdure.archive.store import Ledger
@@ -63,6 +64,7 @@ class Keeper:
         self._written_s = 0.0
         self._position = ""
         self._heard = Heard()
+        self._last: dict[str, str] = {}  # what is done for each user -> for whom it was done last
 
     def wake(self) -> None:
         """Something was captured: do not wait for the next round."""
@@ -72,23 +74,27 @@ class Keeper:
         """Rounds, until stopped."""
         with self._make() as home, Everyone(home) as everyone:
             while not stopped.is_set():
-                self.round(home, everyone)
-                self._wake.wait(self._round_s)
+                if not self.round(home, everyone):
+                    self._wake.wait(self._round_s)
                 self._wake.clear()
 
-    def round(self, home: Home, everyone: Everyone) -> None:
-        """One round; whatever fails counts against health, and is tried again in the next."""
+    def round(self, home: Home, everyone: Everyone) -> bool:
+        """One round, and whether it left off amid its work; whatever fails counts against health, and is tried again in
+        the next.
+        """
         try:
-            self._step(home, everyone)
+            is_amid = self._step(home, everyone)
             self._vitals.prove("keeper")
+            return is_amid
         except Exception as error:  # noqa: BLE001 - the next round tries again; health says what it was
             code = str(getattr(error, "code", type(error).__name__))
             if self._vitals.trouble.get("keeper") != code:
                 log.note(home.path, "failed", client="keeper", kind="round", code=code)
             self._vitals.trouble["keeper"] = code
             self._vitals.counts["failed-rounds"] += 1
+            return False
 
-    def _step(self, home: Home, everyone: Everyone) -> None:
+    def _step(self, home: Home, everyone: Everyone) -> bool:
         self._vitals.counts["drained"] += home.drain(limit_s=self._slice_s)
         self._vitals.prove("keeper")
         done = home.catch_up(limit_s=self._slice_s, note=lambda run: self._note(home, run), everyone=True)
@@ -97,20 +103,33 @@ class Keeper:
         if time.monotonic() - self._written_s >= self._prove_s:
             self._prove_write(home)
         users = everyone.users()
+        is_behind = done.n_behind > 0
         if home.config.memories.stated:
-            self._keep_stated(home, everyone, users[1:])  # of the first it is done by now
-        for user in users:
+            waiting = self._heard.waiting(home.archive.ledger, users[1:])  # of the first it is done by now
+            self._keep_stated(everyone, waiting, is_behind=is_behind)
+        for user in self._in_turn("embed", users, is_behind=is_behind):
             home.embed_new(user)
             self._vitals.prove("keeper")
+        return is_behind and done.n_runs > 0
 
-    def _keep_stated(self, home: Home, everyone: Everyone, users: list[str]) -> None:
+    def _in_turn(self, what: str, users: Sequence[str], *, is_behind: bool) -> Iterator[str]:
+        """Each user, beginning with the one behind who came last. While the index is behind, a slice and no more: what
+        cannot be found yet comes first, and the next round goes on with the next user.
+        """
+        ends_s, last = time.monotonic() + self._slice_s, self._last.get(what, "")
+        for user in sorted(users, key=lambda user: (user <= last, user)):
+            self._last[what] = user
+            yield user
+            if is_behind and time.monotonic() >= ends_s:
+                return
+
+    def _keep_stated(self, everyone: Everyone, waiting: Sequence[str], *, is_behind: bool) -> None:
         """Keep what was stated in the others' new captures; whoever fails is tried again, after everybody else's turn.
 
         Raises the first failure.
         """
-        waiting = self._heard.waiting(home.archive.ledger, users)
         failures = []
-        for user in waiting:
+        for user in self._in_turn("stated", waiting, is_behind=is_behind):
             try:
                 everyone.as_user(user).keep_stated(limit_s=self._slice_s / len(waiting))
             except Busy:  # what another process is at, it finishes

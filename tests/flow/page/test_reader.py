@@ -319,3 +319,18 @@ def test_a_copied_session_says_where_its_words_stand(house):
     assert seen.texts(".turn .typed") == ["Only here."]
     (link,) = [link for link in seen.links("main .alert a") if link.startswith("/turns/")]
     assert a_run(home.place).run_id in visitor.get(link).links(".talk a[download]")[0]
+
+
+def test_what_comes_while_one_reads_is_told_at_the_end(house):
+    data = talk(8)
+    home = house(prepare=captured(data))
+    visitor, run = home.visitor(), a_run(home.place)
+    region = visitor.get(f"/runs/{run.run_id}").tree.css_first("#newer")
+    assert region.attributes["data-live-region"] == "captured" and not region.text().strip()
+    with perdure.open(home.place, user="ada") as opened:
+        more = claude(8, "user", "One more.") + claude(9, "assistant", [{"type": "text", "text": "Yes."}])
+        opened.capture(more, runtime="claude-code", session="long", from_offset=len(data))
+    again = visitor.get(region.attributes["data-from"])
+    assert again.text("#newer") == "2 newer turns"
+    assert again.tree.css_first("#newer").attributes["data-from"] == region.attributes["data-from"]
+    assert visitor.get(again.links("#newer a")[0]).texts(".turn .body")[-2:] == ["One more.", "Yes."]

@@ -36,6 +36,7 @@ class Opened:
         """Nothing is kept yet."""
         self._most_bytes, self._kept_s = most_bytes, kept_s
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._n_bytes = 0
         self._lock = threading.Lock()
 
     def turns(self, home: Home, run_id: str, *, now_s: float | None = None) -> Turns:
@@ -53,17 +54,18 @@ class Opened:
                 return kept.turns
         turns = {turn.offset: turn for turn in home.transcript(run_id).parsed.turns}
         with self._lock:
-            self._kept[key] = _Kept(turns, held.to_offset - held.from_offset, now_s)
+            if key not in self._kept:
+                self._kept[key] = _Kept(turns, held.to_offset - held.from_offset, now_s)
+                self._n_bytes += self._kept[key].n_bytes
             self._let_go(now_s)
         return turns
 
     def _let_go(self, now_s: float) -> None:
         """Keep what was asked for lately, and of that no more than there is room for; the last in any case."""
-        n_bytes = sum(kept.n_bytes for kept in self._kept.values())
         while self._kept:
             key, oldest = next(iter(self._kept.items()))
-            is_too_much = n_bytes > self._most_bytes and len(self._kept) > 1
+            is_too_much = self._n_bytes > self._most_bytes and len(self._kept) > 1
             if not is_too_much and now_s - oldest.asked_s <= self._kept_s:
                 return
-            n_bytes -= oldest.n_bytes
+            self._n_bytes -= oldest.n_bytes
             del self._kept[key]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from perdure.archive import injected
 from perdure.archive.journal import Event
@@ -159,7 +160,8 @@ def copied_before(home: Home, talk: Talk, view: RunView, found: Stretch) -> str 
         return None
     first = found.turns[0] if found.turns else None
     captured = first.captured_in if first else str(view.parent_run_id) if view.sidechain else view.run_id
-    turns = [turn for turn in _OPENED.turns(home, captured).values() if first is None or turn.offset < first.offset]
+    every = _OPENED.turns(home, captured).values()  # in the order of their first lines
+    turns = list(takewhile(lambda turn: turn.offset < first.offset, every) if first else every)
     copied = next((turn.native_id for turn in reversed(turns) if turn.native_id), None)
     return talk.copy_of(view.user, view.runtime, copied) if copied else None
 

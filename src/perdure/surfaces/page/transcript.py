@@ -290,17 +290,20 @@ def _about(given: Any) -> str:
     """What a call is about: the field that says it, or else its first text."""
     if not isinstance(given, dict):
         return given if isinstance(given, str) else _text(given)
-    texts = {name: _text(value) for name, value in given.items() if isinstance(value, (str, list))}
-    named = next((texts[name] for name in _ABOUT if texts.get(name)), "")
-    return named or next(filter(None, texts.values()), "")
+    texts = {name: _text(value) for name, value in given.items() if _is_words(value)}
+    named = next((texts[name] for name in _ABOUT if texts.get(name)), "") or next(filter(None, texts.values()), "")
+    counted = (f"{len(value)} {name}" for name, value in given.items() if isinstance(value, list) and value)
+    return named or next(counted, "")
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return " ".join(value)
-    return msgspec.json.encode(value).decode()
+    return " ".join(value) if _is_words(value) else msgspec.json.encode(value).decode()
 
 
 def _inputs(given: Any, n: int) -> Iterable[Piece]:

@@ -123,3 +123,16 @@ def test_an_input_that_is_no_object_and_one_that_is_broken_are_shown_as_they_are
         (shown,) = said(read(("assistant", [call(text=text)])), Wish())
         assert isinstance(shown.pieces[0], Call)
     assert said(read(("assistant", [call(text="plain words")])), Wish())[0].pieces[0].about == "plain words"
+
+
+def test_what_a_call_is_about_is_its_main_argument():
+    cases = {
+        '{"path":"/w/a.py","pattern":"def f"}': "def f",
+        '{"file_path":"/w/src/a.py"}': "src/a.py",
+        '{"command":["git","status"]}': "git status",
+        '{"todos":[{"content":"x"},{"content":"y"}]}': "2 todos",
+        '{"limit":3}': "",
+    }
+    for text, about in cases.items():
+        (shown,) = said(read(("assistant", [call(text=text)])), Wish(folder="/w"))
+        assert shown.pieces[0].about == about

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from perdure.access.redact import mask
-from perdure.archive.journal import Event
 from perdure.errors import NotFound
 from perdure.formats.pictures import media_type, picture
 from perdure.index.talk import SHOWN, Talk, Whole
@@ -26,23 +25,28 @@ _TITLE_CHARS = 100
 
 def reader(visit: Visit) -> Answer:
     """The session of a run, at the turn that is asked for or at the run's first."""
-    home = visit.home
-    view, talk = home.run(visit.path["run_id"]), home.talk(visit.path["run_id"])
-    asked = _asked(visit)
-    found, whole = stretches.stretch(talk, asked), talk.whole()
-    turns = _turns(visit, view, talk, found, asked)
+    view, talk = visit.home.run(visit.path["run_id"]), visit.home.talk(visit.path["run_id"])
+    asked, whole = _asked(visit), talk.whole()
+    found = stretches.stretch(talk, asked)
     query = visit.query.get("q", "").strip()
-    return Shown(
-        "reader.html",
-        {
-            "title": _title(view, whole), "view": view, "whole": whole, "above": talk.above(), "found": found,
-            "folds": transcript.folded(turns), "asked": asked, "is_unfolded": visit.query.get("all") == "1",
-            "memories": _memories(talk, found, turns), "injections": _injections(visit, view, found),
-            "links": _links(view, asked, found, is_unfolded=visit.query.get("all") == "1"),
-            "filters": _filters(view, asked), "query": query, "hits": _hits(visit, view, query) if query else None,
-            "copied": None if asked.shown else stretches.copied_before(home, talk, view, found),
-        },
-    )  # fmt: skip
+    head = {
+        "title": _title(view, whole), "view": view, "whole": whole, "above": talk.above(), "query": query,
+        "hits": _hits(visit, view, query) if query else None, "filters": _filters(view, asked),
+    }  # fmt: skip
+    return Shown("reader.html", {**head, **_body(visit, view, talk, found)})
+
+
+def _body(visit: Visit, view: RunView, talk: Talk, found: Stretch) -> dict[str, Any]:
+    """The turns with what belongs to them, and where the talk goes on."""
+    asked, is_unfolded = _asked(visit), visit.query.get("all") == "1"
+    turns = _turns(visit, view, talk, found, asked)
+    return {
+        "asked": asked, "found": found, "folds": transcript.folded(turns), "is_unfolded": is_unfolded,
+        "memories": _memories(talk, found, turns),
+        "injections": stretches.injected_beside(visit.home, view, found.turns),
+        "copied": None if asked.shown else stretches.copied_before(visit.home, talk, view, found),
+        "links": _links(view, asked, found, is_unfolded=is_unfolded), "tail": _tail(visit, view, asked, found),
+    }  # fmt: skip
 
 
 def _asked(visit: Visit) -> Asked:
@@ -70,10 +74,6 @@ def _memories(talk: Talk, found: Stretch, turns: Sequence[Said]) -> dict[str, li
     return {turn: kept for turn, kept in shown.items() if kept}
 
 
-def _injections(visit: Visit, view: RunView, found: Stretch) -> Mapping[str, list[Event]]:
-    return stretches.injected_beside(visit.home, view, found.turns)
-
-
 def _hits(visit: Visit, view: RunView, query: str) -> Found:
     """What a search finds in the conversation."""
     mode = None if visit.server.is_warm() else "keyword"
@@ -99,11 +99,22 @@ def _links(view: RunView, asked: Asked, found: Stretch, *, is_unfolded: bool) ->
     return {
         "earlier": address(view.run_id, until=first, **kept) if first and found.has_earlier else "",
         "later": address(view.run_id, **{"from": following}, **kept) if following else "",
-        "first": address(view.run_id, at=asked.at, show=asked.shown, all="" if is_unfolded else "1"),
         "raw": f"/runs/{captured}/raw",
         "tree": f"/runs?root={quote(view.root_run_id)}",
         "share": f"/sharing?{urlencode({'scope': 'run', 'value': captured})}",
         "forget": f"/runs/{view.run_id}/forget",
+    }  # fmt: skip
+
+
+def _tail(visit: Visit, view: RunView, asked: Asked, found: Stretch) -> dict[str, Any] | None:
+    """What follows the end of a talk while it goes on: how many turns have come since, and where they are."""
+    if found.following or not found.turns or asked.shown:
+        return None
+    is_asked_again = visit.query.get("tail") == "1" and asked.since != ""
+    last = asked.since if is_asked_again else found.turns[-1].turn_id
+    return {
+        "from": address(view.run_id, **{"from": last}, tail="1"), "href": address(view.run_id, **{"from": last}),
+        "n": len(found.turns) - 1 if is_asked_again else 0,
     }  # fmt: skip
 
 
