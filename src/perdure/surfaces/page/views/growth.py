@@ -192,7 +192,7 @@ def _by(lines: Sequence[Answered], of: Callable[[datetime], date]) -> dict[date,
 
 
 def _share_silent(lines: Sequence[Answered]) -> float | None:
-    return sum(line.outcome == "silent" for line in lines) / len(lines) if lines else None
+    return sum(line.is_silent for line in lines) / len(lines) if lines else None
 
 
 def _rank(lines: Sequence[Answered], share: float) -> float | None:
