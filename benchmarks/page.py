@@ -17,6 +17,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import random
 import secrets
 import subprocess
@@ -49,7 +50,7 @@ LONG_BYTES = 10_000_000
 LONG = "00000000-0000-4000-8000-00000000010b"  # the session of the long conversation
 N_RECALLS = 5_000  # noted in the journal, as in some months
 N_ASKED = 20  # of them, real ones whose notes are copied
-SETTINGS = '[memories]\nstated = false\n[server]\nhttp = "127.0.0.1:0"\nrequests_per_minute = 1000000\n'
+SETTINGS = 'user = "ada"\n[memories]\nstated = false\n[server]\nhttp = "127.0.0.1:0"\nrequests_per_minute = 1000000\n'
 _TURNS = "SELECT turn_id FROM turn JOIN run ON run.id = turn.run WHERE run.run_id = ? ORDER BY turn.offset"
 LIMIT_MS = 200  # within which a page is to be there, at 100,000 chunks
 
@@ -137,6 +138,7 @@ class Visitor:
     """A browser without a screen: one kept connection, and the cookie of a session."""
 
     line: http.client.HTTPConnection
+    pid: int = 0  # of the server
     cookie: str = ""
 
     def get(self, path: str) -> tuple[int, bytes, float]:
@@ -157,13 +159,22 @@ def command(home: Path, *words: str) -> Any:
     return json.loads(subprocess.run(line, capture_output=True, check=True).stdout)["result"]
 
 
+def cpu_ms(pid: int) -> float:
+    """Processor time of a process and its threads until now; 0 where nothing tells it."""
+    place = Path(f"/proc/{pid}/stat")
+    if not place.exists():
+        return 0.0
+    ticks = place.read_text().rpartition(") ")[2].split()[11:13]
+    return sum(map(int, ticks)) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
 def visiting(home: Path) -> Iterator[Visitor]:
     """Somebody who looks at a home that is served for as long."""
-    command(home, "serve", "--detach")
+    served = command(home, "serve", "--detach")
     try:
         link = urlsplit(command(home, "page")["page"])
-        visitor = Visitor(http.client.HTTPConnection(link.netloc, timeout=60))
+        visitor = Visitor(http.client.HTTPConnection(link.netloc, timeout=60), served["pid"])
         assert visitor.get(link.path)[0] == 303
         yield visitor
     finally:
@@ -214,13 +225,16 @@ def addresses(made: corpus.Corpus, n: int) -> dict[str, list[str]]:
 
 def measured(visitor: Visitor, name: str, paths: list[str]) -> dict[str, Any]:
     """Milliseconds of one page: the first time, and then."""
-    took, sizes, statuses = [], [], set()
-    for path in paths:
+    took, sizes, statuses, began_ms = [], [], set(), 0.0
+    for n, path in enumerate(paths):
+        if n == 1:
+            began_ms = cpu_ms(visitor.pid)
         status, body, ms = visitor.get(path)
         took.append(ms)
         sizes.append(len(body))
         statuses.add(status)
-    then = spread(took[1:])
+    assert statuses <= {200, 303}, f"{name}: {statuses}"
+    then = {**spread(took[1:]), "cpu": round((cpu_ms(visitor.pid) - began_ms) / (len(paths) - 1), 1)}
     return {"page": name, "status": "/".join(map(str, sorted(statuses))), "kB": round(max(sizes) / 1000, 1),
             "first ms": round(took[0], 1), **then, "within": then["p95"] <= LIMIT_MS}  # fmt: skip
 

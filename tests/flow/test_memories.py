@@ -373,3 +373,12 @@ def test_a_time_that_lies_ahead_is_that_of_the_capture(tmp_path):
         (made,) = home.memories.listed()
         (run,) = [node.run for node in home.forest()]
         assert abs((made.stated_at - run.captured_at).total_seconds()) < 0.01
+
+
+def test_a_correction_takes_the_place_of_what_the_rules_hold_for_the_same(home):
+    """Both claim "never on Fridays" and nothing else that the rules read; who corrects means the day."""
+    old = home.remember("We decided to deploy on Thursdays, never on Fridays.", path="release/day")
+    new = home.memories.edit(old.memory_id, "We decided to deploy on Tuesdays, never on Fridays.")
+    assert [m.text for m in home.memories.history("release/day") if m.is_current] == [new.text]
+    assert new.text == "We decided to deploy on Tuesdays, never on Fridays." and new.memory_id != old.memory_id
+    assert home.memories.edit(new.memory_id, new.text).memory_id == new.memory_id  # the same words are the same memory

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event, Journal, Read, decode, is_whole, lines_with, places, tails, was_rewritten
+from perdure.archive.journal import Event, Journal, Read, decode, lines_with, places, tails, was_rewritten
 from perdure.types import Run
 
 TYPE = "injected"
@@ -24,9 +23,6 @@ USED = "used"  # what of an injection the answer rested on
 ASKED = "asked"  # a person sent a message; noted where reminders are counted by it
 TOOL = "mcp"  # the runtime of what a model asked for by a tool: its session is not known
 RESET = "context-reset"  # a compaction or a clear: the session holds nothing of what was injected before
-_DAY_CHARS = 10  # of a hybrid time, which is in UTC
-_DAYS = 1000  # whose Mondays are kept in memory
-_FILES = 64  # of journals, whose counts are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,90 +120,6 @@ def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
             elif event.type == TYPE and event.data["turns"] and said_at(event) >= since_at:
                 given[event.data["nonce"]] = event
     return sorted((event for nonce, event in given.items() if nonce not in judged), key=lambda event: event.order)
-
-
-@dataclass(frozen=True, slots=True)
-class Week:
-    """What was put beside messages in one week."""
-
-    n_injected: int = 0  # blocks
-    n_judged: int = 0  # of them whose answer was looked at
-    n_used: int = 0  # of those on which the answer rested
-
-
-def by_week(journal: Journal, *, since_at: datetime) -> dict[date, Week]:
-    """What was put beside messages in each week (UTC) since that of an instant, by its Monday; weeks without anything
-    are left out.
-
-    Only the files of these months are read, and those that did not change since only once.
-    """
-    first = _monday(f"{since_at.astimezone(UTC):%Y-%m-%d}")
-    given: dict[str, date] = {}
-    used: dict[str, bool] = {}
-    for name, read in places(journal.root).items():
-        if Path(name).stem >= f"{first:%Y-%m}":
-            found = _counted(journal.root / name, read)
-            given |= found.given
-            used |= found.used
-    weeks: dict[date, Week] = {}
-    for nonce, monday in given.items():
-        if monday >= first:
-            was = weeks.get(monday, Week())
-            is_judged, is_used = nonce in used, used.get(nonce, False)
-            weeks[monday] = Week(was.n_injected + 1, was.n_judged + is_judged, was.n_used + is_used)
-    return weeks
-
-
-class _Counted(NamedTuple):
-    """What one file says."""
-
-    given: dict[str, date]  # nonce -> the Monday before
-    used: dict[str, bool]  # nonce -> whether the answer rested on it
-
-
-_NONE = msgspec.Raw(b"[]")
-
-
-class _Data(msgspec.Struct):
-    nonce: str = ""
-    kind: str = ""
-    turns: msgspec.Raw = _NONE
-    cues: msgspec.Raw = _NONE
-
-
-class _Line(msgspec.Struct):
-    """As much of an event as is counted: a fourth of the time that the whole takes."""
-
-    at: str
-    type: str
-    data: _Data
-
-
-_line = msgspec.json.Decoder(_Line)
-
-
-@lru_cache(maxsize=_FILES)
-def _counted(path: Path, read: Read) -> _Counted:  # noqa: ARG001 - what tells one state of the file from another
-    found = _Counted({}, {})
-    for raw in lines_with(path, b'"nonce":'):
-        try:
-            line = _line.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        data = line.data
-        if not is_whole(raw):
-            continue
-        if line.type == USED:
-            found.used[data.nonce] = data.cues != _NONE
-        elif line.type == TYPE and data.nonce and data.turns != _NONE and data.kind != FLOOR:
-            found.given[data.nonce] = _monday(line.at[:_DAY_CHARS])
-    return found
-
-
-@lru_cache(maxsize=_DAYS)
-def _monday(day: str) -> date:
-    at = date.fromisoformat(day)
-    return at - timedelta(days=at.weekday())
 
 
 def said_at(event: Event) -> datetime:

@@ -103,17 +103,12 @@ def decode(line: bytes) -> Event | str:
     """The event of a line, or in words what is wrong with it."""
     if not line.startswith(_HEAD):
         return "not an event"
-    if not is_whole(line):
+    if hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() != line[len(_HEAD) : len(_HEAD) + _ID_CHARS]:
         return "its hash does not match: the line was changed or damaged"
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return str(error)
-
-
-def is_whole(line: bytes) -> bool:
-    """Whether the hash of a line is that of its rest: whether it is what was written."""
-    return hashlib.sha256(line[_REST:]).hexdigest()[:_ID_CHARS].encode() == line[len(_HEAD) : len(_HEAD) + _ID_CHARS]
 
 
 def writer_id(home: Path) -> str:

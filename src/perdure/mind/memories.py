@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the rules of what a statement claims are loaded by those wh
 
 MAX_TEXT_BYTES = 8192  # of a memory: it is a statement, not a document (row M13)
 _PREFIX = "mem-"
+_TO_THE_WORD = (events.FILE, "edited")  # a file is no single statement, and who corrects means the words they changed
 _BY_OWNER = ("stated", "remembered", "edited")  # ways in which an owner's own words become a memory
 
 
@@ -298,7 +299,7 @@ class Memories:
         current = replay.current_at(here, max(memory.stated_at, *(m.stated_at for m in here))) if here else None
         if current is None:
             return None
-        if memory.how == events.FILE:  # what a file says is no single statement: every word of it counts
+        if memory.how in _TO_THE_WORD:
             return current if memory.text == current.text else None
         return current if claims.says_same(memory.text, current.text) else None
 

@@ -80,6 +80,12 @@ class Answered(msgspec.Struct, frozen=True):
     outcome: str = ""
     took_ms: float = 0.0
     user: str | None = None  # None: an earlier version noted it
+    why: str = ""  # recall was silent, or was not asked
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether recall had its say and said nothing; a floor may have been given."""
+        return came_to(self.outcome, self.why) == "silent"
 
     @property
     def answered_at(self) -> datetime:
@@ -103,6 +109,15 @@ def answers(home: Path, user: str, *, since_at: datetime | None = None, is_admin
 _decoder = msgspec.json.Decoder(Answered)
 
 
+def came_to(outcome: str, why: str) -> str:
+    """What an answer came to for recall: one that gave a floor and said why it recalled nothing was silent.
+
+    >>> came_to("injected", ""), came_to("injected", "nothing fits"), came_to("skipped", "a command")
+    ('injected', 'silent', 'skipped')
+    """
+    return "silent" if outcome == "injected" and why else outcome
+
+
 def summary(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Answers to messages in numbers: how many came out how, and how long they took.
 
@@ -110,7 +125,7 @@ def summary(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     asked = [line for line in lines if line.get("kind") == "prompt"]
     took = sorted(float(line.get("took_ms", 0)) for line in asked if line.get("outcome") in ("injected", "silent"))
-    outcomes = Counter(str(line.get("outcome")) for line in asked)
+    outcomes = Counter(came_to(str(line.get("outcome")), str(line.get("why") or "")) for line in asked)
     return {"outcomes": dict(sorted(outcomes.items())), "p50_ms": rank(took, 0.5), "p95_ms": rank(took, 0.95)}
 
 

@@ -20,9 +20,10 @@ SAME_LEVELS = 24  # of 255 that a pixel may differ and count as the same
 SAME_SHARE = 0.002  # of the pixels of a page that may differ
 MOVING = ("[data-live]", ".particulars")  # what another day or machine shows otherwise
 STILL = """() => {
-  for (const at of document.querySelectorAll("time")) at.textContent = "some time ago";
+  for (const at of document.querySelectorAll("time")) at.textContent = "1d ago";
   for (const at of document.querySelectorAll("p, .meta, .meta > span"))
     if (!at.children.length) at.textContent = at.textContent.replace(/[0-9.]+ ?(ms|s)\\b/g, "0 ms");
+  if (location.hash) document.querySelector(location.hash).scrollIntoView();
 }"""
 SESSION = "/search?q=keyed+by+station&mode=keyword"  # of a sample: nothing in it is of today
 LOOKS = {  # name: where it begins, the link that leads to it, size, scheme

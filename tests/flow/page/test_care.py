@@ -267,8 +267,8 @@ def test_growth_is_drawn_with_every_number_in_a_table(house):
     titles = seen.texts("figcaption")
     assert len(titles) == 7 and "Turns by month" in titles
     assert len(seen.tree.css("svg[role=img][aria-label]")) == len(seen.tree.css("figure table")) == 7
-    assert "100% of 1 " in seen.text()
-    assert seen.texts("figure[aria-labelledby=chart-use] tbody tr:first-child td") == ["4", "1"]
+    assert "100% of 1 were used" in seen.text()
+    assert seen.texts("figure[aria-labelledby=chart-use] tbody tr:first-child td") == ["1", "1"]
     assert not seen.tree.css("[style]")
 
 

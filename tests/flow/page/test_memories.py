@@ -199,7 +199,9 @@ def test_who_never_read_a_word_of_docs_corrects_a_memory(visitor):
     assert told.text("h1") == new.text == "The tide server listens on port 9001."
     assert new.how == "edited" and new.trust == "owner"
     assert "Corrected" in told.text("[role=status]")
-    assert any(link.startswith("/recall/try?message=") for link in told.links())
+    (watch, *_) = [link for link in told.links() if link.startswith("/recall/try?message=")]
+    recalled = visitor.get(watch)
+    assert new.text in recalled.texts(".cues > li")[0]
     assert [memory.text for memory in named(visitor, "tide-server/port", every=True)] == [old.text, new.text]
 
 

@@ -1,4 +1,4 @@
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -35,40 +35,3 @@ def test_a_torn_last_line_is_no_event(tmp_path):
     (path,) = journal.files()
     path.write_bytes(path.read_bytes()[:-5])
     assert injected.held(journal, "pi", "s1").turns == {"t1"}
-
-
-# by week --------------------------------------------------------------------------------------------------------
-
-
-def tell(journal, nonce, at, *, used=None, **more):
-    """An injection at an instant; used: the cues that its answer rests on, None where nobody looked yet."""
-    data = {"runtime": "pi", "session": "s", "agent": "", "nonce": nonce, "digest": "d", "turns": ["t1"], **more}
-    journal.append(injected.TYPE, data, now=at)
-    if used is not None:
-        journal.append(injected.USED, {"nonce": nonce, "cues": used, "by": "answer"}, now=at)
-
-
-def test_what_was_recalled_and_used_is_counted_by_week(tmp_path):
-    """2026-03-01 is a Sunday: its week began on 2026-02-23, and the next on 2026-03-02."""
-    journal = Journal(tmp_path / "journal", home=tmp_path)
-    tell(journal, "old", NOW - timedelta(weeks=8), used=["t1"])
-    tell(journal, "a", NOW, used=["t1"])
-    tell(journal, "b", NOW, used=[])
-    tell(journal, "c", NOW + timedelta(days=1))
-    tell(journal, "floor", NOW + timedelta(days=1), kind=injected.FLOOR, turns=[])
-    tell(journal, "empty", NOW + timedelta(days=1), turns=[])
-    journal.append("memories", {"by": "owner", "ops": [], "nonce": 7}, now=NOW + timedelta(days=1))
-    weeks = injected.by_week(journal, since_at=NOW - timedelta(days=3))
-    assert weeks == {date(2026, 2, 23): injected.Week(2, 2, 1), date(2026, 3, 2): injected.Week(1, 0, 0)}
-    journal.append(injected.USED, {"nonce": "c", "cues": ["t1"], "by": "answer"}, now=NOW + timedelta(days=40))
-    again = injected.by_week(journal, since_at=NOW - timedelta(days=3))
-    assert again[date(2026, 3, 2)] == injected.Week(1, 1, 1)
-
-
-def test_a_line_that_was_damaged_is_not_counted(tmp_path):
-    journal = Journal(tmp_path / "journal", home=tmp_path)
-    tell(journal, "a", NOW)
-    tell(journal, "b", NOW)
-    (path,) = journal.files()
-    path.write_bytes(path.read_bytes().replace(b'"nonce":"b"', b'"nonce":"x"'))
-    assert injected.by_week(journal, since_at=NOW)[date(2026, 2, 23)].n_injected == 1

@@ -2,13 +2,13 @@
 
 from datetime import UTC, date, datetime, timedelta
 
-from perdure.archive.injected import Week
 from perdure.index.growth import Growth, Month
+from perdure.index.injections import Week
 from perdure.resident.health import Answered
 from perdure.surfaces.page.views.growth import LEAST_MONTHS, MONTHS, Counted, charts, filled, mondays, sentence
 
 TODAY = date(2026, 3, 18)  # a Wednesday
-NOTHING = Counted(Growth([], {}, {}), {}, {}, ())
+NOTHING = Counted(Growth([], {}, {}), {}, (), ())
 
 
 def answered(day, outcome, took_ms):
@@ -39,25 +39,25 @@ def test_weeks_begin_on_mondays_and_end_with_this_one():
 
 def test_the_archive_is_summed_up_month_by_month():
     months = [Month("2026-01", 1, 10, 1000), Month("2026-03", 2, 20, 500)]
-    counted = Counted(Growth(months, {}, {}), {"2026-03": 7}, {}, ())
+    counted = Counted(Growth(months, {}, {}), {"2026-03": 7}, (), ())
     assert rows(counted, "archive")["2026-02"] == ("1.0 kB",) and rows(counted, "archive")["2026-03"] == ("1.5 kB",)
     assert rows(counted, "turns")["2026-03"] == ("20", "7")
     assert sentence(counted) == "30 turns in 3 runs since 2026-01, 1.5 kB as they were captured."
 
 
 def test_use_is_the_share_of_what_was_looked_at():
-    """5 of 10 and 1 of 2 were looked at and used: 6 of 12, a half; 8 more were not looked at."""
-    weeks = {date(2026, 3, 9): Week(18, 10, 5), date(2026, 3, 16): Week(2, 2, 1)}
+    """7 + 3 cues of the one week and 2 of the other were looked at; 4 + 1 and 1 of them were used: 6 of 12, a half."""
+    weeks = [Week(date(2026, 3, 9), 6, 7, 3, 4, 1, 2), Week(date(2026, 3, 16), 1, 2, 0, 1, 0, 0)]
     counted = Counted(NOTHING.growth, {}, weeks, ())
-    assert chart(counted, "use").note.startswith("50% of 12 ")
-    assert rows(counted, "use")["2026-03-09"] == ("18", "5")
+    assert chart(counted, "use").note.startswith("50% of 12 were used.")
+    assert rows(counted, "use")["2026-03-09"] == ("10", "5") and rows(counted, "use")["2026-03-02"] == ("0", "0")
 
 
 def test_silence_and_time_are_of_messages_at_which_recall_had_its_say():
     """On the 17th: 3 of 4 silent; took 10, 20, 30 and 40 ms, so half lie at 20 or below and 95 % at 40 or below."""
     lines = [answered(17, "silent", 10 * n) for n in (1, 2, 3)] + [answered(17, "injected", 40)]
     lines += [answered(17, "skipped", 9000), answered(10, "injected", 5)]
-    counted = Counted(NOTHING.growth, {}, {}, tuple(lines))
+    counted = Counted(NOTHING.growth, {}, (), tuple(lines))
     assert rows(counted, "silence")["2026-03-16"] == ("75%",)
     assert rows(counted, "silence")["2026-03-09"] == ("0%",)
     assert rows(counted, "silence")["2026-03-02"] == ("–",)
@@ -72,5 +72,5 @@ def test_a_chart_without_a_number_says_what_would_fill_it():
 
 
 def test_memories_of_every_week_are_shown():
-    counted = Counted(Growth([], {TODAY - timedelta(days=2): 4}, {}), {}, {}, ())
+    counted = Counted(Growth([], {TODAY - timedelta(days=2): 4}, {}), {}, (), ())
     assert rows(counted, "memories")["2026-03-16"] == ("4",) and rows(counted, "memories")["2026-03-09"] == ("0",)

@@ -1,7 +1,7 @@
 """`/growth`: how what is kept grew, whether what is recalled is used, how often memory is silent, and how quick it is.
 
-Counted from the index, from the journal's last months and from the log, which is bounded; once a minute at most. It
-is the visitor's own that counts, whoever else uses the home.
+Counted from the index and from the log, which is bounded; once a minute at most. It is the visitor's own that counts,
+whoever else uses the home.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import accumulate
 from typing import Any
 
-from perdure.archive import injected
-from perdure.archive.injected import Week
 from perdure.errors import IndexMissing
 from perdure.index.growth import Growth, Month
+from perdure.index.injections import Week
 from perdure.resident import health
 from perdure.resident.health import Answered
 from perdure.surfaces.page import render
@@ -27,7 +26,7 @@ from perdure.surfaces.page.visits import Shown, View, Visit
 MONTHS = 24  # that are shown at most
 LEAST_MONTHS = 6  # and at least: of a single one nobody sees whether it is much
 WEEKS = 26
-INJECTED_WEEKS = 13  # a quarter: so much of the journal is read
+SILENT_WEEKS = 13  # a quarter: the log seldom goes back further
 DAYS = 30
 
 _SPOKE = ("injected", "silent")  # outcomes of a message at which recall had its say
@@ -39,7 +38,7 @@ class Counted:
 
     growth: Growth
     said: Mapping[str, int]  # month -> messages of a person
-    weeks: Mapping[date, Week]
+    weeks: Sequence[Week]  # of what was put beside messages
     answers: tuple[Answered, ...]  # of the log, to messages
 
 
@@ -59,9 +58,9 @@ def growth(visit: Visit) -> Shown:
 
 def _counted(visit: Visit) -> Counted:
     home = visit.home
-    since_at = visit.now - timedelta(weeks=INJECTED_WEEKS)
+    first = datetime.combine(mondays(visit.now.date(), WEEKS)[0], time(), UTC)
     return Counted(
-        home.growth(), home.said_by_month(), injected.by_week(home.journal(), since_at=since_at),
+        home.growth(), home.said_by_month(), home.injections.weeks(since_at=first),
         tuple(health.answers(home.path, home.user, is_admin=visit.identity.is_admin)),
     )  # fmt: skip
 
@@ -149,23 +148,23 @@ def _of_memories(memories: Mapping[date, int], today: date) -> Told:
     )  # fmt: skip
 
 
-def _of_use(known: Mapping[date, Week], today: date) -> Told:
-    weeks = mondays(today, INJECTED_WEEKS)
-    found = [known.get(week, Week()) if known else None for week in weeks]
-    given = Series("recalled", tuple(week.n_injected if week else None for week in found))
-    used = Series("used", tuple(week.n_used if week else None for week in found))
-    n_judged, n_used = sum(week.n_judged for week in known.values()), sum(week.n_used for week in known.values())
-    share = f"{n_used / n_judged:.0%} of {n_judged:,} whose answer was looked at rested on it. " if n_judged else ""
+def _of_use(known: Sequence[Week], today: date) -> Told:
+    weeks, by_monday = mondays(today, WEEKS), {week.begins_on: week for week in known}
+    found = [by_monday.get(monday) for monday in weeks]
+    none = 0 if known else None
+    shown = Series("shown", tuple(week.n_cues if week else none for week in found))
+    used = Series("used", tuple(week.n_used_turns + week.n_used_memories if week else none for week in found))
+    n_shown, n_used = (sum(value or 0 for value in series.values) for series in (shown, used))
+    share = f"{n_used / n_shown:.0%} of {n_shown:,} were used. " if n_shown else ""
     return _told(
-        "use", Chart("Recalled beside a message, and used, by week", tuple(map(str, weeks)), (given, used),
-                     render.number),
-        note=f"{share}An answer is looked at when its session has gone on, or ended.",
+        "use", Chart("Cues beside messages, and used, by week", tuple(map(str, weeks)), (shown, used), render.number),
+        note=f"{share}A cue counts once the answer to its message was looked at.",
         hint="`perdure install claude-code` lets a client be told what matters, beside every message.",
     )  # fmt: skip
 
 
 def _of_answers(lines: Sequence[Answered], today: date) -> list[Told]:
-    weeks, days = mondays(today, INJECTED_WEEKS), [today - timedelta(days=back) for back in range(DAYS - 1, -1, -1)]
+    weeks, days = mondays(today, SILENT_WEEKS), [today - timedelta(days=back) for back in range(DAYS - 1, -1, -1)]
     silent = _by(lines, lambda at: at.date() - timedelta(days=at.weekday()))
     took = _by(lines, lambda at: at.date())
     shares = Series("silent", tuple(_share_silent(silent.get(week, ())) for week in weeks))
@@ -193,7 +192,7 @@ def _by(lines: Sequence[Answered], of: Callable[[datetime], date]) -> dict[date,
 
 
 def _share_silent(lines: Sequence[Answered]) -> float | None:
-    return sum(line.outcome == "silent" for line in lines) / len(lines) if lines else None
+    return sum(line.is_silent for line in lines) / len(lines) if lines else None
 
 
 def _rank(lines: Sequence[Answered], share: float) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.authority.machines import Machine
-from perdure.errors import IndexMissing, NotFound, UsageError
+from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.index.growth import Brought
 from perdure.surfaces import checks
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
@@ -25,8 +25,8 @@ class Entry:
 
     name: str
     machine: Machine | None
-    brought: Brought | None
-    is_here: bool  # it is where this home is
+    brought: Brought | None = None
+    is_here: bool = False  # it is where this home is
 
 
 def machines(visit: Visit) -> Shown:
@@ -50,7 +50,7 @@ def _listed(visit: Visit, *, name: str = "", user: str = "", error: str = "") ->
 def _brought(visit: Visit) -> Mapping[str, Brought]:
     try:
         return visit.home.growth().machines
-    except IndexMissing:
+    except IndexFault:  # who may speak does not depend on what was indexed
         return {}
 
 
@@ -62,7 +62,8 @@ def entries(found: Sequence[Machine], brought: Mapping[str, Brought], visit: Vis
     user, here = visit.home.user, visit.home.config.machine
     own = {machine.name for machine in found if machine.user == user}
     listed = [
-        Entry(one.name, one, brought.get(one.name) if one.user == user else None, one.name == here) for one in found
+        Entry(one.name, one, brought.get(one.name) if one.user == user else None, one.name == here and one.user == user)
+        for one in found
     ]
     return [*listed, *(Entry(name, None, brought[name], name == here) for name in sorted(brought) if name not in own)]
 

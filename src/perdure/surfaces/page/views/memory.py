@@ -105,7 +105,7 @@ def edit(visit: Visit) -> Answer:
     except UsageError as error:
         return _page(visit, old, typed=typed, error=str(error))
     tell(visit, new)
-    return Moved(f"/memories/{new.memory_id}?now=corrected", _outcome(old, new, typed["text"].strip()))
+    return Moved(f"/memories/{new.memory_id}?now=corrected", _outcome(old, new))
 
 
 def _edited(visit: Visit, old: Memory, typed: Mapping[str, str]) -> Memory:
@@ -123,11 +123,9 @@ def _edited(visit: Visit, old: Memory, typed: Mapping[str, str]) -> Memory:
     raise UsageError("nothing was changed: write what is right instead")
 
 
-def _outcome(old: Memory, new: Memory, said: str) -> str:
+def _outcome(old: Memory, new: Memory) -> str:
     """What became of a correction, in one line."""
-    if new.memory_id != old.memory_id:
-        return "Corrected. The old words stay in its history."
-    return "Changed." if said == old.text else "It says the same as before, so it was counted as said again."
+    return "Changed." if new.memory_id == old.memory_id else "Corrected. The old words stay in its history."
 
 
 def _change(said: str, **fields: Any) -> Callable[[Visit], Answer]:

@@ -8,11 +8,13 @@ from typing import Any
 from perdure.errors import IndexFault
 from perdure.index import browse
 from perdure.index.browse import Stretch, Wanted
+from perdure.surfaces.page.views import recall
 from perdure.surfaces.page.visits import Shown, View, Visit
 from perdure.types import RunView
 
 _RUNS = 8
 _MEMORIES = 6
+_TOLD = 4
 
 
 def overview(visit: Visit) -> Shown:
@@ -20,7 +22,7 @@ def overview(visit: Visit) -> Shown:
     try:
         values = _known(visit)
     except IndexFault:
-        values = {"sessions": [], "memories": [], "n_memories": 0, "n_turns": 0}
+        values = {"sessions": [], "memories": [], "recalls": [], "n_memories": 0, "n_turns": 0}
     return Shown("overview.html", {"title": "Overview", **values, "told": _told(visit)})
 
 
@@ -30,6 +32,7 @@ def _known(visit: Visit) -> dict[str, Any]:
         "sessions": _sessions(visit), "n_memories": browse.count(index, user, Wanted()),
         "memories": browse.page(index, user, Wanted(), order="newest", stretch=Stretch(0, _MEMORIES)),
         "n_turns": sum(visit.home.said_by_month().values()),
+        "recalls": recall.listed(visit, visit.home.injections.newest(limit=_TOLD)),
     }  # fmt: skip
 
 

@@ -56,8 +56,7 @@ def newest(visit: Visit) -> Shown:
     """The newest injections, page by page; of one session, or that told one turn or memory."""
     chosen = {name: visit.query.get(name, "") for name in ("session", "cue")}
     found = visit.home.injections.newest(**chosen, before=visit.query.get("before", ""), limit=_PAGE + 1)
-    asked = gathered.asked(visit.home, map(gathered.moment, found[:_PAGE]))
-    rows = [_row(one, asked) for one in found[:_PAGE]]
+    rows = listed(visit, found[:_PAGE])
     values = {
         "title": "Recall", "rows": rows, "more": _after(rows, chosen) if len(found) > _PAGE else "", **chosen,
         "is_first": "before" not in visit.query, "about": _about(visit, chosen["cue"]),
@@ -65,8 +64,10 @@ def newest(visit: Visit) -> Shown:
     return Shown("recall.html", values)
 
 
-def _row(one: Injection, asked: Mapping[Moment, Asked]) -> Row:
-    return Row(one, asked.get(gathered.moment(one)), cues.outcome(one), bool(one.used))
+def listed(visit: Visit, found: Sequence[Injection]) -> list[Row]:
+    """Injections as a list shows them."""
+    asked = gathered.asked(visit.home, map(gathered.moment, found))
+    return [Row(one, asked.get(gathered.moment(one)), cues.outcome(one), bool(one.used)) for one in found]
 
 
 def _after(rows: Sequence[Row], chosen: Mapping[str, str]) -> str:
