@@ -5,6 +5,8 @@ cd "$(dirname "$0")"
 export PERDURE_HOME="$PWD/.demo/home"
 if [ -d "$PERDURE_HOME" ]; then perdure serve --stop >/dev/null 2>&1 || true; fi  # the page of the demo before
 rm -rf .demo && mkdir -p .demo
+mkdir -m 700 "$PERDURE_HOME"
+printf 'user = "mira"\nmachine = "laptop"\n' >"$PERDURE_HOME/config.toml"
 cp -R src/perdure/samples .demo/transcripts
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }

@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 PICTURES = {
     "page-search": Picture("/search?q=sqlite+instead+of+postgres"),
-    "page-reader": Picture("/search?q=sqlite+instead+of+postgres", follow="main [data-item] a"),
+    "page-reader": Picture("/search?q=sqlite+instead+of+postgres", follow="main a[href^='/turns/']"),
     "page-memory": Picture("/memories?q=staging", follow="main [data-item] a"),
     "page-recall": Picture("/recall", follow="main [data-item] a"),
     "page-growth": Picture("/growth", scheme="dark"),

@@ -165,7 +165,7 @@ def _answer(visit: Visit, question: Question, filters: Filters) -> dict[str, Any
         "following": question.href(cursor=end) if len(found.hits) > end and end < DEEPEST else "",
         "groups": list(groups(question, facets)), "count": count(found, facets),
         "notices": notices(found, is_waiting=is_waiting),
-        "memories": _memories(visit, question, by_words) if is_first else (),
+        "memories": _memories(visit, question) if is_first else (),
         "took_ms": (time.perf_counter() - started_s) * 1000,
     }  # fmt: skip
 
@@ -184,12 +184,12 @@ def _openings(visit: Visit, together: Sequence[Sequence[Hit]]) -> Mapping[str, R
         return {}
 
 
-def _memories(visit: Visit, question: Question, mode: str | None) -> list[Memory]:
-    """The memories that match the words."""
+def _memories(visit: Visit, question: Question) -> list[Memory]:
+    """The memories that match by words: by meaning there is always a nearest one, however far it is."""
     if not question.words:
         return []
     try:
-        return [memory for memory, _ in visit.home.search_memories(question.words, limit=_MEMORIES, mode=mode)]
+        return [memory for memory, _ in visit.home.search_memories(question.words, limit=_MEMORIES, mode="keyword")]
     except IndexFault:
         return []
 
