@@ -341,15 +341,24 @@ def says_same(a: str, b: str) -> bool:
 
     >>> says_same("My editor is Helix", "I use Helix"), says_same("Port is 80", "Port is 81")
     (True, False)
+    >>> says_same("We deploy on Tuesdays, never on Fridays", "We deploy on Thursdays, never on Fridays")
+    False
     """
     one, two = claim(a), claim(b)
     if one and two:
         same = words.canonical(one.value.split()) == words.canonical(two.value.split())
-        adds = len(_bag(a) - _bag(b)) > _FEW and len(a.split()) > len(b.split()) + _FEW
+        new = _bag(a) - _bag(b)
+        adds = (len(new) > _FEW and len(a.split()) > len(b.split()) + _FEW) or any(map(_settles, new))
         return same and one.path == two.path and one.negated == two.negated and not adds
     return not (one or two) and _bag(a) == _bag(b)
 
 
+def _settles(word: str) -> bool:
+    """Whether a word is a figure or a day, which nobody says in passing."""
+    return any(map(str.isdecimal, word)) or word in _DAYS
+
+
+_DAYS = frozenset(map(words.noun, "monday tuesday wednesday thursday friday saturday sunday".split()))
 _FEW = 2  # words that a restatement may have more: "port 8080, which nginx serves to the public" says more
 
 
