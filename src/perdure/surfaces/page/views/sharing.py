@@ -85,8 +85,8 @@ def said(given: Given) -> str:
 
 def give(visit: Visit) -> Answer:
     """Let another user read what is in a scope."""
-    said = (visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until"))
-    wanted = Wanted(*said, is_unknown=False)
+    grantee, scope, value, until = (visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until"))
+    wanted = Wanted(grantee, scope, value, until)
     try:
         if wanted.scope not in get_args(GrantScope):
             raise UsageError(f"{wanted.scope!r} cannot be shared")
