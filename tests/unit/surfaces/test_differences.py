@@ -24,7 +24,7 @@ def test_a_gap_says_where_the_next_lines_stand():
 
 
 def test_a_difference_that_costs_too_much_is_one_change_with_what_stayed_left_out():
-    """600 lines of which all repeat by 600 such, in a text whose first and last hundred stay; two of these are shown."""
+    """600 lines that repeat by 600 such, between a hundred that stay on each side, of which two are shown."""
     head, tail = [f"head {n}" for n in range(100)], [f"tail {n}" for n in range(100)]
     old, new = ["x", "y"] * 300, ["y", "x", "z"] * 200
     found = rows("\n".join(head + old + tail), "\n".join(head + new + tail))
