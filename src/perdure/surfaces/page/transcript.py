@@ -231,7 +231,7 @@ def _said(read: Sequence[Read], n: int, left: Sequence[int], beside: _Beside) ->
     standing, turn = read[n]
     wish = beside.wish
     wanted = [at for at in left if not (wish.is_words and turn.parts[at].kind in ("call", "result", "thinking"))]
-    skipped = wish.skipped if n == 0 else 0
+    skipped = min(wish.skipped, len(wanted)) if n == 0 else 0
     some = wanted[skipped : skipped + min(PIECES, max(_FEW_PIECES, beside.room.pieces))]
     pieces, began = _pieces(read, n, some, beside)
     results = [read[found[0].turn].standing.turn_id for at in wanted if (found := beside.joined.get(_At(n, at)))]
