@@ -67,10 +67,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         _arm(call)
         _run(call, sys.argv[1:] if arguments is None else arguments)
-        _print(call)
+        _end(call)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the client goes on
         _failed(call, error)
-        _print(call)
+        _end(call)
     finally:
         os._exit(0)  # at once: no other thread, no buffer and no exit handler has a say in the status
 
@@ -369,6 +369,12 @@ def _wait_for_last_line(call: _Hook, event: Event) -> None:
 
 
 # the end ------------------------------------------------------------------------------------------------------
+
+
+def _end(call: _Hook) -> None:
+    """Say what there is to say, and nothing behind it: a client reads one object."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _print(call)
 
 
 def _print(call: _Hook) -> None:

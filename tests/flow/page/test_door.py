@@ -48,6 +48,29 @@ def test_who_leaves_is_out_everywhere(visitor):
     assert visitor.ask("GET", "/").status == 303
 
 
+def test_a_lost_browser_is_shut_out(house):
+    home = house()
+    here, lost = home.visitor(), home.visitor()
+    here.post("/leave", everywhere="1")
+    assert lost.ask("GET", "/").status == here.ask("GET", "/").status == 303
+
+
+def test_what_looks_ahead_uses_no_link_up(house):
+    home = house()
+    path = "/" + home.link().partition("//")[2].partition("/")[2]
+    for method, headers in (
+        ("HEAD", {}), ("GET", {"Sec-Purpose": "prefetch"}), ("GET", {"Sec-Fetch-Dest": "image"}),
+    ):  # fmt: skip
+        seen = home.stranger().ask(method, path, **headers)
+        assert (seen.status, seen.headers["set-cookie"]) == (204, None)
+    assert home.stranger().get(path).text("h1") == "Overview"
+
+
+def test_no_host_that_a_request_names_is_led_to(visitor):
+    seen = visitor.ask("GET", "/memories/", Host="evil.example")
+    assert seen.status == 404 and not seen.headers["location"]
+
+
 def test_a_session_outlives_the_server(house):
     home = house()
     visitor = home.visitor()

@@ -298,11 +298,13 @@ def build(api: Api, *, beside: Beside = Beside(), lifespan: Any = None) -> Starl
 
     routes = [Route(row.path, api.endpoint(row), methods=[row.method]) for row in TABLE]
     open_ = [Route(DOCUMENT, document), Route(ALIVE, alive), Route(EVENTS, api.events)]
-    return Starlette(
+    application = Starlette(
         routes=[*open_, *routes, *beside.routes],
         exception_handlers={HTTPException: missing},
         lifespan=lifespan or _nothing,
     )
+    application.router.redirect_slashes = False  # it would lead to whatever host a request names
+    return application
 
 
 @asynccontextmanager

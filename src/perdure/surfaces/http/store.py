@@ -151,6 +151,11 @@ class Requests:
         with self._writing():
             self._db.execute("DELETE FROM session WHERE hash = ?", (name,))
 
+    def drop_sessions(self, user: str) -> None:
+        """Keep none of this user's any more."""
+        with self._writing():
+            self._db.execute("DELETE FROM session WHERE user = ?", (user,))
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:

@@ -124,6 +124,8 @@ class Page:
         """Let in who followed a link."""
         to = _inside(request.query_params.get("to", "/"))
         secret = request.path_params["secret"]
+        if not _is_person(request):  # whatever looks at links before a person does uses none up
+            return Response(status_code=204, headers=HEADERS)
         visitor = await self.api.desks["identity"].ask(lambda: self.sessions.by_link(secret))
         if visitor is not None:
             return self._let_in(visitor, to)
@@ -145,10 +147,11 @@ class Page:
         return answer
 
     async def _leave(self, request: Request) -> Response:
-        """End the session of this browser."""
+        """End the session of this browser, or every session of its user."""
         visitor = await self._known(request)
-        await self._own_form(request, visitor)
-        await self.api.desks["identity"].ask(lambda: self.sessions.end(visitor.secret))
+        form = await self._own_form(request, visitor)
+        end = self.sessions.end_all if "everywhere" in form else self.sessions.end
+        await self.api.desks["identity"].ask(lambda: end(visitor))
         answer = RedirectResponse("/enter", 303, HEADERS)
         answer.delete_cookie(self.cookie, httponly=True, samesite="strict", secure=self.is_tls)
         return answer
@@ -277,7 +280,7 @@ class Page:
     async def _asset(self, request: Request) -> Response:
         found = assets.files().get(request.path_params["name"])
         if found is None:
-            return Response(status_code=404)
+            return Response(status_code=404, headers=HEADERS)
         return Response(found.body, 200, _FOR_EVER, found.kind)
 
 
@@ -289,6 +292,13 @@ def _check_origin(request: Request) -> None:
         raise Refused(403, "forbidden", _FOREIGN)
     if site is None and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise Refused(403, "forbidden", _FOREIGN)
+
+
+def _is_person(request: Request) -> bool:
+    """Whether somebody opens an address, by the browser's own word; not a look ahead, and no part of a page."""
+    said = request.headers
+    ahead = "prefetch" in said.get("sec-purpose", "") or "prefetch" in said.get("purpose", "")
+    return request.method == "GET" and not ahead and said.get("sec-fetch-dest", "document") == "document"
 
 
 def _inside(to: str) -> str:

@@ -113,6 +113,10 @@ class Sessions:
             return self._owner if session.user == self._owner.user else None
         return self._authority.standing(session.user, session.machine_id)
 
-    def end(self, secret: str) -> None:
+    def end(self, visitor: Visitor) -> None:
         """Let this session in no more."""
-        self._store.drop_session(_hash(secret))
+        self._store.drop_session(_hash(visitor.secret))
+
+    def end_all(self, visitor: Visitor) -> None:
+        """Let no session of this user in any more, wherever it is."""
+        self._store.drop_sessions(visitor.identity.user)

@@ -56,10 +56,18 @@ def test_a_session_ends_by_time_and_by_leaving(made, clock):
     sessions, links, _ = made
     kept, left = sessions.by_link(links.make()), sessions.by_link(links.make())
     assert sessions.visitor(kept.secret) == kept and kept.token != left.token != left.secret
-    sessions.end(left.secret)
+    sessions.end(left)
     assert sessions.visitor(left.secret) is None
     clock[0] += SESSION_S + 1
     assert sessions.visitor(kept.secret) is None
+
+
+def test_all_sessions_of_a_user_end_and_of_nobody_else(made):
+    sessions, links, _ = made
+    first, second, bob = sessions.by_link(links.make()), sessions.by_link(links.make()), sessions.by_credential("right")
+    sessions.end_all(first)
+    assert [sessions.visitor(one.secret) for one in (first, second)] == [None, None]
+    assert sessions.visitor(bob.secret).identity == BOB
 
 
 def test_a_session_stands_for_no_more_than_its_machine(made):
