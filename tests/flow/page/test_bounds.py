@@ -1,4 +1,4 @@
-"""What an address or a form may cost, and what must not stand on a page: secrets of names, characters that turn text."""
+"""What an address or a form may cost, and what must not stand on a page: secrets, characters that turn text."""
 
 import json
 from datetime import UTC, datetime

@@ -26,8 +26,8 @@ def trying(visit: Visit) -> Shown:
     asked = _asked(visit)
     wanted = visit.query.get("why_not", "").strip()
     values: dict[str, Any] = {
-        "title": "Try recall", "message": clean(asked.text), "project": key(asked.project or ""), "found": None, "error": "",
-        "choices": _choices(visit, asked.project), "of": visit.query.get("of", ""), "wanted": wanted,
+        "title": "Try recall", "message": clean(asked.text), "project": key(asked.project or ""), "found": None,
+        "error": "", "choices": _choices(visit, asked.project), "of": visit.query.get("of", ""), "wanted": wanted,
         "as_of": visit.query.get("as_of", "").strip(), "budget": DEFAULT.max_tokens,
     }  # fmt: skip
     try:
