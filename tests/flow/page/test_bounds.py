@@ -64,6 +64,7 @@ def test_no_number_of_an_address_breaks_a_page(visitor):
 def test_a_project_longer_than_a_path_may_be_is_not_kept(visitor):
     seen = visitor.post("/memories/new", text="Tides turn.", project="x" * 300_000)
     assert seen.status == 400 and "longer than 256 bytes" in seen.text("[role=alert]")
+    assert visitor.post("/floor/cards", text="Tides turn.", project="x" * 300_000).status == 400
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         one = next(m for m in home.memories.listed() if m.path == "deploy/day")
     fields = {"text": one.text, "kind": one.kind, "path": one.path, "project": "x" * 257}
