@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
     from perdure.index.exchanges import Exchange
-    from perdure.index.growth import Growth
+    from perdure.index.growth import Brought, Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.index.talk import Talk
@@ -784,14 +784,18 @@ class Home:
         return runs.said_by_month(self.index(), self.principal)
 
     def growth(self) -> Growth:
-        """How much of the principal's own there is by month, by week and by machine."""
+        """How much of the principal's own there is by month and by week."""
         from perdure.index import growth
 
         index, own = self.index(create=True), Principal(self.user)
         with index.reading():
-            return growth.Growth(
-                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
-            )
+            return growth.Growth(growth.by_month(index, own), growth.memories_by_week(index, own))
+
+    def brought(self) -> dict[str, Brought]:
+        """What each machine captured of the principal's own, by its name."""
+        from perdure.index import growth
+
+        return growth.by_machine(self.index(create=True), Principal(self.user))
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""

@@ -22,6 +22,7 @@ from markupsafe import Markup, escape
 from perdure import text
 from perdure.access.redact import mask
 from perdure.surfaces import moments
+from perdure.surfaces.amounts import plural, size
 from perdure.surfaces.page import assets
 
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:|/(?!/)|#)", re.IGNORECASE)
@@ -101,15 +102,6 @@ def number(n: float) -> str:
     return f"{n:,.0f}"
 
 
-def plural(n: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "turn"), plural(1200, "turn")
-    ('1 turn', '1,200 turns')
-    """
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
 def milliseconds(n: float) -> str:
     """A short time.
 
@@ -117,19 +109,6 @@ def milliseconds(n: float) -> str:
     ('0.4 ms', '61 ms', '2.3 s')
     """
     return f"{n / 1000:.1f} s" if n >= 1000 else f"{n:.0f} ms" if n >= 10 else f"{n:.1f} ms"
-
-
-def size(n_bytes: float) -> str:
-    """A number of bytes.
-
-    >>> size(512), size(2_500_000)
-    ('512 B', '2.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
 
 
 def highlight(said: str, terms: Sequence[str]) -> Markup:

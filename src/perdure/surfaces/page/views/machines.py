@@ -49,7 +49,7 @@ def _listed(visit: Visit, *, name: str = "", user: str = "", error: str = "") ->
 
 def _brought(visit: Visit) -> Mapping[str, Brought]:
     try:
-        return visit.home.growth().machines
+        return visit.home.brought()
     except IndexFault:  # who may speak does not depend on what was indexed
         return {}
 

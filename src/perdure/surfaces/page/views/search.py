@@ -17,9 +17,10 @@ from starlette.datastructures import QueryParams
 from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import IndexFault, UsageError
+from perdure.surfaces.amounts import plural
 from perdure.surfaces.moments import moment
 from perdure.surfaces.page import addresses
-from perdure.surfaces.page.render import clean, key, plural, shown
+from perdure.surfaces.page.render import clean, key, shown
 from perdure.surfaces.page.views.forest import newest_sessions, said, short
 from perdure.surfaces.page.visits import Shown, View, Visit
 from perdure.types import Facets, Filters, Found, Hit, Memory, RunView
