@@ -5,6 +5,7 @@ escaped text. What a text costs to read as Markdown or to colour is bounded for 
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ _LANGUAGES = frozenset(
     "rs ruby rust sh shell sql swift toml ts typescript xml yaml yml zsh c cpp java".split()
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")  # of a terminal
+KEY = "~"  # with which the key of a name begins
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # control and direction
 
 
@@ -63,7 +65,8 @@ def _environment() -> Environment:
     )  # fmt: skip
     made.filters.update(
         ago=moments.ago, when=moments.day, number=number, ms=milliseconds, size=size, one_line=text.one_line,
-        markdown=markdown, code=code, highlight=highlight, masked=mask, clean=clean, iso=iso, plural=plural,
+        markdown=markdown, code=code, highlight=highlight, masked=mask, clean=clean, key=key, shown=shown,
+        iso=iso, plural=plural,
     )  # fmt: skip
     made.globals["asset"] = assets.address
     return made
@@ -72,6 +75,20 @@ def _environment() -> Environment:
 def clean(said: str) -> str:
     """A text without the characters that change how others are read, or that no page may hold."""
     return _UNSEEN.sub("\ufffd", _COLOURS.sub("", said)).encode("utf-8", "replace").decode()
+
+
+def shown(name: str) -> str:
+    """A name of a project, a tag, a machine … as it may be shown."""
+    return clean(mask(name))
+
+
+def key(name: str) -> str:
+    """The same as it stands in an address: the name where all of it may be shown, else what says nothing of it.
+
+    >>> key("/work/tide"), key("/work/password=hunter2hunter2")
+    ('/work/tide', '~8a17abf08eec17d1')
+    """
+    return name if shown(name) == name else KEY + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def iso(at: datetime) -> str:
