@@ -16,7 +16,7 @@ import msgspec
 from perdure.archive.journal import places, tails, was_rewritten
 from perdure.index import injections
 from perdure.index import memories as rows
-from perdure.index.journals import read_until
+from perdure.index.journals import last_read, read_until
 from perdure.index.rows import ChunkRow
 from perdure.index.store import Connection
 from perdure.index.values import ms
@@ -38,7 +38,7 @@ def _follow_one(index: Connection, folder: Path) -> int:
         known, now = read_until(index, folder.name), places(folder)
         since = {} if was_rewritten(known, now) else known
         found, read = tails(folder, since, now, rows.TYPES)
-        fresh, last = list(map(rows.noted, found)), index.meta(f"journal-last:{folder.name}") or ""
+        fresh, last = list(map(rows.noted, found)), last_read(index, folder.name)
         if since != known or (fresh and fresh[0].order <= last):
             found, read = tails(folder, {}, now, rows.TYPES)
             fresh = list(map(rows.noted, found))
