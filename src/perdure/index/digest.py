@@ -1,6 +1,6 @@
 """The digest of what an index says, whatever the order in which it learnt it. Two homes with equal digests hold
-the same: runs, turns, texts, facets, branches, memories, what was mined, and what was put beside messages and used, by
-their ids, without row numbers, times of capture or paths.
+the same: runs, turns, texts, facets, branches, memories, and what was mined, put beside messages, used and measured,
+by their ids, without row numbers, times of capture or paths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _INJECTIONS = """SELECT owner.value, nonce, at_ms, session, n_turns, n_memories,
   FROM injection JOIN name AS owner ON owner.id = injection.user ORDER BY owner.value, nonce"""
 _TOLD = """SELECT owner.value, nonce, cue FROM told JOIN injection ON injection.id = told.injection
     JOIN name AS owner ON owner.id = told.user ORDER BY owner.value, nonce, cue"""
-_QUERIES = _RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES, _MINED, _JUDGED, _INJECTIONS, _TOLD
+_MEASURED = """SELECT owner.value, place, at_ms, body FROM measured JOIN name AS owner ON owner.id = measured.user
+  ORDER BY owner.value, place"""
+_QUERIES = _RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES, _MINED, _JUDGED, _INJECTIONS, _TOLD, _MEASURED
 
 
 def digest(index: Connection) -> str:
