@@ -96,3 +96,12 @@ def test_every_address_can_be_reloaded(visit: Any) -> None:
     page.reload()
     assert page.locator("main a").evaluate_all(found) == before
     assert len(before) > 5
+
+
+def test_what_is_told_can_be_touched(visit: Any) -> None:
+    """On a phone no link of a cue is lower than 24 px (WCAG 2.2, 2.5.8)."""
+    page = visit("/recall", viewport={"width": 360, "height": 740})
+    page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
+    page.wait_for_url(re.compile(r"/recall/[0-9a-f]{8,}"))
+    high = page.locator(".cue a").evaluate_all("all => all.map(link => link.getBoundingClientRect().height)")
+    assert len(high) > 5 and min(high) >= 24
