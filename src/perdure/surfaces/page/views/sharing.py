@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from perdure.authority.grants import Given
@@ -11,6 +11,8 @@ from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.home import Home
 from perdure.surfaces import moments
 from perdure.surfaces.amounts import plural
+from perdure.surfaces.page import addresses
+from perdure.surfaces.page.render import shown
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.types import GrantScope
 
@@ -34,12 +36,14 @@ class Wanted:
     scope: str = "project"
     value: str = ""
     until: str = ""
+    is_unknown: bool = False  # nobody here is called so
 
 
 def sharing(visit: Visit) -> Shown:
     """Both lists, and the form."""
     asked = visit.query
     wanted = Wanted(scope=asked.get("scope", "project"), value=asked.get("value", ""))
+    addresses.check(asked)
     return _listed(visit, wanted)
 
 
@@ -70,8 +74,9 @@ def n_covered(home: Home, given: Given) -> int | None:
 
 
 def _projects(home: Home) -> Sequence[str]:
+    """The visitor's own projects: nothing else can be shared."""
     try:
-        return [path for path in home.projects() if path]
+        return [path for path in home.projects(is_own=True) if path]
     except IndexFault:
         return []
 
@@ -84,18 +89,26 @@ def said(given: Given) -> str:
 
 def give(visit: Visit) -> Answer:
     """Let another user read what is in a scope."""
-    wanted = Wanted(*(visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until")))
+    grantee, scope, value, until = (visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until"))
+    wanted = Wanted(grantee, scope, addresses.named(value, lambda: _projects(visit.home)), until)
     try:
         if wanted.scope not in get_args(GrantScope):
             raise UsageError(f"{wanted.scope!r} cannot be shared")
+        if not _is_known(visit, wanted.grantee) and visit.form.get("sure") != wanted.grantee:
+            return _listed(visit, replace(wanted, is_unknown=True))
         until_at = moments.ahead(wanted.until or None, now=visit.now)
         given = visit.home.share(wanted.grantee, cast(GrantScope, wanted.scope), wanted.value, until_at=until_at)
     except (UsageError, NotFound) as error:
-        missing = f"There is no {wanted.scope} {wanted.value!r} of yours."
+        missing = f"There is no {wanted.scope} {shown(wanted.value)!r} of yours."
         return _listed(visit, wanted, missing if isinstance(error, NotFound) else error.detail or str(error))
     n_runs = n_covered(visit.home, given)
     now = "what is there" if n_runs is None else plural(n_runs, "run")
     return Moved("/sharing", f"{given.grant.grantee} may read {said(given)}: {now} now, and what comes to it later.")
+
+
+def _is_known(visit: Visit, name: str) -> bool:
+    """Whether a user of this name has anything here, or a machine that may speak for them."""
+    return name in visit.home.users() or bool(visit.home.machines.listed(name))
 
 
 def revoke(visit: Visit) -> Moved:
