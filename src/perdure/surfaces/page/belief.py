@@ -128,6 +128,16 @@ def history(members: Iterable[Memory], this: str, as_of: datetime | None) -> lis
     ]
 
 
+def replaced(members: Sequence[Memory], this: str) -> list[Memory]:
+    """Those of a history that this one took the place of, directly or through others, the newest first."""
+    found: list[Memory] = []
+    for memory in reversed(members):
+        if memory.superseded_by == this and _state(memory) == "replaced":
+            found.append(memory)
+            this = memory.memory_id
+    return found
+
+
 def _state(memory: Memory) -> str:
     if memory.retired:
         return "set aside"

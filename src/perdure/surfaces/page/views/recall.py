@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from perdure import text
 from perdure.access.redact import mask
 from perdure.capture import log
 from perdure.index.exchanges import Asked
@@ -23,6 +24,7 @@ from perdure.types import Recalled
 _PAGE = 20
 _SILENT = 60  # messages beside which nothing was put, that are shown
 _LOG_BYTES = 600_000  # of the log that are looked through for them: about two thousand answers
+_TITLE_CHARS = 120  # of a message that is the title of its page
 _CANDIDATES = 12  # that were passed over
 _QUIET = ("silent", "skipped", "late", "failed")  # outcomes of an answer that put nothing beside a message
 
@@ -124,8 +126,9 @@ def one(visit: Visit) -> Shown:
     block, is_exact = gathered.block(visit.home, seen, asked.turn_id if asked else "")
     wanted = visit.query.get("why_not", "").strip()
     values = {
-        "title": "What was recalled", "one": found, "asked": asked, "message": message.text, "cards": seen.cards,
-        "block": block, "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
+        "title": text.one_line(message.text, _TITLE_CHARS) or "What was recalled", "one": found, "asked": asked,
+        "message": message.text, "is_long": len(message.text) > _TITLE_CHARS, "cards": seen.cards, "block": block,
+        "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
         "wanted": wanted, "used_from": USED, "again": None, "lacked": [], "passed_over": [],
     }  # fmt: skip
     if message.text and (wanted or "again" in visit.query):
