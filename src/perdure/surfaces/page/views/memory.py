@@ -85,7 +85,7 @@ def _sources(visit: Visit, one: Memory) -> dict[str, Any]:
 
 
 def _telling(visit: Visit, one: Memory) -> dict[str, Any]:
-    """How loud a memory is, where it is seen being recalled, and the last time that an agent was told it."""
+    """How strongly a memory is recalled, where that is seen, and the last time that an agent was told it."""
     asked = {"message": belief.question(one), **({"project": one.project} if one.project else {})}
     last = visit.home.injections.newest(cue=one.memory_id, limit=1) if one.n_injected else []
     return {
