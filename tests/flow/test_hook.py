@@ -381,6 +381,7 @@ def test_an_interpreter_or_a_package_that_was_moved(gone: str, home: Path, tmp_p
 
 def test_a_full_disk(home: Path, tmp_path: Path) -> None:
     """No file can be written, not even that it failed; the start of a session says it. Then all of it is captured."""
+    (home / "config.toml").write_text("[hooks]\nlimit_ms = 30000\n")  # a busy machine is no full disk
     path = tmp_path / "t.jsonl"
     path.write_bytes(line("hello"))
     Called(home, ended(path), "claude-code")

@@ -193,7 +193,7 @@ def _page(link: Callable[[], str]) -> dict[str, Any]:
     try:
         return {"page": link()}
     except PerdureError as error:
-        return {"error": {"code": error.code, "message": str(error)}}
+        return {"error": {"code": error.code, "detail": error.detail or str(error)}}
 
 
 def _limit_ms(request: dict[str, Any]) -> int:

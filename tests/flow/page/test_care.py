@@ -76,7 +76,7 @@ def test_a_machine_is_listed_with_what_it_brought_and_when(visitor):
     seen = visitor.get("/machines")
     (line,) = [text for text in seen.texts(".list > li") if text.startswith(name)]
     assert "this home's own" in line and "5 runs" in line and "last seen" in line
-    assert f"/search?machine={name}" in seen.links()
+    assert f"/runs?machine={name}" in seen.links()
 
 
 def test_a_machine_is_revoked_only_after_it_was_asked(house):
@@ -136,7 +136,16 @@ def test_what_is_shared_with_somebody_can_be_declined_by_them_alone(house):
     assert "declined" in visitor.get("/sharing?all=1").text(".list")
 
 
+def test_a_name_that_nobody_has_is_asked_about(visitor):
+    wanted = {"grantee": "bbo", "scope": "tag", "value": "x"}
+    seen = visitor.post("/sharing", wanted)
+    assert "Nobody here is called bbo" in seen.text("[role=alert]") and "You share nothing." in seen.text()
+    assert "bbo may read" in visitor.post("/sharing", {**wanted, "sure": "bbo"}).text("[role=status]")
+
+
 def test_what_cannot_be_shared_is_said_and_the_form_keeps_what_was_typed(visitor):
+    with opened(visitor) as home:
+        home.machines.register("bob", "phone")
     for fields, said in (
         ({"grantee": "ada", "scope": "tag", "value": "x"}, "yours you can read already"),
         ({"grantee": "bob", "scope": "run", "value": "zzzz"}, "no run 'zzzz' of yours"),
@@ -151,6 +160,8 @@ def test_what_cannot_be_shared_is_said_and_the_form_keeps_what_was_typed(visitor
 
 
 def test_names_of_grants_are_shown_as_text(visitor):
+    with opened(visitor) as home:
+        home.machines.register("bob", "phone")
     visitor.post("/sharing", grantee="bob", scope="tag", value=HOSTILE)
     seen = visitor.get("/sharing")
     assert HOSTILE in seen.text(".list") and HOSTILE not in seen.html

@@ -79,6 +79,27 @@ def test_a_session_outlives_the_server(house):
     assert visitor.get("/").status == 200
 
 
+def test_what_was_typed_when_the_session_ended_is_given_back(house):
+    home = house()
+    visitor, token = home.visitor(), ""
+    token = visitor.token()
+    visitor.cookies.clear()
+    fields = [("text", "We sail on Fridays </textarea>"), ("kind", "fact"), ("token", token)]
+    seen = visitor.send("/memories/new", fields, Referer=f"{visitor.address}/memories/new?x=1")
+    assert seen.status == 401 and seen.texts("textarea") == ["We sail on Fridays </textarea>", "fact"]
+    assert seen.links() == ["/enter?to=%2Fmemories%2Fnew%3Fx%3D1"]
+    foreign = visitor.send("/memories/new", fields, Origin="https://evil.example")
+    assert "sail" not in foreign.html
+    again = home.visitor()
+    other = again.send("/memories/new", fields)
+    assert other.status == 403 and "We sail on Fridays </textarea>" in other.texts("textarea")
+
+
+def test_the_door_says_how_to_come_back_here(house):
+    seen = house().stranger().get("/memories?q=port&kind=fact")
+    assert "perdure page --at '/memories?q=port&kind=fact'" in seen.text()
+
+
 def test_a_form_of_another_place_changes_nothing(visitor):
     token = visitor.token()
     assert visitor.send("/leave", []).status == 403

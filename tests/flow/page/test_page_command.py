@@ -47,6 +47,9 @@ def test_it_serves_the_home_and_its_address_stays(shell):
     assert post.resident(one.home) is None
     first = one.page()
     assert first.startswith("http://127.0.0.1:") and "Overview" in read(first)
+    there = json.loads(one("page", "--at", "/search?q=port", "--json").stdout)["result"]["page"]
+    assert 'value="port"' in read(there)
+    assert one("page", "--at", "search", check=False).returncode == 2
     place = first.partition("/enter")[0]
     assert other.page().partition("/enter")[0] != place  # another home, another address
     one("serve", "--stop")

@@ -161,6 +161,49 @@ def test_a_megabyte_on_one_line_is_cut_and_its_page_has_all_of_it(house):
     assert visitor.get(full[0][:-1] + "99").status == 404 and visitor.get(full[0][:-1] + "x").status == 404
 
 
+def test_a_turn_of_very_many_calls_is_read_piece_by_piece(house):
+    calls = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make {n:04}"}} for n in range(250)
+    ]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": f"Made {n:04}."} for n in range(250)]
+    home = house(prepare=captured(claude(0, "assistant", calls) + claude(1, "user", results)))
+    visitor, run = home.visitor(), a_run(home.place)
+    seen, found = visitor.get(f"/runs/{run.run_id}"), []
+    while True:
+        found += [text.removeprefix("make ") for text in seen.texts(".call .about")]
+        behind = seen.links(".turn .body > p a.button")
+        if not behind:
+            break
+        assert len(seen.texts(".call")) == 100
+        seen = visitor.get(behind[0])
+    assert found == [f"{n:04}" for n in range(250)] and "Made 0249." in seen.text(".turns")
+    assert "200 parts of it before these" in seen.text(".turns")
+    address = behind_of(visitor, run).partition("?")[0]
+    assert len(visitor.get(f"{address}?from=nonsense").texts(".call")) == 100
+    assert "250 parts of it before these" in visitor.get(f"{address}?from=999999").text(".turns")
+    assert visitor.get(f"/runs/{run.run_id}/turns/t0000000000000000").status == 404
+
+
+def behind_of(visitor, run):
+    return visitor.get(f"/runs/{run.run_id}").links(".turn .body > p a.button")[0]
+
+
+def test_an_input_nested_without_end_and_names_of_a_megabyte_are_shown_as_far_as_they_fit(house):
+    inner = "deep"
+    for _ in range(900):
+        inner = {"a": inner}
+    long = "n" * 1_000_000
+    blocks = [
+        {"type": "tool_use", "id": "c1", "name": "Bash", "input": inner},
+        {"type": "tool_use", "id": "c2", "name": long, "input": {"path": long, long: "x"}},
+    ]
+    line = json.loads(claude(0, "assistant", blocks))
+    line["message"]["model"] = long
+    home = house(prepare=captured(json.dumps(line).encode() + b"\n"))
+    seen = home.visitor().get(f"/runs/{a_run(home.place).run_id}")
+    assert seen.status == 200 and len(seen.texts(".call")) == 2 and len(seen.body) < 60_000
+
+
 def test_images_are_shown_when_they_are_images(house):
     data, svg = (base64.b64encode(raw).decode() for raw in (PNG, b"<svg onload=alert(1)>" + b" " * 27))
     blocks = [
@@ -287,7 +330,8 @@ def test_what_is_not_ones_own_is_not_there(house):
     bob = home.stranger()
     bob.send("/enter", [("secret", secret), ("to", "/")])
     for path in (f"/runs/{run.run_id}", f"/turns/{turn}", f"/runs/{run.run_id}/raw", f"/runs/{run.run_id}/forget",
-                 f"/runs/{run.run_id}/turns/{turn}/0", f"/runs/{run.run_id}/images/{turn}/0"):  # fmt: skip
+                 f"/runs/{run.run_id}/turns/{turn}/0", f"/runs/{run.run_id}/turns/{turn}",
+                 f"/runs/{run.run_id}/images/{turn}/0"):  # fmt: skip
         assert bob.ask("GET", path).status == 404, path
 
 

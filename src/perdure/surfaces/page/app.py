@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -18,7 +18,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from perdure.capture import log
-from perdure.errors import NotFound
 from perdure.live import where
 from perdure.surfaces.http import bodies, faults
 from perdure.surfaces.http.app import Api
@@ -32,6 +31,7 @@ from perdure.surfaces.page.visits import Answer, Moved, Sent, Shown, View, Visit
 _NOTICE_CHARS = 300
 _FIELDS = 2_000  # of one form
 _TOKEN = "token"
+_UNKEPT = (_TOKEN, "secret")  # fields that are given back to nobody
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -49,6 +49,7 @@ HEADERS = {
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 _SAID = {401: "Who are you?", 403: "That is not yours to do", 404: "There is nothing here", 429: "Too often"}
 _UNKNOWN = "That is the secret of no machine that may speak here."
+_ENDED = "Your session has ended, and nothing was changed. Come in again; what you typed is below."
 _STALE = "This link was used already, or is older than ten minutes. `perdure page` prints a new one."
 _FOREIGN = (
     "This form did not come from a page of this home, or its page is older than your session. Go back and reload."
@@ -189,13 +190,20 @@ class Page:
         form = await self._form(request)
         (*_, token) = form.pop(_TOKEN, ("",))
         if not hmac.compare_digest(token.encode(), visitor.token.encode()):
-            raise Refused(403, "forbidden", _FOREIGN)
+            raise Refused(403, "forbidden", _FOREIGN, more=_kept(form))
         return form
+
+    async def _typed(self, request: Request, refused: Refused) -> Refused:
+        """A refusal of a form that gives back what was typed into it, to a page of this home alone."""
+        _check_origin(request)
+        return replace(refused, more=_kept(await self._form(request)))
 
     # views ------------------------------------------------------------------------------------------------
 
     def _endpoint(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
+            if view.method == "POST" and await self._visitor(request) is None:
+                raise await self._typed(request, Refused(401, "unauthorized", _ENDED))
             visitor = await self._known(request)
             if view.is_admin and not visitor.identity.is_admin:
                 raise Refused(403, "forbidden", "Only who sees to this whole home may look at that.")
@@ -260,12 +268,13 @@ class Page:
             code = str(getattr(error, "code", type(error).__name__))
             row = getattr(request.scope.get("route"), "path", "")
             log.note(self.api.server.home, "failed", client="page", kind=row, code=code, at_line=where(error))
-        if refused.status == 401 and not _is_part(request):
+        if refused.status == 401 and not refused.more and not _is_part(request):
             to = _here(request) if request.method == "GET" else "/"
             return RedirectResponse(f"/enter?{urlencode({'to': to})}", 303, HEADERS)
         visitor = await self._visitor(request) if refused.status != 401 else None
         values = {
             "title": _SAID.get(refused.status, "That did not work"), "said": refused.message, "status": refused.status,
+            "typed": refused.more.get("typed", {}), "to": _from(request),
         }  # fmt: skip
         answer = self._page(request, visitor, Shown("error.html", values, refused.status))
         answer.headers.update({name: value for name, value in refused.headers.items() if name == "Retry-After"})
@@ -275,7 +284,7 @@ class Page:
         """The page for an address at which there is nothing."""
         if await self._visitor(request) is None:
             return await self.failed(request, Refused(401, "unauthorized", ""))
-        return await self.failed(request, NotFound())
+        return await self.failed(request, Refused(404, "not-found", "There is no page at this address."))
 
     async def _asset(self, request: Request) -> Response:
         found = assets.files().get(request.path_params["name"])
@@ -292,6 +301,19 @@ def _check_origin(request: Request) -> None:
         raise Refused(403, "forbidden", _FOREIGN)
     if site is None and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise Refused(403, "forbidden", _FOREIGN)
+
+
+def _kept(form: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """What was typed into a form, for its writer to take along."""
+    typed = {name: values[-1] for name, values in form.items() if name not in _UNKEPT and values[-1].strip()}
+    return {"typed": typed} if typed else {}
+
+
+def _from(request: Request) -> str:
+    """The page of this home from which a request came; its first one where that is not known."""
+    found = urlsplit(request.headers.get("referer", ""))
+    is_own = found.netloc == request.headers.get("host")
+    return _inside(found.path + (f"?{found.query}" if found.query else "")) if is_own else "/"
 
 
 def _is_person(request: Request) -> bool:

@@ -1,22 +1,29 @@
 """What a tool call changed in files, as the lines of a diff; read off its input, in the words of every client. Pure.
 
 An edit names what it replaces and what it puts there, a write the whole content, a patch its own lines. What is none of
-these changes nothing here: a shell command may change files, and does not say so.
+these changes nothing here: a shell command may change files, and does not say so. Only what is shown is kept, and what
+costs too much to compare is shown as all removed and all added.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, NamedTuple
+
+from perdure.surfaces import differences
+from perdure.text import one_line
 
 Kind = Literal["add", "del", "same", "gap"]
 
 MOST_ROWS = 120  # of one change that are shown
-_MOST_COMPARED = 400  # lines on either side; more are shown as all removed and all added, to stay within milliseconds
-_CONTEXT = 2
+MOST_FILES = 20  # of one call that are shown, each by itself
+MOST_STEPS = 5_000_000  # of all comparisons of a page: 0.1 s of the costliest lines
+ROW_CHARS = 1_000
+PATH_CHARS = 200
 _PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "filename")
 _OLD = ("old_string", "old_str", "oldText", "oldString")
 _NEW = ("new_string", "new_str", "newText", "newString", "insert_text")
@@ -43,24 +50,76 @@ class Change:
     n_added: int
     n_removed: int
     n_more: int = 0  # rows that are not shown
+    is_cut: bool = False  # a row is longer than is shown
 
 
-def changes(name: str, given: Any) -> tuple[Change, ...]:
-    """The changes of one call, a file each; none for a call that does not say what it changes.
+@dataclass(slots=True)
+class Room:
+    """What is left for a page."""
 
-    given: its input, decoded: an object, or the text of tools that take free text.
+    steps: int = MOST_STEPS  # of comparisons
+
+
+@dataclass(slots=True)
+class _Made:
+    """A change that grows: of its rows no more than are shown."""
+
+    path: str
+    rows: list[Row] = field(default_factory=list)
+    n_rows: int = 0
+    n_added: int = 0
+    n_removed: int = 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """These rows behind the others."""
+        for row in rows:
+            self.n_rows += 1
+            self.n_added += row.kind == "add"
+            self.n_removed += row.kind == "del"
+            if len(self.rows) < MOST_ROWS:
+                self.rows.append(row)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows are shown."""
+        return len(self.rows) >= MOST_ROWS
+
+    def done(self) -> Change:
+        """The change as it is shown."""
+        is_cut = any(len(row.text) > ROW_CHARS for row in self.rows)
+        rows = tuple(Row(row.kind, _cut(row.text)) for row in self.rows)
+        return Change(self.path, rows, self.n_added, self.n_removed, self.n_rows - len(rows), is_cut)
+
+
+def changes(name: str, given: Any, room: Room | None = None) -> tuple[Change, ...]:
+    """The changes of one call, a file each, behind MOST_FILES of them the rest as one; none for a call that does not
+    say what it changes.
+
+    given: its input, decoded: an object, or the text of tools that take free text. room: of the page.
     """
     if patch := next(_patches(given), None):
-        return tuple(_of_patch(patch))
+        return _few(_of_patch(patch))
     if not isinstance(given, dict):
         return ()
     path = _first(given, _PATHS)
     pieces = given["edits"] if isinstance(given.get("edits"), list) else [given]
-    edits = [rows for piece in pieces if isinstance(piece, dict) and (rows := _edited(piece))]
-    if not edits and path and _WRITES.search(f"{name} {given.get('command', '')}"[:100]):
-        edits = [_all("add", whole)] if (whole := _first(given, _WHOLE)) else []
-    rows = [row for n, piece in enumerate(edits) for row in ([Row("gap", "")] if n else []) + piece]
-    return (_change(path, rows),) if rows else ()
+    made = _Made(_path(path))
+    for piece in pieces:
+        if isinstance(piece, dict):
+            _edit(made, piece, room or Room())
+    if not made.n_rows and path and _WRITES.search(f"{name[:100]} {str(given.get('command', ''))[:100]}"[:100]):
+        made.add(_all("add", _first(given, _WHOLE).splitlines()))
+    return (made.done(),) if made.n_rows else ()
+
+
+def _few(found: Iterator[Change]) -> tuple[Change, ...]:
+    """The first changes, and the rest as one that shows no rows."""
+    first = tuple(islice(found, MOST_FILES))
+    n = n_added = n_removed = n_rows = 0
+    for one in found:
+        n, n_added, n_removed = n + 1, n_added + one.n_added, n_removed + one.n_removed
+        n_rows += len(one.rows) + one.n_more
+    return (*first, Change(f"{n:,} more files", (), n_added, n_removed, n_rows)) if n else first
 
 
 def _first(given: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -79,19 +138,18 @@ def _patches(given: Any) -> Iterator[str]:
 
 def _of_patch(patch: str) -> Iterator[Change]:
     """The changes of a patch in the format of `apply_patch`."""
-    path = ""
-    rows: list[Row] = []
+    made = _Made("")
     for line in patch.splitlines():
         if match := _FILE.match(line):
-            if path:
-                yield _change(path, rows)
-            path, rows = match[1], []
+            if made.path:
+                yield made.done()
+            made = _Made(_path(match[1]))
         elif line.startswith(_MOVED):
-            path = f"{path} → {line.removeprefix(_MOVED)}"
+            made.path = _path(f"{made.path} → {line.removeprefix(_MOVED)}")
         else:
-            rows.append(_patched(line))
-    if path:
-        yield _change(path, rows)
+            made.add([_patched(line)])
+    if made.path:
+        yield made.done()
 
 
 def _patched(line: str) -> Row:
@@ -101,36 +159,47 @@ def _patched(line: str) -> Row:
     return Row(kinds.get(line[:1], "same"), line[1:])
 
 
-def _edited(piece: Mapping[str, Any]) -> list[Row]:
-    """What an edit replaces by what."""
+def _edit(made: _Made, piece: Mapping[str, Any], room: Room) -> None:
+    """Add what an edit replaces by what; only counted where nothing more of it is shown."""
     old, new = _first(piece, _OLD), _first(piece, _NEW)
     if old == new:
-        return []
+        return
+    if made.n_rows:
+        made.add([Row("gap", "")])
     before, after = old.splitlines(), new.splitlines()
-    if max(len(before), len(after)) > _MOST_COMPARED:
-        return [*_all("del", old), *_all("add", new)]
-    return list(_compared(before, after))
+    if made.is_full:
+        gone, come = Counter(before), Counter(after)
+        made.n_removed += (gone - come).total()
+        made.n_added += (come - gone).total()
+        made.n_rows += (gone - come).total() + (come - gone).total()
+        return
+    steps = differences.steps(before, after)
+    is_compared = steps <= room.steps
+    room.steps -= steps if is_compared else 0
+    made.add(_compared(before, after) if is_compared else [*_all("del", before), *_all("add", after)])
 
 
 def _compared(before: Sequence[str], after: Sequence[str]) -> Iterator[Row]:
     """The lines that differ, with a few around them."""
-    groups = difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(_CONTEXT)
-    for n, group in enumerate(groups):
+    for n, group in enumerate(differences.groups(before, after, MOST_STEPS)):
         if n:
             yield Row("gap", "")
         for tag, low, high, left, right in group:
             if tag == "equal":
                 yield from (Row("same", line) for line in before[low:high])
                 continue
-            yield from (Row("del", line) for line in before[low:high])
-            yield from (Row("add", line) for line in after[left:right])
+            yield from _all("del", before[low:high])
+            yield from _all("add", after[left:right])
 
 
-def _all(kind: Kind, text: str) -> list[Row]:
-    return [Row(kind, line) for line in text.splitlines()]
+def _all(kind: Kind, lines: Sequence[str]) -> Iterator[Row]:
+    return (Row(kind, line) for line in lines)
 
 
-def _change(path: str, rows: Sequence[Row]) -> Change:
-    kinds = [row.kind for row in rows]
-    n_more = max(0, len(rows) - MOST_ROWS)
-    return Change(path, tuple(rows[:MOST_ROWS]), kinds.count("add"), kinds.count("del"), n_more)
+def _path(said: str) -> str:
+    """A path as far as it is shown."""
+    return one_line(said, PATH_CHARS)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= ROW_CHARS else f"{line[:ROW_CHARS]}…"

@@ -188,7 +188,7 @@ def _strings(line: bytes) -> Iterable[str]:
     """Every text in a line of JSON."""
     try:
         todo: list[object] = [msgspec.json.decode(line)]
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return
     while todo:
         item = todo.pop()

@@ -90,7 +90,8 @@ class _Open:
             from perdure.surfaces.http.serving import Served
             from perdure.surfaces.page.wired import Wired
         except ModuleNotFoundError as error:
-            raise PackageMissing("pip install 'perdure[server]'") from error
+            said = "what answers browsers and other machines needs more packages (pip install 'perdure[server]')"
+            raise PackageMissing(said) from error
         home = serving.home
         authority = LocalAuthority(home.path, home.config.admins, watch=home.authority())
         self._wired = Wired(home, authority, is_tls=bool(settings.tls_certificate))

@@ -1,12 +1,15 @@
 """From the values of a view to HTML. Everything is escaped; the few pieces of markup that are made here are made of
-escaped text.
+escaped text. What a text costs to read as Markdown or to colour is bounded for each page: the rest is plain.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,13 +24,34 @@ from perdure.surfaces import moments
 from perdure.surfaces.page import assets
 
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:|/(?!/)|#)", re.IGNORECASE)
-_CODE_CHARS = 50_000  # more is shown without colours: a lexer is no place for a megabyte
+_MARKDOWN_CHARS = 20_000  # of one text that are read as Markdown
+_MARKDOWN_MARKS = 6_000  # of one text; a mark costs up to 20 µs (brackets, rows of tables)
+_PAGE_MARKS = 15_000  # of a page: 0.3 s of the costliest
+_MARKS = re.compile(r"[!-/:-@\[-`{-~]")  # every character that can mean something in Markdown
+_CODE_CHARS = 4_000  # of one block; a longer one is shown without colours
+_COLOURS_S = 0.1  # of a page, in time of the processor: some texts cost a lexer the square of their length
+_LANGUAGES = frozenset(
+    "bash css diff docker dockerfile go html javascript js json kotlin lua php py pycon python python3 rb "
+    "rs ruby rust sh shell sql swift toml ts typescript xml yaml yml zsh c cpp java".split()
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")  # of a terminal
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # control and direction
 
 
+@dataclass(slots=True)
+class Room:
+    """What is left for a page."""
+
+    marks: int = _PAGE_MARKS
+    colours_s: float = _COLOURS_S
+
+
+_ROOM: ContextVar[Room | None] = ContextVar("room", default=None)  # of the page that is being made in this thread
+
+
 def page(template: str, values: Mapping[str, Any]) -> bytes:
     """A page as bytes."""
+    _ROOM.set(Room())
     return _environment().get_template(template).render(values).encode("utf-8", "replace")
 
 
@@ -117,7 +141,34 @@ def highlight(said: str, terms: Sequence[str]) -> Markup:
 
 def markdown(said: str) -> Markup:
     """Markdown as HTML: no markup of the text's own, no image of another place, links that lead where they say."""
-    return Markup(_markdown().render(clean(said)))  # escaped by its renderer
+    room = _ROOM.get() or Room()
+    head, rest = _parted(clean(said), room)
+    shown = Markup(_markdown().render(head))  # escaped by its renderer
+    return shown + _REST.format(rest) if rest else shown
+
+
+_REST = Markup(
+    '<p class="quiet small">From here on it is shown as it was written.</p>'
+    '<pre class="code wrap" tabindex="0"><code>{}</code></pre>'
+)
+
+
+def _parted(said: str, room: Room) -> tuple[str, str]:
+    """(the lines that there is room to read as Markdown, the rest).
+
+    A line costs its marks, and within a paragraph as many as the widest line above it has bars: a table fills up every
+    row to its width.
+    """
+    most_marks = min(_MARKDOWN_MARKS, room.marks)
+    n_chars = n_marks = n_bars = 0
+    for line in said.splitlines(keepends=True):
+        n_bars = max(n_bars, line.count("|")) if line.strip() else 0
+        cost = 1 + len(_MARKS.findall(line)) + n_bars
+        if n_marks + cost > most_marks or n_chars + len(line) > _MARKDOWN_CHARS:
+            break
+        n_marks, n_chars = n_marks + cost, n_chars + len(line)
+    room.marks -= n_marks
+    return said[:n_chars], said[n_chars:]
 
 
 @functools.cache
@@ -171,18 +222,33 @@ def _table_close(*_: Any) -> str:
 def code(said: str, language: str = "") -> Markup:
     """Code with the classes of its parts; plain where the language is not known or the text is long."""
     said = clean(said)
-    inner = _coloured(said, language) if language and len(said) <= _CODE_CHARS else escape(said)
+    room = _ROOM.get() or Room()
+    is_coloured = language.lower() in _LANGUAGES and len(said) <= _CODE_CHARS and room.colours_s > 0
+    inner = _coloured(said, language, room) if is_coloured else escape(said)
     return Markup('<pre class="code" tabindex="0"><code>{}</code></pre>').format(inner)
 
 
-def _coloured(said: str, language: str) -> Markup:
-    from pygments import highlight as colour  # 20 ms, for the first code that is shown
+def _coloured(said: str, language: str, room: Room) -> Markup:
+    """Code with its colours, as far as there is time for them."""
+    from pygments import format as formatted  # 20 ms, for the first code that is shown
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
 
-    try:
-        lexer = get_lexer_by_name(language)
-    except ClassNotFound:
-        return escape(said)
-    return Markup(colour(said, lexer, HtmlFormatter(nowrap=True)))  # escaped by its formatter
+    began_s = time.thread_time()
+    said = said if said.endswith("\n") else f"{said}\n"  # some lexers read whole lines only
+    lexer = get_lexer_by_name(language)
+    tokens = _timely(lexer.get_tokens_unprocessed(said), said, began_s + room.colours_s)
+    shown = formatted(tokens, HtmlFormatter(nowrap=True))  # escaped by its formatter
+    room.colours_s -= time.thread_time() - began_s
+    return Markup(shown)
+
+
+def _timely(tokens: Iterable[tuple[int, Any, str]], said: str, until_s: float) -> Iterator[tuple[Any, str]]:
+    """(kind, text) of the tokens; behind a moment all the rest as one."""
+    from pygments.token import Text
+
+    for at, kind, shown in tokens:
+        yield kind, shown
+        if time.thread_time() >= until_s:
+            yield Text, said[at + len(shown) :]
+            return

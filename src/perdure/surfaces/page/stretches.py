@@ -119,6 +119,12 @@ def _turn(home: Home, one: Standing) -> Turn:
     return found or Turn(one.role, author, ((one.offset, one.offset),), (), one.stated_at)  # type: ignore[arg-type]
 
 
+def with_results(talk: Talk, turn_id: str) -> list[Standing]:
+    """A turn, and those behind it that hold results of its calls. Raises NotFound."""
+    first, *behind = talk.since(talk.place(turn_id), 1 + _MORE_RESULTS)
+    return [first, *takewhile(lambda turn: turn.role == "tool", behind)]
+
+
 def spawned_in(talk: Talk, found: Stretch) -> dict[str, list[Spawned]]:
     """Turn -> the sub-agents that began in it: while it was the agent's last, by what clocks say."""
     below = talk.spawned()

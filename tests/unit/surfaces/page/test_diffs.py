@@ -83,3 +83,39 @@ def test_a_long_edit_is_not_compared_line_by_line_and_says_what_it_leaves_out():
     (change,) = changes("Edit", {"file_path": "x", "old_string": old, "new_string": new})
     assert (change.n_added, change.n_removed) == (1000, 1000)
     assert (len(change.rows), change.n_more) == (diffs.MOST_ROWS, 2000 - diffs.MOST_ROWS)
+
+
+def test_edits_that_cost_too_much_to_compare_are_all_removed_and_all_added_and_the_page_has_so_much_for_all():
+    """Lines that alternate, 30 by 30: each of 15 x meets 10, each of 15 y too; 300 pairs for 30 lines are 9,000 steps.
+    Room for 20,000 compares two of them; the third shows every line of both sides.
+    """
+    edit = {"file_path": "a", "old_string": "x\ny\n" * 15, "new_string": "y\nx\nz\n" * 10}
+    room = diffs.Room(steps=20_000)
+    compared, again, plain = (changes("Edit", edit, room)[0] for _ in range(3))
+    assert room.steps == 2_000 and compared == again
+    assert compared.n_removed < 30 and (plain.n_removed, plain.n_added) == (30, 30)
+
+
+def test_what_repeats_is_not_compared_line_by_line():
+    """400 lines of which every second repeats take 21 million steps, and a call may hold any number of such edits.
+
+    The first is 400 lines removed and 399 added. Behind what is shown only what each gains and loses counts: 200 x and
+    200 y become 133 of each, and 133 z come.
+    """
+    edit = {"old_string": "x\ny\n" * 200, "new_string": "y\nx\nz\n" * 133}
+    (change,) = changes("MultiEdit", {"file_path": "a", "edits": [edit] * 3})
+    assert change.n_more > 0 and (change.n_removed, change.n_added) == (400 + 2 * 134, 399 + 2 * 133)
+
+
+def test_a_patch_of_very_many_files_shows_the_first_and_counts_the_rest():
+    """30 files with a row each, of which 20 are shown."""
+    patch = "".join(f"*** Add File: {n}\n+x\n" for n in range(30))
+    shown = changes("apply_patch", f"*** Begin Patch\n{patch}*** End Patch")
+    assert len(shown) == diffs.MOST_FILES + 1 and shown[-1] == diffs.Change("10 more files", (), 10, 0, 10)
+
+
+def test_a_path_and_a_line_of_any_length_are_shown_as_far_as_they_fit():
+    (change,) = changes("Write", {"file_path": "p" * 1_000_000, "content": "c" * 1_000_000})
+    assert len(change.path) <= diffs.PATH_CHARS and len(change.rows[0].text) == diffs.ROW_CHARS + 1 and change.is_cut
+    (moved,) = changes("x", "*** Begin Patch\n*** Update File: a\n" + "*** Move to: b\n" * 5000)
+    assert len(moved.path) <= diffs.PATH_CHARS

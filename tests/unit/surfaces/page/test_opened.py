@@ -66,3 +66,18 @@ def test_each_reader_has_their_own_and_whether_it_may_be_read_is_asked_each_time
     assert bob.n_read["a"] == 1
     with pytest.raises(NotFound):
         opened.turns(House("eve"), "a", now_s=0)
+
+
+def watching(opened):
+    with opened._lock:
+        return opened._timer
+
+
+def test_what_was_read_is_let_go_though_nobody_asks_again():
+    """On a quiet server nothing else would take what was forgotten out of its memory."""
+    opened = Opened(kept_s=0.01)
+    opened.turns(House(), "a")
+    opened.turns(House(), "b")
+    while (timer := watching(opened)) is not None:
+        timer.join()
+    assert not opened._kept and opened._n_bytes == 0

@@ -64,3 +64,57 @@ def test_known_languages_are_coloured_and_long_code_is_not():
 @pytest.mark.parametrize("said", ["a\x00b", "a\x1bb", "a\u202eb", "a\ud800b"])
 def test_no_character_changes_how_others_are_read(said):
     assert render.clean(said).encode() and not set(render.clean(said)) & set("\x00\x1b\u202e\ud800")
+
+
+def in_a_page(**room):
+    render._ROOM.set(render.Room(**room))
+
+
+def test_what_a_page_has_no_room_to_read_as_markdown_is_shown_as_it_was_written():
+    """A line of *a* has two marks and costs three: of ten marks three lines are read, and the others stand as text."""
+    in_a_page(marks=10)
+    html = str(render.markdown("*a*\n" * 5))
+    assert html.count("<em>a</em>") == 3 and "<code>*a*\n*a*\n</code>" in html and "as it was written" in html
+    assert "<em>" not in str(render.markdown("*a*")) and "plain" in str(render.markdown("plain"))
+
+
+@pytest.mark.parametrize("piece", ["![", "*a **b ", "[x\n", "1. a\n", "[a](b) ", "> " * 50 + "\n"])
+def test_a_page_of_hostile_markdown_spends_no_more_marks_than_it_has(piece):
+    in_a_page()
+    for _ in range(40):
+        render.markdown(piece * (16_000 // len(piece)))
+    assert 0 <= render._ROOM.get().marks <= render._PAGE_MARKS
+
+
+def test_a_wide_table_with_short_rows_is_not_filled_up():
+    """1,000 columns and 6,000 rows of one cell are 65,000 cells to the parser, a megabyte of them from 16 kB."""
+    in_a_page()
+    html = str(render.markdown("|" + "a|" * 1000 + "\n|" + "-|" * 1000 + "\n" + "x\n" * 6000))
+    assert html.count("<td>") < render._MARKDOWN_MARKS
+
+
+def test_long_markdown_is_read_to_a_line_and_nothing_is_lost():
+    in_a_page()
+    said = "".join(f"word {n}\n" for n in range(5000))
+    shown = LexborHTMLParser(str(render.markdown(said))).body.text()
+    assert all(f"word {n}" in shown for n in (0, 1500, 2500, 4999)) and "<pre" in str(render.markdown(said))
+
+
+def test_colours_end_where_a_page_has_no_time_left_and_the_code_does_not():
+    in_a_page(colours_s=1e-9)
+    code = "def f(): pass\n" * 20
+    first, second = str(render.code(code, "python")), str(render.code(code, "python"))
+    assert first.count('class="k"') <= 1 and 'class="k"' not in second
+    assert all(LexborHTMLParser(html).body.text() == code for html in (first, second))
+
+
+@given(st.text(alphabet="ab \n\"'\\/*<!-({[`$#=.:", max_size=300), st.sampled_from(sorted(render._LANGUAGES)))
+@settings(deadline=None)
+def test_colours_lose_nothing_of_the_code(said, language):
+    shown = LexborHTMLParser(str(render.code(said, language))).css_first("code").text()
+    assert shown.rstrip("\n") == said.rstrip("\n")
+
+
+@pytest.mark.parametrize("language", ["autohotkey", "autoit", "csharp", "make", "ini", "console"])
+def test_languages_whose_colours_cost_the_square_of_a_text_are_plain(language):
+    assert "<span" not in str(render.code("a = 1\n", language))

@@ -136,3 +136,61 @@ def test_what_a_call_is_about_is_its_main_argument():
     for text, about in cases.items():
         (shown,) = said(read(("assistant", [call(text=text)])), Wish(folder="/w"))
         assert shown.pieces[0].about == about
+
+
+def nested(deep):
+    return '{"a":' * deep + f'"{KEY}"' + "}" * deep
+
+
+def test_an_input_nested_without_end_is_shown_as_masked_text():
+    """50 levels are taken apart, 900 are not, and no depth ends in an error."""
+    for deep in (49, 50, 51, 900, 100_000):
+        (shown,) = said(read(("assistant", [call(text=nested(deep)), call("Edit", nested(deep))])), Wish())
+        assert "Zq8v" not in repr(shown) and isinstance(shown.pieces[0], Call)
+
+
+def test_a_turn_of_very_many_calls_shows_some_and_says_how_many_are_behind():
+    """250 calls with their results: 100, 100 and 50; the results of those that are not shown stand nowhere else."""
+    items = read(
+        ("assistant", [call(call_id=f"c{n}", text=f'{{"command":"{n}"}}') for n in range(250)]),
+        ("tool", [Part("result", f"r{n}", "", f"c{n}") for n in range(250)]),
+    )
+    (first,), (last,) = said(items, Wish()), said(items, Wish(skipped=200))
+    assert (len(first.pieces), first.n_before, first.n_behind) == (transcript.PIECES, 0, 150)
+    assert (len(last.pieces), last.n_before, last.n_behind) == (50, 200, 0)
+    assert (last.pieces[0].about, last.pieces[0].output.piece.text) == ("200", "r200")
+    assert last.inside == ("t0", "t1")
+
+
+def test_a_page_has_room_for_so_many_parts_and_characters():
+    """20 turns of 100 parts: 6 are shown as far as a turn goes, and of the others 3 parts each."""
+    items = read(*[("assistant", [Part("text", "x" * 20_000)] * 100)] * 20)
+    shown = said(items, Wish())
+    assert [len(one.pieces) for one in shown] == [100] * 6 + [3] * 14
+    assert sum(len(piece.text) for one in shown for piece in one.pieces) < 1_300_000
+    assert all(piece.is_cut for one in shown for piece in one.pieces)
+
+
+def test_an_input_too_long_to_be_taken_apart_is_shown_as_its_masked_beginning():
+    text = f'{{"command":"{KEY} ' + "x" * 400_000 + '"}'
+    (shown,) = said(read(("assistant", [call(text=text)])), Wish())
+    (piece,) = shown.pieces[0].inputs
+    assert piece.is_cut and piece.text.startswith('{"command":"[secret:') and len(piece.text) < 6_000
+
+
+def test_names_of_any_length_are_cut():
+    """Of a model, a tool, a path, a field and an image: none takes more than 200 characters."""
+    long = "n" * 1_000_000
+    parts = [
+        call(long[:200_000], f'{{"{long[:200_000]}":"x"}}'),
+        call("Write", f'{{"path":"{long[:200_000]}","content":"x"}}'),
+    ]
+    items = read(("assistant", [*parts, Part("image", f"[{long}]", "image/png")]))
+    items[0] = Read(items[0].standing, items[0].turn._replace(model=long))
+    assert len(repr(said(items, Wish()))) < 5_000
+
+
+def test_an_input_of_very_many_fields_shows_the_first_and_says_so():
+    text = "{" + ",".join(f'"f{n}":"x"' for n in range(5000)) + "}"
+    (shown,) = said(read(("assistant", [call(text=text)])), Wish())
+    assert len(shown.pieces[0].inputs) == 20 and shown.pieces[0].is_cut

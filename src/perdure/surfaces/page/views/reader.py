@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from perdure.access.redact import mask
 from perdure.errors import NotFound
 from perdure.formats.pictures import media_type, picture
 from perdure.index.talk import SHOWN, Talk, Whole
@@ -21,6 +21,7 @@ from perdure.types import Filters, Found, Memory, RunView
 _FILTERS = (("", "Everything"), ("words", "No tool calls"), ("person", "Only what the person said"))
 _HITS = 30  # of a search within a session
 _TITLE_CHARS = 100
+_DIGITS = 6  # of the number of a part
 
 
 def reader(visit: Visit) -> Answer:
@@ -56,10 +57,14 @@ def _asked(visit: Visit) -> Asked:
 
 
 def _turns(visit: Visit, view: RunView, talk: Talk, found: Stretch, asked: Asked) -> list[Said]:
-    owner = "You" if view.user == visit.identity.user else view.user
-    folder = view.project or view.cwd or ""
-    wish = Wish(asked.at, owner, folder, asked.shown != "", stretches.spawned_in(talk, found))
+    spawned = stretches.spawned_in(talk, found)
+    wish = replace(_wish(visit, view), here=asked.at, is_words=asked.shown != "", spawned=spawned)
     return transcript.said(stretches.read(visit.home, found.turns), wish)
+
+
+def _wish(visit: Visit, view: RunView) -> Wish:
+    owner = "You" if view.user == visit.identity.user else view.user
+    return Wish(owner=owner, folder=view.project or view.cwd or "")
 
 
 def _title(view: RunView, whole: Whole) -> str:
@@ -136,20 +141,34 @@ def turn(visit: Visit) -> Answer:
     return Moved(address(visit.home.talk(name).run_id, at=name) + f"#{name}")
 
 
+def pieces(visit: Visit) -> Answer:
+    """The parts of one turn from any of them on, with the results of its calls: for turns that hold very many."""
+    name, since = visit.path["turn_id"], visit.query.get("from", "")
+    view, talk = visit.home.run(visit.path["run_id"]), visit.home.talk(name)
+    wish = replace(_wish(visit, view), here=name, skipped=int(since) if _is_number(since) else 0)
+    one = transcript.said(stretches.read(visit.home, stretches.with_results(talk, name)), wish)[0]
+    back = address(view.run_id, at=name) + f"#{name}"
+    return Shown("reader_turn.html", {"title": "One turn", "one": one, "back": back})
+
+
+def _is_number(said: str) -> bool:
+    return said.isascii() and said.isdecimal() and len(said) <= _DIGITS
+
+
 def part(visit: Visit) -> Answer:
     """One part of a turn in full, as far as a page can hold it."""
     found, said, n = _part(visit)
     piece = transcript.cut(said, n, transcript.PART_CHARS)
-    title = f"{said.name or said.kind} in full"
+    title = f"{transcript.label(said.name) or said.kind} in full"
     back = address(visit.path["run_id"], at=found.turn_id) + f"#{found.turn_id}"
-    return Shown("reader_part.html", {"title": mask(title), "piece": piece, "back": back, "turn": found})
+    return Shown("reader_part.html", {"title": title, "piece": piece, "back": back, "turn": found})
 
 
 def _part(visit: Visit) -> tuple[Any, Any, int]:
     """(where the turn stands, its part, the number of that). Raises NotFound."""
     found, turn = stretches.turn_at(visit.home, visit.path["turn_id"])
     n = visit.path["n"]
-    if not n.isdecimal() or len(n) > 6 or int(n) >= len(turn.parts):
+    if not _is_number(n) or int(n) >= len(turn.parts):
         raise NotFound
     return found, turn.parts[int(n)], int(n)
 
@@ -179,6 +198,7 @@ def raw(visit: Visit) -> Answer:
 ROWS: tuple[View, ...] = (
     View("GET", "/runs/{run_id}", reader, nav="runs"),
     View("GET", "/turns/{turn_id}", turn, nav="runs"),
+    View("GET", "/runs/{run_id}/turns/{turn_id}", pieces, nav="runs"),
     View("GET", "/runs/{run_id}/turns/{turn_id}/{n}", part, nav="runs"),
     View("GET", "/runs/{run_id}/images/{turn_id}/{n}", image, nav="runs"),
     View("GET", "/runs/{run_id}/raw", raw, nav="runs", desk="slow"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from perdure.authority.grants import Given
@@ -34,6 +34,7 @@ class Wanted:
     scope: str = "project"
     value: str = ""
     until: str = ""
+    is_unknown: bool = False  # nobody here is called so
 
 
 def sharing(visit: Visit) -> Shown:
@@ -84,10 +85,13 @@ def said(given: Given) -> str:
 
 def give(visit: Visit) -> Answer:
     """Let another user read what is in a scope."""
-    wanted = Wanted(*(visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until")))
+    grantee, scope, value, until = (visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until"))
+    wanted = Wanted(grantee, scope, value, until)
     try:
         if wanted.scope not in get_args(GrantScope):
             raise UsageError(f"{wanted.scope!r} cannot be shared")
+        if not _is_known(visit, wanted.grantee) and visit.form.get("sure") != wanted.grantee:
+            return _listed(visit, replace(wanted, is_unknown=True))
         until_at = moments.ahead(wanted.until or None, now=visit.now)
         given = visit.home.share(wanted.grantee, cast(GrantScope, wanted.scope), wanted.value, until_at=until_at)
     except (UsageError, NotFound) as error:
@@ -96,6 +100,11 @@ def give(visit: Visit) -> Answer:
     n_runs = n_covered(visit.home, given)
     now = "what is there" if n_runs is None else plural(n_runs, "run")
     return Moved("/sharing", f"{given.grant.grantee} may read {said(given)}: {now} now, and what comes to it later.")
+
+
+def _is_known(visit: Visit, name: str) -> bool:
+    """Whether a user of this name has anything here, or a machine that may speak for them."""
+    return name in visit.home.users() or bool(visit.home.machines.listed(name))
 
 
 def revoke(visit: Visit) -> Moved:
