@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
     from perdure.index.exchanges import Exchange
-    from perdure.index.growth import Growth
+    from perdure.index.growth import Brought, Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
     from perdure.index.talk import Talk
@@ -766,8 +766,13 @@ class Home:
         """The six columns of a run."""
         return runs.columns(self.index(), self.principal, run_id)
 
-    def projects(self) -> list[str]:
-        """The projects of which the principal may read anything, by their paths, "" for what has none."""
+    def projects(self, *, is_own: bool = False) -> list[str]:
+        """The projects of which the principal may read anything, by their paths, "" for what has none.
+
+        is_own: those of their own runs alone, for what is to be made of them.
+        """
+        if is_own:
+            return runs.names(self.index(create=True), Principal(self.user), "project")
         return self.names("project")
 
     def names(self, kind: Literal["project", "tag", "runtime", "machine", "agent"]) -> list[str]:
@@ -779,14 +784,18 @@ class Home:
         return runs.said_by_month(self.index(), self.principal)
 
     def growth(self) -> Growth:
-        """How much of the principal's own there is by month, by week and by machine."""
+        """How much of the principal's own there is by month and by week."""
         from perdure.index import growth
 
         index, own = self.index(create=True), Principal(self.user)
         with index.reading():
-            return growth.Growth(
-                growth.by_month(index, own), growth.memories_by_week(index, own), growth.by_machine(index, own)
-            )
+            return growth.Growth(growth.by_month(index, own), growth.memories_by_week(index, own))
+
+    def brought(self) -> dict[str, Brought]:
+        """What each machine captured of the principal's own, by its name."""
+        from perdure.index import growth
+
+        return growth.by_machine(self.index(create=True), Principal(self.user))
 
     def descendants(self, run_id: str) -> list[RunView]:
         """The runs below a run."""
@@ -947,10 +956,11 @@ class Home:
         cwd: it belongs to the project there; to none without. session: the one in which it is said, which need not be
         told it. more: the other fields of `perdure.mind.memories.Draft` (trust, stated_at, pinned, entities, …).
         """
+        from perdure.memories.paths import checked_project
         from perdure.mind.memories import Draft
 
         held = session.conversation if session else ""
-        draft = Draft(text, kind, path, self.project(cwd), conversation=held, **more)
+        draft = Draft(text, kind, path, checked_project(self.project(cwd)), conversation=held, **more)
         kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
         with contextlib.suppress(IndexFault, PerdureError):
             self._embed_new(self.index())

@@ -22,7 +22,7 @@ from perdure.capture import credential, files, later, privacy
 from perdure.errors import CredentialFault, HomeFault, UsageError
 
 _TRUTH = ("runs", "packs", "journal")  # folders of the archive, with a folder for each user
-_MAY_CARRY = (  # in `run/`: paths, session ids and words of error messages, with no user's name on them
+_MAY_CARRY = (  # in `run/`: names, paths, session ids and words of error messages, of all users together
     "log.jsonl", "log.1.jsonl", "hook-failures.jsonl", "told.json", "mining.json", "alert", "failing",
 )  # fmt: skip
 _BUSY_MS = 5_000

@@ -31,18 +31,18 @@ def test_growth_is_the_users_own_by_month_week_and_machine(place):
         home.capture(first, runtime="messages", session="s1")
         home.capture(second, runtime="messages", session="s2")
         home.remember("The gate is green.", kind="fact", path="gate")
-        found, now = home.growth(), datetime.now(UTC)
+        found, brought, now = home.growth(), home.brought(), datetime.now(UTC)
     this = f"{now:%Y-%m}"
     months = {month.month: month for month in found.months}
     assert months["2026-01"] == Month("2026-01", 1, 1, 0) and months["2026-02"] == Month("2026-02", 1, 2, 0)
     assert months[this].n_bytes == len(first) + len(second)
     (monday,) = found.memories
     assert found.memories[monday] == 1 and monday.weekday() == 0 and 0 <= (now.date() - monday).days < 7
-    assert list(found.machines) == ["desk"] and found.machines["desk"].n_runs == 2
-    assert abs((now - found.machines["desk"].captured_at).total_seconds()) < 60
+    assert list(brought) == ["desk"] and brought["desk"].n_runs == 2
+    assert abs((now - brought["desk"].captured_at).total_seconds()) < 60
 
 
 def test_an_empty_home_has_not_grown(place):
     with perdure.open(place, user="ada") as home:
         found = home.growth()
-    assert (found.months, found.memories, found.machines) == ([], {}, {})
+        assert (found.months, found.memories, home.brought()) == ([], {}, {})

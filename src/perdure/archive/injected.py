@@ -44,7 +44,7 @@ def held(journal: Journal, runtime: str, session: str, agent: str = "") -> Held:
             continue
         if event.type == RESET:
             turns, n_injected, has_floor = set(), 0, False
-            since_at = said_at(event)
+            since_at = event.happened_at
         elif is_floor(event):
             has_floor = True
         else:
@@ -97,7 +97,7 @@ def given(journal: Journal, runtime: str, session: str, *, since_at: datetime, u
     months = f"{since_at.astimezone(UTC):%Y-%m}", f"{until_at.astimezone(UTC):%Y-%m}"
     paths = [path for path in journal.files() if months[0] <= path.stem <= months[1]]
     found = _events_in(paths, runtime, session, TYPE)
-    return [event for event in found if since_at <= said_at(event) <= until_at and not is_floor(event)]
+    return [event for event in found if since_at <= event.happened_at <= until_at and not is_floor(event)]
 
 
 def n_asked(journal: Journal, runtime: str, session: str) -> int:
@@ -117,14 +117,9 @@ def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
                 continue
             if event.type == USED:
                 judged.add(event.data.get("nonce"))
-            elif event.type == TYPE and event.data["turns"] and said_at(event) >= since_at:
+            elif event.type == TYPE and event.data["turns"] and event.happened_at >= since_at:
                 given[event.data["nonce"]] = event
     return sorted((event for nonce, event in given.items() if nonce not in judged), key=lambda event: event.order)
-
-
-def said_at(event: Event) -> datetime:
-    """When an event was written."""
-    return datetime.fromisoformat(event.at.partition("#")[0])
 
 
 def _events(journal: Journal, runtime: str, session: str, *types: str) -> list[Event]:

@@ -27,6 +27,7 @@ from perdure.floor.pages import Edit
 from perdure.floor.state import Card, Known, Page, Proposal, Version
 from perdure.forget import Gone
 from perdure.forget import load as tombstones
+from perdure.memories.paths import checked_project
 from perdure.types import Span
 
 READ_WAITS_S = 2.0  # who reads waits so long for who writes; after that they read what stands there
@@ -279,9 +280,9 @@ class Floor:
     ) -> Card:
         """Add a card; one that says the same already is returned instead, and one that it corrects goes.
 
-        Raises EditRefused.
+        Raises EditRefused, and UsageError for a project longer than a path may be.
         """
-        said = self._card_text(said, by)
+        said, project = self._card_text(said, by), checked_project(project)
         with self._held():
             beside = [card for card in self.cards() if card.project == project]
             for known in beside:

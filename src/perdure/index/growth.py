@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+from perdure.index import weeks
 from perdure.index.store import Connection
 from perdure.types import Principal
 
 _OWN = "JOIN name AS owner ON owner.id = {table}.user WHERE owner.value = ?"
-_MONDAY = "date({column} / 1000, 'unixepoch', '-6 days', 'weekday 1')"  # of the week that it lies in, UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,10 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """All of it."""
+    """By month and by week."""
 
     months: list[Month]
     memories: dict[date, int]  # noted in the week of this Monday
-    machines: dict[str, Brought]
 
 
 def by_month(index: Connection, principal: Principal) -> list[Month]:
@@ -59,10 +58,8 @@ def by_month(index: Connection, principal: Principal) -> list[Month]:
 
 def memories_by_week(index: Connection, principal: Principal) -> dict[date, int]:
     """How many memories were noted in each week, by its Monday."""
-    monday = _MONDAY.format(column="recorded_ms")
-    found = index.rows(
-        f"SELECT {monday}, count(*) FROM memory {_OWN.format(table='memory')} GROUP BY 1", principal.user
-    )
+    sql = f"SELECT {weeks.sql('recorded_ms')}, count(*) FROM memory {_OWN.format(table='memory')} GROUP BY 1"
+    found = index.rows(sql, principal.user)
     return {date.fromisoformat(at): n for at, n in found}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from perdure.archive.injected import FLOOR
 from perdure.archive.journal import places, tails, was_rewritten
 from perdure.errors import NotFound
-from perdure.index import memories
+from perdure.index import memories, weeks
 from perdure.index.journals import read_until
 from perdure.index.store import Connection
 from perdure.index.values import ms
@@ -26,8 +26,6 @@ from perdure.memories.replay import Noted
 
 _TOLD = "told CROSS JOIN injection ON injection.id = told.injection"
 _MEMORY = "mem-"
-_DAY_MS = 86_400_000
-_MONDAY = 3  # days from the Monday before the epoch, which was a Thursday
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +167,12 @@ class Injections:
 
     def weeks(self, *, since_at: datetime) -> list[Week]:
         """What was shown and used, by the week, oldest first; without what the index has not read yet."""
-        query = f"""SELECT (at_ms / {_DAY_MS} + {_MONDAY}) / 7 AS week, count(*),
+        query = f"""SELECT {weeks.sql("at_ms")} AS week, count(*),
               sum(iif(n_used_turns IS NULL, 0, n_turns)), sum(iif(n_used_turns IS NULL, 0, n_memories)),
               sum(n_used_turns), sum(n_used_memories), sum(n_used_turns IS NULL)
             FROM injection WHERE user = ? AND at_ms >= ? GROUP BY week ORDER BY week"""
         rows = self.index.rows(query, self._number, ms(since_at))
-        return [Week(_monday(week), *(n or 0 for n in counts)) for week, *counts in rows]
+        return [Week(date.fromisoformat(week), *(n or 0 for n in counts)) for week, *counts in rows]
 
     @property
     def _number(self) -> int | None:
@@ -218,11 +216,6 @@ class Injections:
             if event.type == events.USED and event.data.get("nonce"):
                 judged.setdefault(event.data["nonce"], frozenset(event.data.get("cues", ())))
         return fresh, judged
-
-
-def _monday(week: int) -> date:
-    """The first day of a week that is counted from the epoch's."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=week * 7 - _MONDAY)).date()
 
 
 def _is_of(one: Injection, session: str, cue: str) -> bool:

@@ -27,6 +27,13 @@ def checked(path: str) -> str:
     return path[:-3] if path.lower().endswith(".md") else path
 
 
+def checked_project(project: str | None) -> str | None:
+    """Return the project of a memory as it is, or raise UsageError where it is longer than a path may be."""
+    if project is not None and len(project.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
+        raise UsageError(f"the project {_shown(project)} is longer than {MAX_PATH_BYTES} bytes: name a folder above it")
+    return project
+
+
 def folded(path: str) -> str:
     """Return the form in which paths are compared: composed and without case.
 

@@ -325,6 +325,7 @@ class Memories:
         """
         if "path" in fields:
             fields["path"] = paths.checked(fields["path"])
+        paths.checked_project(fields.get("project"))
         if fields.get("kind", "fact") not in MEMORY_KINDS:
             raise UsageError(f"kind {fields['kind']!r} (known: {', '.join(MEMORY_KINDS)})")
         if "entities" in fields:

@@ -61,7 +61,7 @@ class Judge:
     def _exchange(self, event: Event) -> Exchange | None:
         data = event.data
         session = "/".join(filter(None, (data["session"], data.get("agent", ""))))
-        return exchanges.exchange(self.index, self.user, data["runtime"], session, injected.said_at(event))
+        return exchanges.exchange(self.index, self.user, data["runtime"], session, event.happened_at)
 
     def _is_used(self, cue: str, found: Exchange) -> bool:
         return any(use.is_used(found.prompt, piece, found.answer) for piece in self._texts(cue))
@@ -74,7 +74,7 @@ class Judge:
 
     def _note(self, event: Event, used: Sequence[str], now: datetime) -> None:
         who = {name: event.data.get(name, "") for name in ("runtime", "session", "agent")}
-        data = events.used(event.data["nonce"], used, at=injected.said_at(event), **who)
+        data = events.used(event.data["nonce"], used, at=event.happened_at, **who)
         self.journal.append(events.USED, data, now=now)
 
 

@@ -16,9 +16,9 @@ def moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
     if text is None:
         return None
     match = _AGE.match(text)
-    if match:
-        return (now or datetime.now(UTC)) - timedelta(**{_AGES[match[2]]: int(match[1])})
     try:
+        if match:
+            return (now or datetime.now(UTC)) - timedelta(**{_AGES[match[2]]: int(match[1])})
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None

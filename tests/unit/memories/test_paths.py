@@ -60,3 +60,9 @@ def test_what_passes_is_relative_and_passes_again(path: str) -> None:
         return
     assert checked(kept) == kept or kept.lower().endswith(".md")
     assert len(kept.encode()) <= MAX_PATH_BYTES and not kept.startswith("/") and ".." not in kept.split("/")
+
+
+def test_a_project_is_no_longer_than_a_path_may_be():
+    assert paths.checked_project("x" * 256) == "x" * 256 and paths.checked_project(None) is None
+    with pytest.raises(UsageError, match="longer than 256 bytes"):
+        paths.checked_project("é" * 129)

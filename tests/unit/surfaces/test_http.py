@@ -24,7 +24,7 @@ from perdure.surfaces.http.events import Hub
 from perdure.surfaces.http.faults import Refused
 from perdure.surfaces.http.homes import Homes
 from perdure.surfaces.http.probe import Probe
-from perdure.surfaces.http.store import KEPT_S, Requests
+from perdure.surfaces.http.store import KEPT_S, Requests, Session
 from perdure.surfaces.http.together import Together
 from perdure.types import Identity, Origin
 
@@ -118,9 +118,11 @@ def test_a_user_who_leaves_is_taken_out_of_what_is_kept_while_the_server_runs(tm
     for user in ("ada", "bobquokka"):
         kept.begin(user, "k", "POST /a x", now_s=0)
         kept.end(user, "k", status=201, made="mem-1")
+        kept.keep_session(f"hash-{user}", Session(user, "", 1000.0), 0.0)
     leaving.wipe(tmp_path, "bobquokka")
     assert not [path for path in (tmp_path / "run").iterdir() if b"bobquokka" in path.read_bytes()]
     assert kept.begin("ada", "k", "POST /a x", now_s=1) and kept.key() == key
+    assert kept.session("hash-bobquokka", 1.0) is None and kept.session("hash-ada", 1.0)
     kept.close()
     (tmp_path / "run" / "http.db").write_bytes(b"bobquokka" * 1000)
     leaving.wipe(tmp_path, "bobquokka")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.surfaces.cli.common import Shell, plural
+from perdure.surfaces.cli.common import Shell
 from perdure.surfaces.cli.memory import line
 from perdure.types import Memory
 
@@ -13,17 +13,6 @@ OUTSIDE = (
     "Not deleted, because they lie outside this home: the clients' own transcripts, your backups and exports, "
     "and other homes until they are merged with this one."
 )
-
-
-def counted(n_items: int, n_memories: int) -> str:
-    """How much goes, in words.
-
-    >>> counted(2, 1)
-    '2 items and 1 memory'
-    """
-    counts = [plural(n_items, "item")] if n_items or not n_memories else []
-    counts += [f"{n_memories:,} {'memory' if n_memories == 1 else 'memories'}"] if n_memories else []
-    return " and ".join(counts)
 
 
 def preview_memories(shell: Shell, memories: Sequence[Memory]) -> None:

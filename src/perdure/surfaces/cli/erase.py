@@ -11,9 +11,10 @@ from perdure.errors import MemoryMissing, NotFound, UsageError
 from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.memories.replay import chain_of
+from perdure.surfaces.amounts import going
 from perdure.surfaces.cli import thin_forget
 from perdure.surfaces.cli.common import Shell, command, confirmed, day, plural
-from perdure.surfaces.cli.doomed import OUTSIDE, SHOWN, counted, preview_memories
+from perdure.surfaces.cli.doomed import OUTSIDE, SHOWN, preview_memories
 from perdure.surfaces.cli.find import chosen_filters, filter_options
 from perdure.surfaces.cli.memory import ID_PREFIX, complete_ids, memory_json
 from perdure.text import one_line
@@ -76,7 +77,7 @@ def forget_command(
             preview_memories(shell, memories)
         changed: list[str] = []
         if (doomed or memories) and not dry_run:
-            if not confirmed(shell, f"Forget {counted(len(doomed), len(memories))} for good?", yes=yes):
+            if not confirmed(shell, f"Forget {going(len(doomed), 'item', len(memories))} for good?", yes=yes):
                 raise UsageError("nothing was forgotten")
             changed = home.forget(doomed, memories=[memory.memory_id for memory in memories])
         _report(shell, doomed, memories, changed, dry_run=dry_run, left=home.repeating(doomed))
@@ -169,7 +170,7 @@ def _report(
     left: Sequence[tuple[str, str]],
 ) -> None:
     actions = [("perdure verify", "prove that the archive is whole")] if changed else []
-    whole = counted(len(doomed), len(memories))
+    whole = going(len(doomed), "item", len(memories))
     if shell.as_json:
         shell.answer(
             {

@@ -271,6 +271,4 @@ def move_command(shell: Shell, old: str, new: str) -> None:
     if shell.as_json:
         shell.answer({"moved": n_moved, "from": old, "to": new})
     else:
-        shell.out.print(
-            f"{n_moved:,} {'memory' if n_moved == 1 else 'memories'} moved from {old} to {new}.", markup=False
-        )
+        shell.out.print(f"{plural(n_moved, 'memory')} moved from {old} to {new}.", markup=False)

@@ -326,7 +326,7 @@ def why_command(shell: Shell, session: str | None) -> None:
     """The last recall that went into a session: what was chosen, why, and what it cost in time and tokens."""
     with shell.open() as home:
         event = _last(home, session)
-        found = {**event.data, "at": injected.said_at(event), "cues": [_cue(home, c) for c in event.data["cues"]]}
+        found = {**event.data, "at": event.happened_at, "cues": [_cue(home, c) for c in event.data["cues"]]}
     if shell.as_json:
         shell.answer(found)
         return

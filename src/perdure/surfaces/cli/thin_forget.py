@@ -8,8 +8,9 @@ from typing import Any
 from perdure.capture.rules import Rules
 from perdure.errors import NotFound, ThinHome, UsageError
 from perdure.surfaces import afar
+from perdure.surfaces.amounts import going
 from perdure.surfaces.cli.common import Shell, confirmed, plural
-from perdure.surfaces.cli.doomed import OUTSIDE, SHOWN, counted, preview_memories
+from perdure.surfaces.cli.doomed import OUTSIDE, SHOWN, preview_memories
 from perdure.surfaces.cli.memory import memory_json
 from perdure.types import Memory
 
@@ -29,7 +30,7 @@ def forget(shell: Shell, rules: Rules, ids: Sequence[str], *, cascade: bool, dry
             preview_memories(shell, memories)
         done: list[Said] = []
         if (items or memories) and not dry_run:
-            question = f"Forget {counted(len(items), len(memories))} for good?"
+            question = f"Forget {going(len(items), 'item', len(memories))} for good?"
             if not confirmed(shell, question, yes=yes):
                 raise UsageError("nothing was forgotten")
             done = [there.forget(run, cascade=cascade, dry=False) for run in runs]
@@ -86,7 +87,9 @@ def _report(shell: Shell, would: Sequence[Said], done: Sequence[Said], *, dry_ru
     elif not items and not memories:
         shell.out.print("Nothing matches: nothing to forget.")
     elif not done:
-        shell.out.print(f"{counted(len(items), len(memories))} would be forgotten. Nothing was changed.")
+        shell.out.print(f"{going(len(items), 'item', len(memories))} would be forgotten. Nothing was changed.")
     else:
-        shell.out.print(f"Forgotten: {counted(len(items), len(memories))}; {plural(len(changed), 'run')} rewritten.")
+        shell.out.print(
+            f"Forgotten: {going(len(items), 'item', len(memories))}; {plural(len(changed), 'run')} rewritten."
+        )
         shell.out.print(OUTSIDE, style="dim")

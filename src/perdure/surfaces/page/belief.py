@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import groupby
 
 from perdure import text
+from perdure.access.redact import mask
 from perdure.index.browse import Order, Wanted
 from perdure.memories import decay, replay
 from perdure.memories.paths import folded
@@ -153,4 +154,4 @@ def fading(memory: Memory, now: datetime) -> str:
 
 def question(memory: Memory) -> str:
     """A message for which a memory is to be recalled: its own words, as somebody would ask for them."""
-    return f"What do we know about this: {text.one_line(memory.text, 160)}"
+    return f"What do we know about this: {text.one_line(mask(memory.text), 160)}"

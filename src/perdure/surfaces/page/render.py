@@ -5,6 +5,7 @@ escaped text. What a text costs to read as Markdown or to colour is bounded for 
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from markupsafe import Markup, escape
 from perdure import text
 from perdure.access.redact import mask
 from perdure.surfaces import moments
+from perdure.surfaces.amounts import plural, size
 from perdure.surfaces.page import assets
 
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:|/(?!/)|#)", re.IGNORECASE)
@@ -35,6 +37,7 @@ _LANGUAGES = frozenset(
     "rs ruby rust sh shell sql swift toml ts typescript xml yaml yml zsh c cpp java".split()
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,40}[A-Za-z]")  # of a terminal
+KEY = "~"  # with which the key of a name begins
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # control and direction
 
 
@@ -63,7 +66,8 @@ def _environment() -> Environment:
     )  # fmt: skip
     made.filters.update(
         ago=ago, when=moments.day, number=number, ms=milliseconds, size=size, one_line=text.one_line,
-        markdown=markdown, code=code, highlight=highlight, masked=mask, clean=clean, iso=iso, plural=plural,
+        markdown=markdown, code=code, highlight=highlight, masked=mask, clean=clean, key=key, shown=shown,
+        iso=iso, plural=plural,
     )  # fmt: skip
     made.globals["asset"] = assets.address
     return made
@@ -84,6 +88,20 @@ def ago(at: datetime | None, now: datetime) -> str:
     return "just now" if said == "0m ago" else said
 
 
+def shown(name: str) -> str:
+    """A name of a project, a tag, a machine … as it may be shown."""
+    return clean(mask(name))
+
+
+def key(name: str) -> str:
+    """The same as it stands in an address: the name where all of it may be shown, else what says nothing of it.
+
+    >>> key("/work/tide"), key("/work/password=hunter2hunter2")
+    ('/work/tide', '~8a17abf08eec17d1')
+    """
+    return name if shown(name) == name else KEY + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def iso(at: datetime) -> str:
     """An instant for programs."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
@@ -94,15 +112,6 @@ def number(n: float) -> str:
     return f"{n:,.0f}"
 
 
-def plural(n: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "turn"), plural(1200, "turn")
-    ('1 turn', '1,200 turns')
-    """
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
 def milliseconds(n: float) -> str:
     """A short time.
 
@@ -110,19 +119,6 @@ def milliseconds(n: float) -> str:
     ('0.4 ms', '61 ms', '2.3 s')
     """
     return f"{n / 1000:.1f} s" if n >= 1000 else f"{n:.0f} ms" if n >= 10 else f"{n:.1f} ms"
-
-
-def size(n_bytes: float) -> str:
-    """A number of bytes.
-
-    >>> size(512), size(2_500_000)
-    ('512 B', '2.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
 
 
 def highlight(said: str, terms: Sequence[str]) -> Markup:

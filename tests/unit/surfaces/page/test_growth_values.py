@@ -5,10 +5,10 @@ from datetime import UTC, date, datetime, timedelta
 from perdure.index.growth import Growth, Month
 from perdure.index.injections import Week
 from perdure.resident.health import Answered
-from perdure.surfaces.page.views.growth import LEAST_MONTHS, MONTHS, Counted, charts, filled, mondays, sentence
+from perdure.surfaces.page.views.growth import LEAST_MONTHS, MONTHS, Counted, charts, filled, sentence
 
 TODAY = date(2026, 3, 18)  # a Wednesday
-NOTHING = Counted(Growth([], {}, {}), {}, (), ())
+NOTHING = Counted(Growth([], {}), {}, (), ())
 
 
 def answered(day, outcome, took_ms):
@@ -33,13 +33,9 @@ def test_months_have_no_gaps_and_are_neither_too_few_nor_too_many():
     assert filled([]) == []
 
 
-def test_weeks_begin_on_mondays_and_end_with_this_one():
-    assert mondays(TODAY, 3) == [date(2026, 3, 2), date(2026, 3, 9), date(2026, 3, 16)]
-
-
 def test_the_archive_is_summed_up_month_by_month():
     months = [Month("2026-01", 1, 10, 1000), Month("2026-03", 2, 20, 500)]
-    counted = Counted(Growth(months, {}, {}), {"2026-03": 7}, (), ())
+    counted = Counted(Growth(months, {}), {"2026-03": 7}, (), ())
     assert rows(counted, "archive")["2026-02"] == ("1.0 kB",) and rows(counted, "archive")["2026-03"] == ("1.5 kB",)
     assert rows(counted, "turns")["2026-03"] == ("20", "7")
     assert sentence(counted) == "30 turns in 3 runs since 2026-01, 1.5 kB as they were captured."
@@ -72,5 +68,5 @@ def test_a_chart_without_a_number_says_what_would_fill_it():
 
 
 def test_memories_of_every_week_are_shown():
-    counted = Counted(Growth([], {TODAY - timedelta(days=2): 4}, {}), {}, (), ())
+    counted = Counted(Growth([], {TODAY - timedelta(days=2): 4}), {}, (), ())
     assert rows(counted, "memories")["2026-03-16"] == ("4",) and rows(counted, "memories")["2026-03-09"] == ("0",)

@@ -70,6 +70,16 @@ def test_all_sessions_of_a_user_end_and_of_nobody_else(made):
     assert sessions.visitor(bob.secret).identity == BOB
 
 
+def test_of_one_user_the_newest_hundred_sessions_are_kept_and_of_others_all(made, clock):
+    sessions, links, _ = made
+    bob, found = sessions.by_credential("right"), []
+    for _ in range(102):
+        clock[0] += 1
+        found.append(sessions.by_link(links.make()))
+    kept = [sessions.visitor(one.secret) is not None for one in found]
+    assert kept == [False] * 2 + [True] * 100 and sessions.visitor(bob.secret)
+
+
 def test_a_session_stands_for_no_more_than_its_machine(made):
     sessions, _, authority = made
     assert sessions.by_credential("wrong") is None

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from perdure.access.redact import mask
 from perdure.index.talk import Place, Spawned, Standing
 from perdure.surfaces.page import transcript
 from perdure.surfaces.page.transcript import Call, Output, Read, Wish, folded, said
@@ -84,6 +85,18 @@ def test_a_secret_is_masked_in_words_inputs_outputs_and_diffs_and_where_the_cut_
         ), Wish(),
     )  # fmt: skip
     assert "Zq8v" not in repr(shown) and "[secret:" in repr(shown) and "sk-ant" not in repr(shown)
+
+
+def test_a_secret_that_escapes_hide_in_the_bytes_of_an_input_is_masked_where_it_is_shown():
+    """Each character is written by its number: the bytes hold no key, and what they stand for does."""
+    hidden = "".join(f"\\u{ord(character):04x}" for character in KEY)
+    assert mask(hidden) == hidden
+    made = [
+        call(text=f'{{"command":"curl -H {hidden}"}}'),
+        call(text=f'{{"deep":[{{"key":"{hidden}"}}]}}', call_id="c2"),
+    ]
+    shown = repr(said(read(("assistant", made)), Wish()))
+    assert "Zq8v" not in shown and shown.count("[secret:") >= 2
 
 
 def test_a_long_output_is_cut_and_says_of_how_much():

@@ -12,9 +12,10 @@ from perdure.context import Context, Part
 from perdure.errors import UsageError
 from perdure.recall.tuning import DEFAULT
 from perdure.surfaces import moments
-from perdure.surfaces.page import cues, gathered
+from perdure.surfaces.page import addresses, cues, gathered
 from perdure.surfaces.page.cues import Lacked, Told
 from perdure.surfaces.page.gathered import Message
+from perdure.surfaces.page.render import clean, key
 from perdure.surfaces.page.views import recall
 from perdure.surfaces.page.visits import Shown, View, Visit
 from perdure.types import Recalled
@@ -25,8 +26,8 @@ def trying(visit: Visit) -> Shown:
     asked = _asked(visit)
     wanted = visit.query.get("why_not", "").strip()
     values: dict[str, Any] = {
-        "title": "Try recall", "message": asked.text, "project": asked.project or "", "found": None, "error": "",
-        "choices": _choices(visit, asked.project), "of": visit.query.get("of", ""), "wanted": wanted,
+        "title": "Try recall", "message": clean(asked.text), "project": key(asked.project or ""), "found": None,
+        "error": "", "choices": _choices(visit, asked.project), "of": visit.query.get("of", ""), "wanted": wanted,
         "as_of": visit.query.get("as_of", "").strip(), "budget": DEFAULT.max_tokens,
     }  # fmt: skip
     try:
@@ -42,13 +43,18 @@ def _asked(visit: Visit) -> Message:
     """The message: as it is given, or that of a turn as it would be asked in its session now. Raises NotFound."""
     if turn := visit.query.get("of", ""):
         return gathered.message(visit.home, turn)
-    return Message(visit.query.get("message", ""), visit.query.get("project") or None)
+    return Message(visit.query.get("message", ""), _project(visit))
+
+
+def _project(visit: Visit) -> str | None:
+    """The project that an address means, of those of which the visitor may read anything."""
+    return addresses.named(visit.query.get("project", ""), visit.home.projects) or None
 
 
 def _choices(visit: Visit, project: str | None) -> list[tuple[str, str]]:
-    """The projects that can be chosen, and the one that is."""
-    known = {path for path in visit.home.projects() if path}
-    return [("", "everywhere"), *((path, path) for path in sorted(known | ({project} if project else set())))]
+    """The visitor's projects, and the one that is chosen."""
+    known = {path for path in (*visit.home.projects(is_own=True), project) if path}
+    return [("", "everywhere"), *addresses.options(sorted(known))]
 
 
 def _recalled(visit: Visit, asked: Message, as_of: datetime | None) -> dict[str, Any]:
@@ -80,12 +86,13 @@ def _lacked(visit: Visit, found: Recalled, project: str | None) -> list[Lacked]:
 
 def context(visit: Visit) -> Shown:
     """Everything that a model would read for a message, part by part, with what each costs."""
-    message, project = visit.query.get("message", ""), visit.query.get("project", "")
+    message, project = visit.query.get("message", ""), _project(visit)
     values: dict[str, Any] = {
-        "title": "Context", "message": message, "project": project, "choices": _choices(visit, project), "made": None,
+        "title": "Context", "message": clean(message), "project": key(project or ""),
+        "choices": _choices(visit, project), "made": None,
     }  # fmt: skip
     if message.strip():
-        made = visit.home.context(message, cwd=project or None, now=visit.now.astimezone(), mode=recall.mode(visit))
+        made = visit.home.context(message, cwd=project, now=visit.now.astimezone(), mode=recall.mode(visit))
         values |= _shared_out(made)
     return Shown("context.html", values)
 

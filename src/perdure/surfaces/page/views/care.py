@@ -177,10 +177,10 @@ def _own(visit: Visit) -> dict[str, Any]:
     found = health.summary(map(msgspec.structs.asdict, lines))
     try:
         n_behind = catchup.behind(home.index(), home.archive, home.user)
-        machines = home.growth().machines.values()
+        brought = home.brought()
     except IndexFault:
-        n_behind, machines = 0, {}.values()
-    captured_at = max((brought.captured_at for brought in machines), default=None)
+        n_behind, brought = 0, {}
+    captured_at = max((one.captured_at for one in brought.values()), default=None)
     silent = silent_share(found["outcomes"])
     return {"n_behind": n_behind, "captured_at": captured_at, "answers": found, "silent": silent}
 

@@ -63,7 +63,7 @@ def _session(found: Layers) -> dict[str, Any]:
 
 def prompt(visit: Visit) -> Answer:
     """All that a model reads before the first message of a session, word for word."""
-    project = visit.query.get("project", "")
+    project = floor_pages.project(visit.home, visit.query.get("project", ""))
     found = visit.home.layers(cwd=project or None)
     values = _shared(visit.home, project) | {
         "title": "The whole prompt", "layers": [_said(layer) for layer in found.layers if layer.text],
@@ -86,7 +86,7 @@ def _said(layer: Layer) -> dict[str, Any]:
 
 def held(visit: Visit) -> Answer:
     """What no model gets because it reads like an instruction to one, and what was allowed although it does."""
-    project = visit.query.get("project", "")
+    project = floor_pages.project(visit.home, visit.query.get("project", ""))
     found = visit.home.held_back(cwd=project or None)
     allowed = visit.home.floor.known().allowed
     values = _shared(visit.home, project) | {
@@ -123,7 +123,8 @@ def _place(where: str) -> dict[str, str]:
 
 def allow(visit: Visit) -> Answer:
     """Let one text through, as it stands: once it is changed, it is looked at again. Raises FloorMissing."""
-    project, digest = visit.form.get("project", ""), visit.form.get("digest", "")
+    project = floor_pages.project(visit.home, visit.form.get("project", ""))
+    digest = visit.form.get("digest", "")
     for one in visit.home.held_back(cwd=project or None):
         if one.digest == digest:
             visit.home.floor.allow(one.text, where=one.where)

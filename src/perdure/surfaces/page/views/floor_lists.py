@@ -19,6 +19,7 @@ from perdure.floor.layers import Layers
 from perdure.floor.state import Card, Proposal
 from perdure.surfaces import differences
 from perdure.surfaces.moments import written_at
+from perdure.surfaces.page.render import key
 from perdure.surfaces.page.views import floor_pages
 from perdure.surfaces.page.views.floor_pages import HERE, NEXT_SESSION
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
@@ -32,7 +33,8 @@ _WITH_ID = ("card-", "edit-")
 
 def add_note(visit: Visit) -> Answer:
     """Put a line at the end of the notes, in the place of what it corrects."""
-    line, project = " ".join(visit.form.get("text", "").split()), visit.form.get("project", "")
+    line = " ".join(visit.form.get("text", "").split())
+    project = floor_pages.project(visit.home, visit.form.get("project", ""))
     if not line:
         return floor_pages.shown(visit, pages.NOTES, refused="Write what is to be noted.")
     try:
@@ -71,7 +73,7 @@ def cards(visit: Visit) -> Answer:
 
 def _cards(visit: Visit, **kept: str) -> Shown:
     """kept: what was typed and `refused`, where a card was not taken."""
-    project = kept.get("project") or visit.query.get("project", "")
+    project = kept.get("project") or floor_pages.project(visit.home, visit.query.get("project", ""))
     found = visit.home.layers(cwd=project or None)
     every = visit.home.floor.cards()
     away = evicted(every, found, visit.home.project(project or None))
@@ -80,7 +82,7 @@ def _cards(visit: Visit, **kept: str) -> Shown:
     shown, older = floor_pages.part(every[::-1], page)
     values: dict[str, Any] = {
         "title": "Cards", "cards": [_card(card, visit.home.floor, is_away=card.id in away) for card in shown],
-        "more": f"{CARDS}?{urlencode({'project': project, 'from': older})}" if older else "",
+        "more": f"{CARDS}?{urlencode({'project': key(project), 'from': older})}" if older else "",
         "n_tokens": layer.n_tokens, "n_away": len(away), "budget": visit.home.config.floor.cards_tokens,
         "n_proposals": len(visit.home.floor.proposals()), "project": project,
         "projects": floor_pages.projects(visit.home),
@@ -108,7 +110,8 @@ def _card(card: Card, floor: Floor, *, is_away: bool) -> dict[str, Any]:
 
 def add_card(visit: Visit) -> Answer:
     """Add a card; one that says the same stands for it."""
-    said, project = floor_pages.typed(visit.form.get("text", "")), visit.form.get("project", "")
+    said = floor_pages.typed(visit.form.get("text", ""))
+    project = floor_pages.project(visit.home, visit.form.get("project", ""))
     try:
         made = visit.home.floor.add_card(said, project=visit.home.project(project or None))
     except EditRefused as error:

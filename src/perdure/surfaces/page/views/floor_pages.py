@@ -22,6 +22,7 @@ from perdure.floor.state import KEPT_VERSIONS, Version
 from perdure.home import Home
 from perdure.surfaces import differences
 from perdure.surfaces.moments import written_at
+from perdure.surfaces.page import addresses
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.text import printable, tokens
 
@@ -66,8 +67,13 @@ def typed(said: str) -> str:
 def projects(home: Home) -> list[str]:
     """The projects for which something can be on the floor, by their paths; none while there is no index to tell."""
     with contextlib.suppress(IndexFault):
-        return [project for project in home.projects() if project]
+        return [project for project in home.projects(is_own=True) if project]
     return []
+
+
+def project(home: Home, said: str) -> str:
+    """The project that an address or a form means, by its path."""
+    return addresses.named(said, lambda: projects(home))
 
 
 def page_values(home: Home, name: str) -> dict[str, Any]:

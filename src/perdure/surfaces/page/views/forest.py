@@ -6,7 +6,7 @@ stands as a root. A page holds whole trees.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from itertools import groupby
@@ -20,6 +20,8 @@ from perdure.access.redact import mask
 from perdure.errors import IndexFault, UsageError
 from perdure.home import Home
 from perdure.surfaces.moments import moment
+from perdure.surfaces.page import addresses
+from perdure.surfaces.page.render import clean, key, shown
 from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.surfaces.trees import deltas, kinship
 from perdure.types import Filters, Node, RunView
@@ -46,9 +48,14 @@ class Wanted:
     after: str = ""  # the day with which the page before ended
     n_pages: int = 1
 
+    def key_of(self, name: str) -> str:
+        """The value that is given of a name, as it stands in an address."""
+        return key(self.chosen.get(name, ""))
+
     def href(self, **other: Any) -> str:
         """The address of this, or of something a little other; without a word of it, of its first page."""
-        said = {**self.chosen, "root": self.root, "flat": "1" if self.is_flat else "", **other}
+        chosen = {name: self.key_of(name) for name in self.chosen}
+        said = {**chosen, "root": self.root, "flat": "1" if self.is_flat else "", **other}
         pairs = {name: value for name, value in said.items() if value}
         return "/runs" + (f"?{urlencode(pairs)}" if pairs else "")
 
@@ -98,16 +105,25 @@ class Day(NamedTuple):
 # what is asked ------------------------------------------------------------------------------------------------------
 
 
-def wanted(query: QueryParams) -> Wanted:
-    """What an address asks. Raises UsageError for a place in the list that is none."""
+def wanted(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _: ()) -> Wanted:
+    """What an address asks. names: those of a field that are known.
+
+    Raises UsageError for a place in the list that is none, and for more than an address may say.
+    """
+    addresses.check(query)
     chosen = {name: said for name in (*_FIELDS, "since") if (said := query.get(name, "").strip())}
+    chosen |= {name: _named(chosen[name], name, names) for name in _FIELDS if name in chosen}
     cursor = query.get("cursor", "") or "0"
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 9):
         raise UsageError(f"the list has no place {cursor!r}: ask for its first page again")
     return Wanted(
-        chosen, query.get("root", "").strip(), bool(query.get("flat", "")), int(cursor), query.get("after", ""),
+        chosen, clean(query.get("root", "")).strip(), bool(query.get("flat", "")), int(cursor), query.get("after", ""),
         n_pages(query),
     )  # fmt: skip
+
+
+def _named(said: str, name: str, names: Callable[[str], Iterable[str]]) -> str:
+    return addresses.named(said, lambda: names(name))
 
 
 def filters(asked: Wanted, now: datetime) -> Filters:
@@ -133,7 +149,7 @@ def named(name: str, value: str) -> str:
     """The value of a filter as people read it."""
     if name == "project":
         return "no project" if value in ("", NONE) else short(value)
-    return dict(_SPANS).get(value, value) if name == "since" else mask(value)
+    return dict(_SPANS).get(value, value) if name == "since" else shown(value)
 
 
 def short(project: str | None) -> str:
@@ -150,7 +166,7 @@ def short(project: str | None) -> str:
 
 def forest(visit: Visit) -> Shown:
     """The newest trees, or the tree below one run."""
-    asked = wanted(visit.query)
+    asked = wanted(visit.query, lambda name: visit.home.names(cast(Any, name)))
     values = {
         "title": "Sessions", "asked": asked, "chips": chips(asked), "since_choices": since_choices(asked),
         "choices": _ANY, "wrong": "", "days": (), "rows": (), "following": "", "is_live": False, "is_missing": False,
@@ -217,7 +233,7 @@ def choices(home: Home) -> dict[str, list[tuple[str, str]]]:
     found = {}
     for name in _FIELDS:
         known = home.names(cast(Any, name))
-        found[name] = [("", "any"), *((value or NONE, named(name, value)) for value in known)]
+        found[name] = [("", "any"), *((key(value) or NONE, named(name, value)) for value in known)]
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from perdure.errors import NotFound
 from perdure.forget import Doomed
 from perdure.home import Home
+from perdure.surfaces.amounts import going
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.types import Memory
 
@@ -28,7 +29,7 @@ def forget(visit: Visit) -> Answer:
         said = "It has changed since you looked: look again at what would go."
         return Shown("forget.html", {**_values(visit, name, doomed, memories), "said": said}, 409)
     visit.home.forget(doomed, memories=[memory.memory_id for memory in memories])
-    return Moved("/runs", f"Forgotten: {_counted(doomed, memories)}.")
+    return Moved("/runs", f"Forgotten: {going(len(doomed), 'turn', len(memories))}.")
 
 
 def _named(visit: Visit, turn: str) -> str:
@@ -52,17 +53,10 @@ def _values(visit: Visit, name: str, doomed: list[Doomed], memories: list[Memory
     return {
         "title": "Forget a turn" if is_turn else "Forget a run", "run_id": visit.path["run_id"], "back": back,
         "turn": name if is_turn else "", "doomed": doomed[:_SHOWN], "n": len(doomed), "memories": memories[:_SHOWN],
-        "n_memories": len(memories), "counted": _counted(doomed, memories), "said": "",
+        "n_memories": len(memories), "counted": going(len(doomed), "turn", len(memories)), "said": "",
         "left": visit.home.repeating(doomed)[:_SHOWN],
         "files": sorted({item.run.path for item in doomed if item.run.path})[:_SHOWN],
     }  # fmt: skip
-
-
-def _counted(doomed: list[Doomed], memories: list[Memory]) -> str:
-    """How much goes, in words."""
-    n, made = len(doomed), len(memories)
-    turns = f"{n:,} turn" + ("" if n == 1 else "s")
-    return turns + (f" and {made:,} " + ("memory" if made == 1 else "memories") if made else "")
 
 
 ROWS: tuple[View, ...] = (

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
 from perdure.errors import IndexMissing
+from perdure.index import weeks
 from perdure.index.growth import Growth, Month
 from perdure.index.injections import Week
 from perdure.resident import health
 from perdure.resident.health import Answered
+from perdure.surfaces.amounts import plural, size
 from perdure.surfaces.page import render
 from perdure.surfaces.page.charts import Chart, Drawn, Series, drawn
 from perdure.surfaces.page.fresh import Fresh
@@ -25,7 +27,6 @@ from perdure.surfaces.page.visits import Shown, View, Visit
 
 MONTHS = 24  # that are shown at most
 LEAST_MONTHS = 6  # and at least: of a single one nobody sees whether it is much
-WEEKS = 26
 SILENT_WEEKS = 13  # a quarter: the log seldom goes back further
 DAYS = 30
 
@@ -58,7 +59,7 @@ def growth(visit: Visit) -> Shown:
 
 def _counted(visit: Visit) -> Counted:
     home = visit.home
-    first = datetime.combine(mondays(visit.now.date(), WEEKS)[0], time(), UTC)
+    first = weeks.begins_at(weeks.mondays(visit.now.date())[0])
     return Counted(
         home.growth(), home.said_by_month(), home.injections.weeks(since_at=first),
         tuple(health.answers(home.path, home.user, is_admin=visit.identity.is_admin)),
@@ -72,8 +73,8 @@ def sentence(counted: Counted) -> str:
         return ""
     since = counted.growth.months[0].month
     n_bytes = sum(month.n_bytes for month in counted.growth.months)
-    said = f"{render.plural(n_turns, 'turn')} in {render.plural(n_runs, 'run')} since {since}"
-    return f"{said}, {render.size(n_bytes)} as they were captured."
+    said = f"{plural(n_turns, 'turn')} in {plural(n_runs, 'run')} since {since}"
+    return f"{said}, {size(n_bytes)} as they were captured."
 
 
 # what is drawn ----------------------------------------------------------------------------------------------------
@@ -129,46 +130,43 @@ def _of_months(months: Sequence[Month], said: Mapping[str, int]) -> list[Told]:
         _told("turns", Chart("Turns by month", names, (turns, own), render.number), hint=hint),
         _told("runs", Chart("Runs by month", names, (runs,), render.number), hint=hint,
               note="A run is what was captured of a session at one time; a long session has several."),
-        _told("archive", Chart("Archive, month by month", names, (kept,), render.size), hint=hint,
+        _told("archive", Chart("Archive, month by month", names, (kept,), size), hint=hint,
               note="Bytes of transcripts as they were captured; packed ones take a fraction on disk."),
     ]  # fmt: skip
 
 
-def mondays(today: date, n: int) -> list[date]:
-    """The Mondays of the last n weeks, this one's last."""
-    last = today - timedelta(days=today.weekday())
-    return [last - timedelta(weeks=back) for back in range(n - 1, -1, -1)]
-
-
 def _of_memories(memories: Mapping[date, int], today: date) -> Told:
-    weeks = mondays(today, WEEKS)
-    noted = Series("memories", tuple(memories.get(week, 0) for week in weeks) if memories else (None,) * WEEKS)
+    mondays = weeks.mondays(today)
+    noted = Series("memories", tuple(memories.get(day, 0) if memories else None for day in mondays))
     return _told(
-        "memories", Chart("Memories noted by week", tuple(map(str, weeks)), (noted,), render.number),
+        "memories", Chart("Memories noted by week", tuple(map(str, mondays)), (noted,), render.number),
         hint='`perdure remember "…"` keeps one; what you state to an agent becomes one by itself.',
     )  # fmt: skip
 
 
 def _of_use(known: Sequence[Week], today: date) -> Told:
-    weeks, by_monday = mondays(today, WEEKS), {week.begins_on: week for week in known}
-    found = [by_monday.get(monday) for monday in weeks]
+    mondays, by_monday = weeks.mondays(today), {week.begins_on: week for week in known}
+    found = [by_monday.get(monday) for monday in mondays]
     none = 0 if known else None
     told = Series("told", tuple(week.n_cues if week else none for week in found))
-    used = Series("used", tuple(week.n_used_turns + week.n_used_memories if week else none for week in found))
+    used = Series("used", tuple(week.n_used if week else none for week in found))
     n_told, n_used = (sum(value or 0 for value in series.values) for series in (told, used))
     share = f"{n_used / n_told:.0%} of {n_told:,} were used. " if n_told else ""
     return _told(
-        "use", Chart("Told beside messages, and used, by week", tuple(map(str, weeks)), (told, used), render.number),
+        "use", Chart("Told beside messages, and used, by week", tuple(map(str, mondays)), (told, used), render.number),
         note=f"{share}What was told counts once the answer to its message was looked at.",
         hint="`perdure install claude-code` lets a client be told what matters, beside every message.",
     )  # fmt: skip
 
 
 def _of_answers(lines: Sequence[Answered], today: date) -> list[Told]:
-    weeks, days = mondays(today, SILENT_WEEKS), [today - timedelta(days=back) for back in range(DAYS - 1, -1, -1)]
-    silent = _by(lines, lambda at: at.date() - timedelta(days=at.weekday()))
+    mondays, days = (
+        weeks.mondays(today, SILENT_WEEKS),
+        [today - timedelta(days=back) for back in range(DAYS - 1, -1, -1)],
+    )
+    silent = _by(lines, lambda at: weeks.monday(at.date()))
     took = _by(lines, lambda at: at.date())
-    shares = Series("silent", tuple(_share_silent(silent.get(week, ())) for week in weeks))
+    shares = Series("silent", tuple(_share_silent(silent.get(week, ())) for week in mondays))
     note = f"By the log, which goes back to {lines[0].at[:10]}." if lines else ""
     hint = "Nothing was asked yet: a client that is set up asks at every message."
     p50, p95 = (
@@ -176,7 +174,7 @@ def _of_answers(lines: Sequence[Answered], today: date) -> list[Told]:
         for label, share in (("median", 0.5), ("95th percentile", 0.95))
     )
     return [
-        _told("silence", Chart("Messages at which memory was silent, by week", tuple(map(str, weeks)), (shares,),
+        _told("silence", Chart("Messages at which memory was silent, by week", tuple(map(str, mondays)), (shares,),
                                _percent, "lines", top=1.0), note=note, hint=hint),
         _told("latency", Chart("Time until an answer, by day", tuple(map(str, days)), (p50, p95),
                                render.milliseconds, "lines"), note=note, hint=hint),

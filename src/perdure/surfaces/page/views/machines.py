@@ -40,26 +40,31 @@ def _listed(visit: Visit, *, name: str = "", user: str = "", error: str = "") ->
         raise NotFound("list of everybody's machines")
     whose = None if wanted["everybody"] else visit.home.user
     found = visit.home.machines.listed(whose, every=wanted["all"])
+    listed = entries(found, _brought(visit), visit.home.user, _here(visit))
     values = {
-        "title": "Machines", "entries": entries(found, _brought(visit), visit), "wanted": wanted, "name": name,
-        "user": user, "error": error,
+        "title": "Machines", "entries": listed, "wanted": wanted, "name": name, "user": user, "error": error,
     }  # fmt: skip
     return Shown("machines.html", values, 400 if error else 200)
 
 
 def _brought(visit: Visit) -> Mapping[str, Brought]:
     try:
-        return visit.home.growth().machines
+        return visit.home.brought()
     except IndexFault:  # who may speak does not depend on what was indexed
         return {}
 
 
-def entries(found: Sequence[Machine], brought: Mapping[str, Brought], visit: Visit) -> list[Entry]:
+def _here(visit: Visit) -> str:
+    """The machine that serves: that of the visitor's home is the one they came in from."""
+    with visit.server.lent() as own:
+        return own.config.machine
+
+
+def entries(found: Sequence[Machine], brought: Mapping[str, Brought], user: str, here: str) -> list[Entry]:
     """Machines that are registered, and behind them those that are only known by what they captured.
 
-    What a machine brought is told of the visitor's own alone.
+    What a machine brought is told of the user's own alone. here: the machine that this home is on.
     """
-    user, here = visit.home.user, visit.home.config.machine
     own = {machine.name for machine in found if machine.user == user}
     listed = [
         Entry(one.name, one, brought.get(one.name) if one.user == user else None, one.name == here and one.user == user)

@@ -17,8 +17,9 @@ from perdure.errors import UsageError
 from perdure.index import browse
 from perdure.index.browse import Order, Stretch, Wanted
 from perdure.memories.kinds import guessed
-from perdure.memories.paths import folded
-from perdure.surfaces.page import belief
+from perdure.memories.paths import MAX_PATH_BYTES, folded
+from perdure.surfaces.page import addresses, belief
+from perdure.surfaces.page.render import clean, key
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit, n_pages
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory
 
@@ -35,7 +36,7 @@ _TRUST_CHOICES = [("", "however sure"), *belief.TRUST.items()]
 def memories(visit: Visit) -> Shown:
     """What is believed: found by words, or leafed through by subject or by time."""
     asked, wanted = visit.query, _wanted(visit)
-    said, order = asked.get("q", "").strip(), _order(visit)
+    said, order = clean(asked.get("q", "")).strip(), _order(visit)
     is_shared = asked.get("whose") == "shared"
     if said:
         found, n_more = _found(visit, said, wanted, is_shared=is_shared), False
@@ -57,12 +58,16 @@ def memories(visit: Visit) -> Shown:
 def _wanted(visit: Visit) -> Wanted:
     """Which memories the address asks for. Raises UsageError for what there cannot be."""
     asked = visit.query
+    addresses.check(asked)
     kind, trust, project = asked.get("kind", ""), asked.get("trust", ""), asked.get("project", "")
     for name, value, known in (("kind", kind, MEMORY_KINDS), ("trust", trust, TRUSTS)):
         if value and value not in known:
             raise UsageError(f"{name} {value!r} (known: {', '.join(known)})")
-    place = {"": None, _NOWHERE: ""}.get(project, project)
-    return Wanted(folded(asked.get("prefix", "").strip("/ ")), kind, place, trust, asked.get("all", "") == "1")
+    place = {"": None, _NOWHERE: ""}.get(project) if project in ("", _NOWHERE) else meant(visit, project)
+    prefix = folded(asked.get("prefix", "").strip("/ "))
+    if len(prefix.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
+        raise UsageError(f"a subject has at most {MAX_PATH_BYTES} bytes: ask for the beginning of it")
+    return Wanted(prefix, kind, place, trust, asked.get("all", "") == "1")
 
 
 def _order(visit: Visit) -> Order:
@@ -106,19 +111,32 @@ def _shelving(visit: Visit, wanted: Wanted, *, is_shared: bool) -> dict[str, Any
     index, user, prefix = visit.home.memories.index(), visit.home.user, wanted.prefix
     if is_shared:
         return {"tree": (), "n_parts_more": 0, "n": None, "is_any": True, "prefix": prefix}
-    levels = [browse.subjects(index, user, replace(wanted, prefix=one)) for one in belief.above(prefix)]
+    levels = _levels(visit, wanted)
     parts, n_more = belief.tree(levels, prefix)
-    n = levels[-2].get(prefix.rpartition("/")[2], 0) if prefix else sum(levels[0].values())
+    name = prefix.rpartition("/")[2]
+    n = levels[-2].get(name, 0) if len(levels) > prefix.count("/") + 1 else 0
+    n = n if prefix else sum(levels[0].values())
     is_any = bool(levels[0] or visit.home.principal.granted or browse.count(index, user, Wanted(every=True)))
     return {"tree": parts, "n_parts_more": n_more, "n": n, "is_any": is_any, "prefix": prefix}
 
 
+def _levels(visit: Visit, wanted: Wanted) -> list[Mapping[str, int]]:
+    """The parts at each step of the prefix, with their memories, as far down as there are any."""
+    index, user, found = visit.home.memories.index(), visit.home.user, list[Mapping[str, int]]()
+    for one in belief.above(wanted.prefix):
+        found.append(browse.subjects(index, user, replace(wanted, prefix=one)))
+        if not found[-1]:
+            break
+    return found
+
+
 def _choices(visit: Visit) -> dict[str, Any]:
     """What the filters offer, and what is chosen."""
-    places = [("", "any project"), (_NOWHERE, "no project"), *((one, one) for one in _projects(visit))]
+    places = [("", "any project"), (_NOWHERE, "no project"), *addresses.options(_projects(visit))]
+    chosen = {name: visit.query.get(name, "") for name in ("kind", "trust", "project", "all", "order", "whose")}
     return {
         "kinds": _KIND_CHOICES, "trusts": _TRUST_CHOICES, "projects": places,
-        "chosen": {name: visit.query.get(name, "") for name in ("kind", "trust", "project", "all", "order", "whose")},
+        "chosen": {**chosen, "project": key(chosen["project"])},
         "address": lambda **changed: _address(visit, **{"from": "", **changed}),
     }  # fmt: skip
 
@@ -127,10 +145,20 @@ def _projects(visit: Visit) -> list[str]:
     return browse.projects(visit.home.memories.index(), visit.home.user)
 
 
+def _places(visit: Visit) -> set[str]:
+    """The visitor's projects."""
+    return {one for one in (*_projects(visit), *visit.home.projects(is_own=True)) if one}
+
+
 def places(visit: Visit, chosen: str | None) -> list[tuple[str, str]]:
     """The projects that a memory may be put into; "" is none."""
-    known = sorted({*_projects(visit), *filter(None, visit.home.projects()), *filter(None, [chosen])})
-    return [("", "none: it holds everywhere"), *((one, one) for one in known)]
+    known = sorted({*_places(visit), *filter(None, [chosen])})
+    return [("", "none: it holds everywhere"), *addresses.options(known)]
+
+
+def meant(visit: Visit, said: str) -> str:
+    """The project that an address or a form means."""
+    return addresses.named(said, lambda: _places(visit))
 
 
 # a new one ------------------------------------------------------------------------------------------------------
@@ -138,12 +166,14 @@ def places(visit: Visit, chosen: str | None) -> list[tuple[str, str]]:
 
 def new(visit: Visit) -> Shown:
     """The form for a statement."""
-    return _new(visit, {name: visit.query.get(name, "") for name in ("text", "kind", "path", "project", "pinned")})
+    typed = {name: visit.query.get(name, "") for name in ("text", "kind", "path", "project", "pinned")}
+    return _new(visit, {**typed, "project": meant(visit, typed["project"])})
 
 
 def _new(visit: Visit, typed: Mapping[str, str], error: str = "") -> Shown:
     values = {
-        "title": "Remember something", "typed": typed, "error": error, "projects": places(visit, typed["project"]),
+        "title": "Remember something", "typed": {**typed, "project": key(typed["project"])}, "error": error,
+        "projects": places(visit, typed["project"]),
         "kinds": [("", "as its words say"), *belief.KINDS.items()],
     }  # fmt: skip
     return Shown("memory_new.html", values, 400 if error else 200)
@@ -152,6 +182,7 @@ def _new(visit: Visit, typed: Mapping[str, str], error: str = "") -> Shown:
 def remember(visit: Visit) -> Answer:
     """Keep a statement."""
     typed = {name: visit.form.get(name, "").strip() for name in ("text", "kind", "path", "project", "pinned")}
+    typed["project"] = meant(visit, typed["project"])
     try:
         kept = _kept(visit, typed)
     except UsageError as error:

@@ -11,12 +11,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from perdure import text
+from perdure.access.redact import mask
 from perdure.errors import UsageError
 from perdure.index import exchanges
 from perdure.index import memories as rows
 from perdure.memories import replay
 from perdure.surfaces.page import belief
-from perdure.surfaces.page.views.memories import places, tell
+from perdure.surfaces.page.render import key
+from perdure.surfaces.page.views.memories import meant, places, tell
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.types import Memory
 
@@ -46,14 +48,15 @@ def _page(visit: Visit, one: Memory, *, typed: Mapping[str, str] | None = None, 
     """typed: what stood in a form that could not be kept, and error: why."""
     about, as_of = visit.home.holding(one.memory_id), _as_of(visit)
     finding = None if one.shared_by else next(iter(visit.home.floor.suspicious(one.text)), None)
+    said = typed or {"text": one.text, "kind": one.kind, "path": one.path, "project": one.project or ""}
     values = {
-        "title": text.one_line(one.text, 90), "one": one, "belief": belief, "is_own": not one.shared_by,
+        "title": text.one_line(mask(one.text), 90), "one": one, "belief": belief, "is_own": not one.shared_by,
         "stages": belief.history(about.history(one.memory_id), one.memory_id, as_of),
         "as_of": visit.query.get("as_of", "") if as_of else "", "finding": finding,
         "successor": about.get(one.superseded_by) if one.superseded_by else None,
         "made_from": rows.of_ids(visit.home.memories.index(), visit.home.user, one.made_from),
         "is_fresh": "now" in visit.query and one.is_current and finding is None, "error": error,
-        "typed": typed or {"text": one.text, "kind": one.kind, "path": one.path, "project": one.project or ""},
+        "typed": {**said, "project": key(said["project"])},
         "kinds": list(belief.KINDS.items()), "projects": places(visit, one.project),
         **_sources(visit, one), **_telling(visit, one),
     }  # fmt: skip
@@ -86,7 +89,7 @@ def _sources(visit: Visit, one: Memory) -> dict[str, Any]:
 
 def _telling(visit: Visit, one: Memory) -> dict[str, Any]:
     """How strongly a memory is recalled, where that is seen, and the last time that an agent was told it."""
-    asked = {"message": belief.question(one), **({"project": one.project} if one.project else {})}
+    asked = {"message": belief.question(one), **({"project": key(one.project)} if one.project else {})}
     last = visit.home.injections.newest(cue=one.memory_id, limit=1) if one.n_injected else []
     return {
         "fading": belief.fading(one, visit.now), "recall": f"/recall/try?{urlencode(asked)}",
@@ -100,6 +103,7 @@ def _telling(visit: Visit, one: Memory) -> dict[str, Any]:
 def edit(visit: Visit) -> Answer:
     """Correct a memory: new words take the place of the old, which stay in its history."""
     old, typed = _own(visit), {name: visit.form.get(name, "") for name in ("text", "kind", "path", "project")}
+    typed["project"] = meant(visit, typed["project"])
     try:
         new = _edited(visit, old, typed)
     except UsageError as error:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.archive.injected import said_at
 from perdure.archive.journal import Event
 from perdure.errors import NotFound, UsageError
 from perdure.index import browse
@@ -107,7 +106,7 @@ def _told(event: Event) -> dict[str, Any]:
     """What a consolidation did, and when."""
     kinds: Sequence[Kind] = [kind for _, kind in event.data["proposals"]]
     names = [f"{sum(one == kind for one in kinds)} × {WORDS[kind][0].lower()}" for kind in KINDS if kind in kinds]
-    return {"event": event.key, "at": said_at(event), "what": ", ".join(names)}
+    return {"event": event.key, "at": event.happened_at, "what": ", ".join(names)}
 
 
 def apply(visit: Visit) -> Answer:

@@ -6,11 +6,11 @@ An address says the whole question, so it can be shared. What could not be done,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
@@ -19,16 +19,18 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import IndexFault, UsageError
 from perdure.recall import judge
+from perdure.surfaces.amounts import plural
 from perdure.surfaces.moments import moment
-from perdure.surfaces.page import belief
-from perdure.surfaces.page.render import plural
+from perdure.surfaces.page import addresses, belief
+from perdure.surfaces.page.render import clean, key, shown
 from perdure.surfaces.page.views.forest import newest_sessions, said, short
 from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.types import Facets, Filters, Found, Hit, Memory, RunView
 
 PAGE = 20  # hits
 DEEPEST = 1000  # hits of one question that can be paged through
-FACETS = ("runtime", "machine", "project", "tag", "agent", "role", "kind")
+_NAMED = ("runtime", "machine", "project", "tag", "agent")  # facets whose values somebody chose
+FACETS = (*_NAMED, "role", "kind")
 NONE = "-"  # in an address: what has no project
 _SNIPPET_CHARS = 320
 _MEMORIES = 5
@@ -62,15 +64,21 @@ class Question:
 
     def href(self, **other: Any) -> str:
         """The address of this question, or of one that is a little other. Without a word of it, of its first page."""
-        said = {"q": self.words, **self.chosen, "since": self.since, "until": self.until, "mode": self.mode, **other}
+        said = {"q": self.words, **self.keys, "since": self.since, "until": self.until, "mode": self.mode, **other}
         pairs = {name: value for name, value in said.items() if value}
         return "/search" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+
+    @property
+    def keys(self) -> dict[str, list[str]]:
+        """Facet -> its values as they stand in an address."""
+        return {facet: list(map(key, values)) for facet, values in self.chosen.items()}
 
     def toggled(self, facet: str, value: str) -> str:
         """The address of this question with a filter more, or without it."""
         values = self.chosen.get(facet, ())
         fewer = tuple(each for each in values if each != value)
-        return self.href(**{facet: fewer if value in values else (*values, value)})
+        wanted = fewer if value in values else (*values, value)
+        return self.href(**{facet: list(map(key, wanted))})
 
 
 class Filter(NamedTuple):
@@ -91,17 +99,32 @@ class Group(NamedTuple):
     rest: Sequence[Filter]
 
 
-def asked(query: QueryParams) -> Question:
-    """What an address asks. Raises UsageError for a place in the list that is none."""
-    chosen = {name: tuple(dict.fromkeys(filter(None, query.getlist(name)))) for name in FACETS}
+def asked(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _: ()) -> Question:
+    """What an address asks, as far as it may. names: those of a facet that are known.
+
+    Raises UsageError for a place in the list that is none.
+    """
+    chosen = {facet: _values_of(query, facet, names) for facet in FACETS}
     cursor = query.get("cursor", "") or "0"
-    if not cursor.isascii() or not cursor.isdigit() or int(cursor) >= DEEPEST:
-        raise UsageError(f"the list has no place {cursor!r}: ask for its first page again")
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 9 and int(cursor) < DEEPEST):
+        raise UsageError(f"the list has no place {cursor[:9]!r}: ask for its first page again")
     mode = query.get("mode", "")
-    q, since, until = (query.get(name, "").strip() for name in ("q", "since", "until"))
+    q, since, until = (clean(query.get(name, "")[: addresses.MOST_CHARS]).strip() for name in ("q", "since", "until"))
     known = mode if mode in dict(_MODES) else ""
     taken = {name: values for name, values in chosen.items() if values}
     return Question(q, taken, since, until, known, int(cursor), n_pages(query))
+
+
+def _values_of(query: QueryParams, facet: str, names: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """The values that are chosen of a facet, each once; those alone that an address may hold."""
+    said = [one for one in query.getlist(facet)[: addresses.MOST_VALUES] if 0 < len(one) <= addresses.MOST_CHARS]
+    return tuple(dict.fromkeys(addresses.named(one, lambda: names(facet)) for one in said))
+
+
+def too_much(query: QueryParams) -> list[str]:
+    """What an address says more of than it may, in words."""
+    labels = {**_LABELS, "q": "Words", "": "Words and filters"}
+    return [f"{labels[name]}: {why}." for name, why in addresses.faults(query).items() if name in labels]
 
 
 def narrowed(question: Question, now: datetime) -> tuple[Filters, dict[str, str]]:
@@ -137,18 +160,23 @@ def _end(said: str, now: datetime, wrong: dict[str, str]) -> datetime | None:
 
 def search(visit: Visit) -> Shown:
     """The page of a question."""
-    question = asked(visit.query)
+    question = asked(visit.query, lambda facet: _known(visit, facet))
     filters, wrong = narrowed(question, visit.now)
+    much = too_much(visit.query)
     values = {
         "title": _title(question), "question": question, "modes": _MODES, "spans": spans(question, visit.now),
-        "chips": chips(question), "wrong": wrong, "found": None, "groups": (), "memories": (), "sessions": (),
-        "newest": (), "belief": belief,
+        "chips": chips(question), "wrong": wrong, "much": much, "found": None, "groups": (), "memories": (),
+        "sessions": (), "newest": (), "belief": belief,
     }  # fmt: skip
-    if wrong:
+    if wrong or much:
         return Shown("search.html", values, 400)
     if question.is_empty:
         return Shown("search.html", {**values, "newest": newest_sessions(visit.home, _SUGGESTED)})
     return Shown("search.html", {**values, **_answer(visit, question, filters)})
+
+
+def _known(visit: Visit, facet: str) -> list[str]:
+    return visit.home.names(cast(Any, facet)) if facet in _NAMED else []
 
 
 def _title(question: Question) -> str:
@@ -298,7 +326,7 @@ def label(facet: str, value: str) -> str:
     """A value of a facet as people read it."""
     if facet == "project":
         return "no project" if value in ("", NONE) else short(value) or value
-    return _NAMES.get((facet, value)) or mask(value)
+    return _NAMES.get((facet, value)) or shown(value)
 
 
 def chips(question: Question) -> list[Filter]:

@@ -11,6 +11,8 @@ from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.home import Home
 from perdure.surfaces import moments
 from perdure.surfaces.amounts import plural
+from perdure.surfaces.page import addresses
+from perdure.surfaces.page.render import shown
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
 from perdure.types import GrantScope
 
@@ -41,6 +43,7 @@ def sharing(visit: Visit) -> Shown:
     """Both lists, and the form."""
     asked = visit.query
     wanted = Wanted(scope=asked.get("scope", "project"), value=asked.get("value", ""))
+    addresses.check(asked)
     return _listed(visit, wanted)
 
 
@@ -71,8 +74,9 @@ def n_covered(home: Home, given: Given) -> int | None:
 
 
 def _projects(home: Home) -> Sequence[str]:
+    """The visitor's own projects: nothing else can be shared."""
     try:
-        return [path for path in home.projects() if path]
+        return [path for path in home.projects(is_own=True) if path]
     except IndexFault:
         return []
 
@@ -86,7 +90,7 @@ def said(given: Given) -> str:
 def give(visit: Visit) -> Answer:
     """Let another user read what is in a scope."""
     grantee, scope, value, until = (visit.form.get(name, "").strip() for name in ("grantee", "scope", "value", "until"))
-    wanted = Wanted(grantee, scope, value, until)
+    wanted = Wanted(grantee, scope, addresses.named(value, lambda: _projects(visit.home)), until)
     try:
         if wanted.scope not in get_args(GrantScope):
             raise UsageError(f"{wanted.scope!r} cannot be shared")
@@ -95,7 +99,7 @@ def give(visit: Visit) -> Answer:
         until_at = moments.ahead(wanted.until or None, now=visit.now)
         given = visit.home.share(wanted.grantee, cast(GrantScope, wanted.scope), wanted.value, until_at=until_at)
     except (UsageError, NotFound) as error:
-        missing = f"There is no {wanted.scope} {wanted.value!r} of yours."
+        missing = f"There is no {wanted.scope} {shown(wanted.value)!r} of yours."
         return _listed(visit, wanted, missing if isinstance(error, NotFound) else error.detail or str(error))
     n_runs = n_covered(visit.home, given)
     now = "what is there" if n_runs is None else plural(n_runs, "run")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 from typing import Any
 
+from perdure.index import weeks
 from perdure.index.injections import Week
 from perdure.index.memories import Use
 from perdure.memories.consolidation import NEVER_USED
@@ -14,7 +15,6 @@ from perdure.memories.utility import expected
 from perdure.mind import operations
 from perdure.surfaces.page.visits import Shown, View, Visit
 
-WEEKS = 26
 _RECENT = 4  # weeks that are compared with as many before them
 _SHOWN = 15  # memories of each list
 
@@ -34,37 +34,31 @@ class Spell:
 
 def use(visit: Visit) -> Shown:
     """What was shown and what was used, by the week; what earns its place, and what never did."""
-    monday = monday_of(visit.now) - timedelta(weeks=WEEKS - 1)
-    known = visit.home.injections.weeks(since_at=datetime.combine(monday, time(), UTC))
-    weeks = every_week(known, monday)
+    mondays = weeks.mondays(visit.now.date())
+    known = visit.home.injections.weeks(since_at=weeks.begins_at(mondays[0]))
+    every_week = filled(known, mondays)
     every = visit.home.memories.uses()
     current = [one for one in every if one.is_current]
     values = {
-        "title": "What is used", "weeks": weeks, "is_known": bool(known), "most": max(week.n_cues for week in weeks),
-        "recent": spell(weeks[-_RECENT:]), "before": spell(weeks[-2 * _RECENT : -_RECENT]),
-        "n_waiting": sum(week.n_waiting for week in weeks), "n_memories": len(current), "n_weeks": _RECENT,
+        "title": "What is used", "weeks": every_week, "is_known": bool(known),
+        "most": max(week.n_cues for week in every_week),
+        "recent": spell(every_week[-_RECENT:]), "before": spell(every_week[-2 * _RECENT : -_RECENT]),
+        "n_waiting": sum(week.n_waiting for week in every_week), "n_memories": len(current), "n_weeks": _RECENT,
         "topics": operations.never_used(every), "never_used": NEVER_USED, "min_injected": operations.MIN_INJECTED,
         **_lists(visit, useful(current), in_vain(current)),
     }  # fmt: skip
     return Shown("use.html", values)
 
 
-def monday_of(at: datetime) -> date:
-    """The first day of the week of an instant, in UTC."""
-    day = at.astimezone(UTC).date()
-    return day - timedelta(days=day.weekday())
-
-
-def every_week(known: Sequence[Week], monday: date) -> list[Week]:
-    """The weeks from a Monday on, those in which nothing was told among them."""
+def filled(known: Sequence[Week], mondays: Sequence[date]) -> list[Week]:
+    """The weeks of these Mondays, those in which nothing was told among them."""
     found = {week.begins_on: week for week in known}
-    days = (monday + timedelta(weeks=n) for n in range(WEEKS))
-    return [found.get(day) or Week(day, 0, 0, 0, 0, 0, 0) for day in days]
+    return [found.get(day) or Week(day, 0, 0, 0, 0, 0, 0) for day in mondays]
 
 
-def spell(weeks: Sequence[Week]) -> Spell:
+def spell(some: Sequence[Week]) -> Spell:
     """Some weeks together."""
-    return Spell(sum(week.n_cues for week in weeks), sum(week.n_used for week in weeks))
+    return Spell(sum(week.n_cues for week in some), sum(week.n_used for week in some))
 
 
 def useful(found: Iterable[Use]) -> list[Use]:
