@@ -283,7 +283,7 @@ def test_memories_and_injections_stand_beside_their_turn(house):
     assert "from this turn" in seen.text(".turn details.noted summary") and "The cache is SQLite." in seen.text(
         ".noted ul"
     )
-    assert "/recall/abc123" in seen.links(".turn .noted a") and "2 things recalled beside it 41 tokens" in seen.text(
+    assert "/recall/abc123" in seen.links(".turn .noted a") and "2 things told beside it 41 tokens" in seen.text(
         ".turn"
     )
 

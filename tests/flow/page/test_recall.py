@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure import live
 from perdure.capture.wire import Event
+from perdure.surfaces.page import gathered
 
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 PORT = "Which port does the tide server listen on?"
@@ -97,6 +98,28 @@ def test_the_block_is_the_one_that_was_given(house):
     shown = seen.tree.css("pre.code.wrap")[-1].text()
     assert shown.strip() == blocks[0].strip() and "port 8642" in shown
     assert "the very words" in seen.text("main") and PORT in seen.text(".asked")
+
+
+def test_the_block_of_a_transcript_is_masked(house, monkeypatch):
+    """A block that was given before its words were known for a secret stands as it was given in the transcript."""
+    monkeypatch.setattr(gathered, "_in_transcript", lambda *_: f"The quokka deploy token is {SECRET}")
+    visitor = house(prepare=lambda home: tell(home, PORT, "8642.")).visitor()
+    seen = visitor.get(first(visitor))
+    assert "The quokka deploy token is [secret:" in seen.tree.css("pre.code.wrap")[-1].text()
+    assert SECRET not in seen.html
+
+
+def test_many_memories_are_asked_for_at_once(house):
+    home = house()
+    with perdure.open(home.place, user="ada", read_only=True) as opened:
+        names = [memory.memory_id for memory in opened.memories.listed()]
+        assert len(names) > 2 and list(gathered.known(opened, names)) == names
+        asked = []
+        opened.index().db.exec_trace = lambda _, query, __: asked.append(query) or True
+        gathered.known(opened, names[:1])
+        n_of_one = len(asked)
+        gathered.known(opened, names)
+        assert len(asked) == 2 * n_of_one
 
 
 def test_what_was_forgotten_since_is_said_to_be_gone(house):

@@ -92,10 +92,12 @@ def known(home: Home, names: Iterable[str]) -> dict[str, Sequence[Hit] | Memory]
     wanted = list(dict.fromkeys(names))
     found: dict[str, Sequence[Hit] | Memory] = {}
     found |= home.pieces([name for name in wanted if not name.startswith(MEMORY)])
-    for name in wanted:
-        if name.startswith(MEMORY):
+    memories = [name for name in wanted if name.startswith(MEMORY)]
+    found |= {memory.memory_id: memory for memory in home.memories.of_ids(memories)}
+    for name in memories:
+        if name not in found:  # nobody's, or one that another shares
             with contextlib.suppress(MemoryMissing):
-                found[name] = home.holding(name).get(name)
+                found[name] = home.shared.get(name)
     return found
 
 
@@ -147,7 +149,8 @@ def _card(home: Home, cue: Cue, plan: Plan) -> Card:
 def _source(home: Home, memory: Memory) -> Hit | None:
     """The first turn behind a memory that is still there."""
     with contextlib.suppress(MemoryMissing):
-        turns = [turn for _, turn in home.holding(memory.memory_id).sources(memory.memory_id) if turn]
+        holding = home.shared if memory.shared_by else home.memories
+        turns = [turn for _, turn in holding.sources(memory.memory_id) if turn]
         pieces = home.pieces(turns[:1])
         return next((found[0] for found in pieces.values()), None)
     return None

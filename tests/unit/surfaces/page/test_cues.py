@@ -1,7 +1,7 @@
 """What is shown of a recall, by hand-made cues and candidates."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -9,7 +9,7 @@ from perdure.index.injections import Injection, Reason, Week
 from perdure.recall.plan import plan
 from perdure.surfaces.page import cues
 from perdure.surfaces.page.cues import Told
-from perdure.surfaces.page.views.use import WEEKS, Spell, every_week, monday_of, spell
+from perdure.surfaces.page.views.use import Spell, filled, spell
 from perdure.types import Cue, HeldBack, Hit, Memory, Recalled
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
@@ -106,9 +106,8 @@ def test_passed_over_names_what_can_be_shown_best_first():
 
 
 def test_every_week_stands_in_the_chart_and_spells_are_sums():
-    monday = monday_of(NOW)
-    assert monday.isoformat() == "2026-03-02" == monday_of(datetime(2026, 3, 8, 23, 59, tzinfo=UTC)).isoformat()
-    found = every_week([Week(monday, 2, 3, 1, 1, 1, 0)], monday)
-    assert len(found) == WEEKS and [week.n_cues for week in found[:3]] == [4, 0, 0]
+    mondays = [date(2026, 3, 2), date(2026, 3, 9)]
+    found = filled([Week(mondays[0], 2, 3, 1, 1, 1, 0)], mondays)
+    assert [(week.begins_on, week.n_cues) for week in found] == [(mondays[0], 4), (mondays[1], 0)]
     assert spell(found) == Spell(4, 2) and spell(found).share == 0.5
     assert spell(found[1:]).share is None
