@@ -245,7 +245,7 @@ def test_a_retired_memory_and_one_of_another_project_say_so(house):
 
     visitor = house(prepare=prepare).visitor()
     asked = "/recall/try?message=when+does+the+heron+gate+open&project=/w/tide&why_not="
-    assert "retired" in visitor.get(asked + kept["retired"]).text("#lacked")
+    assert "set aside" in visitor.get(asked + kept["retired"]).text("#lacked")
     assert "another project (/w/heronry)" in visitor.get(asked + kept["elsewhere"]).text("#lacked")
 
 

@@ -100,12 +100,12 @@ def said_by(cue: Cue, reader: str) -> str:
 
 
 def became(cue: Cue) -> str:
-    """What happened to a memory since: superseded, retired or no longer valid; "" where it still holds."""
+    """What happened to a memory since: superseded, set aside or no longer valid; "" where it still holds."""
     memory = cue.memory
     if memory is None:
         return ""
     if memory.retired:
-        return "It was retired since: no recall tells it any more."
+        return "It was set aside since: no recall tells it any more."
     if memory.superseded_by:
         return "It is no longer current: a newer one took its place."
     return ""
@@ -271,7 +271,7 @@ def _of_itself(subject: Subject) -> str:
     """Why it is never told, whatever is asked; "" where it may be."""
     if isinstance(subject, Memory):
         if subject.retired:
-            return "It is retired: kept, and never told. Restore it to have it told again."
+            return "It is set aside: kept, and never told. Bring it back to have it told again."
         return ""
     if subject.kind in ("result", "thinking") or subject.role in ("tool", "system"):
         return "It is what a tool answered, or a thought: search finds it, recall does not tell it."

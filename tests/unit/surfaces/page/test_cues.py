@@ -56,7 +56,7 @@ def test_whose_words_a_cue_is(cue, said):
 def test_what_became_of_a_memory():
     assert cues.became(CUE) == cues.became(replace(CUE, memory=MEMORY)) == ""
     assert "newer" in cues.became(replace(CUE, memory=replace(MEMORY, superseded_by="mem-2")))
-    assert "retired" in cues.became(replace(CUE, memory=replace(MEMORY, retired=True)))
+    assert "set aside" in cues.became(replace(CUE, memory=replace(MEMORY, retired=True)))
 
 
 def test_what_is_believed_instead():
@@ -113,7 +113,7 @@ def test_what_became_of_an_injection():
         (HIT, replace(EMPTY, cues=(CUE,)), Told(), "It is told now, as cue 1: holds the words."),
         (HIT, replace(EMPTY, held_back={"t1": HeldBack("override", "d")}), Told(), "(override)"),
         (HIT, EMPTY, Told("at noon"), "told at noon"),
-        (replace(MEMORY, retired=True), EMPTY, Told(), "retired"),
+        (replace(MEMORY, retired=True), EMPTY, Told(), "set aside"),
         (replace(HIT, role="tool", kind="result"), EMPTY, Told(), "tool answered"),
         (replace(HIT, author="machine"), EMPTY, Told(), "No person typed it"),
         (replace(HIT, project="/w/bank"), EMPTY, Told(project="/w/web"), "another project (/w/bank)"),

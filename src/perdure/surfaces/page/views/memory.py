@@ -122,7 +122,7 @@ def _ask_again(visit: Visit, names: Iterable[str]) -> tuple[str, str]:
 
 
 def _telling(visit: Visit, one: Memory, before: Sequence[Memory]) -> dict[str, Any]:
-    """How loud a memory is, where it is seen being recalled, and the last time that an agent was told it."""
+    """How strongly a memory is recalled, where that is seen, and the last time that an agent was told it."""
     asked = {"message": belief.question(one), **({"project": key(one.project)} if one.project else {})}
     again, where = _ask_again(visit, [each.memory_id for each in (one, *before) if each.n_injected])
     last = visit.home.injections.newest(cue=one.memory_id, limit=1) if one.n_injected else []

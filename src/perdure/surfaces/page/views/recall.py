@@ -18,7 +18,7 @@ from perdure.surfaces import moments
 from perdure.surfaces.page import cues, gathered
 from perdure.surfaces.page.cues import Lacked, Told
 from perdure.surfaces.page.gathered import Message, Moment
-from perdure.surfaces.page.visits import Shown, View, Visit
+from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.types import Recalled
 
 _PAGE = 20
@@ -57,10 +57,11 @@ class Silence(NamedTuple):
 def newest(visit: Visit) -> Shown:
     """The newest injections, page by page; of one session, or that told one turn or memory."""
     chosen = {name: visit.query.get(name, "") for name in ("session", "cue")}
-    found = visit.home.injections.newest(**chosen, before=visit.query.get("before", ""), limit=_PAGE + 1)
-    rows = listed(visit, found[:_PAGE])
+    n = _PAGE * n_pages(visit.query)
+    found = visit.home.injections.newest(**chosen, before=visit.query.get("before", ""), limit=n + 1)
+    rows = listed(visit, found[:n])
     values = {
-        "title": "Recall", "rows": rows, "more": _after(rows, chosen) if len(found) > _PAGE else "", **chosen,
+        "title": "Recall", "rows": rows, "more": _after(rows, chosen) if len(found) > n else "", **chosen,
         "is_first": "before" not in visit.query, "about": _about(visit, chosen["cue"]),
     }  # fmt: skip
     return Shown("recall.html", values)
