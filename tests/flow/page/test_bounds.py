@@ -118,7 +118,7 @@ def test_ones_own_project_with_a_secret_is_chosen_by_a_key(house):
     assert "The lock opens at nine." in visitor.get(f"/memories?project={quote(key)}").text("#shelves")
     told = visitor.get(f"/recall/try?message=when+does+the+lock+open&project={quote(key)}")
     assert "The lock opens at nine." in told.text("main")
-    given = visitor.post("/sharing", grantee="bob", scope="project", value=key)
+    given = visitor.post("/sharing", grantee="bob", sure="bob", scope="project", value=key)
     assert "may read project" in given.text("[role=status]")
     for path in ("/memories", "/memories/new", "/sharing", "/floor", f"/floor/cards?project={quote(key)}", "/context",
                  f"/floor/held?project={quote(key)}", "/search?q=zyzzyva", "/runs"):  # fmt: skip

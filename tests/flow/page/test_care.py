@@ -255,7 +255,7 @@ def test_another_user_sees_whether_it_works_and_what_is_theirs(house):
         zip(seen.texts("[aria-labelledby=answers] dt"), seen.texts("[aria-labelledby=answers] dd"), strict=True)
     )
     assert told == {
-        "injected": "1",
+        "told": "1",
         "silent, of those it looked at": "0 %",
         "median": "61 ms",
         "95th percentile": "61 ms",
@@ -281,6 +281,7 @@ def test_growth_is_drawn_with_every_number_in_a_table(house):
     assert len(seen.tree.css("svg[role=img][aria-label]")) == len(seen.tree.css("figure table")) == 7
     assert "100% of 1 were used" in seen.text()
     assert seen.texts("figure[aria-labelledby=chart-use] tbody tr:first-child td") == ["1", "1"]
+    assert [len(seen.tree.css(f"figure.{kind}.pair")) for kind in ("bars", "lines")] == [2, 1]  # told apart by form
     assert not seen.tree.css("[style]")
 
 

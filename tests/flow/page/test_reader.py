@@ -93,7 +93,7 @@ def test_a_turn_leads_to_its_place_which_is_marked(house):
     assert seen.tree.css_first(".output.here").attributes["id"] == result
     assert "open" in seen.tree.css_first(".turn.here .call").attributes
     gone = visitor.get(f"/runs/{run.run_id}?at=t0000000000000000")
-    assert gone.status == 200 and "not in this conversation any more" in gone.text(".alert")
+    assert gone.status == 200 and "not in this session any more" in gone.text(".alert")
     assert visitor.get("/turns/t0000000000000000").status == 404
 
 
@@ -283,7 +283,7 @@ def test_memories_and_injections_stand_beside_their_turn(house):
     assert "from this turn" in seen.text(".turn details.noted summary") and "The cache is SQLite." in seen.text(
         ".noted ul"
     )
-    assert "/recall/abc123" in seen.links(".turn .noted a") and "2 things recalled beside it 41 tokens" in seen.text(
+    assert "/recall/abc123" in seen.links(".turn .noted a") and "2 things told beside it 41 tokens" in seen.text(
         ".turn"
     )
 

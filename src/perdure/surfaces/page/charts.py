@@ -13,6 +13,7 @@ from typing import Literal
 HEIGHT = 40.0  # of the box
 STEP = 10.0  # of the box, for each point
 _GAP = 1.0  # on both sides of a bar
+_INSET = 2.0  # more of it for the second of two: a part is told from its whole without colours
 _NOTHING = 1e-9  # less is drawn as nothing
 _LEAST = 0.5  # height of a bar that is not nothing
 _STEPS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # tops of a scale, times a power of ten
@@ -125,10 +126,11 @@ def _point(name: str, labels: Sequence[str], said: Sequence[str]) -> str:
 
 def _bars(chart: Chart, top: float) -> Iterator[Bar]:
     for of, series in enumerate(chart.series):
+        gap = _GAP + of * _INSET
         for n, value in enumerate(series.values):
             if value:
                 height = max(_LEAST, HEIGHT * value / top)
-                yield Bar(STEP * n + _GAP, round(HEIGHT - height, 2), STEP - 2 * _GAP, round(height, 2), of)
+                yield Bar(STEP * n + gap, round(HEIGHT - height, 2), STEP - 2 * gap, round(height, 2), of)
 
 
 def _lines(chart: Chart, top: float) -> Iterator[Line]:

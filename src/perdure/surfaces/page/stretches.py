@@ -139,7 +139,7 @@ def spawned_in(talk: Talk, found: Stretch) -> dict[str, list[Spawned]]:
 
 
 def injected_beside(home: Home, view: RunView, turns: Sequence[Standing]) -> Mapping[str, list[Injection]]:
-    """Turn -> what was recalled beside it, of the reader's own: an injection belongs to the message in a person's place
+    """Turn -> what was told beside it, of the reader's own: an injection belongs to the message in a person's place
     that is nearest to it in time.
     """
     prompts = [(turn, turn.stated_at) for turn in turns if turn.role == "user" and turn.stated_at is not None]

@@ -11,10 +11,13 @@ def said(n):
 
 
 def test_a_part_stands_inside_of_its_whole():
-    """The top of 0, 6 and 8 is 8, so 8 fills the box of 40, 6 takes 30 of it, 2 takes 10, and nothing has no bar."""
+    """The top of 0, 6 and 8 is 8, so 8 fills the box of 40, 6 takes 30 of it, 2 takes 10, and nothing has no bar.
+
+    What is a part is half as wide, in the middle of the other.
+    """
     series = (Series("all", (0, 6, 8)), Series("used", (0, 2, 0)))
     found = drawn(Chart("Use", ("a", "b", "c"), series, said))
-    assert found.bars == (Bar(11, 10, 8, 30, 0), Bar(21, 0, 8, 40, 0), Bar(11, 30, 8, 10, 1))
+    assert found.bars == (Bar(11, 10, 8, 30, 0), Bar(21, 0, 8, 40, 0), Bar(13, 30, 4, 10, 1))
     assert (found.width, found.scale, found.lines) == (30, ("8", "4"), ())
 
 

@@ -25,7 +25,7 @@ def test_what_a_machine_brought_is_told_of_the_visitors_own_alone():
 
 @pytest.mark.parametrize("fault", [IndexMissing("x"), IndexDamaged("x")])
 def test_machines_are_listed_whatever_is_wrong_with_the_index(fault):
-    def growth():
+    def brought():
         raise fault
 
-    assert _brought(SimpleNamespace(home=SimpleNamespace(growth=growth))) == {}
+    assert _brought(SimpleNamespace(home=SimpleNamespace(brought=brought))) == {}
