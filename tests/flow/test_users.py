@@ -125,8 +125,9 @@ def test_a_backlog_of_one_user_does_not_hold_up_the_others(place: Path) -> None:
         assert texts(home, "cy") == [WORDS["cy"]]
 
 
-def test_a_round_says_that_it_left_off_amid_its_work(place: Path) -> None:
+def test_a_round_says_that_it_left_off_amid_its_work(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any time for a slice, a round indexes one of three runs: the next begins at once until none is left."""
+    monkeypatch.setattr("perdure.index.catchup._BATCH_RUNS", 1)
     fill(place, "ada", "bob", "cy")
     with perdure.open(place) as home, Everyone(home) as everyone:
         keeping = keeper(home, slice_s=0)

@@ -8,6 +8,7 @@ import perdure
 from perdure.archive import injected
 from perdure.capture import log
 from perdure.eval import kept
+from perdure.index.memories import noted
 from perdure.jobs.book import Book, Done
 from perdure.surfaces.page.table import TABLE
 
@@ -333,7 +334,7 @@ def test_quality_is_measured_from_the_page_in_a_process_of_its_own(house):
         time.sleep(0.3)
     assert "90 questions about 118 turns" in seen.text()
     with opened(visitor) as home:
-        (time_,) = kept.measured(home.journal())
+        (time_,) = kept.measured(map(noted, home.journal().read(type_=kept.TYPE)))
     assert time_.figures["systems"]["recall"]["R@10"] > time_.figures["systems"]["keyword only"]["R@10"]
 
 
