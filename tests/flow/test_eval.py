@@ -7,6 +7,7 @@ import pytest
 
 from perdure.archive.journal import Journal
 from perdure.eval import kept, report
+from perdure.index.memories import noted
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_the_report_is_json_and_text(measured):
 def test_what_was_measured_is_kept_and_read_again(measured, tmp_path):
     journal = Journal(tmp_path / "journal", home=tmp_path)
     kept.keep(journal, measured, machine="desk", now=datetime(2026, 3, 1, tzinfo=UTC))
-    (time,) = kept.measured(journal)
+    (time,) = kept.measured(map(noted, journal.read(type_=kept.TYPE)))
     assert (time.at, time.machine, time.model) == (datetime(2026, 3, 1, tzinfo=UTC), "desk", measured.figures["model"])
     assert time.figures["n_questions"] == measured.figures["n_questions"]
     ours, whole = time.figures["systems"]["recall"], measured.figures["systems"]["recall"]

@@ -125,6 +125,14 @@ def test_a_backlog_of_one_user_does_not_hold_up_the_others(place: Path) -> None:
         assert texts(home, "cy") == [WORDS["cy"]]
 
 
+def test_a_round_says_that_it_left_off_amid_its_work(place: Path) -> None:
+    """Without any time for a slice, a round indexes one of three runs: the next begins at once until none is left."""
+    fill(place, "ada", "bob", "cy")
+    with perdure.open(place) as home, Everyone(home) as everyone:
+        keeping = keeper(home, slice_s=0)
+        assert [keeping.round(home, everyone) for _ in range(4)] == [True, True, False, False]
+
+
 def test_while_the_index_is_behind_a_round_has_turns_for_a_slice_and_the_next_goes_on(place: Path) -> None:
     """Without any time for a slice, one turn a round; else everybody has one, beginning behind who came last."""
     users = ["ada", "bob", "cy"]

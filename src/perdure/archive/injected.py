@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -92,14 +91,6 @@ class ByTool:
         return self._found
 
 
-def given(journal: Journal, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[Event]:
-    """The injections of recall into a session from one moment to another, in order; only these months are read."""
-    months = f"{since_at.astimezone(UTC):%Y-%m}", f"{until_at.astimezone(UTC):%Y-%m}"
-    paths = [path for path in journal.files() if months[0] <= path.stem <= months[1]]
-    found = _events_in(paths, runtime, session, TYPE)
-    return [event for event in found if since_at <= event.happened_at <= until_at and not is_floor(event)]
-
-
 def n_asked(journal: Journal, runtime: str, session: str) -> int:
     """How many messages of a person were noted in this session."""
     return len(_events(journal, runtime, session, ASKED))
@@ -124,13 +115,9 @@ def unjudged(journal: Journal, *, since_at: datetime) -> list[Event]:
 
 def _events(journal: Journal, runtime: str, session: str, *types: str) -> list[Event]:
     """The events of these types about a session, in order."""
-    return _events_in(journal.files(), runtime, session, *types)
-
-
-def _events_in(paths: Iterable[Path], runtime: str, session: str, *types: str) -> list[Event]:
     needle = msgspec.json.encode({"session": session})[1:-1]
     found = {}
-    for path in paths:
+    for path in journal.files():
         for line in lines_with(path, needle):
             event = decode(line)
             if isinstance(event, Event) and event.type in types and _is_about(event.data, runtime, session):

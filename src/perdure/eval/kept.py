@@ -7,7 +7,7 @@ remembers on this machine, and nothing of anybody's own; only times of one set o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,9 @@ from perdure.archive.journal import Event, Journal
 from perdure.eval import report
 from perdure.eval.bench import Result
 from perdure.eval.report import Figures, Report
+from perdure.index.measured import TYPE
+from perdure.memories.replay import Noted
 
-TYPE = "measured"
 SYSTEMS = ("recall", "keyword only", "no memory")  # rows that are kept, the first of them ours
 MEASURES = ("R@5", "R@10", "Hit@10", "MRR", "nDCG@10", "packed", "tokens", "n")
 _SILENCE = ("answerable", "unanswerable", "elsewhere", "auroc")
@@ -85,16 +86,12 @@ def digest(place: Path) -> str:
     return hashlib.sha256(raw).hexdigest()[:_SET_CHARS]
 
 
-def measured(journal: Journal) -> list[Measured]:
-    """Every time, oldest first."""
-    return [_measured(event) for event in journal.read(type_=TYPE)]
-
-
-def _measured(event: Event) -> Measured:
-    said = event.data
-    return Measured(
-        event.happened_at, said["version"], said["model"], said["machine"], said["questions"], said["figures"]
-    )
+def measured(found: Iterable[Noted]) -> list[Measured]:
+    """What events say of the times that they note."""
+    return [
+        Measured(at, said["version"], said["model"], said["machine"], said["questions"], said["figures"])
+        for _, said, at, _ in found
+    ]
 
 
 def verdict(before: Measured, after: Measured, measure: str = "R@10") -> Verdict:

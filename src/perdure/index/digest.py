@@ -1,6 +1,6 @@
 """The digest of what an index says, whatever the order in which it learnt it. Two homes with equal digests hold
-the same: runs, turns, texts, facets, branches and memories, by their ids, without row numbers, times of capture or
-paths.
+the same: runs, turns, texts, facets, branches, memories, and what was mined, put beside messages, used and measured,
+by their ids, without row numbers, times of capture or paths.
 """
 
 from __future__ import annotations
@@ -27,13 +27,25 @@ _FACETS = """SELECT turn_id, kind, value FROM turn_facet JOIN facet ON facet.id 
 
 _MEMORIES = """SELECT owner.value, body FROM memory JOIN name AS owner ON owner.id = memory.user
   ORDER BY owner.value, memory_id"""
+_MINED = """SELECT owner.value, source, from_offset, to_offset FROM mined JOIN name AS owner ON owner.id = mined.user
+  ORDER BY owner.value, source, from_offset"""
+_JUDGED = """SELECT owner.value, nonce FROM judged JOIN name AS owner ON owner.id = judged.user
+  ORDER BY owner.value, nonce"""
+_INJECTIONS = """SELECT owner.value, nonce, at_ms, session, n_turns, n_memories, n_used_turns, n_used_memories, used,
+    body
+  FROM injection JOIN name AS owner ON owner.id = injection.user ORDER BY owner.value, nonce"""
+_TOLD = """SELECT owner.value, nonce, cue FROM told JOIN injection ON injection.id = told.injection
+    JOIN name AS owner ON owner.id = told.user ORDER BY owner.value, nonce, cue"""
+_MEASURED = """SELECT owner.value, place, at_ms, body FROM measured JOIN name AS owner ON owner.id = measured.user
+  ORDER BY owner.value, place"""
+_QUERIES = _RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES, _MINED, _JUDGED, _INJECTIONS, _TOLD, _MEASURED
 
 
 def digest(index: Connection) -> str:
     """64 hex digits over the logical content of an index."""
     found = hashlib.sha256()
     with index.reading():
-        for query in (_RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES):
+        for query in _QUERIES:
             for row in index.db.execute(query):
                 found.update(repr(row).encode("utf-8", "surrogatepass"))
     return found.hexdigest()

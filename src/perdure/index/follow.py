@@ -1,4 +1,4 @@
-"""Following the journals: what they say of memories and of what was recalled, event by event, written as rows.
+"""Following the journals: what they say of memories, of what was recalled and measured, event by event, as rows.
 
 New lines of a journal are applied to the rows they touch; where a journal was rewritten or merged, all of it is
 replayed and only what differs is written.
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from perdure.archive.journal import places, tails, was_rewritten
-from perdure.index import injections
+from perdure.index import injections, measured
 from perdure.index import memories as rows
-from perdure.index.journals import read_until
+from perdure.index.journals import last_read, read_until
 from perdure.index.rows import ChunkRow
 from perdure.index.store import Connection
 from perdure.index.values import ms
@@ -26,6 +26,8 @@ from perdure.memories import events, replay
 from perdure.memories.paths import folded
 from perdure.memories.replay import Chain, Noted, State
 from perdure.types import Memory
+
+_TYPES = (*rows.TYPES, measured.TYPE)
 
 
 def follow(index: Connection, folders: Iterable[Path]) -> int:
@@ -37,17 +39,19 @@ def _follow_one(index: Connection, folder: Path) -> int:
     with index.writing():
         known, now = read_until(index, folder.name), places(folder)
         since = {} if was_rewritten(known, now) else known
-        found, read = tails(folder, since, now, rows.TYPES)
-        fresh, last = list(map(rows.noted, found)), index.meta(f"journal-last:{folder.name}") or ""
+        found, read = tails(folder, since, now, _TYPES)
+        fresh, last = list(map(rows.noted, found)), last_read(index, folder.name)
         if since != known or (fresh and fresh[0].order <= last):
-            found, read = tails(folder, {}, now, rows.TYPES)
+            found, read = tails(folder, {}, now, _TYPES)
             fresh = list(map(rows.noted, found))
             written = _replay_all(index, folder.name, fresh)
-            injections.clear(index, index.name("user", folder.name))
+            for kept in (injections, measured):
+                kept.clear(index, index.name("user", folder.name))
         else:
             written = _apply(index, folder.name, fresh)
         if fresh:
-            injections.write(index, index.name("user", folder.name), fresh)
+            for kept in (injections, measured):
+                kept.write(index, index.name("user", folder.name), fresh)
         newest = max([last, *(event.order for event in fresh)])
         index.set_meta(
             **{f"journal:{folder.name}": msgspec.json.encode(read).decode(), f"journal-last:{folder.name}": newest}

@@ -18,7 +18,7 @@ from perdure.archive.injected import FLOOR
 from perdure.archive.journal import places, tails, was_rewritten
 from perdure.errors import NotFound
 from perdure.index import memories, weeks
-from perdure.index.journals import read_until
+from perdure.index.journals import last_read, read_until
 from perdure.index.store import Connection
 from perdure.index.values import ms
 from perdure.memories import events
@@ -144,22 +144,34 @@ class Injections:
         """The newest, of a session, that told a cue, that are older than the one of a nonce. Raises NotFound for a
         nonce that there is not.
         """
-        fresh, judged = self._unread()
-        if before and before in fresh:
-            names = list(fresh)
-            fresh = {name: fresh[name] for name in names[: names.index(before)]}
-            before = ""
-        elif before:
-            fresh = {}
-        wanted = [one for one in reversed(fresh.values()) if _is_of(one, session, cue)]
-        rows = self._rows(session, cue, before, limit)
-        return [_judged(one, judged) for one in [*wanted, *rows]][:limit]
+        with self.index.reading():
+            fresh, judged = self._unread()
+            if before and before in fresh:
+                names = list(fresh)
+                fresh = {name: fresh[name] for name in names[: names.index(before)]}
+                before = ""
+            elif before:
+                fresh = {}
+            wanted = [one for one in reversed(fresh.values()) if _is_of(one, session, cue)]
+            rows = self._rows(session, cue, before, limit)
+            return [_judged(one, judged) for one in [*wanted, *rows]][:limit]
+
+    def between(self, session: str, *, since_at: datetime, until_at: datetime) -> list[Injection]:
+        """Those of a session from one moment to another, oldest first."""
+        query = """SELECT body, at_ms, used FROM injection
+            WHERE user = ? AND session = ? AND at_ms BETWEEN ? AND ? ORDER BY id"""
+        with self.index.reading():
+            fresh, judged = self._unread()
+            rows = self.index.rows(query, self._number, session, ms(since_at), ms(until_at))
+        wanted = [one for one in fresh.values() if one.session == session and since_at <= one.at <= until_at]
+        return [_judged(one, judged) for one in [*(_of_row(*row) for row in rows), *wanted]]
 
     def get(self, nonce: str) -> Injection:
         """The one of this nonce. Raises NotFound."""
-        fresh, judged = self._unread()
         query = "SELECT body, at_ms, used FROM injection WHERE user = ? AND nonce = ?"
-        rows = [_of_row(*row) for row in self.index.rows(query, self._number, nonce)]
+        with self.index.reading():
+            fresh, judged = self._unread()
+            rows = [_of_row(*row) for row in self.index.rows(query, self._number, nonce)]
         found = [*rows, *(one for name, one in fresh.items() if name == nonce)]
         if not found:
             raise NotFound(f"no recall {nonce}")
@@ -204,12 +216,15 @@ class Injections:
     def _unread(self) -> tuple[dict[str, Injection], dict[str, frozenset[str]]]:
         """(what was injected behind what the index has read of the journal, by nonce and oldest first; what was used).
 
-        Nothing of a journal that was put anew: the index reads that one as a whole, and soon.
+        Nothing of a journal that was put anew, or to which a merge brought what is older than what was read: the index
+        reads that one as a whole, and soon. The caller holds one snapshot, in which the rows are just what was read.
         """
         known, now = read_until(self.index, self.user), places(self.folder)
         if known == now or was_rewritten(known, now):
             return {}, {}
         found = [memories.noted(event) for event in tails(self.folder, known, now, memories.TYPES)[0]]
+        if found and found[0].order <= last_read(self.index, self.user):
+            return {}, {}
         fresh = {event.data["nonce"]: _made(event.data, event.at) for event in found if _is_recall(event)}
         judged: dict[str, frozenset[str]] = {}
         for event in found:

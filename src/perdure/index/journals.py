@@ -20,3 +20,8 @@ def read_until(index: Connection, user: str) -> dict[str, Read]:
     """How far each file was read."""
     raw = index.meta(f"journal:{user}")
     return msgspec.json.decode(raw, type=dict[str, Read]) if raw else {}
+
+
+def last_read(index: Connection, user: str) -> str:
+    """The order of the newest event that was read, "" before any was."""
+    return index.meta(f"journal-last:{user}") or ""

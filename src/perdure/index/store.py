@@ -22,7 +22,7 @@ from perdure.capture.files import locked
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.transactions import transaction
 
-SCHEMA = 19  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 20  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
@@ -99,6 +99,8 @@ CREATE INDEX injection_session ON injection(user, session);
 CREATE INDEX injection_time ON injection(user, at_ms, n_turns, n_memories, n_used_turns, n_used_memories);
 CREATE TABLE told(user INTEGER NOT NULL, cue TEXT NOT NULL, injection INTEGER NOT NULL,
   PRIMARY KEY(user, cue, injection)) WITHOUT ROWID;
+CREATE TABLE measured(user INTEGER NOT NULL, place TEXT NOT NULL, at_ms INTEGER NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY(user, place)) WITHOUT ROWID;
 CREATE TABLE slab(id INTEGER PRIMARY KEY AUTOINCREMENT, user INTEGER NOT NULL, tag TEXT NOT NULL,
   dimension INTEGER NOT NULL, n_rows INTEGER NOT NULL DEFAULT 0, listed INTEGER NOT NULL DEFAULT 0,
   n_left INTEGER NOT NULL DEFAULT 0, made_by TEXT NOT NULL DEFAULT '', UNIQUE(user, tag));

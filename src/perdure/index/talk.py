@@ -36,9 +36,22 @@ _FIRST = "min(run.run_id), run.intent, run.started_ms, sum(run.n_turns)"  # of t
 _SIDECHAINS = f"""SELECT {_FIRST} FROM run
     WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread <> '' AND {{seen}}
     GROUP BY run.generation, run.thread LIMIT ?4"""
-_SESSIONS = f"""SELECT {_FIRST} FROM run
-    WHERE run.user = ?1 AND run.runtime = ?2 AND run.parent_session = ?3 AND run.session <> ?3 AND run.thread = ''
-      AND NOT run.fork AND {{seen}} GROUP BY run.session LIMIT ?4"""
+_SESSIONS = f"""WITH linked(runtime, session) AS (
+      SELECT run.runtime, run.session FROM run WHERE run.user = ?1 AND run.runtime = ?2 AND run.parent_session = ?3
+        AND coalesce(run.parent_run_id, '') = '' AND run.thread = '' AND NOT run.fork AND {{seen}}
+      UNION SELECT child.runtime, child.session FROM run
+        CROSS JOIN run AS child INDEXED BY run_child ON child.parent_run_id = run.run_id AND child.user = run.user
+        WHERE run.user = ?1 AND run.runtime = ?2 AND run.session = ?3 AND run.thread = '' AND child.thread = ''
+          AND NOT child.fork AND {{seen}})
+    SELECT {_FIRST} FROM linked CROSS JOIN run
+    WHERE run.user = ?1 AND run.runtime = linked.runtime AND run.session = linked.session AND run.thread = ''
+      AND (run.runtime, run.session) <> (?2, ?3) AND {{seen}} GROUP BY run.runtime, run.session LIMIT ?4"""
+# of the run above a line: the captured one that holds a sidechain; one that was named; one of the parent session
+_HOLDS = "own.run_id = ?1 AND run.run_id = own.captured_in AND run.id <> own.id"
+_IS_NAMED = "run.run_id = own.parent_run_id AND (run.runtime, run.session) <> (?3, ?4)"
+_IS_PARENT = """own.run_id = ?1 AND coalesce(own.parent_run_id, '') = '' AND run.runtime = ?3
+    AND run.session = own.parent_session AND run.thread = ''
+    AND run.id <> own.id"""
 
 
 class Place(NamedTuple):
@@ -215,15 +228,16 @@ class Talk:
 
     def above(self) -> str | None:
         """A run of the session that spawned it, or that it was forked from; None at the top."""
-        is_holding = "run.run_id = own.captured_in"
-        is_parent = "run.session = own.parent_session AND run.thread = ''"
-        found = self._rows(
-            f"""SELECT run.run_id FROM run AS own JOIN run ON run.user = own.user AND run.runtime = own.runtime
-                WHERE own.run_id = ?1 AND run.id <> own.id AND {is_holding if self._key[3] else is_parent} AND {{seen}}
-                ORDER BY run.generation, run.from_offset LIMIT 1""",
-            self.run_id,
-        )
-        return found[0][0] if found else None
+        for test in (_HOLDS,) if self._key[3] else (_IS_NAMED, _IS_PARENT):
+            found = self._rows(
+                f"""SELECT run.run_id FROM run AS own CROSS JOIN run ON run.user = own.user
+                    WHERE own.user = ?2 AND own.runtime = ?3 AND own.session = ?4 AND own.thread = ?5 AND {test}
+                      AND {{seen}} ORDER BY run.generation, run.from_offset LIMIT 1""",
+                self.run_id, *self._key,
+            )  # fmt: skip
+            if found:
+                return str(found[0][0])
+        return None
 
     def copy_of(self, user: str, runtime: str, native_id: str) -> str | None:
         """The turn that stands for a message which the client wrote into several files; None where there is none."""

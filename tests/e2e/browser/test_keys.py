@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 FOCUS_SHOWS = """() => {
@@ -96,3 +98,18 @@ def test_without_scripts_search_reader_and_an_edit_work(visit) -> None:
     page.get_by_label("What is right").fill("The nightly build takes about 25 minutes since the cache.")
     page.get_by_role("button", name="Keep the correction").click()
     assert "25 minutes" in page.locator("main").inner_text()
+
+
+def test_who_comes_back_to_a_list_finds_what_was_shown(visit) -> None:
+    page = visit("/search?q=tide")
+    n_first = page.locator("#hits [data-item]").count()
+    page.locator(".more a").click()
+    page.wait_for_function(f"document.querySelectorAll('#hits [data-item]').length > {n_first}")
+    shown = page.locator("#hits [data-item]").count()
+    groups = page.locator("#hits > li").evaluate_all("all => all.map(one => one.dataset.group)")
+    assert all(one != after for one, after in pairwise(groups)), "a session has its heading twice"
+    page.locator("#hits [data-item] > a").last.click()
+    page.wait_for_url("**/runs/*")
+    page.go_back()
+    page.wait_for_url("**pages=2")
+    assert page.locator("#hits [data-item]").count() == shown

@@ -10,10 +10,13 @@ from typing import Any
 from perdure.capture import wire
 
 QUESTION = "Which port does the staging server listen on now?"
+CLICKS = 8  # from a found turn to the correction being told
 
 
 def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(visit: Any, site: Any) -> None:
     page = visit("/")
+    page.add_init_script("addEventListener('click', () => sessionStorage.clicks = 1 + (+sessionStorage.clicks || 0))")
+    page.reload()
     # last week's decision, by search
     page.keyboard.press("/")
     page.keyboard.type("moved the staging server")
@@ -27,21 +30,27 @@ def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(vi
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
     page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
     page.wait_for_url(re.compile(r"/recall/[0-9a-f]{8,}"))
-    assert "9090" in page.locator("main").inner_text()
-    # correct it
-    page.locator("main a[href^='/memories/mem-']", has_text="9090").first.click()
+    assert page.get_by_role("heading", level=1).inner_text() == QUESTION
+    # correct it: the form is open, and one writes
+    page.locator(".cue", has_text="9090").get_by_role("link", name="wrong? correct it").first.click()
     page.wait_for_url("**/memories/mem-*")
-    page.get_by_text("This is wrong: correct it").click()
+    assert page.get_by_label("What is right").evaluate("field => field === document.activeElement")
     page.get_by_label("What is right").fill("We moved the staging server to port 9191.")
     page.get_by_role("button", name="Keep the correction").click()
     assert page.get_by_role("heading", level=1).inner_text() == "We moved the staging server to port 9191."
-    # watch the correction being recalled: where a person tries it, and where an agent is told
+    assert "we moved the staging server to port 9090" in page.locator(".belief-quote").first.inner_text()
+    # the same message once more: the correction is what is told
+    page.locator("#memory-state").get_by_role("link", name=QUESTION).click()
+    page.wait_for_url("**/recall/try?of=*")
+    assert page.get_by_label("A message, as you would write it to an agent").input_value() == QUESTION
+    assert "9191" in page.locator(".cue .said").first.inner_text()
+    assert 0 < int(page.evaluate("sessionStorage.clicks")) <= CLICKS
+    # and what was told then leads to what is believed now
+    page.go_back()
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
-    page.locator("main").get_by_role("link", name="Try", exact=False).first.click()
-    page.get_by_label("A message, as you would write it to an agent").fill(QUESTION)
-    page.get_by_role("button", name="Recall", exact=True).click()
-    page.wait_for_url("**/recall/try?*")
-    assert "9191" in page.locator("main").inner_text()
+    page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
+    assert page.get_by_role("link", name="Wrong too? Correct that").count() == 1
+    # an agent that asks is told it
     event = wire.Event("claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION)
     said = wire.ask(site.home, {"op": "event", "event": event._asdict(), "limit_ms": 20_000}, timeout_s=30)["text"]
     assert "9191" in said
@@ -87,3 +96,12 @@ def test_every_address_can_be_reloaded(visit: Any) -> None:
     page.reload()
     assert page.locator("main a").evaluate_all(found) == before
     assert len(before) > 5
+
+
+def test_what_is_told_can_be_touched(visit: Any) -> None:
+    """On a phone no link of a cue is lower than 24 px (WCAG 2.2, 2.5.8)."""
+    page = visit("/recall", viewport={"width": 360, "height": 740})
+    page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
+    page.wait_for_url(re.compile(r"/recall/[0-9a-f]{8,}"))
+    high = page.locator(".cue a").evaluate_all("all => all.map(link => link.getBoundingClientRect().height)")
+    assert len(high) > 5 and min(high) >= 24

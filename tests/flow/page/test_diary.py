@@ -92,9 +92,7 @@ def test_what_has_been_going_on_is_brought_up_to_date(visitor):
 
 def test_another_user_writes_their_own_diary(house):
     home = house()
-    _, secret = home.opened.machines.register("bob", "phone")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in()
     bob.post("/diary/write", day="2026-01-02")
     assert "nothing was said" in until(bob, "/diary", lambda seen: "last try" in seen.text(".diary-page")).text()
     assert "nothing was said" not in home.visitor().get("/diary").text(".diary-page")
@@ -117,3 +115,14 @@ def test_today_is_marked(visitor):
     today = diary_day(datetime.now(UTC).astimezone())
     seen = visitor.get(f"/diary?day={today.isoformat()}")
     assert seen.text(".calendar .today") == str(today.day) and "today" in seen.text(".diary-page h2")
+
+
+def test_what_has_been_going_on_keeps_its_lines_and_leads_to_each_session_it_names(visitor):
+    visitor.post("/diary/recent")
+    seen = until(visitor, "/diary", lambda found: found.tree.css("#recent article"))
+    assert seen.tree.css("#recent article br") and "made by rules" in seen.text("#recent .meta")
+    links = [link for link in seen.links("#recent article a") if link.startswith("/runs/")]
+    with perdure.open(visitor.home, user="ada", read_only=True) as home:
+        runs = [home.run(link.rpartition("/")[2]) for link in links]
+        assert {run.run_id for run in runs} == {home.conversation(run.conversation)[0].run_id for run in runs}
+    assert len(links) == seen.html.partition('id="recent"')[2].count("<strong>20") > 1

@@ -54,6 +54,29 @@ def test_a_list_goes_on_and_no_turn_stands_twice(visitor):
     assert int(visitor.get("/search?q=tide").text(".told").split()[0]) == len(found)
 
 
+def test_memories_stand_beside_the_hits_only_where_they_answer_what_was_asked(visitor):
+    def remembered(asked):
+        return visitor.get(f"/search?{asked}").texts(".remembered a")
+
+    assert remembered("q=thursday") == remembered("q=thursday&mode=keyword") == ["We deploy on Thursdays."]
+    assert remembered("q=thursday&project=-&since=1d") == remembered("q=thursday")
+    assert not any(map(remembered, ("q=ostrich", "q=ostrich&mode=keyword", "q=we+on+the")))
+    for limit in ("runtime=codex", "role=user", "kind=text", "machine=vm", "agent=default", "tag=x", "project=/x",
+                  "until=2020-01-01"):  # fmt: skip
+        assert not remembered(f"q=thursday&{limit}"), limit
+
+
+def test_an_address_holds_how_far_somebody_has_come(visitor):
+    """Two pages at once are what the first and the second show, and what follows is the third."""
+    first = visitor.get("/search?q=tide")
+    second = visitor.get(first.links(".more a")[0])
+    both = visitor.get("/search?q=tide&pages=2")
+    assert set(ids(both)) == set(ids(first)) | set(ids(second)) and len(ids(both)) == len(ids(first) + ids(second))
+    assert both.links(".more a") == second.links(".more a")
+    groups = [node.attributes["data-group"] for node in both.tree.css(".session")]
+    assert len(groups) == len(set(groups)), "a session has one heading"
+
+
 def test_a_facet_narrows_and_a_chip_takes_it_away_again(visitor):
     seen = visitor.get("/search?q=tide")
     narrow = visitor.get(facet(seen, "codex"))
@@ -133,13 +156,11 @@ def test_what_others_share_says_whose_it_is_and_nothing_else_is_there(house, ago
 
 def test_another_user_finds_nothing_of_the_owners(house):
     home = house()
-    _, secret = home.opened.machines.register("bob", "phone")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in()
     assert "Nothing found" in bob.get("/search?q=tide").text(".empty")
     assert "Nothing is kept here yet" in bob.get("/search").text(".empty")
     seen = bob.get("/runs")
-    assert "No runs yet" in seen.text(".empty") and seen.texts("#field-project option") == ["any"]
+    assert "No sessions yet" in seen.text(".empty") and seen.texts("#field-project option") == ["any"]
     owned = home.opened.forest()[0].run.run_id
     assert bob.get(f"/runs?root={owned}").status == 404 == bob.get("/runs?root=01zzzz").status
 
@@ -153,7 +174,7 @@ def test_the_forest_shows_each_run_with_its_badges_and_what_it_spawned_below_it(
     below = seen.texts(".entry .tree > .entry")
     assert len(below) == 1 and below[0].startswith("sub-agent") and "4 turns" in below[0]
     words = seen.text("main")
-    for said in ("claude-code", "39 turns", "1 run below", "6 turns abandoned", "tidepool"):
+    for said in ("claude-code", "39 turns", "1 session below", "6 turns abandoned", "tidepool"):
         assert said in words
     region = seen.tree.css_first("[data-live-region]")
     assert region.attributes["data-live-region"] == "captured" and region.attributes["data-from"] == "/runs"
@@ -164,7 +185,7 @@ def test_the_forest_is_filtered_and_says_so(visitor):
     seen = visitor.get("/runs?runtime=codex&since=")
     assert set(seen.texts("main .badge.runtime")) == {"codex"} and seen.links(".chip") == ["/runs"]
     assert seen.fields(".filters")["runtime"] == "codex"
-    assert "No run fits" in visitor.get("/runs?tag=nobody").text(".empty")
+    assert "No session fits" in visitor.get("/runs?tag=nobody").text(".empty")
     wrong = visitor.get("/runs?since=yesterdayish")
     assert wrong.status == 400 and "yesterdayish" in wrong.text("[role=alert]")
     flat = visitor.get("/runs?flat=1")

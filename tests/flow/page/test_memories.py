@@ -205,6 +205,16 @@ def test_who_never_read_a_word_of_docs_corrects_a_memory(visitor):
     assert [memory.text for memory in named(visitor, "tide-server/port", every=True)] == [old.text, new.text]
 
 
+def test_a_corrected_memory_quotes_where_the_words_were_said_that_it_replaces(visitor):
+    with perdure.open(visitor.home, user="ada", read_only=True) as home:
+        behind = [(one, home.memories.sources(one.memory_id)) for one in home.memories.listed()]
+        old, turn = next((one, turn) for one, sources in behind for _, turn in sources if turn)
+    seen = visitor.post(at(old) + "/edit", text="It is quite another thing.", kind=old.kind, path=old.path)
+    assert "replaces" in seen.text("section[aria-labelledby=from]") and old.text[:60] in seen.text("main")
+    assert f"/turns/{turn}" in seen.links(".belief-quote a")
+    assert "No turn of a conversation" not in seen.html
+
+
 def test_what_was_typed_is_kept_where_it_cannot_be_kept_as_a_memory(visitor):
     old = named(visitor, "tide-server/port")
     seen = visitor.post(at(old) + "/edit", text="Nearly right </textarea>", kind="fact", path="../up", project="")
@@ -351,9 +361,7 @@ def test_what_others_share_is_read_and_never_changed(house):
         home.share("bob", "project", "/w/crane")
 
     served = house(prepare=prepare)
-    _, secret = served.opened.machines.register("bob", "laptop")
-    bob = served.stranger()
-    assert bob.send("/enter", [("secret", secret), ("to", "/")]).status == 303
+    bob = served.let_in(name="laptop")
     assert "Shared with you" in bob.get("/memories").text()
     seen = bob.get("/memories?whose=shared")
     assert seen.texts("#shelves a.words") == ["Bob may know that the crane is blue."]

@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure import live
 from perdure.capture.wire import Event
+from perdure.surfaces.page import gathered
 
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 PORT = "Which port does the tide server listen on?"
@@ -96,7 +97,99 @@ def test_the_block_is_the_one_that_was_given(house):
     seen = visitor.get(first(visitor))
     shown = seen.tree.css("pre.code.wrap")[-1].text()
     assert shown.strip() == blocks[0].strip() and "port 8642" in shown
-    assert "the very words" in seen.text("main") and PORT in seen.text(".asked")
+    assert "the very words" in seen.text("main") and PORT in seen.text("h1")
+
+
+def test_a_block_that_no_transcript_holds_is_made_again_with_what_was_said_beside_a_memory(house):
+    """Its words are the very ones even after the memory in it was corrected once more."""
+    blocks = []
+
+    def prepare(home):
+        tell(home, "Good morning.", session="s1")  # takes the floor
+        home.remember("The heron gate opens at nine.", path="heron/gate")
+        home.remember("The heron gate opens at ten.", path="heron/gate")
+        blocks.append(tell(home, "When does the heron gate open?", "At ten."))
+        home.remember("The heron gate opens at noon.", path="heron/gate")
+
+    visitor = house(prepare=prepare).visitor()
+    seen = visitor.get(first(visitor))
+    assert "before: “The heron gate opens at nine.”" in blocks[0]
+    assert seen.tree.css("pre.code.wrap")[-1].text().strip() == blocks[0].strip()
+    assert "the very words" in seen.text("main")
+    assert any("before: “The heron gate opens at nine.”" in words for words in seen.texts(".cue"))
+
+
+def test_the_page_of_a_recall_is_named_after_its_message(told):
+    seen = told.get(recalls(told.get("/recall"))[-1])
+    assert seen.text("h1") == PORT and seen.text("title") == f"{PORT} · Perdure"
+    assert seen.texts(".tabs [aria-current]") == ["Told"]
+
+
+def test_from_what_was_told_a_correction_leads_to_the_same_message_again(told):
+    """Told, why, correct, told again: without a script, and without typing the message."""
+    page = recalls(told.get("/recall"))[-1]
+    nonce = page.rpartition("/")[2]
+    (card,) = [one for one in told.get(page).tree.css(".cue") if "memory · fact" in one.text() and "8642" in one.text()]
+    (to,) = [node.attributes["href"] for node in card.css("a") if "correct=1" in node.attributes["href"]]
+    assert f"told={nonce}" in to and to.endswith("#field-text")
+    form = told.get(to)
+    assert form.tree.css_first("details.correct[open] textarea#field-text") is not None
+    fields = {**form.fields(".correct form"), "text": "The tide server listens on port 9911."}
+    assert fields["told"] == nonce
+    wrong = told.post(to.partition("?")[0] + "/edit", {**fields, "text": ""})
+    assert wrong.status == 400 and wrong.fields(".correct form")["told"] == nonce
+    kept = told.post(to.partition("?")[0] + "/edit", fields)
+    assert f"Ask again: “{PORT}”" in kept.text("#memory-state")
+    (again,) = [href for href in kept.links("#memory-state a") if href.startswith("/recall/try")]
+    assert again.startswith("/recall/try?of=t")
+    tried = told.get(again)
+    assert tried.fields("main form")["message"] == PORT and "port 9911" in tried.text(".cue .said")
+
+
+def test_without_the_way_there_the_last_message_of_what_was_replaced_is_asked_again(told):
+    with perdure.open(told.home, user="ada") as home:
+        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        new = home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
+        unasked = home.remember("The sluice opens at six.", path="sluice/hours")
+    seen = told.get(f"/memories/{new.memory_id}?now=corrected&told=0123456789abcdef")  # of nobody
+    assert seen.status == 200 and f"Ask again: “{PORT}”" in seen.text("#memory-state")
+    never = told.get(f"/memories/{unasked.memory_id}?now=kept")
+    assert any(href.startswith("/recall/try?message=") for href in never.links("#memory-state a"))
+
+
+def test_a_cue_that_was_replaced_leads_to_what_is_believed_now(told):
+    page = recalls(told.get("/recall"))[-1]
+    with perdure.open(told.home, user="ada") as home:
+        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        new = home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
+    seen = told.get(page)
+    (card,) = [card for card in seen.tree.css(".cue") if "Replaced since by" in card.text()]
+    links = [node.attributes["href"] for node in card.css("a")]
+    assert any(href.startswith(f"/memories/{new.memory_id}?correct=1&told=") for href in links)
+    assert not any(href.startswith(f"/memories/{port.memory_id}?correct") for href in links)
+    assert "The tide server listens on port 9911." in card.text()
+
+
+def test_the_block_of_a_transcript_is_masked(house, monkeypatch):
+    """A block that was given before its words were known for a secret stands as it was given in the transcript."""
+    monkeypatch.setattr(gathered, "_in_transcript", lambda *_: f"The quokka deploy token is {SECRET}")
+    visitor = house(prepare=lambda home: tell(home, PORT, "8642.")).visitor()
+    seen = visitor.get(first(visitor))
+    assert "The quokka deploy token is [secret:" in seen.tree.css("pre.code.wrap")[-1].text()
+    assert SECRET not in seen.html
+
+
+def test_many_memories_are_asked_for_at_once(house):
+    home = house()
+    with perdure.open(home.place, user="ada", read_only=True) as opened:
+        names = [memory.memory_id for memory in opened.memories.listed()]
+        assert len(names) > 2 and list(gathered.known(opened, names)) == names
+        asked = []
+        opened.index().db.exec_trace = lambda _, query, __: asked.append(query) or True
+        gathered.known(opened, names[:1])
+        n_of_one = len(asked)
+        gathered.known(opened, names)
+        assert len(asked) == 2 * n_of_one
 
 
 def test_what_was_forgotten_since_is_said_to_be_gone(house):
@@ -152,7 +245,7 @@ def test_a_retired_memory_and_one_of_another_project_say_so(house):
 
     visitor = house(prepare=prepare).visitor()
     asked = "/recall/try?message=when+does+the+heron+gate+open&project=/w/tide&why_not="
-    assert "retired" in visitor.get(asked + kept["retired"]).text("#lacked")
+    assert "set aside" in visitor.get(asked + kept["retired"]).text("#lacked")
     assert "another project (/w/heronry)" in visitor.get(asked + kept["elsewhere"]).text("#lacked")
 
 

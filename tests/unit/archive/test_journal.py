@@ -114,6 +114,24 @@ def test_one_event_is_found_wherever_it_stands_in_a_long_file(journal):
     assert [journal.one(event.key, event.at) for event in told] == [*told[:30], None, *told[31:]]
 
 
+def test_one_event_is_found_before_a_last_line_that_is_longer_than_what_is_read(journal):
+    told = [journal.append("a", {"n": n}, now=AT + timedelta(seconds=n)) for n in range(40)]
+    told.append(journal.append("a", {"text": "x" * 300_000}, now=AT + timedelta(minutes=1)))
+    assert [journal.one(event.key, event.at) for event in told] == told
+
+
+def test_of_two_states_of_one_event_the_one_in_which_something_was_forgotten_is_found(journal):
+    first = journal.append("a", {"n": 1}, now=AT)
+    (path,) = journal.files()
+    as_it_was = path.read_bytes()
+    journal.rewrite("a", lambda event: {"n": 0})
+    forgotten = path.read_bytes()
+    for lines in (as_it_was + forgotten, forgotten + as_it_was):
+        path.write_bytes(lines)
+        found = journal.one(first.key, first.at)
+        assert found is not None and found.data == {"n": 0}
+
+
 def test_an_event_in_which_something_was_forgotten_is_found_by_the_key_that_it_had(journal):
     first = journal.append("a", {"n": 1}, now=AT)
     journal.rewrite("a", lambda event: {"n": 0})

@@ -24,3 +24,14 @@ def test_the_newest_lines_come_first_and_no_more_is_read_than_asked(tmp_path, mo
 
 def test_without_a_log_there_is_nothing(tmp_path):
     assert numbers(tmp_path, 1000) == []
+
+
+def test_what_the_newer_file_took_is_not_read_of_the_older_once_more(tmp_path):
+    for n in range(4):
+        log.note(tmp_path, "answered", n=n)
+    path = log.path_of(tmp_path)
+    path.replace(path.with_name("log.1.jsonl"))
+    for n in range(4, 8):
+        log.note(tmp_path, "answered", n=n)
+    a_line = path.stat().st_size // 4
+    assert numbers(tmp_path, path.stat().st_size + a_line * 3 // 2) == [7, 6, 5, 4, 3]

@@ -1,5 +1,6 @@
 """What was put beside messages as rows: in the journal's order, judged once, and newer than its index."""
 
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from perdure.archive import injected
 from perdure.archive.journal import Journal
 from perdure.errors import NotFound
+from perdure.index import injections
+from perdure.index.digest import digest
 from perdure.index.follow import follow
 from perdure.index.injections import Injections, Week
 from perdure.index.store import Connection
@@ -140,3 +143,67 @@ def test_a_page_of_the_list_is_read_without_a_scan_or_a_sort(kept, asked):
     plans = [row[3] for query, values in seen for row in kept.index.db.execute(f"EXPLAIN QUERY PLAN {query}", values)]
     about = [plan for plan in plans if "injection" in plan or "told" in plan or "B-TREE" in plan]
     assert about and not [plan for plan in about if "SCAN" in plan or "B-TREE" in plan], plans
+
+
+def test_what_is_followed_while_the_list_is_read_stands_in_it_once(kept, tmp_path, monkeypatch):
+    kept.tell("a", "t1")
+    kept.follow()
+    kept.tell("b", "t1", at=NOW + timedelta(minutes=1))
+    with closing(Connection(tmp_path / "index-1.db")) as keeper:
+        real = injections.tails
+
+        def followed_meanwhile(*asked):
+            found = real(*asked)
+            follow(keeper, [kept.journal.root])
+            return found
+
+        monkeypatch.setattr(injections, "tails", followed_meanwhile)
+        assert names(kept.found.newest()) == ["b", "a"]
+    assert names(kept.found.newest()) == ["b", "a"]
+
+
+def test_what_a_merge_brought_from_long_ago_does_not_stand_first_before_it_is_followed(kept, tmp_path):
+    kept.tell("here", "t1")
+    kept.follow()
+    (tmp_path / "elsewhere").mkdir()
+    other = Journal(tmp_path / "other" / "ada", home=tmp_path / "elsewhere")
+    data = {"runtime": "pi", "session": "s", "agent": "", "nonce": "old", "digest": "d", "turns": ["t2"]}
+    other.append(injected.TYPE, data, now=NOW - timedelta(days=90))
+    kept.journal.take(other.root)
+    assert names(kept.found.newest()) == ["here"]
+    kept.follow()
+    assert names(kept.found.newest()) == ["here", "old"]
+
+
+def test_a_journal_that_was_put_anew_waits_until_all_of_it_is_read(kept):
+    kept.tell("a", "t1")
+    kept.follow()
+    kept.journal.rewrite(injected.TYPE, lambda event: event.data | {"intent": "asked"})
+    kept.tell("b", "t1", at=NOW + timedelta(minutes=1))
+    assert names(kept.found.newest()) == ["a"]
+    kept.follow()
+    assert names(kept.found.newest()) == ["b", "a"]
+
+
+@pytest.mark.parametrize("n_followed", [0, 2, 4])
+def test_those_of_a_session_between_two_moments_come_oldest_first(kept, n_followed):
+    for n, session in enumerate(("s", "s", "other", "s", "s")):
+        kept.tell(f"n{n}", "t1", session=session, at=NOW + timedelta(minutes=n))
+        if n == n_followed:
+            kept.follow()
+    kept.judge("n3", "t1", at=NOW + timedelta(hours=1))
+    since_at, until_at = NOW + timedelta(minutes=1), NOW + timedelta(minutes=3)
+    found = kept.found.between("s", since_at=since_at, until_at=until_at)
+    assert [(one.nonce, one.used) for one in found] == [("n1", None), ("n3", {"t1"})]
+
+
+def test_the_digest_knows_what_was_told_and_used_however_it_was_followed(kept, tmp_path):
+    seen = [digest(kept.index)]
+    for say in (lambda: kept.tell("n1", "t1", "mem-1"), lambda: kept.judge("n1", "t1")):
+        say()
+        kept.follow()
+        seen.append(digest(kept.index))
+    assert len(set(seen)) == 3
+    with closing(Connection(tmp_path / "index-2.db", create=True)) as again:
+        follow(again, [kept.journal.root])
+        assert digest(again) == seen[-1]

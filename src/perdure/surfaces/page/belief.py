@@ -27,8 +27,8 @@ TRUST_WHY = {
     "web": "It rests on something from the web, which nobody vouches for. It never replaces what you or an agent said.",
 }
 HOW = {
-    "stated": "stated in a conversation", "remembered": "kept on purpose", "edited": "corrected by you",
-    "mined": "mined from conversations", "consolidated": "made of several", "imported": "imported",
+    "stated": "stated in a session", "remembered": "kept on purpose", "edited": "corrected by you",
+    "mined": "drawn from sessions", "consolidated": "made of several", "imported": "imported",
     "file": "from a memory file",
 }  # fmt: skip
 KINDS = {
@@ -128,6 +128,16 @@ def history(members: Iterable[Memory], this: str, as_of: datetime | None) -> lis
     ]
 
 
+def replaced(members: Sequence[Memory], this: str) -> list[Memory]:
+    """Those of a history that this one took the place of, directly or through others, the newest first."""
+    found: list[Memory] = []
+    for memory in reversed(members):
+        if memory.superseded_by == this and _state(memory) == "replaced":
+            found.append(memory)
+            this = memory.memory_id
+    return found
+
+
 def _state(memory: Memory) -> str:
     if memory.retired:
         return "set aside"
@@ -139,7 +149,7 @@ def _state(memory: Memory) -> str:
 
 
 def fading(memory: Memory, now: datetime) -> str:
-    """How loud a memory is in recall, and why.
+    """How strongly a memory is recalled, and why.
 
     What was just said has its full weight, what nobody used for 30 days half of it.
     """

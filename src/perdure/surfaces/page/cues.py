@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 from perdure.index.injections import Injection, Reason
-from perdure.memories import use
+from perdure.memories import replay, use
 from perdure.recall import judge
 from perdure.recall.candidates import Fact
-from perdure.recall.pack import SAID_BY, excerpt
+from perdure.recall.pack import SAID_BY, SIZES, excerpt, render
 from perdure.recall.scope import scope
+from perdure.recall.truth import Belief, note
 from perdure.recall.why import plainly, why
+from perdure.text import tokens
 from perdure.types import Cue, Hit, Memory, Plan, Recalled, Role
 
 Subject: TypeAlias = "Hit | Memory"  # what can be told
@@ -51,6 +54,7 @@ class Card:
     used: bool | None = None  # whether the answer rests on it; None where nobody looked
     taken_up: tuple[Bar, ...] = ()  # how much the answer takes up of it, as it is judged now
     source: Hit | None = None  # of a memory the first turn behind it
+    instead: Memory | None = None  # of a memory that was replaced, what is believed now
 
     @property
     def machine(self) -> str:
@@ -96,15 +100,22 @@ def said_by(cue: Cue, reader: str) -> str:
 
 
 def became(cue: Cue) -> str:
-    """What happened to a memory since: superseded, retired or no longer valid; "" where it still holds."""
+    """What happened to a memory since: superseded, set aside or no longer valid; "" where it still holds."""
     memory = cue.memory
     if memory is None:
         return ""
     if memory.retired:
-        return "It was retired since: no recall tells it any more."
+        return "It was set aside since: no recall tells it any more."
     if memory.superseded_by:
         return "It is no longer current: a newer one took its place."
     return ""
+
+
+def instead(memory: Memory, chain: Iterable[Memory]) -> Memory | None:
+    """What is believed in place of a memory; None where it still holds, or nothing is."""
+    if memory.superseded_by is None:
+        return None
+    return next((other for other in chain if other.is_current), None)
 
 
 def legs(found: Mapping[str, float]) -> tuple[Bar, ...]:
@@ -169,6 +180,29 @@ def _alone(reason: Reason) -> dict[str, dict[str, float]]:
 
 def _stems(plan: Plan) -> frozenset[str]:
     return frozenset[str]().union(*map(judge.stems, judge.asked_words(plan.asked)))
+
+
+def noted_then(memory: Memory, chain: Iterable[Memory], at: datetime) -> str:
+    """What was told beside a memory: what it had replaced, or since when it was no longer so, as of that moment.
+
+    What was told was not set aside then; of the others it is not known when they were.
+    """
+    then = replay.settled(
+        replace(one, retired=one.retired and one.memory_id != memory.memory_id)
+        for one in chain
+        if max(one.stated_at, one.recorded_at) <= at
+    )
+    known = next((one for one in then if one.memory_id == memory.memory_id), None)
+    if known is None:
+        return ""
+    return note(Belief(known, tuple(then), next((one for one in then if one.is_current), None)), at)
+
+
+def given(cue: Cue, plan: Plan) -> Cue:
+    """A cue with as much of its text as was given: the size at which it costs as many tokens as were counted."""
+    asked = _stems(plan)
+    fitted = [replace(cue, text=excerpt(cue.text, asked, size)) for size in SIZES]
+    return next((one for one in fitted if tokens(render(one)) + 1 == cue.n_tokens), fitted[0])
 
 
 def shown(text: str, plan: Plan) -> str:
@@ -237,7 +271,7 @@ def _of_itself(subject: Subject) -> str:
     """Why it is never told, whatever is asked; "" where it may be."""
     if isinstance(subject, Memory):
         if subject.retired:
-            return "It is retired: kept, and never told. Restore it to have it told again."
+            return "It is set aside: kept, and never told. Bring it back to have it told again."
         return ""
     if subject.kind in ("result", "thinking") or subject.role in ("tool", "system"):
         return "It is what a tool answered, or a thought: search finds it, recall does not tell it."

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from perdure import live
 from perdure.access import fence
 from perdure.access.redact import mask
 from perdure.errors import MemoryMissing, NotFound, UsageError
@@ -92,10 +93,12 @@ def known(home: Home, names: Iterable[str]) -> dict[str, Sequence[Hit] | Memory]
     wanted = list(dict.fromkeys(names))
     found: dict[str, Sequence[Hit] | Memory] = {}
     found |= home.pieces([name for name in wanted if not name.startswith(MEMORY)])
-    for name in wanted:
-        if name.startswith(MEMORY):
+    memories = [name for name in wanted if name.startswith(MEMORY)]
+    found |= {memory.memory_id: memory for memory in home.memories.of_ids(memories)}
+    for name in memories:
+        if name not in found:  # nobody's, or one that another shares
             with contextlib.suppress(MemoryMissing):
-                found[name] = home.holding(name).get(name)
+                found[name] = home.shared.get(name)
     return found
 
 
@@ -115,6 +118,7 @@ class Seen:
     plan: Plan
     message: str  # "" where it is not captured
     cards: tuple[Card | Gone, ...]
+    given: tuple[Cue, ...]  # those that are still there, as far as it is known how they were given
 
 
 def seen(home: Home, one: Injection, message_: str) -> Seen:
@@ -123,15 +127,32 @@ def seen(home: Home, one: Injection, message_: str) -> Seen:
     found = known(home, (reason.cue for reason in one.reasons))
     exchange = home.exchange(*moment(one).line, one.at) if one.used is not None and one.session else None
     made: list[Card | Gone] = []
+    given: list[Cue] = []
     for reason in one.reasons:
         used = None if one.used is None else reason.cue in one.used
         cue = cues.again(reason, found.get(reason.cue), plan, home.user)
         if cue is None:
             made.append(Gone(reason.cue, reason.n_tokens, used))
             continue
+        cue = _noted(home, cue, one.at)
+        given.append(cues.given(cue, plan))
         taken = cues.taken_up(exchange.prompt, _texts(found[reason.cue]), exchange.answer) if exchange else ()
         made.append(replace(_card(home, cue, plan), used=used, taken_up=taken))
-    return Seen(one, plan, message_, tuple(made))
+    return Seen(one, plan, message_, tuple(made), tuple(given))
+
+
+def _noted(home: Home, cue: Cue, at: datetime) -> Cue:
+    """A memory with what was said beside it at that moment, any other cue as it is."""
+    if cue.memory is None:
+        return cue
+    return replace(cue, note=cues.noted_then(cue.memory, _chain(home, cue.memory), at))
+
+
+def _chain(home: Home, memory: Memory) -> Sequence[Memory]:
+    """All that was ever stated of the same thing, oldest first; nothing of what was forgotten meanwhile."""
+    with contextlib.suppress(MemoryMissing):
+        return home.holding(memory.memory_id).history(memory.memory_id)
+    return ()
 
 
 def cards(home: Home, recalled: Recalled, told: Sequence[Cue]) -> tuple[Card, ...]:
@@ -140,14 +161,19 @@ def cards(home: Home, recalled: Recalled, told: Sequence[Cue]) -> tuple[Card, ..
 
 
 def _card(home: Home, cue: Cue, plan: Plan) -> Card:
-    shown = replace(cue, text=cues.shown(mask(cue.text), plan))
-    return cues.card(shown, reader=home.user, source=_source(home, cue.memory) if cue.memory else None)
+    shown = replace(cue, text=cues.shown(mask(cue.text), plan), note=mask(cue.note))
+    made = cues.card(shown, reader=home.user)
+    if cue.memory is None:
+        return made
+    instead = cues.instead(cue.memory, _chain(home, cue.memory)) if cue.memory.superseded_by else None
+    return replace(made, source=_source(home, cue.memory), instead=instead)
 
 
 def _source(home: Home, memory: Memory) -> Hit | None:
     """The first turn behind a memory that is still there."""
     with contextlib.suppress(MemoryMissing):
-        turns = [turn for _, turn in home.holding(memory.memory_id).sources(memory.memory_id) if turn]
+        holding = home.shared if memory.shared_by else home.memories
+        turns = [turn for _, turn in holding.sources(memory.memory_id) if turn]
         pieces = home.pieces(turns[:1])
         return next((found[0] for found in pieces.values()), None)
     return None
@@ -166,9 +192,12 @@ def block(home: Home, shown: Seen, turn_id: str) -> tuple[str, bool]:
     with contextlib.suppress(NotFound):  # its bytes were forgotten, and the index does not know it yet
         if turn_id and (exact := _in_transcript(home, one, turn_id)):
             return mask(exact), True
-    made = [card.cue for card in shown.cards if isinstance(card, Card)]
-    text = fence.fenced([render(cue) for cue in made], one.nonce) if made else ""
-    return text, bool(text) and fence.digest(text) == one.digest
+    if not shown.given:
+        return "", False
+    items = list(map(render, shown.given))
+    made = [fence.fenced([*items, *last], one.nonce) for last in ((), (live.REMINDER,))]
+    very = next((text for text in made if fence.digest(text) == one.digest), "")
+    return mask(very or made[0]), bool(very)
 
 
 def _in_transcript(home: Home, one: Injection, turn_id: str) -> str:

@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 NAVIGATION: tuple[Entry, ...] = (
     Entry("overview", "Overview", "/", "o"),
     Entry("search", "Search", "/search", "s"),
-    Entry("runs", "Runs", "/runs", "r"),
+    Entry("runs", "Sessions", "/runs", "r"),
     Entry("memories", "Memories", "/memories", "m"),
     Entry("proposals", "Proposals", "/proposals", "p"),
     Entry("recall", "Recall", "/recall", "i"),

@@ -65,7 +65,7 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     made.filters.update(
-        ago=moments.ago, when=moments.day, number=number, ms=milliseconds, size=size, one_line=text.one_line,
+        ago=ago, when=moments.day, number=number, ms=milliseconds, size=size, one_line=text.one_line,
         markdown=markdown, code=code, highlight=highlight, masked=mask, clean=clean, key=key, shown=shown,
         iso=iso, plural=plural,
     )  # fmt: skip
@@ -76,6 +76,16 @@ def _environment() -> Environment:
 def clean(said: str) -> str:
     """A text without the characters that change how others are read, or that no page may hold."""
     return _UNSEEN.sub("\ufffd", _COLOURS.sub("", said)).encode("utf-8", "replace").decode()
+
+
+def ago(at: datetime | None, now: datetime) -> str:
+    """How long ago, as a page says it.
+
+    >>> ago(datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 5, 1, 0, 0, 59, tzinfo=UTC))
+    'just now'
+    """
+    said = moments.ago(at, now)
+    return "just now" if said == "0m ago" else said
 
 
 def shown(name: str) -> str:

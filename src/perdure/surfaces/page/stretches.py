@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from perdure.archive import injected
-from perdure.archive.journal import Event
 from perdure.errors import NotFound
 from perdure.home import Home
 from perdure.index.exchanges import NEAR
+from perdure.index.injections import Injection
 from perdure.index.talk import BEGINNING, Place, Spawned, Standing, Talk
 from perdure.surfaces.page.opened import Opened
 from perdure.surfaces.page.transcript import Read
@@ -139,22 +138,20 @@ def spawned_in(talk: Talk, found: Stretch) -> dict[str, list[Spawned]]:
     return began
 
 
-def injected_beside(home: Home, view: RunView, turns: Sequence[Standing]) -> Mapping[str, list[Event]]:
-    """Turn -> what was recalled beside it, as the reader's own journal says: an injection belongs to the message in a
-    person's place that is nearest to it in time.
+def injected_beside(home: Home, view: RunView, turns: Sequence[Standing]) -> Mapping[str, list[Injection]]:
+    """Turn -> what was told beside it, of the reader's own: an injection belongs to the message in a person's place
+    that is nearest to it in time.
     """
     prompts = [(turn, turn.stated_at) for turn in turns if turn.role == "user" and turn.stated_at is not None]
-    found: defaultdict[str, list[Event]] = defaultdict(list)
+    found: defaultdict[str, list[Injection]] = defaultdict(list)
     if not prompts or view.user != home.user:
         return found
     session, _, agent = view.session.partition("/")
     since_at, until_at = (pick(at for _, at in prompts) for pick in (min, max))
-    given = injected.given(home.journal(), view.runtime, session, since_at=since_at - NEAR, until_at=until_at + NEAR)
-    for event in given:
-        said_at = event.happened_at
-        turn, at = min(prompts, key=lambda prompt: abs(prompt[1] - said_at))
-        if event.data.get("agent", "") == agent and abs(at - said_at) <= NEAR:
-            found[turn.turn_id].append(event)
+    for one in home.injections.between(session, since_at=since_at - NEAR, until_at=until_at + NEAR):
+        turn, at = min(prompts, key=lambda prompt: abs(prompt[1] - one.at))
+        if (one.runtime, one.agent) == (view.runtime, agent) and abs(at - one.at) <= NEAR:
+            found[turn.turn_id].append(one)
     return found
 
 

@@ -14,6 +14,17 @@ from perdure.surfaces.http.calls import Server
 from perdure.types import Identity
 
 DeskName = Literal["read", "write", "slow"]
+MOST_PAGES = 10  # of a list that one answer holds
+
+
+def n_pages(query: QueryParams) -> int:
+    """How many pages of a list one answer is to hold: as many as were shown when somebody left it.
+
+    >>> n_pages(QueryParams("pages=3")), n_pages(QueryParams("")), n_pages(QueryParams("pages=-7"))
+    (3, 1, 1)
+    """
+    said = query.get("pages", "")
+    return min(max(1, int(said)), MOST_PAGES) if said.isascii() and said.isdecimal() and len(said) < 9 else 1
 
 
 @dataclass(frozen=True, slots=True)

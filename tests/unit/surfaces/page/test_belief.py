@@ -82,3 +82,11 @@ def test_a_contradiction_ends_with_the_newer_believed_on_the_path_of_the_older()
 def test_what_was_never_used_is_followed_by_nothing():
     side = beside(Proposal("retire-1", "retire", "", (memory(0),), retires=("mem-0",)))
     assert [fate for _, fate in side.before] == ["is set aside"] and side.after == ()
+
+
+def test_what_a_memory_replaced_is_what_was_believed_before_it_the_newest_first():
+    """Of four statements the third is from the web, and was never believed: the fourth replaced the second."""
+    chain = replay.settled([memory(1), memory(2), memory(3, trust="web"), memory(4)])
+    assert [one.memory_id for one in belief.replaced(chain, "mem-4")] == ["mem-2", "mem-1"]
+    assert [one.memory_id for one in belief.replaced(chain, "mem-2")] == ["mem-1"]
+    assert belief.replaced(chain, "mem-1") == []

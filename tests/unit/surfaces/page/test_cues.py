@@ -1,15 +1,17 @@
 """What is shown of a recall, by hand-made cues and candidates."""
 
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from perdure.index.injections import Injection, Reason, Week
+from perdure.recall.pack import excerpt, render
 from perdure.recall.plan import plan
 from perdure.surfaces.page import cues
 from perdure.surfaces.page.cues import Told
 from perdure.surfaces.page.views.use import Spell, filled, spell
+from perdure.text import tokens
 from perdure.types import Cue, HeldBack, Hit, Memory, Recalled
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
@@ -54,7 +56,38 @@ def test_whose_words_a_cue_is(cue, said):
 def test_what_became_of_a_memory():
     assert cues.became(CUE) == cues.became(replace(CUE, memory=MEMORY)) == ""
     assert "newer" in cues.became(replace(CUE, memory=replace(MEMORY, superseded_by="mem-2")))
-    assert "retired" in cues.became(replace(CUE, memory=replace(MEMORY, retired=True)))
+    assert "set aside" in cues.became(replace(CUE, memory=replace(MEMORY, retired=True)))
+
+
+def test_what_is_believed_instead():
+    new = replace(MEMORY, memory_id="mem-2", text="Staging uses port 9443.")
+    old = replace(MEMORY, superseded_by="mem-2")
+    assert cues.instead(old, [old, new]) == new
+    assert cues.instead(MEMORY, [MEMORY]) is None
+    assert cues.instead(old, [old, replace(new, retired=True)]) is None
+
+
+def test_what_was_said_beside_a_memory_is_that_of_the_moment():
+    """Three statements, a day apart: before the third was noted nobody could be told of it, whenever it was said."""
+    first, second, third = (
+        replace(MEMORY, memory_id=f"mem-{n}", text=f"Port {n}.", stated_at=at, recorded_at=at, order=str(n))
+        for n, at in enumerate(NOW + timedelta(days=day) for day in range(3))
+    )
+    chain = [first, second, replace(third, retired=True)]
+    an_hour = timedelta(hours=1)
+    assert cues.noted_then(first, chain, NOW + an_hour) == ""
+    assert cues.noted_then(second, chain, second.stated_at + an_hour) == "since 2026-03-05; before: “Port 0.”"
+    assert cues.noted_then(first, chain, second.stated_at + an_hour) == "no longer so since 2026-03-05: now “Port 1.”"
+    assert cues.noted_then(third, chain, third.stated_at + an_hour) == "since 2026-03-06; before: “Port 1.”"
+    late = replace(second, recorded_at=NOW + timedelta(days=9))
+    assert cues.noted_then(first, [first, late], second.stated_at + an_hour) == ""
+
+
+def test_a_cue_is_given_with_as_much_text_as_its_tokens_count():
+    long = replace(CUE, text="Staging uses port 8443. " * 100)
+    n_tokens = tokens(render(replace(long, text=excerpt(long.text, frozenset({"port"}), 400)))) + 1
+    assert len(cues.given(replace(long, n_tokens=n_tokens), PLAN).text) <= 400
+    assert 800 < len(cues.given(replace(long, n_tokens=0), PLAN).text) <= 1600  # nobody counted
 
 
 def test_a_cue_has_its_words_again_by_the_piece_that_was_asked_for():
@@ -80,7 +113,7 @@ def test_what_became_of_an_injection():
         (HIT, replace(EMPTY, cues=(CUE,)), Told(), "It is told now, as cue 1: holds the words."),
         (HIT, replace(EMPTY, held_back={"t1": HeldBack("override", "d")}), Told(), "(override)"),
         (HIT, EMPTY, Told("at noon"), "told at noon"),
-        (replace(MEMORY, retired=True), EMPTY, Told(), "retired"),
+        (replace(MEMORY, retired=True), EMPTY, Told(), "set aside"),
         (replace(HIT, role="tool", kind="result"), EMPTY, Told(), "tool answered"),
         (replace(HIT, author="machine"), EMPTY, Told(), "No person typed it"),
         (replace(HIT, project="/w/bank"), EMPTY, Told(project="/w/web"), "another project (/w/bank)"),

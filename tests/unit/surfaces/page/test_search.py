@@ -8,7 +8,7 @@ from starlette.datastructures import QueryParams
 
 from perdure.errors import UsageError
 from perdure.surfaces.page.views import search
-from perdure.types import Facets, Filters, Found, Hit
+from perdure.types import Facets, Filters, Found, Hit, Memory
 
 NOW = datetime(2026, 5, 2, 12, tzinfo=UTC)
 HIT = Hit("t1", "r1", "talk", "", "pi", "box", "a", None, "user", "person", "text", None, "words", 1.0, user="ada")
@@ -110,3 +110,27 @@ def test_what_could_not_be_done_is_said_in_words():
         assert words in said
     assert search.notices(Found(()), is_waiting=False) == []
     assert "still being loaded" in search.notices(Found(()), is_waiting=True)[0]
+
+
+MEMORY = Memory(
+    "mem-1", "The tide server listens on port 8642.", "fact", "tide-server/port", "default", None, NOW, NOW, "owner",
+    "remembered",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "filters", "is_shown"),
+    [
+        (("ports",), Filters(), True),
+        (("ostrich", "tide"), Filters(), True),
+        (("ostrich",), Filters(), False),
+        (("port",), Filters(projects=("/work",)), False),
+        (("port",), Filters(projects=("",)), True),
+        (("port",), Filters(since_at=NOW), True),
+        (("port",), Filters(since_at=NOW + timedelta(seconds=1)), False),
+        (("port",), Filters(until_at=NOW), False),
+        (("port",), Filters(until_at=NOW + timedelta(seconds=1)), True),
+    ],
+)
+def test_a_memory_stands_beside_the_hits_for_a_word_in_it_and_only_where_the_filters_fit(words, filters, is_shown):
+    assert search.is_beside(MEMORY, words, filters) is is_shown

@@ -53,6 +53,20 @@
   });
 
   // lists that go on ---------------------------------------------------------------------------------------
+  // What goes on from the last group of a list is put into it: its heading does not come a second time.
+  const joined = (into, items) => {
+    const last = into.lastElementChild, first = items[0];
+    if (!first?.dataset.group || last?.dataset.group !== first.dataset.group) return items;
+    const more = [...first.querySelector("ul").children];
+    last.querySelector("ul").append(...more);
+    return [...more, ...items.slice(1)];
+  };
+  // The address holds how far one has come, so that whoever comes back finds what was shown.
+  const longer = () => {
+    const at = new URL(location.href);
+    at.searchParams.set("pages", Number(at.searchParams.get("pages") ?? 1) + 1);
+    history.replaceState(history.state, "", at);
+  };
   const goOn = async (link) => {
     if (link.dataset.busy) return;
     link.dataset.busy = "1";
@@ -62,8 +76,9 @@
       const answer = await fetch(link.href, { headers: { "HX-Request": "true" } });
       if (!answer.ok) throw new Error(String(answer.status));
       const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const items = [...found.getElementById(target).children];
-      into.append(...items);
+      const given = [...found.getElementById(target).children], items = joined(into, given);
+      into.append(...given.filter((item) => items.includes(item)));
+      longer();
       into.closest("[data-live-region]")?.removeAttribute("data-live-region"); // what was grown stays as long as it is
       const following = found.getElementById(`${target}-more`);
       const paragraph = link.closest(".more");

@@ -5,6 +5,7 @@ Whoever sees to the home sees all of it; others see whether it works, and how fa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,6 +27,15 @@ _DAY = timedelta(days=1)
 _PARTS = {
     "keeper": "archiving and indexing", "write": "writing into the index", "read": "searching", "http": "answering",
 }  # fmt: skip
+_OUTCOMES = {"injected": "told"}
+_DAYS = ("Sundays", "Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays")
+_SPOKEN = (
+    (re.compile(r"\* \* \* \* \*"), "every minute"),
+    (re.compile(r"\*/(\d+) \* \* \* \*"), "every {minute} minutes"),
+    (re.compile(r"(\d+) \* \* \* \*"), "hourly at :{minute:0>2}"),
+    (re.compile(r"(\d+) (\d+) \* \* \*"), "daily at {hour:02}:{minute:0>2}"),
+    (re.compile(r"(\d+) (\d+) \* \* ([0-6])"), "on {day} at {hour:02}:{minute:0>2}"),
+)
 
 
 # jobs -----------------------------------------------------------------------------------------------------------
@@ -42,6 +52,19 @@ class Entry:
     last: Envelope | None  # as the visitor may see it
 
 
+def spoken(when: str) -> str:
+    """A cron expression in words, where it is one of the plain ones; else as it is.
+
+    >>> spoken("*/5 * * * *"), spoken("45 3 * * 0"), spoken("10 6 * * *"), spoken("0 9 1 * *")
+    ('every 5 minutes', 'on Sundays at 03:45', 'daily at 06:10', '0 9 1 * *')
+    """
+    for form, words in _SPOKEN:
+        if found := form.fullmatch(when):
+            minute, hour, day = (*found.groups(), "0", "0", "0")[:3]
+            return words.format(minute=minute, hour=int(hour), day=_DAYS[int(day)])
+    return when
+
+
 def jobs(visit: Visit) -> Shown:
     """What runs by the clock, when it does next, and how it went."""
     book, when = Book(visit.home.path), schedule.when(visit.home.config.jobs)
@@ -54,7 +77,7 @@ def jobs(visit: Visit) -> Shown:
         )
         for job in schedule.JOBS
     ]  # fmt: skip
-    return Shown("jobs.html", {"title": "Jobs", "entries": found})
+    return Shown("jobs.html", {"title": "Jobs", "entries": found, "spoken": spoken})
 
 
 def _seen(envelope: Envelope | None, user: str) -> Envelope | None:
@@ -105,12 +128,14 @@ def health_page(visit: Visit) -> Shown:
     """Whether the home does its work: in one sentence, then part by part."""
     told = visit.server.health()
     if not visit.identity.is_admin:
-        return Shown("health_own.html", {"title": "Health", "is_well": told["healthy"], **_own(visit)})
+        own = {"is_well": told["healthy"], "outcomes_of": _OUTCOMES, **_own(visit)}
+        return Shown("health_own.html", {"title": "Health", **own})
     checks = [*condition.resident(visit.home, told), *condition.lightly(visit.home)]
     values = {
         "title": "Health", "sentence": sentence(checks), "checks": ordered(checks), "told": told,
         "since_at": datetime.fromisoformat(told["since_at"]), "queues": visit.server.depth(), "parts_of": _PARTS,
         "silent": silent_share(told["answers"]["outcomes"]), "captured": visit.home.archive.ledger.counts(),
+        "outcomes_of": _OUTCOMES,
     }  # fmt: skip
     return Shown("health.html", values)
 

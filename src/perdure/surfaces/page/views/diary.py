@@ -6,8 +6,9 @@ A page is written behind the answer, by the home's own rules for it: a page that
 from __future__ import annotations
 
 import contextlib
+import re
 from calendar import Calendar
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -18,17 +19,20 @@ from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.diary import JOB as DIARY
 from perdure.floor.recent import JOB as RECENT
+from perdure.floor.shaped import Talk
 from perdure.home import Home
 from perdure.jobs.book import Book, Done, Envelope
 from perdure.resident import clock
 from perdure.surfaces.page.views import floor_pages
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
-from perdure.text import printable
+from perdure.text import ELLIPSIS, printable
 from perdure.types import RunView, Span
 
 HERE = "/diary"
 _MOST_SOURCES = 20  # runs behind a page that are shown at first: each is looked up
 _MONDAY = 0
+_NAMED = re.compile(r"\(([\w-]+ [^()\[\]\s]+)\)")  # a session, as a paragraph of recent.md names it
+_MOST_LINKED = 40  # sessions: each is looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _page(home: Home, day: date, *, most: int | None) -> dict[str, Any]:
     return {
         "text": printable(mask(said)), "name": _name(day), "edit": floor_pages.address(_name(day), "edit"),
         "history": floor_pages.address(_name(day), "history") if known else "", "sources": views,
-        "n_sources": len(found), "n_more": len(found[most:]) if most else 0,
+        "n_more": len(found[most:]) if most else 0,
         "version": floor_pages.state(known.now) if known else None,
         "suspects": floor_pages.suspects(home.floor, said), "is_removed": bool(known and known.is_removed),
     }  # fmt: skip
@@ -130,10 +134,36 @@ def _source(view: RunView, turn: str | None) -> dict[str, Any]:
 def _recent(home: Home) -> dict[str, Any]:
     """What has been going on, as it stands."""
     known = home.floor.known().pages.get(pages.RECENT)
+    said = printable(mask(home.floor.read(pages.RECENT)))
+    names = list(dict.fromkeys(_NAMED.findall(said)))[:_MOST_LINKED]
     return {
-        "recent": printable(mask(home.floor.read(pages.RECENT))),
+        "recent": linked(said, {name: run_id for name in names if (run_id := _begins(home, name))}),
         "recent_version": floor_pages.state(known.now) if known else None,
     }  # fmt: skip
+
+
+def linked(said: str, runs: Mapping[str, str]) -> str:
+    """A page with its line breaks kept, and each session that it names a link. runs: name -> where it begins.
+
+    >>> linked("(pi s1)\\nHere.", {"pi s1": "r1"})
+    '([pi s1](/runs/r1))  \\nHere.'
+    """
+
+    def link(found: re.Match[str]) -> str:
+        return f"([{found[1]}](/runs/{runs[found[1]]}))" if found[1] in runs else found[0]
+
+    return _NAMED.sub(link, said).replace("\n", "  \n")
+
+
+def _begins(home: Home, name: str) -> str:
+    """The run with which a session begins that is named by its client and id; "" where that leads to no single one."""
+    runtime, _, said = name.partition(" ")
+    with contextlib.suppress(NotFound, UsageError, IndexFault):
+        _, whole = home.resolve(said.partition(ELLIPSIS)[0])
+        runs = home.conversation(whole)
+        if runs and runs[0].runtime == runtime and Talk(runtime, whole).mark == said:
+            return runs[0].run_id
+    return ""
 
 
 def _model(home: Home) -> dict[str, str]:

@@ -22,7 +22,7 @@ from perdure.home import Home
 from perdure.surfaces.moments import moment
 from perdure.surfaces.page import addresses
 from perdure.surfaces.page.render import clean, key, shown
-from perdure.surfaces.page.visits import Shown, View, Visit
+from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.surfaces.trees import deltas, kinship
 from perdure.types import Filters, Node, RunView
 
@@ -46,6 +46,7 @@ class Wanted:
     is_flat: bool = False
     offset: int = 0  # trees, or runs of a flat list, that other pages hold
     after: str = ""  # the day with which the page before ended
+    n_pages: int = 1
 
     def key_of(self, name: str) -> str:
         """The value that is given of a name, as it stands in an address."""
@@ -114,8 +115,9 @@ def wanted(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _:
     chosen |= {name: _named(chosen[name], name, names) for name in _FIELDS if name in chosen}
     place = addresses.place(query.get("cursor", ""))
     return Wanted(
-        chosen, clean(query.get("root", "")).strip(), bool(query.get("flat", "")), place, query.get("after", "")
-    )
+        chosen, clean(query.get("root", "")).strip(), bool(query.get("flat", "")), place, query.get("after", ""),
+        n_pages(query),
+    )  # fmt: skip
 
 
 def _named(said: str, name: str, names: Callable[[str], Iterable[str]]) -> str:
@@ -164,8 +166,8 @@ def forest(visit: Visit) -> Shown:
     """The newest trees, or the tree below one run."""
     asked = wanted(visit.query, lambda name: visit.home.names(cast(Any, name)))
     values = {
-        "title": "Runs", "asked": asked, "chips": chips(asked), "since_choices": since_choices(asked), "choices": _ANY,
-        "wrong": "", "days": (), "rows": (), "following": "", "is_live": False, "is_missing": False,
+        "title": "Sessions", "asked": asked, "chips": chips(asked), "since_choices": since_choices(asked),
+        "choices": _ANY, "wrong": "", "days": (), "rows": (), "following": "", "is_live": False, "is_missing": False,
     }  # fmt: skip
     try:
         chosen = filters(asked, visit.now)
@@ -179,22 +181,23 @@ def forest(visit: Visit) -> Shown:
 def _listed(visit: Visit, asked: Wanted, chosen: Filters) -> dict[str, Any]:
     root = visit.home.resolve(asked.root)[1] if asked.root else None
     is_whole = root is not None and asked.is_flat  # a tree as a list is cut here: a page of it is a part of one tree
-    nodes = visit.home.forest(chosen, root=root, limit=PAGE, offset=0 if is_whole else asked.offset)
+    nodes = visit.home.forest(chosen, root=root, limit=PAGE * asked.n_pages, offset=0 if is_whole else asked.offset)
     if asked.is_flat:
         return _flat(nodes, asked, visit.home.user, is_whole=is_whole)
     entries = sorted((entry(node, visit.home.user) for node in nodes), key=lambda one: one.at, reverse=True)
     grouped = list(days(entries, visit.now, asked.after))
     last = entries[-1].at.astimezone().date().isoformat() if entries else ""
     n_trees = len({node.run.root_run_id for node in nodes})
-    following = asked.href(cursor=asked.offset + n_trees, after=last) if root is None and n_runs(nodes) >= PAGE else ""
+    is_more = root is None and n_runs(nodes) >= PAGE * asked.n_pages
+    following = asked.href(cursor=asked.offset + n_trees, after=last) if is_more else ""
     return {"days": grouped, "following": following, "is_live": asked.offset == 0}
 
 
 def _flat(nodes: Sequence[Node], asked: Wanted, reader: str, *, is_whole: bool) -> dict[str, Any]:
     runs = sorted(each_run(nodes), key=_active_at, reverse=True)
-    end = asked.offset + (FLAT_PAGE if is_whole else len({run.root_run_id for run in runs}))
+    end = asked.offset + (FLAT_PAGE * asked.n_pages if is_whole else len({run.root_run_id for run in runs}))
     shown = runs[asked.offset : end] if is_whole else runs
-    is_more = len(runs) > end if is_whole else len(runs) >= PAGE
+    is_more = len(runs) > end if is_whole else len(runs) >= PAGE * asked.n_pages
     rows = [entry(Node(run, ()), reader) for run in shown]
     return {"rows": rows, "following": asked.href(cursor=end) if is_more else "", "is_live": asked.offset == 0}
 

@@ -128,7 +128,8 @@ def _of_months(months: Sequence[Month], said: Mapping[str, int]) -> list[Told]:
     kept = Series("captured", tuple(accumulate(month.n_bytes for month in months)))
     return [
         _told("turns", Chart("Turns by month", names, (turns, own), render.number), hint=hint),
-        _told("runs", Chart("Runs by month", names, (runs,), render.number), hint=hint),
+        _told("runs", Chart("Runs by month", names, (runs,), render.number), hint=hint,
+              note="A run is what was captured of a session at one time; a long session has several."),
         _told("archive", Chart("Archive, month by month", names, (kept,), size), hint=hint,
               note="Bytes of transcripts as they were captured; packed ones take a fraction on disk."),
     ]  # fmt: skip
@@ -147,13 +148,13 @@ def _of_use(known: Sequence[Week], today: date) -> Told:
     mondays, by_monday = weeks.mondays(today), {week.begins_on: week for week in known}
     found = [by_monday.get(monday) for monday in mondays]
     none = 0 if known else None
-    shown = Series("shown", tuple(week.n_cues if week else none for week in found))
+    told = Series("told", tuple(week.n_cues if week else none for week in found))
     used = Series("used", tuple(week.n_used if week else none for week in found))
-    n_shown, n_used = (sum(value or 0 for value in series.values) for series in (shown, used))
-    share = f"{n_used / n_shown:.0%} of {n_shown:,} were used. " if n_shown else ""
+    n_told, n_used = (sum(value or 0 for value in series.values) for series in (told, used))
+    share = f"{n_used / n_told:.0%} of {n_told:,} were used. " if n_told else ""
     return _told(
-        "use", Chart("Cues beside messages, and used, by week", tuple(map(str, mondays)), (shown, used), render.number),
-        note=f"{share}A cue counts once the answer to its message was looked at.",
+        "use", Chart("Told beside messages, and used, by week", tuple(map(str, mondays)), (told, used), render.number),
+        note=f"{share}What was told counts once the answer to its message was looked at.",
         hint="`perdure install claude-code` lets a client be told what matters, beside every message.",
     )  # fmt: skip
 

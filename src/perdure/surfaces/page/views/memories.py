@@ -19,7 +19,7 @@ from perdure.memories.kinds import guessed
 from perdure.memories.paths import MAX_PATH_BYTES, folded
 from perdure.surfaces.page import addresses, belief
 from perdure.surfaces.page.render import clean, key
-from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
+from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit, n_pages
 from perdure.types import MEMORY_KINDS, TRUSTS, Memory
 
 _PAGE = 50  # memories of one page of the list
@@ -44,7 +44,7 @@ def memories(visit: Visit) -> Shown:
     values = {
         "title": "Memories", "shelves": [("", found)] if said else belief.shelves(found, order),
         "terms": text.without_stopwords(text.query_terms(said)) if said else (), "said": said,
-        "next": _address(visit, **{"from": _offset(visit) + _PAGE}) if n_more else "",
+        "next": _address(visit, **{"from": _offset(visit) + len(found)}) if n_more else "",
         "order": order, "orders": [(name, _address(visit, order=name, **{"from": ""})) for name in _ORDERS],
         "held": {one.memory_id for one in found if not one.shared_by and visit.home.floor.suspicious(one.text)},
         "is_shared": is_shared, "has_shared": bool(visit.home.principal.granted), "belief": belief,
@@ -79,7 +79,7 @@ def _offset(visit: Visit) -> int:
 
 def _address(visit: Visit, **changed: Any) -> str:
     """This list with other values in its address; "" takes one away."""
-    values = {**dict(visit.query), **changed}
+    values = {**dict(visit.query), "pages": "", **changed}
     kept = urlencode({name: value for name, value in values.items() if value not in ("", 0)})
     return f"/memories?{kept}" if kept else "/memories"
 
@@ -93,14 +93,14 @@ def _found(visit: Visit, said: str, wanted: Wanted, *, is_shared: bool) -> list[
 
 def _listed(visit: Visit, wanted: Wanted, order: Order, *, is_shared: bool) -> tuple[list[Memory], bool]:
     """(one page of the list, whether more follow)."""
-    at = _offset(visit)
+    at, n = _offset(visit), _PAGE * n_pages(visit.query)
     if is_shared:
         every = [one for one in visit.home.shared.listed(every=wanted.every) if belief.fits(one, wanted)]
         if order == "subject":
             every.sort(key=lambda memory: folded(memory.path))
-        return every[at : at + _PAGE], len(every) > at + _PAGE
-    found = visit.home.memories.page(wanted, Stretch(at, _PAGE + 1), order=order)
-    return found[:_PAGE], len(found) > _PAGE
+        return every[at : at + n], len(every) > at + n
+    found = visit.home.memories.page(wanted, Stretch(at, n + 1), order=order)
+    return found[:n], len(found) > n
 
 
 def _shelving(visit: Visit, wanted: Wanted, *, is_shared: bool) -> dict[str, Any]:

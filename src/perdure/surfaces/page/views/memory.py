@@ -5,17 +5,19 @@ What others share is read and never changed. A form that cannot be kept comes ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import UsageError
+from perdure.errors import NotFound, UsageError
 from perdure.index.exchanges import Quoted
+from perdure.index.injections import Injection
 from perdure.memories import replay
-from perdure.surfaces.page import belief
+from perdure.surfaces.page import belief, gathered
 from perdure.surfaces.page.render import key
 from perdure.surfaces.page.views.memories import meant, places, tell
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
@@ -23,6 +25,7 @@ from perdure.types import Memory
 
 _QUOTES = 5  # turns behind a memory that are quoted at once
 _QUOTE_CHARS = 600
+_BEFORE = 5  # memories that one took the place of, that are looked at for a source and for a message to ask again
 
 # reading -----------------------------------------------------------------------------------------------------
 
@@ -46,18 +49,21 @@ def _own(visit: Visit) -> Memory:
 def _page(visit: Visit, one: Memory, *, typed: Mapping[str, str] | None = None, error: str = "") -> Shown:
     """typed: what stood in a form that could not be kept, and error: why."""
     about, as_of = visit.home.holding(one.memory_id), _as_of(visit)
+    known = about.history(one.memory_id)
+    before = belief.replaced(known, one.memory_id)[:_BEFORE]
     finding = None if one.shared_by else next(iter(visit.home.floor.suspicious(one.text)), None)
     said = typed or {"text": one.text, "kind": one.kind, "path": one.path, "project": one.project or ""}
     values = {
         "title": text.one_line(mask(one.text), 90), "one": one, "belief": belief, "is_own": not one.shared_by,
-        "stages": belief.history(about.history(one.memory_id), one.memory_id, as_of),
+        "stages": belief.history(known, one.memory_id, as_of),
         "as_of": visit.query.get("as_of", "") if as_of else "", "finding": finding,
         "successor": about.get(one.superseded_by) if one.superseded_by else None,
         "made_from": visit.home.memories.of_ids(one.made_from),
         "is_fresh": "now" in visit.query and one.is_current and finding is None, "error": error,
         "typed": {**said, "project": key(said["project"])},
         "kinds": list(belief.KINDS.items()), "projects": places(visit, one.project),
-        **_sources(visit, one), **_telling(visit, one),
+        "is_correcting": "correct" in visit.query, "told_in": _told_in(visit),
+        **_sources(visit, one, before), **_telling(visit, one, before),
     }  # fmt: skip
     return Shown("memory.html", values, 400 if error else 200)
 
@@ -73,25 +79,54 @@ def _as_of(visit: Visit) -> datetime | None:
         raise UsageError(f"{said!r} is no date: write it as 2026-05-01") from None
 
 
-def _sources(visit: Visit, one: Memory) -> dict[str, Any]:
-    """The turns behind a memory, the first of them quoted where they speak of it."""
-    spans = visit.home.holding(one.memory_id).sources(one.memory_id)
+def _sources(visit: Visit, one: Memory, before: Sequence[Memory]) -> dict[str, Any]:
+    """The turns behind a memory, the first of them quoted where they speak of it.
+
+    Where there is none, those of the newest that it took the place of, and has some.
+    """
+    about = visit.home.holding(one.memory_id)
+    found = ((each, about.sources(each.memory_id)) for each in (one, *before))
+    origin, spans = next(((each, spans) for each, spans in found if spans), (one, []))
     n_shown = len(spans) if visit.query.get("sources") == "all" else _QUOTES
-    terms = text.without_stopwords(text.query_terms(one.text))
+    terms = text.without_stopwords(text.query_terms(origin.text))
     quotes = []
     for span, turn_id in spans[:n_shown]:
         said = visit.home.quoted(turn_id) if turn_id else None
         excerpt = text.snippet(said.said, terms, _QUOTE_CHARS)[0] if said else ""
         quotes.append((span, said, excerpt))
-    return {"quotes": quotes, "n_quotes_more": max(0, len(spans) - n_shown), "terms": terms}
+    n_more = max(0, len(spans) - n_shown)
+    return {"quotes": quotes, "n_quotes_more": n_more, "terms": terms, "before": None if origin is one else origin}
 
 
-def _telling(visit: Visit, one: Memory) -> dict[str, Any]:
-    """How loud a memory is, where it is seen being recalled, and the last time that an agent was told it."""
+def _told_in(visit: Visit) -> str:
+    """The injection from which somebody came to correct what was told, "" where from none."""
+    return visit.form.get("told") or visit.query.get("told", "")
+
+
+def _injections(visit: Visit, names: Iterable[str]) -> Iterator[Injection]:
+    """The one from which somebody came, then the last of each of these memories."""
+    if nonce := _told_in(visit):
+        with contextlib.suppress(NotFound):  # an old address, or another's
+            yield visit.home.injections.get(nonce)
+    for name in names:
+        yield from visit.home.injections.newest(cue=name, limit=1)
+
+
+def _ask_again(visit: Visit, names: Iterable[str]) -> tuple[str, str]:
+    """(the message beside which one of these was told, where it is asked again); ("", "") where none is captured."""
+    for one in _injections(visit, names):
+        if asked := gathered.asked(visit.home, [gathered.moment(one)]).get(gathered.moment(one)):
+            return asked.text, f"/recall/try?of={asked.turn_id}"
+    return "", ""
+
+
+def _telling(visit: Visit, one: Memory, before: Sequence[Memory]) -> dict[str, Any]:
+    """How strongly a memory is recalled, where that is seen, and the last time that an agent was told it."""
     asked = {"message": belief.question(one), **({"project": key(one.project)} if one.project else {})}
+    again, where = _ask_again(visit, [each.memory_id for each in (one, *before) if each.n_injected])
     last = visit.home.injections.newest(cue=one.memory_id, limit=1) if one.n_injected else []
     return {
-        "fading": belief.fading(one, visit.now), "recall": f"/recall/try?{urlencode(asked)}",
+        "fading": belief.fading(one, visit.now), "again": again, "recall": where or f"/recall/try?{urlencode(asked)}",
         "last": last[0] if last else None,
     }  # fmt: skip
 
@@ -108,7 +143,8 @@ def edit(visit: Visit) -> Answer:
     except UsageError as error:
         return _page(visit, old, typed=typed, error=str(error))
     tell(visit, new)
-    return Moved(f"/memories/{new.memory_id}?now=corrected", _outcome(old, new))
+    kept = {"now": "corrected", **({"told": nonce} if (nonce := _told_in(visit)) else {})}
+    return Moved(f"/memories/{new.memory_id}?{urlencode(kept)}", _outcome(old, new))
 
 
 def _edited(visit: Visit, old: Memory, typed: Mapping[str, str]) -> Memory:

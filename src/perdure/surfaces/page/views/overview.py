@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.errors import IndexFault
 from perdure.index.browse import Stretch, Wanted
+from perdure.surfaces.page import belief
 from perdure.surfaces.page.views import recall
 from perdure.surfaces.page.visits import Shown, View, Visit
 from perdure.types import RunView
@@ -22,7 +23,7 @@ def overview(visit: Visit) -> Shown:
         values = _known(visit)
     except IndexFault:
         values = {"sessions": [], "memories": [], "recalls": [], "n_memories": 0, "n_turns": 0}
-    return Shown("overview.html", {"title": "Overview", **values, "told": _told(visit)})
+    return Shown("overview.html", {"title": "Overview", "belief": belief, **values, "told": _told(visit)})
 
 
 def _known(visit: Visit) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from typing import Any
 from perdure.capture import log
 from perdure.errors import ModelFault
 from perdure.eval.kept import MEASURES, SYSTEMS, Measured, measured, verdict
+from perdure.home import Home
+from perdure.index.measured import newest
 from perdure.jobs.book import Book, Done, Envelope
 from perdure.surfaces.page.charts import Chart, Drawn, Series, drawn
 from perdure.surfaces.page.visits import Moved, Shown, View, Visit
@@ -26,6 +28,7 @@ _LIMIT_S = 600.0  # so long may measuring take; about 10 s where nothing else ru
 _COMPARED = ("R@5", "R@10", "MRR", "nDCG@10")  # of the rows of a category
 _DRAWN = ("R@10", "nDCG@10")
 _SHOWN_TIMES = 40
+_READ_TIMES = 200  # so that most of those shown have one before them with the same questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Compared:
 
 def quality(visit: Visit) -> Shown:
     """The page."""
-    times = compared(measured(visit.home.journal(visit.home.config.user)))
+    times = compared(_times(visit.home))
     last = _latest(visit.home.path)
     values: dict[str, Any] = {
         "title": "Quality", "now_measuring": last is not None and last.result == "running",
@@ -51,6 +54,11 @@ def quality(visit: Visit) -> Shown:
             "compared": _COMPARED,
         }  # fmt: skip
     return Shown("quality.html", values)
+
+
+def _times(home: Home) -> list[Measured]:
+    user = home.config.user
+    return measured(newest(home.index(create=True), user, home.journal(user).root, limit=_READ_TIMES))
 
 
 def _latest(home: Path) -> Envelope | None:

@@ -19,7 +19,7 @@ from perdure.text import one_line
 from perdure.types import Filters, Found, Memory, RunView
 
 _FILTERS = (("", "Everything"), ("words", "No tool calls"), ("person", "Only what the person said"))
-_HITS = 30  # of a search within a conversation
+_HITS = 30  # of a search within a session
 _TITLE_CHARS = 100
 _DIGITS = 6  # of the number of a part
 
@@ -80,7 +80,7 @@ def _memories(talk: Talk, found: Stretch, turns: Sequence[Said]) -> dict[str, li
 
 
 def _hits(visit: Visit, view: RunView, query: str) -> Found:
-    """What a search finds in the conversation."""
+    """What a search finds in the session."""
     mode = None if visit.server.is_warm() else "keyword"
     filters = Filters(conversations=(view.conversation,))
     return visit.home.search(query, filters=filters, limit=_HITS, mode=mode)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from perdure import text
 from perdure.access.redact import mask
 from perdure.capture import log
 from perdure.index.exchanges import Asked
@@ -17,12 +18,13 @@ from perdure.surfaces import moments
 from perdure.surfaces.page import cues, gathered
 from perdure.surfaces.page.cues import Lacked, Told
 from perdure.surfaces.page.gathered import Message, Moment
-from perdure.surfaces.page.visits import Shown, View, Visit
+from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.types import Recalled
 
 _PAGE = 20
 _SILENT = 60  # messages beside which nothing was put, that are shown
 _LOG_BYTES = 600_000  # of the log that are looked through for them: about two thousand answers
+_TITLE_CHARS = 120  # of a message that is the title of its page
 _CANDIDATES = 12  # that were passed over
 _QUIET = ("silent", "skipped", "late", "failed")  # outcomes of an answer that put nothing beside a message
 
@@ -55,10 +57,11 @@ class Silence(NamedTuple):
 def newest(visit: Visit) -> Shown:
     """The newest injections, page by page; of one session, or that told one turn or memory."""
     chosen = {name: visit.query.get(name, "") for name in ("session", "cue")}
-    found = visit.home.injections.newest(**chosen, before=visit.query.get("before", ""), limit=_PAGE + 1)
-    rows = listed(visit, found[:_PAGE])
+    n = _PAGE * n_pages(visit.query)
+    found = visit.home.injections.newest(**chosen, before=visit.query.get("before", ""), limit=n + 1)
+    rows = listed(visit, found[:n])
     values = {
-        "title": "Recall", "rows": rows, "more": _after(rows, chosen) if len(found) > _PAGE else "", **chosen,
+        "title": "Recall", "rows": rows, "more": _after(rows, chosen) if len(found) > n else "", **chosen,
         "is_first": "before" not in visit.query, "about": _about(visit, chosen["cue"]),
     }  # fmt: skip
     return Shown("recall.html", values)
@@ -124,8 +127,9 @@ def one(visit: Visit) -> Shown:
     block, is_exact = gathered.block(visit.home, seen, asked.turn_id if asked else "")
     wanted = visit.query.get("why_not", "").strip()
     values = {
-        "title": "What was recalled", "one": found, "asked": asked, "message": message.text, "cards": seen.cards,
-        "block": block, "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
+        "title": text.one_line(message.text, _TITLE_CHARS) or "What was recalled", "one": found, "asked": asked,
+        "message": message.text, "is_long": len(message.text) > _TITLE_CHARS, "cards": seen.cards, "block": block,
+        "is_exact": is_exact, "steps": cues.steps(found.timings_ms), "outcome": cues.outcome(found),
         "wanted": wanted, "used_from": USED, "again": None, "lacked": [], "passed_over": [],
     }  # fmt: skip
     if message.text and (wanted or "again" in visit.query):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlencode
 
@@ -17,12 +18,13 @@ from starlette.datastructures import QueryParams
 from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import IndexFault, UsageError
+from perdure.recall import judge
 from perdure.surfaces.amounts import plural
 from perdure.surfaces.moments import moment
-from perdure.surfaces.page import addresses
+from perdure.surfaces.page import addresses, belief
 from perdure.surfaces.page.render import clean, key, shown
 from perdure.surfaces.page.views.forest import newest_sessions, said, short
-from perdure.surfaces.page.visits import Shown, View, Visit
+from perdure.surfaces.page.visits import Shown, View, Visit, n_pages
 from perdure.types import Facets, Filters, Found, Hit, Memory, RunView
 
 PAGE = 20  # hits
@@ -32,6 +34,7 @@ FACETS = (*_NAMED, "role", "kind")
 NONE = "-"  # in an address: what has no project
 _SNIPPET_CHARS = 320
 _MEMORIES = 5
+_MEMORIES_SEEN = 200  # found by their words that are looked through for those that fit
 _SUGGESTED = 6  # sessions
 _VALUES = 8  # of one facet that are shown at once
 _LABELS = {"runtime": "Client", "machine": "Machine", "project": "Project", "tag": "Tag", "agent": "Agent",
@@ -52,6 +55,7 @@ class Question:
     until: str = ""
     mode: str = ""
     offset: int = 0
+    n_pages: int = 1  # from there
 
     @property
     def is_empty(self) -> bool:
@@ -105,7 +109,8 @@ def asked(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _: 
     mode = query.get("mode", "")
     q, since, until = (clean(query.get(name, "")[: addresses.MOST_CHARS]).strip() for name in ("q", "since", "until"))
     known = mode if mode in dict(_MODES) else ""
-    return Question(q, {name: values for name, values in chosen.items() if values}, since, until, known, place)
+    taken = {name: values for name, values in chosen.items() if values}
+    return Question(q, taken, since, until, known, place, n_pages(query))
 
 
 def _values_of(query: QueryParams, facet: str, names: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
@@ -159,7 +164,7 @@ def search(visit: Visit) -> Shown:
     values = {
         "title": _title(question), "question": question, "modes": _MODES, "spans": spans(question, visit.now),
         "chips": chips(question), "wrong": wrong, "much": much, "found": None, "groups": (), "memories": (),
-        "sessions": (), "newest": (),
+        "sessions": (), "newest": (), "belief": belief,
     }  # fmt: skip
     if wrong or much:
         return Shown("search.html", values, 400)
@@ -182,7 +187,7 @@ def _answer(visit: Visit, question: Question, filters: Filters) -> dict[str, Any
     is_waiting = not is_warm and not question.mode and bool(question.words)
     by_words = None if is_warm else "keyword"  # until the model is loaded, so that nobody waits for it
     mode = question.mode or by_words if question.words else "keyword"  # no words mean nothing: the filters choose
-    end = min(question.offset + PAGE, DEEPEST)
+    end = min(question.offset + PAGE * question.n_pages, DEEPEST)
     found = visit.home.search(question.words, filters=filters, limit=end + 1, mode=mode)
     together = by_session(found.hits[question.offset : end], is_ranked=bool(question.words))
     is_first = question.offset == 0
@@ -192,7 +197,7 @@ def _answer(visit: Visit, question: Question, filters: Filters) -> dict[str, Any
         "following": question.href(cursor=end) if len(found.hits) > end and end < DEEPEST else "",
         "groups": list(groups(question, facets)), "count": count(found, facets),
         "notices": notices(found, is_waiting=is_waiting),
-        "memories": _memories(visit, question) if is_first else (),
+        "memories": _memories(visit, question, filters) if is_first else (),
         "took_ms": (time.perf_counter() - started_s) * 1000,
     }  # fmt: skip
 
@@ -211,17 +216,31 @@ def _openings(visit: Visit, together: Sequence[Sequence[Hit]]) -> Mapping[str, R
         return {}
 
 
-def _memories(visit: Visit, question: Question) -> list[Memory]:
-    """The memories that match by words: by meaning there is always a nearest one, however far it is."""
-    if not question.words:
+def _memories(visit: Visit, question: Question, filters: Filters) -> list[Memory]:
+    """The memories beside the hits: found by words, as by meaning there is always a nearest one, however far it is."""
+    words = judge.asked_words(question.words)
+    if text.STOPWORDS.issuperset(words) or not question.chosen.keys() <= {"project"}:  # no memory has a client or role
         return []
     try:
-        return [memory for memory, _ in visit.home.search_memories(question.words, limit=_MEMORIES, mode="keyword")]
+        found = visit.home.search_memories(question.words, limit=_MEMORIES_SEEN, mode="keyword")
     except IndexFault:
         return []
+    return list(islice((memory for memory, _ in found if is_beside(memory, words, filters)), _MEMORIES))
 
 
 # what is shown of it ------------------------------------------------------------------------------------------------
+
+
+def is_beside(memory: Memory, words: Sequence[str], filters: Filters) -> bool:
+    """Whether a memory belongs beside what was found: one of the words stands in it, and the filters fit."""
+    if filters.projects and (memory.project or "") not in filters.projects:
+        return False
+    if filters.since_at and memory.stated_at < filters.since_at:
+        return False
+    if filters.until_at and memory.stated_at >= filters.until_at:
+        return False
+    held = judge.stems(mask(f"{memory.path} {memory.text}"))
+    return any(judge.stems(word) <= held for word in words)
 
 
 def by_session(hits: Sequence[Hit], *, is_ranked: bool) -> list[list[Hit]]:
