@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from perdure.floor.recent import Updated
     from perdure.index.embed import Filled
     from perdure.index.exchanges import Asked as AskedTurn
-    from perdure.index.exchanges import Exchange
+    from perdure.index.exchanges import Exchange, Quoted
     from perdure.index.growth import Brought, Growth
     from perdure.index.injections import Injections
     from perdure.index.rebuild import Rebuilt
@@ -1069,6 +1069,12 @@ class Home:
         from perdure.index import exchanges
 
         return exchanges.exchange(self.index(), self.user, runtime, session, at)
+
+    def quoted(self, turn_id: str) -> Quoted | None:
+        """One turn with who said it, when and where; None where there is none that the principal may read."""
+        from perdure.index import exchanges
+
+        return exchanges.quoted(self.index(), self.principal, turn_id)
 
     @property
     def injections(self) -> Injections:

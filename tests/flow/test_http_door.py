@@ -145,6 +145,10 @@ ODD = ["\ud800", "\0", "a\0b", "\u202e", "x" * 400, "../../etc/passwd", "%00", "
 def test_odd_text_in_every_field_is_no_fault_of_the_server(served, lines):
     ada = served("[server]\nrequests_per_minute = 6000\n").ada_laptop
     event = {"kind": "prompt", "session": "s"}
+    ada("POST", "/api/runs?runtime=messages&session=first", lines)
+    ends_s = time.monotonic() + 30
+    while ada("GET", "/api/runs/forest")[0] == 503 and time.monotonic() < ends_s:  # there is an index to ask
+        time.sleep(0.05)
     for odd in ODD:
         said = {"runtime": odd, "session": odd, "cwd": odd, "project": odd, "path": odd, "agent": odd, "tag": [odd]}
         raw = json.dumps({**said, "jsonl": lines.decode(), "parent_session": odd}).encode()

@@ -19,7 +19,9 @@ from perdure.archive.journal import Event, Journal
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import MemoryMissing, UsageError
 from perdure.identity import memory_id
+from perdure.index import browse
 from perdure.index import memories as rows
+from perdure.index.browse import Order, Stretch, Wanted
 from perdure.index.store import Connection
 from perdure.memories import events, paths, replay
 from perdure.memories.events import Batch, Op
@@ -127,6 +129,26 @@ class Memories:
             where += r" AND (place = ? OR place LIKE ? ESCAPE '\')"
             values += [prefix, f"{_like(prefix)}/%"]
         return rows.every(self.index(), self.user, where, *values)
+
+    def page(self, wanted: Wanted, stretch: Stretch, *, order: Order) -> list[Memory]:
+        """One stretch of the list of those wanted, however long that is."""
+        return browse.page(self.index(), self.user, wanted, order=order, stretch=stretch)
+
+    def count(self, wanted: Wanted) -> int:
+        """How many are wanted."""
+        return browse.count(self.index(), self.user, wanted)
+
+    def subjects(self, wanted: Wanted) -> dict[str, int]:
+        """Part of a path -> how many lie at it or below: the parts that follow the prefix, or the first ones."""
+        return browse.subjects(self.index(), self.user, wanted)
+
+    def projects(self) -> list[str]:
+        """The projects that they belong to."""
+        return browse.projects(self.index(), self.user)
+
+    def turns_of(self, memory: Memory) -> list[tuple[Span, str | None]]:
+        """Where this one memory was said: (where, turn id), None for one that cannot be found any more."""
+        return rows.turns_of(self.index(), memory)
 
     def uses(self) -> list[rows.Use]:
         """What came of showing each memory, superseded and retired ones among them."""

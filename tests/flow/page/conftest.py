@@ -143,6 +143,13 @@ class House:
         """Somebody who has not."""
         return Visitor(f"http://{urlsplit(self.link()).netloc}", self.place)
 
+    def let_in(self, user: str = "bob", name: str = "phone") -> Visitor:
+        """Another user, who came in with the secret of a machine."""
+        _, secret = self.opened.machines.register(user, name)
+        stranger = self.stranger()
+        assert stranger.send("/enter", [("secret", secret), ("to", "/")]).status == 303
+        return stranger
+
     def close(self) -> None:
         self.listener.close()
         self.serving.stopped.set()

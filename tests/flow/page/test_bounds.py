@@ -16,14 +16,6 @@ def line(role, words, **more):
     return json.dumps({"role": role, "content": words, "timestamp": AT.isoformat(), **more}).encode() + b"\n"
 
 
-def let_in(house, user="bob", name="phone"):
-    """Another user, who came in with the secret of a machine."""
-    _, secret = house.opened.machines.register(user, name)
-    stranger = house.stranger()
-    assert stranger.send("/enter", [("secret", secret), ("to", "/")]).status == 303
-    return stranger
-
-
 def captured(home, words="zyzzyva", **more):
     data = line("user", words) + line("assistant", f"{words} it is", model=f"password={SECRET}")
     home.capture(data, runtime="messages", session=words, cwd=PLACE, tags=(f"password={SECRET}", "open"), **more)
@@ -142,5 +134,5 @@ def test_characters_that_turn_text_reach_no_page(visitor):
 
 def test_the_machine_that_a_visitor_comes_from_is_not_where_the_home_is(house):
     home = house(OWNED)
-    bob = let_in(home)
+    bob = home.let_in()
     assert "phone" in bob.get("/machines").text(".list") and "this home's own" not in bob.get("/machines").text()

@@ -36,14 +36,6 @@ def opened(visitor, user="ada"):
     return perdure.open(visitor.home, user=user, read_only=True)
 
 
-def let_in(house, user="bob", name="phone"):
-    """Another user, who came in with the secret of a machine."""
-    _, secret = house.opened.machines.register(user, name)
-    stranger = house.stranger()
-    assert stranger.send("/enter", [("secret", secret), ("to", "/")]).status == 303
-    return stranger
-
-
 # machines -------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +74,7 @@ def test_a_machine_is_listed_with_what_it_brought_and_when(visitor):
 
 def test_a_machine_is_revoked_only_after_it_was_asked(house):
     home = house()
-    visitor, bob = home.visitor(), let_in(home)
+    visitor, bob = home.visitor(), home.let_in()
     (machine,) = home.opened.machines.listed("bob")
     asked = visitor.get(f"/machines/{machine.machine_id}/revoke")
     assert asked.text("h1") == "Revoke phone?" and bob.ask("GET", "/machines").status == 200
@@ -96,7 +88,7 @@ def test_a_machine_is_revoked_only_after_it_was_asked(house):
 def test_nobody_sees_or_ends_the_machines_of_another(house):
     home = house()
     home.opened.machines.register("ada", "laptop")
-    bob = let_in(home)
+    bob = home.let_in()
     (laptop,) = home.opened.machines.listed("ada")
     assert "laptop" not in bob.get("/machines?all=1").text(".list")
     unknown = bob.get("/machines/m-0000000000000000/revoke")
@@ -112,7 +104,7 @@ def test_nobody_sees_or_ends_the_machines_of_another(house):
 
 def test_a_project_is_shared_counted_and_shared_no_more(house):
     home = house()
-    visitor, bob = home.visitor(), let_in(home)
+    visitor, bob = home.visitor(), home.let_in()
     project = next(path for path in home.opened.projects() if path)
     assert project in [node.attributes["value"] for node in visitor.get("/sharing").tree.css("datalist option")]
     given = visitor.post("/sharing", grantee="bob", scope="project", value=project, until="4w")
@@ -128,7 +120,7 @@ def test_a_project_is_shared_counted_and_shared_no_more(house):
 
 def test_what_is_shared_with_somebody_can_be_declined_by_them_alone(house):
     home = house()
-    visitor, bob, eve = home.visitor(), let_in(home), let_in(home, "eve", "tablet")
+    visitor, bob, eve = home.visitor(), home.let_in(), home.let_in("eve", "tablet")
     visitor.post("/sharing", grantee="bob", scope="tag", value="orchard")
     (one,) = home.opened.grants.given()
     path = f"/sharing/{one.grant.grant_id}"
@@ -203,7 +195,7 @@ def test_a_job_that_failed_says_why_as_text(visitor):
 
 
 def test_jobs_and_the_disk_are_for_who_sees_to_the_home(house):
-    bob = let_in(house())
+    bob = house().let_in()
     assert not {"/jobs"} & set(bob.get("/").links("nav a"))
     for view in TABLE:
         if view.is_admin and view.method == "GET":
@@ -248,7 +240,7 @@ def test_another_user_sees_whether_it_works_and_what_is_theirs(house):
         log.note(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
         log.note(home.path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=61)
 
-    bob = let_in(house(prepare=ask))
+    bob = house(prepare=ask).let_in()
     seen = bob.get("/health")
     assert seen.text(".verdict") == "This home works."
     told = dict(
@@ -286,7 +278,7 @@ def test_growth_is_drawn_with_every_number_in_a_table(house):
 
 
 def test_growth_is_the_visitors_own(house):
-    bob = let_in(house())
+    bob = house().let_in()
     seen = bob.get("/growth")
     assert "Nothing has grown here yet." in seen.text() and not seen.tree.css("figure")
 
@@ -321,7 +313,7 @@ def test_quality_shows_what_was_measured_and_whether_it_changed(house):
     assert kinds == ["55", "91.0", "91.0", "91.0", "91.0", "81.0", "0.0", "300"]
     assert len(seen.texts(".scroll[aria-label='Every time it was measured'] tbody tr")) == 2
     assert HOSTILE not in seen.html and seen.tree.css("svg")
-    bob = let_in(home)
+    bob = home.let_in()
     assert bob.get("/quality").text(".verdict") == seen.text(".verdict")
     assert "Measure now" not in bob.get("/quality").text()
 

@@ -92,9 +92,7 @@ def test_what_has_been_going_on_is_brought_up_to_date(visitor):
 
 def test_another_user_writes_their_own_diary(house):
     home = house()
-    _, secret = home.opened.machines.register("bob", "phone")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in()
     bob.post("/diary/write", day="2026-01-02")
     assert "nothing was said" in until(bob, "/diary", lambda seen: "last try" in seen.text(".diary-page")).text()
     assert "nothing was said" not in home.visitor().get("/diary").text(".diary-page")

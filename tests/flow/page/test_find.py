@@ -156,9 +156,7 @@ def test_what_others_share_says_whose_it_is_and_nothing_else_is_there(house, ago
 
 def test_another_user_finds_nothing_of_the_owners(house):
     home = house()
-    _, secret = home.opened.machines.register("bob", "phone")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in()
     assert "Nothing found" in bob.get("/search?q=tide").text(".empty")
     assert "Nothing is kept here yet" in bob.get("/search").text(".empty")
     seen = bob.get("/runs")

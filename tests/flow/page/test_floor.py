@@ -318,9 +318,7 @@ def test_what_nobody_wrote_is_not_there(visitor):
 
 def test_nobody_sees_the_floor_of_another(house):
     home = house(prepare=lambda home: home.floor.write("core", "The house is called Alder."))
-    _, secret = home.opened.machines.register("bob", "phone")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in()
     for path in ("/floor", "/floor/prompt", "/floor/core", "/floor/core/edit", "/diary"):
         assert "Alder" not in bob.get(path).html, path
     bob.post("/floor/core/edit", text="Bob lives in a tent.", base="")

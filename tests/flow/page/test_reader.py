@@ -326,9 +326,7 @@ def test_what_is_not_ones_own_is_not_there(house):
     run = a_run(home.place)
     turn = turns_of(home.place, run.run_id)[0].turn_id
     home.opened.machines.register("bob", "phone")
-    _, secret = home.opened.machines.register("bob", "laptop")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in(name="laptop")
     for path in (f"/runs/{run.run_id}", f"/turns/{turn}", f"/runs/{run.run_id}/raw", f"/runs/{run.run_id}/forget",
                  f"/runs/{run.run_id}/turns/{turn}/0", f"/runs/{run.run_id}/turns/{turn}",
                  f"/runs/{run.run_id}/images/{turn}/0"):  # fmt: skip
@@ -345,9 +343,7 @@ def test_a_shared_run_is_read_masked_and_cannot_be_forgotten(house):
 
     home = house(prepare=prepare)
     run = a_run(home.place)
-    _, secret = home.opened.machines.register("bob", "laptop")
-    bob = home.stranger()
-    bob.send("/enter", [("secret", secret), ("to", "/")])
+    bob = home.let_in(name="laptop")
     seen = bob.get(f"/runs/{run.run_id}")
     assert seen.status == 200 and "shared by ada" in seen.text(".talk") and seen.texts(".turn .speaker")[0] == "ada"
     assert "Zq8v" not in seen.html and "Zq8v" not in bob.get(f"/runs/{run.run_id}/raw").html

@@ -79,7 +79,7 @@ def eval_command(
         found = _measured(_suite(suites, asked), asked, step)
     is_kept = asked == _AS_IT_COMES and not any(suites.values()) and _kept(shell, found)
     if shell.as_json:
-        shell.answer({**found.figures, "kept": is_kept})
+        shell.answer({**found.figures, **({} if any(suites.values()) else {"kept": is_kept})})
         return
     shell.out.print(found.text(), markup=False)
     if is_kept:

@@ -16,6 +16,7 @@ from perdure.surfaces.page.render import KEY, clean, key, shown
 
 MOST_CHARS = 1_000  # of one value
 MOST_VALUES = 20  # of one name
+MOST_PLACES = 100_000_000  # of a list that is leafed through
 MOST_TOGETHER = 12_000  # characters of all, as they are written in an address: every link of a page repeats them
 
 
@@ -38,6 +39,17 @@ def check(query: QueryParams) -> None:
     """Raise UsageError for an address that says more than a page may cost."""
     for name, why in faults(query).items():
         raise UsageError(f"{clean(name[:20]) or 'this address'}: {why}")
+
+
+def place(said: str, most: int = MOST_PLACES) -> int:
+    """The place in a list from which an address asks for more; "" is its beginning. Raises UsageError.
+
+    >>> place(""), place("40")
+    (0, 40)
+    """
+    if said and not (said.isascii() and said.isdecimal() and len(said) < len(str(MOST_PLACES)) and int(said) < most):
+        raise UsageError(f"the list has no place {said[:9]!r}: ask for its first page again")
+    return int(said or 0)
 
 
 def named(said: str, known: Callable[[], Iterable[str]]) -> str:

@@ -52,3 +52,11 @@ def test_a_place_of_any_length_that_is_none_is_refused(cursor):
 def test_characters_that_turn_text_are_not_taken_from_an_address():
     asked = search.asked(QueryParams({"q": "a\u202eb", "since": "\u202e7d", "tag": "x\u202e"}))
     assert "\u202e" not in asked.words + asked.since + "".join(chip.label for chip in search.chips(asked))
+
+
+@pytest.mark.parametrize("said", ["-1", "x", "٣", "1.5", "9" * 9, "9" * 5000, "1000"])
+def test_a_list_has_no_place_beyond_its_end_and_none_that_is_no_number(said):
+    with pytest.raises(UsageError, match="no place") as raised:
+        addresses.place(said, 1000)
+    assert len(str(raised.value)) < 100
+    assert addresses.place("999", 1000) == 999 and addresses.place("") == 0

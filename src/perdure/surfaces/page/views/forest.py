@@ -113,11 +113,9 @@ def wanted(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _:
     addresses.check(query)
     chosen = {name: said for name in (*_FIELDS, "since") if (said := query.get(name, "").strip())}
     chosen |= {name: _named(chosen[name], name, names) for name in _FIELDS if name in chosen}
-    cursor = query.get("cursor", "") or "0"
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 9):
-        raise UsageError(f"the list has no place {cursor!r}: ask for its first page again")
+    place = addresses.place(query.get("cursor", ""))
     return Wanted(
-        chosen, clean(query.get("root", "")).strip(), bool(query.get("flat", "")), int(cursor), query.get("after", ""),
+        chosen, clean(query.get("root", "")).strip(), bool(query.get("flat", "")), place, query.get("after", ""),
         n_pages(query),
     )  # fmt: skip
 

@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 from perdure import text
 from perdure.access import scan, told
 from perdure.errors import UsageError
-from perdure.index import browse
 from perdure.index.browse import Order, Stretch, Wanted
 from perdure.memories.kinds import guessed
 from perdure.memories.paths import MAX_PATH_BYTES, folded
@@ -75,8 +74,7 @@ def _order(visit: Visit) -> Order:
 
 
 def _offset(visit: Visit) -> int:
-    said = visit.query.get("from", "")
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
+    return addresses.place(visit.query.get("from", ""))
 
 
 def _address(visit: Visit, **changed: Any) -> str:
@@ -101,14 +99,13 @@ def _listed(visit: Visit, wanted: Wanted, order: Order, *, is_shared: bool) -> t
         if order == "subject":
             every.sort(key=lambda memory: folded(memory.path))
         return every[at : at + n], len(every) > at + n
-    index = visit.home.memories.index()
-    found = browse.page(index, visit.home.user, wanted, order=order, stretch=Stretch(at, n + 1))
+    found = visit.home.memories.page(wanted, Stretch(at, n + 1), order=order)
     return found[:n], len(found) > n
 
 
 def _shelving(visit: Visit, wanted: Wanted, *, is_shared: bool) -> dict[str, Any]:
     """The tree of subjects, and how many memories there are."""
-    index, user, prefix = visit.home.memories.index(), visit.home.user, wanted.prefix
+    prefix = wanted.prefix
     if is_shared:
         return {"tree": (), "n_parts_more": 0, "n": None, "is_any": True, "prefix": prefix}
     levels = _levels(visit, wanted)
@@ -116,15 +113,15 @@ def _shelving(visit: Visit, wanted: Wanted, *, is_shared: bool) -> dict[str, Any
     name = prefix.rpartition("/")[2]
     n = levels[-2].get(name, 0) if len(levels) > prefix.count("/") + 1 else 0
     n = n if prefix else sum(levels[0].values())
-    is_any = bool(levels[0] or visit.home.principal.granted or browse.count(index, user, Wanted(every=True)))
+    is_any = bool(levels[0] or visit.home.principal.granted or visit.home.memories.count(Wanted(every=True)))
     return {"tree": parts, "n_parts_more": n_more, "n": n, "is_any": is_any, "prefix": prefix}
 
 
 def _levels(visit: Visit, wanted: Wanted) -> list[Mapping[str, int]]:
     """The parts at each step of the prefix, with their memories, as far down as there are any."""
-    index, user, found = visit.home.memories.index(), visit.home.user, list[Mapping[str, int]]()
+    found = list[Mapping[str, int]]()
     for one in belief.above(wanted.prefix):
-        found.append(browse.subjects(index, user, replace(wanted, prefix=one)))
+        found.append(visit.home.memories.subjects(replace(wanted, prefix=one)))
         if not found[-1]:
             break
     return found
@@ -132,7 +129,7 @@ def _levels(visit: Visit, wanted: Wanted) -> list[Mapping[str, int]]:
 
 def _choices(visit: Visit) -> dict[str, Any]:
     """What the filters offer, and what is chosen."""
-    places = [("", "any project"), (_NOWHERE, "no project"), *addresses.options(_projects(visit))]
+    places = [("", "any project"), (_NOWHERE, "no project"), *addresses.options(visit.home.memories.projects())]
     chosen = {name: visit.query.get(name, "") for name in ("kind", "trust", "project", "all", "order", "whose")}
     return {
         "kinds": _KIND_CHOICES, "trusts": _TRUST_CHOICES, "projects": places,
@@ -141,13 +138,9 @@ def _choices(visit: Visit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _projects(visit: Visit) -> list[str]:
-    return browse.projects(visit.home.memories.index(), visit.home.user)
-
-
 def _places(visit: Visit) -> set[str]:
     """The visitor's projects."""
-    return {one for one in (*_projects(visit), *visit.home.projects(is_own=True)) if one}
+    return {one for one in (*visit.home.memories.projects(), *visit.home.projects(is_own=True)) if one}
 
 
 def places(visit: Visit, chosen: str | None) -> list[tuple[str, str]]:

@@ -14,8 +14,7 @@ from urllib.parse import urlencode
 from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import NotFound, UsageError
-from perdure.index import exchanges
-from perdure.index import memories as rows
+from perdure.index.exchanges import Quoted
 from perdure.index.injections import Injection
 from perdure.memories import replay
 from perdure.surfaces.page import belief, gathered
@@ -59,7 +58,7 @@ def _page(visit: Visit, one: Memory, *, typed: Mapping[str, str] | None = None, 
         "stages": belief.history(known, one.memory_id, as_of),
         "as_of": visit.query.get("as_of", "") if as_of else "", "finding": finding,
         "successor": about.get(one.superseded_by) if one.superseded_by else None,
-        "made_from": rows.of_ids(visit.home.memories.index(), visit.home.user, one.made_from),
+        "made_from": visit.home.memories.of_ids(one.made_from),
         "is_fresh": "now" in visit.query and one.is_current and finding is None, "error": error,
         "typed": {**said, "project": key(said["project"])},
         "kinds": list(belief.KINDS.items()), "projects": places(visit, one.project),
@@ -89,10 +88,10 @@ def _sources(visit: Visit, one: Memory, before: Sequence[Memory]) -> dict[str, A
     found = ((each, about.sources(each.memory_id)) for each in (one, *before))
     origin, spans = next(((each, spans) for each, spans in found if spans), (one, []))
     n_shown = len(spans) if visit.query.get("sources") == "all" else _QUOTES
-    index, terms = visit.home.memories.index(), text.without_stopwords(text.query_terms(origin.text))
+    terms = text.without_stopwords(text.query_terms(origin.text))
     quotes = []
     for span, turn_id in spans[:n_shown]:
-        said = exchanges.quoted(index, visit.home.principal, turn_id) if turn_id else None
+        said = visit.home.quoted(turn_id) if turn_id else None
         excerpt = text.snippet(said.said, terms, _QUOTE_CHARS)[0] if said else ""
         quotes.append((span, said, excerpt))
     n_more = max(0, len(spans) - n_shown)
@@ -202,13 +201,13 @@ def doomed(visit: Visit) -> Shown:
     return Shown("memory_forget.html", values)
 
 
-def _still_saying(visit: Visit, gone: Iterable[Memory]) -> list[tuple[exchanges.Quoted, str]]:
+def _still_saying(visit: Visit, gone: Iterable[Memory]) -> list[tuple[Quoted, str]]:
     """(turn, where it speaks of it) of each turn behind what goes, once."""
-    index, found = visit.home.memories.index(), dict[str, tuple[exchanges.Quoted, str]]()
+    found: dict[str, tuple[Quoted, str]] = {}
     for memory in gone:
         terms = text.without_stopwords(text.query_terms(memory.text))
-        for turn_id in {turn for _, turn in rows.turns_of(index, memory) if turn} - found.keys():
-            said = exchanges.quoted(index, visit.home.principal, turn_id)
+        for turn_id in {turn for _, turn in visit.home.memories.turns_of(memory) if turn} - found.keys():
+            said = visit.home.quoted(turn_id)
             if said is not None:
                 found[turn_id] = said, text.snippet(said.said, terms, _QUOTE_CHARS // 2)[0]
     return sorted(found.values(), key=lambda one: (str(one[0].at), one[0].turn_id))

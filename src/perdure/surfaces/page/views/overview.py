@@ -6,7 +6,6 @@ import contextlib
 from typing import Any
 
 from perdure.errors import IndexFault
-from perdure.index import browse
 from perdure.index.browse import Stretch, Wanted
 from perdure.surfaces.page import belief
 from perdure.surfaces.page.views import recall
@@ -28,10 +27,10 @@ def overview(visit: Visit) -> Shown:
 
 
 def _known(visit: Visit) -> dict[str, Any]:
-    index, user = visit.home.memories.index(), visit.home.user
+    known = visit.home.memories
     return {
-        "sessions": _sessions(visit), "n_memories": browse.count(index, user, Wanted()),
-        "memories": browse.page(index, user, Wanted(), order="newest", stretch=Stretch(0, _MEMORIES)),
+        "sessions": _sessions(visit), "n_memories": known.count(Wanted()),
+        "memories": known.page(Wanted(), Stretch(0, _MEMORIES), order="newest"),
         "n_turns": sum(visit.home.said_by_month().values()),
         "recalls": recall.listed(visit, visit.home.injections.newest(limit=_TOLD)),
     }  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 
 from perdure.archive.journal import Event
 from perdure.errors import NotFound, UsageError
-from perdure.index import browse
 from perdure.index.browse import Wanted
 from perdure.memories.consolidation import KINDS, Kind, Proposal
 from perdure.mind import consolidate
@@ -72,7 +71,7 @@ def _after(proposal: Proposal) -> list[tuple[str, str]]:
 
 def proposals(visit: Visit) -> Shown:
     """The page, which asks for what was found as soon as it is there."""
-    n = browse.count(visit.home.memories.index(), visit.home.user, Wanted())
+    n = visit.home.memories.count(Wanted())
     return Shown("proposals.html", {"title": "Proposals", "n": n, "found": None, "kind": _kind(visit)})
 
 
@@ -84,7 +83,7 @@ def found(visit: Visit) -> Shown:
     values = {
         "title": "Proposals", "found": [beside(one) for one in chosen[:_SHOWN]], "n_more": len(chosen[_SHOWN:]),
         "kind": kind, "kinds": _counted(every), "n_all": len(every), "last": _told(last) if last else None,
-        "n": browse.count(visit.home.memories.index(), visit.home.user, Wanted()), "belief": belief,
+        "n": visit.home.memories.count(Wanted()), "belief": belief,
     }  # fmt: skip
     return Shown("proposals.html", values)
 

@@ -105,14 +105,12 @@ def asked(query: QueryParams, names: Callable[[str], Iterable[str]] = lambda _: 
     Raises UsageError for a place in the list that is none.
     """
     chosen = {facet: _values_of(query, facet, names) for facet in FACETS}
-    cursor = query.get("cursor", "") or "0"
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 9 and int(cursor) < DEEPEST):
-        raise UsageError(f"the list has no place {cursor[:9]!r}: ask for its first page again")
+    place = addresses.place(query.get("cursor", ""), DEEPEST)
     mode = query.get("mode", "")
     q, since, until = (clean(query.get(name, "")[: addresses.MOST_CHARS]).strip() for name in ("q", "since", "until"))
     known = mode if mode in dict(_MODES) else ""
     taken = {name: values for name, values in chosen.items() if values}
-    return Question(q, taken, since, until, known, int(cursor), n_pages(query))
+    return Question(q, taken, since, until, known, place, n_pages(query))
 
 
 def _values_of(query: QueryParams, facet: str, names: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
