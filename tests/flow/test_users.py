@@ -15,6 +15,7 @@ from perdure import schedule
 from perdure.errors import NotFound
 from perdure.floor.layers import diary_day
 from perdure.home import Home
+from perdure.index.catchup import CaughtUp
 from perdure.jobs.book import Book
 from perdure.mind.stated import mark_of
 from perdure.resident import clock
@@ -126,12 +127,12 @@ def test_a_backlog_of_one_user_does_not_hold_up_the_others(place: Path) -> None:
 
 
 def test_a_round_says_that_it_left_off_amid_its_work(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any time for a slice, a round indexes one of three runs: the next begins at once until none is left."""
-    monkeypatch.setattr("perdure.index.catchup._BATCH_RUNS", 1)
-    fill(place, "ada", "bob", "cy")
+    """The next begins at once where runs are left, unless this one came no further: another process is at it."""
+    done = iter([CaughtUp(n_runs=1, n_behind=2), CaughtUp(n_runs=2), CaughtUp(n_behind=2)])
+    monkeypatch.setattr(Home, "catch_up", lambda *_, **__: next(done))
     with perdure.open(place) as home, Everyone(home) as everyone:
-        keeping = keeper(home, slice_s=0)
-        assert [keeping.round(home, everyone) for _ in range(4)] == [True, True, False, False]
+        keeping = keeper(home)
+        assert [keeping.round(home, everyone) for _ in range(3)] == [True, False, False]
 
 
 def test_while_the_index_is_behind_a_round_has_turns_for_a_slice_and_the_next_goes_on(place: Path) -> None:
