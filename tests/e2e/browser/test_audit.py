@@ -26,6 +26,7 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/search": ["/search", "/search?q=sqlite", "/search?q=nothinglikethis", "/search?q=port&role=user&mode=keyword"],
     "/runs": ["/runs", "/runs?flat=1", "/runs?runtime=nothing"],
     "/runs/{run_id}": [f"/runs/{one}" for one in ("{run}", "{edited}", "{hostile}", "{run}?at={turn}", "{run}?q=tide")],
+    "/runs/{run_id}/turns/{turn_id}": ["/runs/{edited}/turns/{edit}", "/runs/{edited}/turns/{edit}?from=1"],
     "/runs/{run_id}/turns/{turn_id}/{n}": ["/runs/{edited}/turns/{edit}/1"],
     "/runs/{run_id}/forget": ["/runs/{edited}/forget"],
     "/memories": ["/memories", "/memories?q=port", "/memories?all=1", "/memories?q=nothinglikethis"],
