@@ -520,6 +520,8 @@ class Listening(contextlib.AbstractContextManager):
                     kind = text[7:]
                 elif text.startswith("data: "):
                     self.heard.append((kind, json.loads(text[6:])))
+        except OSError:  # it was cut off
+            pass
         finally:
             self.ended.set()
 
