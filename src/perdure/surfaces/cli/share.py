@@ -10,13 +10,12 @@ import msgspec
 
 from perdure.authority.grants import Given
 from perdure.capture.rules import Rules
-from perdure.errors import IndexFault, NotFound
-from perdure.home import Home
 from perdure.surfaces import afar
 from perdure.surfaces.afar_memories import Believed
 from perdure.surfaces.cli.common import Shell, ahead, command, day, plural
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory import project_named
+from perdure.surfaces.covering import n_covered
 from perdure.text import printable
 from perdure.types import GrantScope
 
@@ -62,7 +61,7 @@ def _shared(scope: GrantScope, argument: str, epilog: str, what: str) -> click.C
         with shell.open() as home:
             chosen = project_named(home, value) if scope == "project" else value
             given = home.share(grantee, scope, chosen or value, until_at=ahead(until))
-            n_runs = _n_covered(home, given)
+            n_runs = n_covered(home, given)
             if given.grant.grantee not in home.users():
                 shell.note(f"Nobody named {grantee} is here yet; they can read it once they have a machine here.")
         _tell(shell, given, n_runs)
@@ -140,17 +139,7 @@ def _listed(shell: Shell, *, every: bool) -> tuple[list[Given], list[Given], lis
         return given, received, [None] * len(given)
     with shell.open() as home:
         given = home.grants.given(every=every)
-        return given, home.grants.received(every=every), [_n_covered(home, one) for one in given]
-
-
-def _n_covered(home: Home, given: Given) -> int | None:
-    """How many runs it covers now: none where its run was erased, None where there is no index to ask."""
-    try:
-        return home.n_covered(given.grant)
-    except NotFound:
-        return 0
-    except IndexFault:
-        return None
+        return given, home.grants.received(every=every), [n_covered(home, one) for one in given]
 
 
 def _counted(n_runs: int | None) -> str:

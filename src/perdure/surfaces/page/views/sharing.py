@@ -11,6 +11,7 @@ from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.home import Home
 from perdure.surfaces import moments
 from perdure.surfaces.amounts import plural
+from perdure.surfaces.covering import n_covered
 from perdure.surfaces.page import addresses
 from perdure.surfaces.page.render import shown
 from perdure.surfaces.page.visits import Answer, Moved, Shown, View, Visit
@@ -61,16 +62,6 @@ def _listed(visit: Visit, wanted: Wanted, error: str = "") -> Shown:
 def _entry(home: Home, given: Given, visit: Visit) -> Entry:
     is_over = not given.is_in_force(visit.now)
     return Entry(given, None if is_over else n_covered(home, given), is_over)
-
-
-def n_covered(home: Home, given: Given) -> int | None:
-    """How many runs it covers now: none where its run was erased, None where there is no index to ask."""
-    try:
-        return home.n_covered(given.grant)
-    except NotFound:
-        return 0
-    except IndexFault:
-        return None
 
 
 def _projects(home: Home) -> Sequence[str]:
