@@ -6,9 +6,11 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from perdure.config import ServerConfig
 from perdure.jobs import post
 from perdure.surfaces.page import listener
 
@@ -75,6 +77,14 @@ def test_without_its_packages_it_says_what_to_install(shell):
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no starlette', name='starlette')\n")
     failed = one("page", check=False)
     assert failed.returncode and "pip install 'perdure[server]'" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_a_home_whose_page_cannot_be_had_any_more_is_served(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "page").write_text(listener.USUAL)
+    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
+    config = SimpleNamespace(server=ServerConfig())
+    assert listener.Listener(SimpleNamespace(home=SimpleNamespace(path=tmp_path, config=config))).start() == ""
 
 
 def test_a_machine_of_a_home_elsewhere_is_sent_there(shell):

@@ -21,7 +21,7 @@ from perdure.archive.journal import Event
 from perdure.capture import wire
 from perdure.capture.rules import Rules
 from perdure.config import home_path, user_home
-from perdure.errors import AlreadyServing, NotFound, PackageMissing, PerdureError, UsageError
+from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import cron, post
 from perdure.jobs.book import Book, Envelope
@@ -70,14 +70,11 @@ def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
 
 
 def _say_where(shell: Shell, home: Path, listener: Listener) -> None:
-    """Say what is served, and to who looks at a terminal where its page is."""
+    """Say what is served, and to who looks at a terminal where its page is, or how to have one."""
     address = listener.start()
     shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
     if shell.err.is_terminal:
-        try:
-            shell.err.print(f"its page: {listener.page()}", markup=False, soft_wrap=True)
-        except PackageMissing as missing:
-            shell.err.print(f"it has a page, too: {missing.detail}", markup=False)
+        shell.err.print(f"its page: {listener.page() if address else '`perdure page`'}", markup=False, soft_wrap=True)
 
 
 def _send_on(shell: Shell, thin: Rules) -> None:

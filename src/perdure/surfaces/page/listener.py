@@ -36,13 +36,18 @@ class Listener:
     def start(self) -> str:
         """Listen where the settings want it, or where the page was asked for before. The address, or nothing.
 
-        Raises ConfigFault, PackageMissing.
+        Raises ConfigFault and PackageMissing where the settings want it: a page that cannot be had any more keeps no
+        home from being served.
         """
-        wanted = self._settings.http or kept(self._home)
-        if not wanted:
+        if not (self._settings.http or kept(self._home)):
             return ""
-        with self._lock:
-            return self._begun().address
+        try:
+            with self._lock:
+                return self._begun().address
+        except (ConfigFault, PackageMissing):
+            if self._settings.http:
+                raise
+            return ""
 
     def page(self) -> str:
         """An address that lets its visitor in, once. Raises ConfigFault, PackageMissing."""
