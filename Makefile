@@ -7,13 +7,22 @@ WEIGHTS := src/perdure/models/weights/minilm-l6-v2-int8.onnx
 MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 BUILDER := .cache/weights-venv/bin/python
 
-.PHONY: demo test check bench lock weights model clean
+.PHONY: demo test unit slice check bench lock weights model clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh demo.sh
 
 test: $(STAMP) $(WEIGHTS) check
 	$(BIN)/python -m pytest -n auto
+
+# Everything that needs no home on disk, no network and no browser.
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n auto -m "not slow" tests/unit
+
+# The tests of one slice, by its name in docs/architecture.md: make slice S=recall
+slice: $(STAMP)
+	@test -n "$(S)" || { echo "make slice S=NAME, one of: $$(ls tests/unit | grep -v '\.' | tr '\n' ' ')"; exit 2; }
+	$(BIN)/python -m pytest tests/unit/$(S)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from perdure.identity import run_id
-from perdure.types import Parsed, Part, Run, Source, Turn
+from perdure.identity import make_run_id
+from perdure.types import ParsedLines, Part, Run, Source, Turn
 
 N_WORDS = 200_000
 N_SENTENCES = 20_000
@@ -107,7 +107,7 @@ def identifier(rng: random.Random, corpus: Corpus) -> str:
 
 def runs(
     corpus: Corpus, n_chunks: int, n_chars: int, *, seed: int = 2, owners: tuple[tuple[str, float], ...]
-) -> Iterator[tuple[Run, Parsed]]:
+) -> Iterator[tuple[Run, ParsedLines]]:
     """Sessions of 5 to 60 messages, until there are so many messages; a project holds several sessions.
 
     Projects differ in size: p0 holds 40 % of all, p1 1 %, the others share the rest. owners: (name, share).
@@ -129,7 +129,7 @@ def runs(
 def _run(
     corpus: Corpus, rng: random.Random, owner: str, session: str, project: str, at: datetime, topic: list[str],
     n_turns: int, n_chars: int,
-) -> tuple[Run, Parsed]:  # fmt: skip
+) -> tuple[Run, ParsedLines]:  # fmt: skip
     turns = []
     for n in range(n_turns):
         words = message(corpus, rng, topic, rng.randint(n_chars // 3, n_chars * 5 // 3))
@@ -140,11 +140,11 @@ def _run(
         )  # fmt: skip
     source = Source(owner, "claude-code", session)
     run = Run(
-        run_id=run_id(source, 0, at), source=source, machine="bench", agent="default", project=project,
+        run_id=make_run_id(source, 0, at), source=source, machine="bench", agent="default", project=project,
         conversation=session, from_offset=0, to_offset=n_turns * 4096, sha256="0" * 64, started_at=at, ended_at=at,
         captured_at=at,
     )  # fmt: skip
-    return run, Parsed(tuple(turns))
+    return run, ParsedLines(tuple(turns))
 
 
 QUERIES = ("rare word", "2-3 words", "question", "frequent words", "phrase", "identifier", "chinese")

@@ -35,21 +35,21 @@ import numpy as np
 from benchmarks.common import OUT, save, spread, table, timed
 from benchmarks.quality import SETS, load, scorer
 from perdure import formats, text
-from perdure.capture.lines import split
-from perdure.index.project import project
-from perdure.models import minilm, static, weights
-from perdure.models.embedder import Careful, Embedder, Kind, ModelTag
-from perdure.models.extent import HEAD_CHARS, extent
-from perdure.models.lanes import Lanes
-from perdure.models.vectors import Vectors, quantise, restore, unit
+from perdure.capture.lines import split_lines
+from perdure.index.projection import project_run
+from perdure.models import local_embedders
+from perdure.models.embedder import Embedder, ModelTag, TextKind, ValidatingEmbedder
+from perdure.models.extent import HEAD_CHARS, count_embedded_chars
+from perdure.models.lanes import EmbeddingLanes
+from perdure.models.vectors import Vectors, quantise, restore, to_unit_length
 from perdure.models.wordpiece import WordPiece
 from perdure.types import Run, Source
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SHOWN = ("R@5", "R@10", "All@10", "MRR", "nDCG@10")
 TIERS: dict[str, Callable[[int], Embedder]] = {
-    "minilm": lambda threads: minilm.MiniLM(threads=threads),
-    "static": lambda _: static.Static(),
+    "minilm": lambda threads: local_embedders.MiniLM(threads=threads),
+    "static": lambda _: local_embedders.StaticEmbedder(),
 }
 APART = "5-adversarial"
 K = 50
@@ -76,14 +76,14 @@ def pieces(docs: Sequence[dict[str, Any]]) -> Pieces:
     return Pieces(texts, np.array(of_doc))
 
 
-def embedded(name: str, embedder: Embedder, texts: Sequence[str], kind: Kind) -> Vectors:
+def embedded(name: str, embedder: Embedder, texts: Sequence[str], kind: TextKind) -> Vectors:
     """Vectors of these texts, from benchmarks/out when they were made before."""
     OUT.mkdir(exist_ok=True)
     digest = hashlib.sha256("\0".join((embedder.tag.key, kind, *texts)).encode()).hexdigest()[:16]
     path = OUT / f"vectors-{name}-{digest}.npy"
     if not path.exists():
         with timed() as clock:
-            found = Careful(embedder).embed(texts, kind)
+            found = ValidatingEmbedder(embedder).embed(texts, kind)
         print(f"  {name}: {len(texts)} {kind} texts, {clock.cpu_s:.0f} CPU s", flush=True)
         np.save(path, found)
     return np.load(path)
@@ -188,7 +188,7 @@ def precision(data: Path) -> None:
             docs, queries = _vectors(tier, found)
             for label, kept in {
                 "float32": docs,
-                "fp16": unit(docs.astype(np.float16)),
+                "fp16": to_unit_length(docs.astype(np.float16)),
                 "int8": restore(quantise(docs)),
             }.items():
                 run = _runs(module, found, {tier: (kept, queries)})[tier]
@@ -227,10 +227,14 @@ def reference(data: Path) -> None:
     docs, queries = pieces(found.docs).texts, [query["query"] for query in found.queries]
     makers: dict[str, Callable[[Sequence[str]], Vectors]] = {
         "minilm float32": lambda texts: _batched(graph, texts, 1),
-        "minilm int8, one text a run": lambda texts: _batched(weights.read(minilm.MODEL), texts, 1),
-        "minilm int8, 16 texts a run": lambda texts: _batched(weights.read(minilm.MODEL), texts, 16),
+        "minilm int8, one text a run": lambda texts: _batched(
+            local_embedders.read_weights(local_embedders.MINILM_MODEL), texts, 1
+        ),
+        "minilm int8, 16 texts a run": lambda texts: _batched(
+            local_embedders.read_weights(local_embedders.MINILM_MODEL), texts, 16
+        ),
         **{f"static {name}": lambda texts, table=table: _summed(table, texts) for name, table in tables.items()},
-        "static int8": lambda texts: static.Static().embed(texts, "document"),
+        "static int8": lambda texts: local_embedders.StaticEmbedder().embed(texts, "document"),
     }
     rows, exact = [], {}
     for label, make in makers.items():
@@ -253,10 +257,10 @@ def reference(data: Path) -> None:
 
 def _batched(graph: bytes, texts: Sequence[str], n_texts: int) -> Vectors:
     """Vectors of texts sorted by length, so many a run, padded to the longest."""
-    session, model = minilm._session(graph, 1), minilm.MiniLM()
-    ids = [model._ids(words) for words in texts]
+    session, model = local_embedders._open_session(graph, 1), local_embedders.MiniLM()
+    ids = [model._to_token_ids(words) for words in texts]
     order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
-    found = np.zeros((len(texts), minilm.DIMENSION), np.float32)
+    found = np.zeros((len(texts), local_embedders.MINILM_DIMENSION), np.float32)
     for start in range(0, len(order), n_texts):
         mine = order[start : start + n_texts]
         rows = np.zeros((len(mine), max(len(ids[n]) for n in mine)), np.int64)
@@ -268,9 +272,11 @@ def _batched(graph: bytes, texts: Sequence[str], n_texts: int) -> Vectors:
 
 
 def _summed(table_: Vectors, texts: Sequence[str]) -> Vectors:
-    cutter = WordPiece(weights.vocabulary(static.VOCABULARY))
-    rows = [[n for n in cutter.ids(words) if n != 1] for words in texts]
-    return unit(np.array([table_[row].sum(axis=0) if row else np.zeros(static.DIMENSION) for row in rows]))
+    cutter = WordPiece(local_embedders.read_vocabulary(local_embedders.STATIC_VOCABULARY))
+    rows = [[n for n in cutter.to_token_ids(words) if n != 1] for words in texts]
+    return to_unit_length(
+        np.array([table_[row].sum(axis=0) if row else np.zeros(local_embedders.STATIC_DIMENSION) for row in rows])
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- speed
@@ -294,7 +300,7 @@ def one(data: Path, tier: str, threads: int) -> None:
     long = [t for t in pieces(load(data / "retrieval", "beam_dev").docs).texts if len(t) > 1500][:64]
     before = _rss_mb()
     with timed() as loading:
-        embedder = Careful(TIERS[tier](threads))
+        embedder = ValidatingEmbedder(TIERS[tier](threads))
         embedder.embed(["hello"], "query")
     loaded = _rss_mb()
     row: dict[str, Any] = {
@@ -343,8 +349,10 @@ def transcript_chunks(folder: Path) -> Iterator[tuple[str, str, int, str]]:
         data = path.read_bytes()
         runtime = formats.detect(data[:65536], str(path))
         for origin, body in _streams(runtime, data, path):
-            parsed = formats.parse(runtime, split(body), spawned=origin.parent_session is not None and not origin.fork)
-            for row in project(_run(runtime, origin.session, len(body)), parsed):
+            parsed = formats.parse(
+                runtime, split_lines(body), spawned=origin.parent_session is not None and not origin.fork
+            )
+            for row in project_run(_run(runtime, origin.session, len(body)), parsed):
                 for turn in row.turns:
                     yield from _numbered(turn)
 
@@ -390,7 +398,11 @@ def texts(data: Path) -> None:
     for label, is_in in CLASSES.items():
         mine = [(author, place, words) for kind, author, place, words in chunks if is_in(kind, author, place)]
         rows.append({"what": "all", **_cost(label, [words for _, _, words in mine])})
-        given = [words[: extent(author, place)] for author, place, words in mine if extent(author, place) != 0]
+        given = [
+            words[: count_embedded_chars(author, place)]
+            for author, place, words in mine
+            if count_embedded_chars(author, place) != 0
+        ]
         if given and label != "said by people":
             rows.append({"what": "as decided", **_cost(label, given)})
     table("real transcripts: texts that differ, and CPU s to embed each kind (1 thread, from a sample of 60)", rows)
@@ -468,7 +480,7 @@ class Slow:
         self.tag = ModelTag(f"slow-{text_s * 1000:.0f}-ms", 8, "0" * 64)
         self._text_s = text_s
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:  # noqa: ARG002
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002
         time.sleep(self._text_s * len(texts))
         return np.ones((len(texts), 8), np.float32)
 
@@ -477,8 +489,8 @@ def lanes(data: Path) -> None:
     """98 bulk texts are queued, then a query comes: once in a lane of its own, once behind them."""
     beam = [t for t in pieces(load(data / "retrieval", "beam_dev").docs).texts if len(t) > 1500]
     models: dict[str, Callable[[], Embedder]] = {
-        "minilm, 1 thread": lambda: Careful(minilm.MiniLM(threads=1)),
-        "minilm, 2 threads": lambda: Careful(minilm.MiniLM(threads=2)),
+        "minilm, 1 thread": lambda: ValidatingEmbedder(local_embedders.MiniLM(threads=1)),
+        "minilm, 2 threads": lambda: ValidatingEmbedder(local_embedders.MiniLM(threads=2)),
         "slow, 180 ms a text": lambda: Slow(0.18),
     }
     rows = []
@@ -495,7 +507,7 @@ def _behind(embedder: Embedder, beam: Sequence[str], lane: str, n_runs: int) -> 
     embedder.embed(["warm"], "query")
     answers = []
     for run in range(n_runs):
-        queue = Lanes(embedder, item_chars=1000)
+        queue = EmbeddingLanes(embedder, item_chars=1000)
         waiting = [queue.submit([t], kind="document", lane="bulk") for t in (beam[:98] if lane != "idle" else ())]
         if waiting and lane == "query":
             time.sleep(0.05 + 0.03 * run)  # any moment of an item in flight
@@ -521,7 +533,7 @@ def main() -> None:
     parser.add_argument("--tier", default="minilm")
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
-    if not weights.is_there(minilm.MODEL):
+    if not local_embedders.has_weights(local_embedders.MINILM_MODEL):
         raise SystemExit("no weights here: make weights")
     if chosen.what == "one":
         one(chosen.data, chosen.tier, chosen.threads)

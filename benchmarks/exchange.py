@@ -22,10 +22,11 @@ from pathlib import Path
 import perdure
 import perdure.home
 from benchmarks.common import save, scratch, table, timed
-from perdure.archive.archive import Delta, stored_runs
+from perdure import connections
+from perdure.archive.archive import Delta, read_stored_runs
 from perdure.home import Home
-from perdure.sync import exchange, reach
-from perdure.sync.exchange import Synced
+from perdure.service import sync_connect, sync_protocol
+from perdure.service.sync_protocol import SyncResult
 from perdure.types import Origin
 
 START = datetime(2026, 1, 15, 9, tzinfo=UTC)
@@ -49,18 +50,24 @@ class Clock:
 @contextmanager
 def telling(clock: Callable[[], datetime]) -> Iterator[None]:
     """Have every home read this clock for the block."""
-    real = perdure.home._now
-    perdure.home._now = clock
+    real = connections.utc_now
+    _replace_clock(real, clock)
     try:
         yield
     finally:
-        perdure.home._now = real
+        _replace_clock(clock, real)  # also in modules that were first loaded meanwhile
 
 
-def sync(one: Home, other: Home) -> Synced:
+def _replace_clock(old: Callable[[], datetime], new: Callable[[], datetime]) -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("perdure") and getattr(module, "utc_now", None) is old:
+            module.utc_now = new  # type: ignore[attr-defined]
+
+
+def sync(one: Home, other: Home) -> SyncResult:
     """Sync two homes of this machine."""
-    with reach.beside(one, other.path) as link:
-        return exchange.sync(one, link)
+    with sync_connect.connect_folder(one, other.path) as link:
+        return sync_protocol.sync(one, link)
 
 
 def line(text: str, uuid: str, minute: int, session: str) -> bytes:
@@ -149,7 +156,7 @@ class World:
     def card(self, who: int) -> None:
         """A card is laid down, or one of another home is changed."""
         floor = self.homes[who].floor
-        cards = floor.cards()
+        cards = floor.list_cards()
         if cards and self.chance.random() < 0.5:
             floor.change_card(self.chance.choice(cards).id, f"Changed at {self.next()} by {who}")
         else:
@@ -159,26 +166,26 @@ class World:
         """A turn is forgotten."""
         home = self.homes[who]
         mark = self.mark(self.chance.randrange(_N_SESSIONS), self.chance.randrange(_N_LINES // 2), 0)
-        home.catch_up()
+        home.upkeep.catch_up()
         hits = home.search(mark).hits
         if hits:
-            doomed = home.doomed([hits[0].turn_id])
+            doomed = home.forgetting.plan([hits[0].turn_id])
             self.forgotten |= {found for item in doomed if item.turn for found in _MARK.findall(item.turn.text())}
-            home.forget(doomed)
+            home.forgetting.apply(doomed)
 
     def forget_memory(self, who: int) -> None:
         """A memory is forgotten."""
         home = self.homes[who]
-        if known := home.memories.listed(every=True):
+        if known := home.memories.list_memories(every=True):
             chosen = self.chance.choice(known)
             self.forgotten |= set(_MARK.findall(chosen.text))
-            home.forget([], memories=[chosen.memory_id])
+            home.forgetting.apply([], memories=[chosen.memory_id])
 
     def pack(self, who: int) -> None:
         """What is idle is packed."""
-        self.homes[who].pack(idle_days=0)
+        self.homes[who].upkeep.pack(idle_days=0)
 
-    def meet(self, one: int, other: int) -> Synced:
+    def meet(self, one: int, other: int) -> SyncResult:
         """Two homes sync."""
         with telling(self.clocks[one]):
             return sync(self.homes[one], self.homes[other])
@@ -196,9 +203,9 @@ class World:
     def faults(self) -> list[str]:
         """What is not as it must be now that every home met every other."""
         found = []
-        if len({home.digest() for home in self.homes}) > 1:
+        if len({home.upkeep.digest() for home in self.homes}) > 1:
             found.append("the digests of the indexes differ")
-        proven = [home.verify() for home in self.homes]
+        proven = [home.upkeep.verify() for home in self.homes]
         if len({one.digest for one in proven}) > 1:
             found.append("the digests of the archives differ")
         found += [f"{item.where}: {item.what}" for one in proven for item in one.findings]
@@ -214,8 +221,8 @@ class World:
 
     def marks_of(self, home: Home) -> set[str]:
         """The marks in a home's truth."""
-        parts = [stored for _, stored in stored_runs(home.path / "archive", user=home.user, damaged=[])]
-        parts += [path.read_bytes() for path in home.journal().files()]
+        parts = [stored for _, stored in read_stored_runs(home.path / "archive", user=home.user, damaged=[])]
+        parts += [path.read_bytes() for path in home.journal().list_files()]
         return set(_MARK.findall(b"".join(parts).decode()))
 
 

@@ -28,12 +28,12 @@ import perdure
 from benchmarks import corpus, latency
 from benchmarks.common import save, scratch, spread, table, timed
 from benchmarks.search import build, folder
-from perdure.archive.journal import encode
+from perdure.archive import memory_events
+from perdure.archive.journal import encode_event
 from perdure.config import EmbedderConfig
 from perdure.home import Home
-from perdure.index.vector import Shelf
-from perdure.memories import events
-from perdure.models.choose import choose
+from perdure.index.vector_search import SlabFiles
+from perdure.models.choose import choose_embedder
 from perdure.types import Memory
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ began_s, cpu_s = time.perf_counter(), time.process_time()
 import perdure
 with perdure.open(sys.argv[1], user="ada") as home:
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
-    found = home.layers()
+    found = home.floor.layers()
     done_s, done_cpu_s = time.perf_counter(), time.process_time()
 print(json.dumps([(done_s - opened_s) * 1000, (done_cpu_s - opened_cpu_s) * 1000, (done_cpu_s - cpu_s) * 1000,
                   found.n_tokens, "numpy" in sys.modules, "yaml" in sys.modules]))
@@ -97,11 +97,11 @@ def made_home(place: Path, made: corpus.Corpus, n_chunks: int, n_memories: int) 
         (path / "index.db").symlink_to("index-1.db")
         with timed() as clock:
             remember(home, corpus.queries(made, "question", n_memories, seed=9))
-            assert len(home.memories.listed(every=True)) == n_memories
+            assert len(home.memories.list_memories(every=True)) == n_memories
         filled(home, made)
-        chosen = choose(EmbedderConfig()).embedder
+        chosen = choose_embedder(EmbedderConfig()).embedder
         assert chosen is not None
-        latency.fill(home.index(), Shelf(path), chosen.tag.dimension, chosen.tag.key)
+        latency.fill(home.index(), SlabFiles(path), chosen.tag.dimension, chosen.tag.key)
         home.index().db.pragma("wal_checkpoint(TRUNCATE)")
     print(f"  {n_memories} memories in {clock.wall_s:.0f} s")
     return path
@@ -120,8 +120,8 @@ def remember(home: Home, said: Sequence[str]) -> None:
                 "default", None, stated, stated, "owner", "stated",
             )  # fmt: skip
             hybrid = f"{stated:%Y-%m-%dT%H:%M:%S}.000Z#{at % 10_000:04d}"
-            data = events.data([events.create(memory)], by="rules")
-            file.write(encode(hybrid, "wbench", at + 1, events.TYPE, data) + b"\n")
+            data = memory_events.build_event_data([memory_events.build_create_op(memory)], by="rules")
+            file.write(encode_event(hybrid, "wbench", at + 1, memory_events.EVENT_TYPE, data) + b"\n")
 
 
 def took(work: Callable[[str], object], asked: Sequence[str]) -> dict[str, Any]:
@@ -143,9 +143,9 @@ def in_context(path: Path, made: corpus.Corpus) -> list[dict[str, Any]]:
     mix = [message for asked in kinds.values() for message in asked]
     with perdure.open(path, user="ada") as home:
         home.recall("which words would warm a model")
-        session = home.layers(now=NOW)
+        session = home.floor.layers(now=NOW)
         rows: list[dict[str, Any]] = [
-            {"what": "layers alone", **took(lambda _: home.layers(now=NOW), mix[:100])},
+            {"what": "layers alone", **took(lambda _: home.floor.layers(now=NOW), mix[:100])},
             {"what": "recall by words", **took(lambda m: home.recall(m, now=NOW, mode="keyword"), mix)},
             {"what": "context by words", **took(lambda m: home.context(m, now=NOW, mode="keyword"), mix)},
             {"what": "context by words, within a session",
@@ -230,11 +230,11 @@ def bulk(home: Home, told: Sequence[tuple[str, dict[str, Any]]]) -> None:
         for n, (kind, data) in enumerate(told):
             at = NOW + timedelta(milliseconds=n)
             stamp = f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z#0000"
-            file.write(encode(stamp, "wbulk", n + 1, kind, data) + b"\n")
+            file.write(encode_event(stamp, "wbulk", n + 1, kind, data) + b"\n")
 
 
 def journal_mb(home: Home) -> dict[str, float]:
-    return {"journal MB": round(sum(path.stat().st_size for path in home.journal().files()) / 1e6, 2)}
+    return {"journal MB": round(sum(path.stat().st_size for path in home.journal().list_files()) / 1e6, 2)}
 
 
 def imports() -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import perdure
 from benchmarks.common import drop_from_cache, save, scratch, spread, table
-from perdure.testing.resident import ScriptedResident
+from rig.resident import ScriptedResident
 
 PACKAGE = Path(perdure.__file__).parent
 HOOK = PACKAGE / "capture" / "__main__.py"

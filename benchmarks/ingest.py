@@ -22,18 +22,18 @@ from benchmarks import corpus
 from benchmarks.common import save, scratch, size_of, table, timed
 from benchmarks.parse import SHARED
 from perdure import text
-from perdure.index import catchup, project, write
+from perdure.index import catchup, projection, write
 
 N_RUNS = 3
 STAGES = (  # (name, module, function); those indented are part of the one above
     ("parse (with reading)", catchup, "parse_run"),
     ("project", catchup, "project"),
-    ("  mask secrets", project, "mask"),
+    ("  mask secrets", projection, "mask"),
     ("  chunk", text, "split"),
     ("  entities", text, "entities"),
     ("write", catchup, "write_run"),
     ("  terms for the index", write, "index_terms"),
-    ("  chunk rows and words (FTS5)", write, "_insert_chunk"),
+    ("  chunk rows and words (FTS5)", write, "insert_chunk"),
 )
 
 
@@ -64,7 +64,7 @@ def once(folder: Path) -> dict[str, Any]:
         with timed() as capture:
             imported = home.import_files([folder], index=False)
         with timed() as index:
-            done = home.catch_up()
+            done = home.upkeep.catch_up()
         assert home.search("error in the file").hits
         whole_s = capture.wall_s + index.wall_s
         archive, file = size_of(place / "home" / "archive"), home.index().path.stat().st_size
@@ -80,7 +80,7 @@ def stages(folder: Path) -> dict[str, float]:
         with timed() as capture:
             home.import_files([folder], index=False)
         with timed() as index:
-            home.catch_up()
+            home.upkeep.catch_up()
     return {"capture": capture.cpu_s, "index": index.cpu_s, **{name: spent[name] for name, _, _ in STAGES}}
 
 

@@ -23,10 +23,10 @@ from benchmarks.common import save, spread, table
 from benchmarks.latency import fill, measured, messages
 from benchmarks.search import build, folder
 from perdure.config import EmbedderConfig
-from perdure.index import store, vector
-from perdure.models.choose import LOCAL_ITEM_CHARS, choose
-from perdure.models.embedder import Embedder, Kind
-from perdure.models.lanes import Lane, Lanes
+from perdure.index import store, vector_search
+from perdure.models.choose import LOCAL_ITEM_CHARS, choose_embedder
+from perdure.models.embedder import Embedder, TextKind
+from perdure.models.lanes import EmbeddingLanes, Lane
 from perdure.models.vectors import Vectors
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
@@ -46,7 +46,7 @@ class Slow:
         self._inner = FakeEmbedder()
         self.tag = self._inner.tag
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         time.sleep(SLOW_S * len(texts))
         return self._inner.embed(texts, kind)
 
@@ -55,7 +55,7 @@ def asked(embedder: Embedder, texts: Sequence[str], lane: Lane) -> dict[str, Any
     """One query behind bulk texts, by a lane of its own or by theirs; medians over rounds."""
     rounds = []
     for _ in range(N_ROUNDS):
-        lanes = Lanes(embedder, item_chars=LOCAL_ITEM_CHARS)
+        lanes = EmbeddingLanes(embedder, item_chars=LOCAL_ITEM_CHARS)
         lanes.submit(["warm"], kind="query", lane="query").result()
         for text in texts:
             lanes.submit([text], kind="document", lane="bulk")
@@ -69,7 +69,7 @@ def asked(embedder: Embedder, texts: Sequence[str], lane: Lane) -> dict[str, Any
 
 def table_x33(made: corpus.Corpus) -> list[dict[str, Any]]:
     texts = [" ".join(made.sentences[n * 30 : n * 30 + 30])[:BULK_CHARS] for n in range(N_BULK)]
-    default = choose(EmbedderConfig()).embedder
+    default = choose_embedder(EmbedderConfig()).embedder
     assert default is not None
     rows = []
     for name, embedder in ((str(default.tag), default), (f"{SLOW_S * 1000:.0f} ms a text", Slow())):
@@ -79,7 +79,7 @@ def table_x33(made: corpus.Corpus) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def bulk(lanes: Lanes, texts: Sequence[str]) -> Iterator[None]:
+def bulk(lanes: EmbeddingLanes, texts: Sequence[str]) -> Iterator[None]:
     """Bulk work that never ends while this lasts."""
     done = threading.Event()
 
@@ -97,14 +97,14 @@ def bulk(lanes: Lanes, texts: Sequence[str]) -> Iterator[None]:
 
 
 def recall_under_bulk(made: corpus.Corpus, keep: Path | None, n_chunks: int) -> list[dict[str, Any]]:
-    embedder = choose(EmbedderConfig()).embedder
+    embedder = choose_embedder(EmbedderConfig()).embedder
     assert embedder is not None
     with folder(keep) as place:
         path = place / f"search-{n_chunks}-300.db"
         if not path.exists():
             build(path, made, n_chunks, 300, (("ada", 1.0),))
-        index, lanes = store.Connection(path), Lanes(embedder, item_chars=LOCAL_ITEM_CHARS)
-        space = fill(index, vector.Shelf(place), embedder.tag.dimension, embedder.tag.key)
+        index, lanes = store.IndexConnection(path), EmbeddingLanes(embedder, item_chars=LOCAL_ITEM_CHARS)
+        space = fill(index, vector_search.SlabFiles(place), embedder.tag.dimension, embedder.tag.key)
         texts = [" ".join(made.sentences[n * 8 : n * 8 + 8]) for n in range(8)]
         everything = [message for kind in messages(made).values() for message in kind][::3]
         how: dict[str, Any] = {"pause_s": PAUSE_S}

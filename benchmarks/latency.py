@@ -25,19 +25,18 @@ import numpy as np
 from benchmarks import corpus
 from benchmarks.common import save, spread, table, timed
 from benchmarks.search import ADA, build, folder
-from perdure.archive.journal import encode
+from perdure.archive import memory_events
+from perdure.archive.journal import encode_event
 from perdure.config import EmbedderConfig
-from perdure.index import embed, store, vector
-from perdure.index.follow import follow
-from perdure.index.scan import fastest
-from perdure.memories import events
-from perdure.models.choose import choose
-from perdure.models.lanes import Lanes
-from perdure.recall.indexed import Indexed
-from perdure.recall.plan import plan
-from perdure.recall.rank import to_embed
+from perdure.index import embed, store, vector_search
+from perdure.index.apply_journals import apply_journals
+from perdure.index.slab import choose_fastest_kernel
+from perdure.models.choose import choose_embedder
+from perdure.models.lanes import EmbeddingLanes
+from perdure.recall.index_candidates import IndexCandidates
+from perdure.recall.plan import choose_filters, plan
+from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import recall
-from perdure.recall.scope import scope
 from perdure.types import Filters, Memory
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +44,8 @@ N_MESSAGES = 60
 _PART = 5_000  # random vectors that are made at a time
 SCOPES = (
     ("everything", Filters()),
-    ("40 %", scope("", here="/work/p0", projects=(), everywhere=False)),
-    ("1 %", scope("", here="/work/p1", projects=(), everywhere=False)),
+    ("40 %", choose_filters("", project="/work/p0", projects=(), all_projects=False)),
+    ("1 %", choose_filters("", project="/work/p1", projects=(), all_projects=False)),
 )
 
 
@@ -60,27 +59,29 @@ def messages(made: corpus.Corpus) -> dict[str, list[str]]:
     return {**asked, "one to four questions": several}
 
 
-def fill(index: store.Connection, shelf: vector.Shelf, dimension: int, tag: str) -> vector.Space:
+def fill(
+    index: store.IndexConnection, shelf: vector_search.SlabFiles, dimension: int, tag: str
+) -> vector_search.VectorSpace:
     """A slab with a random vector for every chunk."""
-    user = index.known("user", ADA.user)
+    user = index.find_name("user", ADA.user)
     assert user is not None
-    with index.writing():
-        slot = vector.make_slot(index, user, tag, dimension)
+    with index.begin_write():
+        slot = vector_search.find_or_add_slab(index, user, tag, dimension)
     rng = np.random.default_rng(1)
-    todo = embed.missing(index, slot) if slot.n_rows == 0 else []
+    todo = embed.list_missing(index, slot) if slot.n_rows == 0 else []
     for low in range(0, len(todo), _PART):
-        waiting = list(embed._waiting(index, todo[low : low + _PART]))
+        waiting = list(embed._read_pending(index, todo[low : low + _PART]))
         rows = rng.standard_normal((len(waiting), dimension)).astype(np.float32)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        embed.write(index, shelf, slot, waiting, rows, listed=todo[0], n_left=0)
-    slot = next(found for found in vector.slots(index, user) if found.tag == tag)
-    return vector.Space(slot, shelf.slab(index, slot))
+        embed.write_vectors(index, shelf, slot, waiting, rows, last_listed=todo[0], n_left=0)
+    slot = next(found for found in vector_search.list_slabs(index, user) if found.tag == tag)
+    return vector_search.VectorSpace(slot, shelf.open_slab(index, slot))
 
 
 def measured(
-    index: store.Connection,
-    lanes: Lanes,
-    space: vector.Space | None,
+    index: store.IndexConnection,
+    lanes: EmbeddingLanes,
+    space: vector_search.VectorSpace | None,
     filters: Filters,
     asked: Sequence[str],
     *,
@@ -92,11 +93,11 @@ def measured(
         time.sleep(pause_s)
         wall, cpu = time.perf_counter(), time.process_time()
         wanted = plan(message, now=NOW)
-        texts = to_embed(wanted)
+        texts = list_texts_to_embed(wanted)
         pending = lanes.submit(texts, kind="query", lane="query") if space and texts else None
-        with index.reading(), lanes.holding():
+        with index.begin_read(), lanes.pause_bulk():
             found = recall(
-                Indexed(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
+                IndexCandidates(index, ADA, filters, space), wanted, model=lanes.embedder.tag.name,
                 vectors=(lambda p=pending: p.result().vectors) if pending else None,
             )  # fmt: skip
         if n >= 3:
@@ -111,7 +112,7 @@ def measured(
     }  # fmt: skip
 
 
-def remember(index: store.Connection, made: corpus.Corpus, n: int, root: Path) -> dict[str, float]:
+def remember(index: store.IndexConnection, made: corpus.Corpus, n: int, root: Path) -> dict[str, float]:
     """So many memories in a journal of their own, followed by the index; every second one supersedes another."""
     said = corpus.queries(made, "question", n, seed=9)
     path = root / ADA.user / "wbench" / "2026-01.jsonl"
@@ -123,11 +124,11 @@ def remember(index: store.Connection, made: corpus.Corpus, n: int, root: Path) -
                 f"mem-{stated:%Y%m%d-%H%M%S}-{at % 2**24:06x}", words.rstrip("?") + ".", "fact", f"topic-{at // 2}/is",
                 "default", None, stated, stated, "owner", "stated",
             )  # fmt: skip
-            data = events.data([events.create(memory)], by="rules")
+            data = memory_events.build_event_data([memory_events.build_create_op(memory)], by="rules")
             hybrid = f"{stated:%Y-%m-%dT%H:%M:%S}.000Z#{at % 10_000:04d}"
-            file.write(encode(hybrid, "wbench", at + 1, events.TYPE, data) + b"\n")
+            file.write(encode_event(hybrid, "wbench", at + 1, memory_events.EVENT_TYPE, data) + b"\n")
     with timed() as clock:
-        follow(index, [root / ADA.user])
+        apply_journals(index, [root / ADA.user])
     return {"memories": n, "followed s": round(clock.wall_s, 1)}
 
 
@@ -137,18 +138,18 @@ def resident_mb() -> float:
     return round(pages * resource.getpagesize() / 1e6, 0)
 
 
-def floor_ms(space: vector.Space) -> dict[str, float]:
+def floor_ms(space: vector_search.VectorSpace) -> dict[str, float]:
     """Reading the vectors once, and comparing one query with all of them."""
-    product = fastest()
-    query = np.ones((1, space.slot.dimension), np.int8)
+    product = choose_fastest_kernel()
+    query = np.ones((1, space.info.dimension), np.int8)
     reads, scans = [], []
     for _ in range(5):
         with timed() as clock:
-            for segment in space.slab.segments(space.slot.n_rows):
+            for segment in space.slab.iter_segments(space.info.n_rows):
                 np.asarray(segment.values).view(np.int64).sum()
         reads.append(clock.wall_s * 1000)
         with timed() as clock:
-            for segment in space.slab.segments(space.slot.n_rows):
+            for segment in space.slab.iter_segments(space.info.n_rows):
                 product(segment.values, query)
         scans.append(clock.wall_s * 1000)
     return {"read once": round(min(reads), 1), "compare with one query": round(min(scans), 1)}
@@ -163,7 +164,7 @@ def main() -> None:
     options = parser.parse_args()
     made = corpus.make()
     result: dict[str, Any] = {}
-    embedder = choose(EmbedderConfig()).embedder
+    embedder = choose_embedder(EmbedderConfig()).embedder
     assert embedder is not None
     with folder(options.keep) as place:
         beside = f"-{options.memories}" if options.memories else ""
@@ -171,13 +172,13 @@ def main() -> None:
         is_new = not path.exists()
         if is_new:
             result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),))
-        index, lanes = store.Connection(path), Lanes(embedder, item_chars=1000)
+        index, lanes = store.IndexConnection(path), EmbeddingLanes(embedder, item_chars=1000)
         if is_new and options.memories:
             result["memories"] = remember(index, made, options.memories, place / f"journal{beside}")
             table("memories", [result["memories"]])
-        space = fill(index, vector.Shelf(place), embedder.tag.dimension, embedder.tag.key)
+        space = fill(index, vector_search.SlabFiles(place), embedder.tag.dimension, embedder.tag.key)
         result["floor"] = floor_ms(space)
-        table(f"the floor: {space.slot.n_rows:,} vectors, ms", [result["floor"]])
+        table(f"the floor: {space.info.n_rows:,} vectors, ms", [result["floor"]])
         asked = messages(made)
         everywhere = Filters(memories=True)
         everything = [message for kind in asked.values() for message in kind]

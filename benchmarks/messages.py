@@ -51,7 +51,7 @@ def measure(n: int) -> dict[str, Any]:
             with timed() as capture:
                 home.import_files([place / "chats"], index=False)
             with timed() as build:
-                home.catch_up()
+                home.upkeep.catch_up()
             found = measured(asked, home.search)
             home.index().db.pragma("wal_checkpoint(TRUNCATE)")
             size = home.index().path.stat().st_size

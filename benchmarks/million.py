@@ -94,7 +94,7 @@ def measure(n: int) -> list[dict[str, Any]]:
             grows = sum(slowest[-tenth:]) / sum(slowest[:tenth])
             note("import (archive)", spent, note=f"last tenth / first tenth: {grows:.2f}")
             with timed() as clock:
-                home.catch_up()
+                home.upkeep.catch_up()
             note("index", clock.wall_s, note=f"CPU {clock.cpu_s:.1f} s")
             home.index().db.pragma("wal_checkpoint(TRUNCATE)")
             size = home.index().path.stat().st_size
@@ -107,13 +107,13 @@ def measure(n: int) -> list[dict[str, Any]]:
                 assert home.search("one delta more").hits
             note("one delta more, archived and found", clock.wall_s)
             with timed() as clock:
-                n_packs, n_packed = home.pack(idle_days=0)
+                n_packs, n_packed = home.upkeep.pack(idle_days=0)
             note("pack", clock.wall_s, note=f"{n_packed} runs into {n_packs} packs; CPU {clock.cpu_s:.1f} s")
             with timed() as clock:
-                home.pack(idle_days=0)
+                home.upkeep.pack(idle_days=0)
             note("pack again (nothing to do)", clock.wall_s)
             with timed() as clock:
-                home.archive.read(home.archive.held(next(iter(home.archive.ledger.all())).run_id))
+                home.archive.read(home.archive.get_entry(next(iter(home.archive.ledger.list_runs())).run_id))
             note("read a packed run", clock.wall_s)
         note("(size of the packed archive)", 0, note=f"{size_of(place / 'home' / 'archive') / 1e6:.0f} MB")
     return rows

@@ -23,12 +23,12 @@ import perdure
 from benchmarks.common import machine, save, scratch, table, timed
 from perdure.errors import ModelFault
 from perdure.home import Home
-from perdure.index import memories as rows
-from perdure.index import mining as mines
-from perdure.mind import operations
-from perdure.mind.mine import Mined, Wish
-from perdure.models.chat import Usage
-from perdure.testing import Question, ScriptedChat, local_model
+from perdure.index import memory_rows, session_turns
+from perdure.memories import mining_answer
+from perdure.memories.mine import MiningRequest, MiningResult
+from perdure.models.chat import TokenUsage
+from perdure.testing import Question, ScriptedChat
+from rig import local_model
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 CONFIG = """
@@ -41,7 +41,7 @@ timeout_s = 600
 [mining]
 question_tokens = 1500
 """
-EVERY = Wish(now=True)
+EVERY = MiningRequest(include_active=True)
 MOST_OF_SMALL = 2
 
 
@@ -57,7 +57,7 @@ class Heard:
         self.operations = 0
         self.took_s: list[float] = []
         self.bad: Counter[str] = Counter()
-        self.usage: list[Usage] = []
+        self.usage: list[TokenUsage] = []
 
     def reply(self, messages: Any, **how: Any) -> Any:
         began_s = time.perf_counter()
@@ -68,7 +68,7 @@ class Heard:
         except ModelFault as error:
             print(f"  {error.code}: {error.detail}, {time.perf_counter() - began_s:.0f} s", flush=True)
             self.bad[str(error)[:60] if error.code != "bad-answer" else error.detail.partition(": ")[2][:60]] += 1
-            if isinstance(error.usage, Usage):
+            if isinstance(error.usage, TokenUsage):
                 self.usage.append(error.usage)
             raise
         finally:
@@ -82,22 +82,22 @@ class Heard:
 def supported(home: Home) -> tuple[int, int, int]:
     """(memories, those whose sources are turns, those whose sources hold at least half of their words)."""
     n_found = n_held = 0
-    memories = [memory for memory in home.memories.listed(every=True) if memory.how == "mined"]
+    memories = [memory for memory in home.memories.list_memories(every=True) if memory.how == "mined"]
     for memory in memories:
         turns = [turn for _, turn in home.memories.sources(memory.memory_id)]
         n_found += all(turns) and bool(turns)
-        wanted, held = operations.terms(memory.text), set()
+        wanted, held = mining_answer.extract_terms(memory.text), set()
         for turn in filter(None, turns):
-            run_id, offset = home.locate(turn)
-            said = next(t for t in home.transcript(run_id).parsed.turns if t.offset == offset)
-            held |= operations.terms(said.text("text"))
+            run_id, offset = home.runs.locate_turn(turn)
+            said = next(t for t in home.runs.transcript(run_id).parsed.turns if t.offset == offset)
+            held |= mining_answer.extract_terms(said.text("text"))
         n_held += 2 * len(wanted & held) >= len(wanted)
     return len(memories), n_found, n_held
 
 
 def sent_twice(home: Home) -> int:
     """How many messages stand in more than one mined stretch."""
-    mined = rows.mined(home.index(), home.user)
+    mined = memory_rows.list_mined_ranges(home.index(), home.user)
     return sum(
         low < until and since < high
         for stretches in mined.values()
@@ -106,20 +106,20 @@ def sent_twice(home: Home) -> int:
     )
 
 
-def figures(home: Home, done: Mined, heard: Heard) -> dict[str, Any]:
+def figures(home: Home, done: MiningResult, heard: Heard) -> dict[str, Any]:
     """What one pass came to."""
     n_memories, n_found, n_held = supported(home)
-    refused = Counter(refusal.code for refusal in done.refused)
+    refused = Counter(refusal.code for refusal in done.refusals)
     n_sent = done.n_messages
     each = 1000 / n_sent if n_sent else 0.0
-    usage = [sum(getattr(one, name) for one in heard.usage) for name in vars(Usage())]
+    usage = [sum(getattr(one, name) for one in heard.usage) for name in vars(TokenUsage())]
     return {
         "messages": n_sent, "batches": done.n_batches, "calls": done.n_calls,
         "answers that keep the schema": done.n_batches,
         "answers that do not": dict(heard.bad), "operations": heard.operations, "refused": dict(refused),
-        "new": done.n_new, "said again": done.n_again, "skipped": done.n_known,
+        "new": done.n_new, "said again": done.n_reinforced, "skipped": done.n_known,
         "memories made": n_memories, "whose sources are turns": n_found, "whose sources hold half their words": n_held,
-        "stretches that overlap": sent_twice(home), "calls of a second pass": home.mine(EVERY).n_calls,
+        "stretches that overlap": sent_twice(home), "calls of a second pass": home.memories.mine(EVERY).n_calls,
         "tokens in per 1,000 messages": round((usage[0] + usage[2] + usage[3]) * each),
         "tokens out per 1,000 messages": round(usage[1] * each),
         "seconds per 1,000 messages": round(sum(heard.took_s) * each, 1),
@@ -136,17 +136,17 @@ def real(place: Path, model: Path, most: int) -> dict[str, Any]:
         heard = Heard(chat, MOST_OF_SMALL)
         home._roles = None  # the same settings, heard
         home._chats = {"miner": heard}
-        done = home.mine(EVERY)
+        done = home.memories.mine(EVERY)
         while done.n_left and done.n_calls:  # a pass ends at an answer that comes too late; the next goes on
-            more = home.mine(EVERY)
+            more = home.memories.mine(EVERY)
             if not more.n_calls:
                 break
-            more.refused = done.refused + more.refused
+            more.refusals = done.refusals + more.refusals
             for name in ("n_batches", "n_messages", "n_calls", "n_new", "n_again", "n_known"):
                 setattr(more, name, getattr(done, name) + getattr(more, name))
             done = more
         found = figures(home, done, heard)
-        for memory in [m for m in home.memories.listed(every=True) if m.how == "mined"][:10]:
+        for memory in [m for m in home.memories.list_memories(every=True) if m.how == "mined"][:10]:
             print(f"  [{memory.kind}] {memory.path}: {memory.text[:100]!r} ({memory.trust})")
         return found
 
@@ -172,7 +172,7 @@ def scripted(place: Path, transcripts: Path) -> dict[str, Any]:
         home.import_files([transcripts])
         home._chats = {"miner": (heard := Heard(ScriptedChat([quoting] * 100_000)))}
         with timed() as clock:
-            done = home.mine(EVERY)
+            done = home.memories.mine(EVERY)
         print(f"  {clock.wall_s:.1f} s, {clock.cpu_s:.1f} s of the processor")
         return figures(home, done, heard)
 
@@ -181,14 +181,15 @@ _CHILD = """
 import sys, perdure
 import benchmarks.mining as bench
 from perdure.testing import ScriptedChat
+from rig import local_model
 
 def answer(question):
     print("asked", flush=True)
     return bench.quoting(question)
 
 with perdure.open(sys.argv[1]) as home:
-    home._chats = {"miner": ScriptedChat([answer] * 1000)}
-    home.mine(bench.EVERY)
+    home.connections.chats = {"miner": ScriptedChat([answer] * 1000)}
+    home.memories.mine(bench.EVERY)
 """
 
 
@@ -212,9 +213,12 @@ def killed(place: Path, n_kills: int) -> dict[str, Any]:
     subprocess.run([sys.executable, "-c", _CHILD, str(place / "whole")], check=True, stdout=subprocess.DEVNULL)
     with perdure.open(place / "killed") as one, perdure.open(place / "whole") as other:
         found = [
-            sorted((m.text, m.path, m.sources, m.n_stated) for m in h.memories.listed(every=True)) for h in (one, other)
+            sorted((m.text, m.path, m.sources, m.n_stated) for m in h.memories.list_memories(every=True))
+            for h in (one, other)
         ]
-        same = rows.mined(one.index(), one.user) == rows.mined(other.index(), other.user)
+        same = memory_rows.list_mined_ranges(one.index(), one.user) == memory_rows.list_mined_ranges(
+            other.index(), other.user
+        )
     return {"kills": n_killed, "memories": len(found[0]), "the same as in one go": found[0] == found[1] and same}
 
 
@@ -222,9 +226,9 @@ def cost(place: Path, transcripts: Path) -> dict[str, Any]:
     """About what would be sent of these transcripts: a dry run."""
     with perdure.open(place) as home:
         home.import_files([transcripts])
-        n_sources = len(mines.lodes(home.index(), home.user))
+        n_sources = len(session_turns.list_unmined_sources(home.index(), home.user))
         with timed() as clock:
-            done = home.mine(Wish(now=True, dry=True))
+            done = home.memories.mine(MiningRequest(include_active=True, dry_run=True))
     each = 1000 / max(1, done.n_messages)
     return {
         "sources": n_sources, "left alone": sum(done.skipped.values()), "messages": done.n_messages,

@@ -30,7 +30,7 @@ from pathlib import Path
 from perdure.index import store, keyword
 from perdure.types import Filters, Principal
 imported = time.perf_counter()
-index = store.Connection(Path({path!r}))
+index = store.IndexConnection(Path({path!r}))
 opened = time.perf_counter()
 found = keyword.search(index, Principal("ada"), {query!r}, filters=Filters(), limit=20)
 answered = time.perf_counter()
@@ -39,8 +39,8 @@ print(imported - began, opened - imported, answered - opened, len(found.hits))
 _VICTIM = """import sys, time
 from pathlib import Path
 from perdure.index import store
-index = store.Connection(Path({path!r}))
-with index.writing() as db:
+index = store.IndexConnection(Path({path!r}))
+with index.begin_write() as db:
     db.execute("INSERT OR REPLACE INTO meta VALUES ('bench', 'committed')")
 index.db.execute("BEGIN IMMEDIATE")
 index.db.execute("INSERT OR REPLACE INTO meta VALUES ('bench', 'lost')")
@@ -90,9 +90,9 @@ def rebuilt(n_bytes: int) -> dict[str, Any]:
         with perdure.open(place / "home") as home:
             home.import_files([place / "in"], index=False)
             with timed() as first:
-                home.catch_up()
+                home.upkeep.catch_up()
             with timed() as again:
-                result = home.rebuild()
+                result = home.upkeep.rebuild()
             assert result.same_digest and not result.differing
             with timed() as delta:
                 home.capture(b'{"role": "user", "content": "one delta more"}\n', runtime="messages", session="new")
@@ -119,7 +119,7 @@ def main() -> None:
             path = place / f"search-{n_chunks}-{options.chars}.db"
             if not path.exists():
                 build(path, made, n_chunks, options.chars, (("ada", 1.0),))
-            store.Connection(path).close()
+            store.IndexConnection(path).close()
             size = {"chunks": n_chunks, "index MB": round(path.stat().st_size / 1e6)}
             rows += [{**size, **row} for row in open_times(path, made)]
     table("after kill -9 of a writer: a new process to its first answer (target: 1 s at 500,000)", rows)

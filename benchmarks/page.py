@@ -34,15 +34,14 @@ import perdure
 from benchmarks import corpus, floor, latency
 from benchmarks.common import save, spread, table, timed
 from benchmarks.search import folder
-from perdure.archive import injected
-from perdure.archive.journal import encode
-from perdure.capture.wire import Event
+from perdure.archive import injections, memory_events
+from perdure.archive.journal import encode_event
+from perdure.capture.events import HookEvent
 from perdure.config import EmbedderConfig
 from perdure.home import Home
-from perdure.index.vector import Shelf
-from perdure.live import answer
-from perdure.memories import events
-from perdure.models.choose import choose
+from perdure.index.vector_search import SlabFiles
+from perdure.models.choose import choose_embedder
+from perdure.turn import answer_event
 from perdure.types import Origin
 
 BYTES_PER_CHUNK = 1000  # of these transcripts, measured
@@ -65,14 +64,14 @@ def made_home(place: Path, n_chunks: int, n_memories: int) -> Path:
     made = corpus.make()
     with perdure.open(path, user="ada") as home, timed() as clock:
         talked(home, place / "transcripts", n_chunks)
-        home.catch_up()
+        home.upkeep.catch_up()
         dice = random.Random(9)
         floor.remember(home, [f"{dice.choice(made.sentences)} {made.word(dice)}" for _ in range(n_memories)])
         floor.filled(home, made)
-        home.memories.listed()
-        chosen = choose(EmbedderConfig()).embedder
+        home.memories.list_memories()
+        chosen = choose_embedder(EmbedderConfig()).embedder
         assert chosen is not None
-        latency.fill(home.index(), Shelf(path), chosen.tag.dimension, chosen.tag.key)
+        latency.fill(home.index(), SlabFiles(path), chosen.tag.dimension, chosen.tag.key)
         noted(home, made)
         home.index().db.pragma("wal_checkpoint(TRUNCATE)")
     (path / "made").touch()
@@ -86,7 +85,7 @@ def talked(home: Home, place: Path, n_chunks: int) -> None:
     long = place / f"{LONG}.jsonl"
     long.write_bytes(b"".join(long_lines(LONG_BYTES)))
     for path in paths:
-        home.post_file(Origin("claude-code", path.stem, path.stem), path)
+        home.captures.enqueue_file(Origin("claude-code", path.stem, path.stem), path)
         path.unlink()
     home.import_files([long])  # as one run
     long.unlink()
@@ -107,8 +106,10 @@ def noted(home: Home, made: corpus.Corpus) -> None:
     """Recalls of some months in the journal: real ones, noted again with other codes, and what of them was used."""
     now = datetime.now(UTC)
     for n, words in enumerate(corpus.queries(made, "question", N_ASKED)):
-        answer(home, Event("claude-code", "prompt", f"asked-{n}", prompt=words), limit_ms=20_000, mode="keyword")
-    real = [event.data for event in home.journal().read(type_=injected.TYPE) if event.data.get("turns")]
+        answer_event(
+            home, HookEvent("claude-code", "prompt", f"asked-{n}", prompt=words), limit_ms=20_000, mode="keyword"
+        )
+    real = [event.data for event in home.journal().read(type_=injections.EVENT_TYPE) if event.data.get("turns")]
     since_at = now - timedelta(minutes=20 * N_RECALLS)
     for month, lines in itertools.groupby(again(real, since_at), key=lambda one: one[0]):
         path = home.journal().root / "wrecall" / f"{month}.jsonl"
@@ -123,11 +124,14 @@ def again(real: list[dict[str, Any]], since_at: datetime) -> Iterator[tuple[str,
         at, data = since_at + timedelta(minutes=20 * n), real[n % len(real)]
         data = {**data, "nonce": secrets.token_hex(8), "session": f"s{n // 5}"}
         stamp = f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
-        yield f"{at:%Y-%m}", encode(f"{stamp}#0000", "wrecall", next(sequence), injected.TYPE, data) + b"\n"
+        yield (
+            f"{at:%Y-%m}",
+            encode_event(f"{stamp}#0000", "wrecall", next(sequence), injections.EVENT_TYPE, data) + b"\n",
+        )
         if n % 3 == 0:
             who = {name: data[name] for name in ("runtime", "session", "agent")}
-            used = events.used(data["nonce"], data["turns"][:1], at=at, **who)
-            yield f"{at:%Y-%m}", encode(f"{stamp}#0001", "wrecall", next(sequence), injected.USED, used) + b"\n"
+            used = memory_events.build_used_data(data["nonce"], data["turns"][:1], used_at=at, **who)
+            yield f"{at:%Y-%m}", encode_event(f"{stamp}#0001", "wrecall", next(sequence), injections.USED, used) + b"\n"
 
 
 # asking ---------------------------------------------------------------------------------------------------------
@@ -187,11 +191,11 @@ def visiting(home: Path) -> Iterator[Visitor]:
 def ids(path: Path) -> dict[str, str]:
     """What stands for the ids in the addresses."""
     with perdure.open(path, user="ada") as home:
-        (long,) = home.conversation(LONG)
-        turns = [turn_id for (turn_id,) in home.index().rows(_TURNS, long.run_id)]
-        run = next(node.run for node in home.forest(limit=50) if node.run.conversation != LONG)
-        memories = home.memories.listed(every=True)
-        events = home.journal().read(type_=injected.TYPE)
+        (long,) = home.runs.conversation(LONG)
+        turns = [turn_id for (turn_id,) in home.index().select(_TURNS, long.run_id)]
+        run = next(node.run for node in home.runs.forest(limit=50) if node.run.conversation != LONG)
+        memories = home.memories.list_memories(every=True)
+        events = home.journal().read(type_=injections.EVENT_TYPE)
         return {
             "run": run.run_id, "long": long.run_id, "first": turns[0], "middle": turns[len(turns) // 2],
             "last": turns[-1], "current": next(one.memory_id for one in memories if one.is_current),

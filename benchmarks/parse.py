@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.common import median_of, save, scratch, table
 from perdure import formats
-from perdure.capture.lines import split
-from perdure.capture.places import below
+from perdure.capture.lines import split_lines
+from perdure.capture.transcript_folders import find_files_below
 
 N_RUNS = 5
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "transcripts"
@@ -24,7 +24,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data" / "transcripts"
 def sources(folder: Path) -> list[tuple[str, Path]]:
     """(runtime, file) of everything below a folder that is captured as it is."""
     found = []
-    for path in below(folder):
+    for path in find_files_below(folder):
         head = path.read_bytes()[: 1 << 16]
         runtime = formats.detect(head, path.name)
         if runtime and formats.is_append_only(runtime, head):
@@ -40,7 +40,7 @@ def measure(files: list[tuple[str, Path]]) -> dict[str, Any]:
         nonlocal n_turns
         n_turns = 0
         for runtime, path in files:
-            n_turns += len(formats.parse(runtime, split(path.read_bytes())).turns)
+            n_turns += len(formats.parse(runtime, split_lines(path.read_bytes())).turns)
 
     def read() -> None:
         for _, path in files:

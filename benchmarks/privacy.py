@@ -1,7 +1,7 @@
 """Random worlds of users who share some of what they have, each asked everything that reads, against an oracle.
 
 Every answer is searched for marks and ids of what the asker may not read, and for what is refused although it may be
-read (`perdure.testing.worlds`). In every tenth home the same is asked once more where all that may not be read says
+read (`rig.worlds`). In every tenth home the same is asked once more where all that may not be read says
 something else: apart from recall, which chooses by scores, the answers name the same turns, runs and memories.
 
     python -m benchmarks.privacy --worlds 10000
@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.common import save, scratch, table
-from perdure.testing.worlds import Maker, World, answers, build, identifiers, leaks
+from rig.worlds import Maker, World, answers, build, identifiers, leaks
 
 PER_HOME = 250
 TWICE = 10  # of so many homes one is asked twice

@@ -26,8 +26,8 @@ from unittest import mock
 import perdure
 from benchmarks.common import save, scratch, table, timed
 from perdure import text
-from perdure.identity import turn_id
-from perdure.index import keyword, passes, project
+from perdure.identity import make_turn_id
+from perdure.index import keyword, match_plan, projection
 from perdure.types import Filters, Source
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"
@@ -74,10 +74,10 @@ def fill(home: perdure.Home, data: Retrieval) -> dict[str, str]:
         source = Source(home.user, "messages", group)
         body = bytearray()
         for doc in docs:
-            ids[turn_id(source, len(body))] = doc["id"]
+            ids[make_turn_id(source, len(body))] = doc["id"]
             body += _line(doc)
         home.capture(bytes(body), runtime="messages", session=group)
-    home.catch_up()
+    home.upkeep.catch_up()
     return ids
 
 
@@ -137,10 +137,10 @@ def _all_terms(terms: Any) -> tuple[str, ...]:
 VARIANTS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "default": contextlib.nullcontext,
     "stop words kept": lambda: changed(text, without_stopwords=_all_terms),
-    "chunks of 500 characters": lambda: changed(project, CHUNK_CHARS=500, OVERLAP_CHARS=50),
-    "chunks of 1000 characters": lambda: changed(project, CHUNK_CHARS=1000, OVERLAP_CHARS=100),
-    "chunks of 4000 characters": lambda: changed(project, CHUNK_CHARS=4000, OVERLAP_CHARS=400),
-    "whole turns": lambda: changed(project, CHUNK_CHARS=1_000_000, OVERLAP_CHARS=0),
+    "chunks of 500 characters": lambda: changed(projection, CHUNK_CHARS=500, OVERLAP_CHARS=50),
+    "chunks of 1000 characters": lambda: changed(projection, CHUNK_CHARS=1000, OVERLAP_CHARS=100),
+    "chunks of 4000 characters": lambda: changed(projection, CHUNK_CHARS=4000, OVERLAP_CHARS=400),
+    "whole turns": lambda: changed(projection, CHUNK_CHARS=1_000_000, OVERLAP_CHARS=0),
 }
 BUDGETS = (1.0, 0.1, 0.04, 0.02, 0.01)
 
@@ -149,12 +149,12 @@ BUDGETS = (1.0, 0.1, 0.04, 0.02, 0.01)
 def rarest_only(share: float) -> Iterator[None]:
     """What was tried first: the rarest terms that the budget allows, at least one; the others count nowhere."""
 
-    def chosen(counts: dict[str, int], *, budget: float, n_chunks: int) -> passes.Plan:
-        found = passes.plan(counts, budget=budget, n_chunks=n_chunks)
+    def chosen(counts: dict[str, int], *, budget: float, n_chunks: int) -> match_plan.MatchPlan:
+        found = match_plan.plan_match(counts, budget=budget, n_chunks=n_chunks)
         rest = (*found.common, *found.dropped)
-        return found if not rest else passes.Plan(found.rare or rest[:1], (), rest)
+        return found if not rest else match_plan.MatchPlan(found.rare or rest[:1], (), rest)
 
-    with changed(keyword, BUDGET_SHARE=share, BUDGET_MIN=1, plan=chosen):
+    with changed(keyword, BUDGET_SHARE=share, BUDGET_MIN=1, plan_match=chosen):
         yield
 
 

@@ -25,11 +25,10 @@ from typing import Any
 
 from perdure.config import EmbedderConfig
 from perdure.eval import bench, measures
-from perdure.eval.bench import Setup
-from perdure.eval.datasets import Dataset, load
-from perdure.eval.memory import Memory, memories
-from perdure.eval.report import SHIPPED, is_answerable, run
-from perdure.models.choose import choose
+from perdure.eval.bench import BenchSetup, GroupMemory, open_group_memories
+from perdure.eval.datasets import Dataset, load_dataset
+from perdure.eval.recall_quality import SHIPPED, is_answerable, run
+from perdure.models.choose import choose_embedder
 from perdure.models.embedder import Embedder
 from perdure.recall.tuning import DEFAULT, Tuning
 
@@ -65,24 +64,27 @@ class Opened:
     """A set with its memories."""
 
     data: Dataset
-    memories: dict[str, Memory]
+    memories: dict[str, GroupMemory]
 
 
 @contextmanager
 def opened(
     place: Path, n_groups: int | None, embedder: Embedder | None, keep: Path | None, beside: Path | None = None
 ) -> Iterator[Opened]:
-    data = load(place)
+    data = load_dataset(place)
     if n_groups:
-        kept = set(list(data.groups())[:n_groups])
+        kept = set(list(data.group_docs())[:n_groups])
         docs = tuple(doc for doc in data.docs if doc.group in kept)
         data = replace(data, docs=docs, questions=tuple(q for q in data.questions if q.group in kept))
     data = replace(data, questions=tuple(q for q in data.questions if is_answerable(q)))
-    with scratch(keep, data.name) as home, memories(data, home, embedder, vectors=embedder is not None) as held:
+    with (
+        scratch(keep, data.name) as home,
+        open_group_memories(data, home, embedder, vectors=embedder is not None) as held,
+    ):
         for memory in held.values() if beside else ():
             memory.home.import_files([beside])
             if embedder:
-                memory.home.embed()
+                memory.home.upkeep.embed()
         yield Opened(data, held)
 
 
@@ -96,15 +98,15 @@ def scratch(keep: Path | None, name: str) -> Iterator[Path]:
         yield keep / name
 
 
-def searched(held: Opened, setup: Setup) -> list[float]:
+def searched(held: Opened, setup: BenchSetup) -> list[float]:
     """R@10 of every question."""
-    asked = bench.all_of(held.data, held.memories, lambda memory, q: bench.search(memory, q, setup))
+    asked = bench.ask_own_groups(held.data, held.memories, lambda memory, q: bench.rank_question(memory, q, setup))
     return [measures.recall_at(a.ranked, a.question.gold, 10) for a in asked]
 
 
-def packed(held: Opened, setup: Setup) -> tuple[list[float], float]:
+def packed(held: Opened, setup: BenchSetup) -> tuple[list[float], float]:
     """(the share of the gold that reaches the pack, for every question; mean tokens)."""
-    asked = bench.all_of(held.data, held.memories, lambda memory, q: bench.ask(memory, q, setup))
+    asked = bench.ask_own_groups(held.data, held.memories, lambda memory, q: bench.recall_question(memory, q, setup))
     shares = [len(set(a.packed) & set(a.question.gold)) / len(set(a.question.gold)) for a in asked]
     return shares, sum(a.n_tokens for a in asked) / len(asked)
 
@@ -113,7 +115,7 @@ def cell(values: Sequence[float], base: Sequence[float]) -> str:
     at = 100 * sum(values) / len(values)
     if list(values) == list(base):
         return f"**{at:.1f}**"
-    change = measures.paired(values, base, n=1000)
+    change = measures.bootstrap_differences(values, base, n=1000)
     return f"{at:.1f} ({100 * change.at:+.1f} [{100 * change.low:+.1f}, {100 * change.high:+.1f}])"
 
 
@@ -168,7 +170,7 @@ def plot(title: str, ticks: Sequence[str], series: dict[str, Sequence[float]]) -
 
 
 def sweep(
-    held: Sequence[Opened], base: Setup, *, quick: bool, with_vectors: bool
+    held: Sequence[Opened], base: BenchSetup, *, quick: bool, with_vectors: bool
 ) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """(parts of the page, figures, plots)."""
     names = [one.data.name for one in held]
@@ -205,7 +207,7 @@ def sweep(
     return parts, figures, plots
 
 
-def sweep_packs(held: Sequence[Opened], base: Setup) -> tuple[list[str], dict[str, Any], dict[str, str]]:
+def sweep_packs(held: Sequence[Opened], base: BenchSetup) -> tuple[list[str], dict[str, Any], dict[str, str]]:
     """The same for what reaches the pack: λ of MMR and the number of cues."""
     names = [one.data.name for one in held]
     at_default = [packed(one, base) for one in held]
@@ -254,12 +256,12 @@ def main() -> None:
     if not (options.data / "locomo_dev").exists():
         print(f"recall: skipped, there is no {options.data}/locomo_dev")
         return
-    embedder = choose(EmbedderConfig(kind=options.embedder)).embedder if options.embedder != "none" else None
+    embedder = choose_embedder(EmbedderConfig(kind=options.embedder)).embedder if options.embedder != "none" else None
     options.name = options.embedder if embedder else "keyword"
     if options.report:
         reports(options, embedder)
         return
-    base = Setup()
+    base = BenchSetup()
     started = time.monotonic()
     with (
         opened(options.data / SETS[0][0], SETS[0][1], embedder, options.keep, options.beside) as first,

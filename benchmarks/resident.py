@@ -27,8 +27,9 @@ from typing import Any
 import perdure
 from benchmarks import corpus
 from benchmarks.common import save, scratch, spread, table
-from perdure.archive import injected
-from perdure.capture import log, wire
+from perdure import log
+from perdure.archive import injections
+from perdure.capture import events
 from perdure.home import Home
 from perdure.types import Origin, Source
 
@@ -56,7 +57,7 @@ class Process:
                 time.sleep(0.05)
 
     def health(self) -> dict[str, Any]:
-        return wire.ask(self.home, {"op": "health"}, timeout_s=10)
+        return events.ask_resident(self.home, {"op": "health"}, timeout_s=10)
 
     def kill(self) -> None:
         self.child.kill()
@@ -65,11 +66,11 @@ class Process:
 
 def asked(home: Path, session: str, words: str) -> tuple[float, str]:
     """(milliseconds, "text", "nothing" or the name of the error) of one message."""
-    event = wire.Event("messages", "prompt", session, prompt=words)
+    event = events.HookEvent("messages", "prompt", session, prompt=words)
     before = time.perf_counter()
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": int(LIMIT_S * 1000)}
-        outcome = "text" if wire.ask(home, request, timeout_s=LIMIT_S).get("text") else "nothing"
+        outcome = "text" if events.ask_resident(home, request, timeout_s=LIMIT_S).get("text") else "nothing"
     except (OSError, ValueError) as error:
         outcome = type(error).__name__
     return (time.perf_counter() - before) * 1000, outcome
@@ -98,7 +99,7 @@ def memory(process: Process, made: corpus.Corpus, n_captures: int) -> list[dict[
         for n in range(1, n_captures + 1):
             session = f"m{n % 50}"
             data = line(corpus.message(made, dice, made.words[500 + n % 50 : 520 + n % 50], 4000))
-            home.post(Origin("messages", session, session), data, from_offset=offsets[session], path=None)
+            home.captures.enqueue(Origin("messages", session, session), data, from_offset=offsets[session], path=None)
             offsets[session] += len(data)
             if n % 10 == 0:
                 asked(process.home, f"q{n}", corpus.queries(made, "question", 1, seed=n)[0])
@@ -117,7 +118,7 @@ def waits(process: Process, words: list[str], while_: Callable[[], bool]) -> dic
         took.append(ms)
         outcomes[outcome] += 1
         time.sleep(0.05)
-    steps = [found["timings_ms"] for found in log.read(process.home, what="answered", since_at=since_at)]
+    steps = [found["timings_ms"] for found in log.read_entries(process.home, entry_type="answered", since_at=since_at)]
     parts = {
         f"{name} p95": spread([step[name] for step in steps if name in step])["p95"]
         for name in ("queued", "compute")
@@ -161,7 +162,7 @@ def killed(process: Process, place: Path, seconds: float) -> dict[str, Any]:
                 n += 1
                 with path.open("ab") as file:
                     file.write(line(f"Session {number} notes buoy {n}, harbour log {number}x{n}."))
-                home.post_file(Origin("messages", path.stem, path.stem), path)
+                home.captures.enqueue_file(Origin("messages", path.stem, path.stem), path)
                 ms, outcome = asked(process.home, path.stem, f"what does the harbour log say of buoy {n - 1}?")
                 took.append(ms)
                 outcomes[outcome] += 1
@@ -182,7 +183,7 @@ def killed(process: Process, place: Path, seconds: float) -> dict[str, Any]:
         thread.join()
     process.kill()
     with perdure.open(process.home) as home:
-        home.drain()
+        home.captures.drain()
         return {"kills": n_kills, **proven(home, place), "asked": len(took), **spread(took), **outcomes}
 
 
@@ -190,15 +191,15 @@ def proven(home: Home, place: Path) -> dict[str, Any]:
     """Sessions whose bytes are archived once and whole, and turns that a session was given twice."""
     n_whole = 0
     for number in range(SESSIONS):
-        helds = home.archive.ledger.runs_of(Source(home.user, "messages", f"k{number}"))
-        one = home.archive.ledger.generation(home.user, "messages", f"k{number}") == 0
+        helds = home.archive.ledger.list_source_runs(Source(home.user, "messages", f"k{number}"))
+        one = home.archive.ledger.get_generation(home.user, "messages", f"k{number}") == 0
         stored = b"".join(map(home.archive.read, helds))
         n_whole += one and stored == (place / f"k{number}.jsonl").read_bytes()
-    events = home.journal().read(type_=injected.TYPE)
+    events = home.journal().read(type_=injections.EVENT_TYPE)
     given = Counter((event.data["session"], turn) for event in events for turn in event.data["turns"])
     return {
         "sessions": SESSIONS, "whole": n_whole, "given twice": sum(n > 1 for n in given.values()),
-        "verify": "ok" if home.verify().ok else "DAMAGED",
+        "verify": "ok" if home.upkeep.verify().ok else "DAMAGED",
     }  # fmt: skip
 
 

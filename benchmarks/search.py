@@ -22,7 +22,7 @@ from benchmarks import corpus
 from benchmarks.common import save, scratch, spread, table, timed
 from perdure import text
 from perdure.index import keyword, store
-from perdure.index.project import project
+from perdure.index.projection import project_run
 from perdure.index.write import write_run
 from perdure.types import Filters, Principal
 
@@ -44,7 +44,7 @@ def build(
     place: Path, made: corpus.Corpus, n_chunks: int, n_chars: int, owners: tuple[tuple[str, float], ...]
 ) -> dict[str, Any]:
     """Fill an index file with so many chunks; returns what that took."""
-    index = store.Connection(place, create=True)
+    index = store.IndexConnection(place, create=True)
     source = corpus.runs(made, n_chunks, n_chars, owners=owners)
     n_done = n_input = 0
     spent = {"project": 0.0, "write": 0.0}
@@ -56,9 +56,9 @@ def build(
             n_batch += len(item[1].turns)
         n_input += sum(len(turn.parts[0].text.encode()) for _, parsed in batch for turn in parsed.turns)
         with timed() as clock:
-            rows = [project(run, parsed) for run, parsed in batch]
+            rows = [project_run(run, parsed) for run, parsed in batch]
         spent["project"] += clock.cpu_s
-        with timed() as clock, index.writing():
+        with timed() as clock, index.begin_write():
             n_done += sum(write_run(index, run, parsed, row) for (run, parsed), row in zip(batch, rows, strict=True))
         spent["write"] += clock.cpu_s
     index.db.pragma("wal_checkpoint(TRUNCATE)")
@@ -87,16 +87,16 @@ def measured(queries: Sequence[str], ask: Callable[[str], object]) -> dict[str, 
     }  # fmt: skip
 
 
-def plain(index: store.Connection, query: str, limit: int = 20) -> list[Any]:
+def plain(index: store.IndexConnection, query: str, limit: int = 20) -> list[Any]:
     """The baseline: every word that is no stop word, joined by OR, ranked by FTS5 alone."""
     terms = text.without_stopwords(text.query_terms(query))
     match = " OR ".join(map(text.fts_quote, terms))
-    number = index.known("user", ADA.user)
+    number = index.find_name("user", ADA.user)
     words = f'"words_{number}"'
-    return index.rows(f"SELECT rowid FROM {words} WHERE {words} MATCH ? ORDER BY bm25({words}) LIMIT {limit}", match)
+    return index.select(f"SELECT rowid FROM {words} WHERE {words} MATCH ? ORDER BY bm25({words}) LIMIT {limit}", match)
 
 
-def by_kind(index: store.Connection, made: corpus.Corpus) -> list[dict[str, Any]]:
+def by_kind(index: store.IndexConnection, made: corpus.Corpus) -> list[dict[str, Any]]:
     found, everything = [], []
     for kind in corpus.QUERIES:
         asked = corpus.queries(made, kind, N_QUERIES)
@@ -111,7 +111,7 @@ def by_kind(index: store.Connection, made: corpus.Corpus) -> list[dict[str, Any]
     return [*found, {"queries": "all of these", **ours, "plain p50": base["cpu p50"], "plain p95": base["cpu p95"]}]
 
 
-def by_filter(index: store.Connection, made: corpus.Corpus) -> list[dict[str, Any]]:
+def by_filter(index: store.IndexConnection, made: corpus.Corpus) -> list[dict[str, Any]]:
     asked = [q for kind in ("2-3 words", "question", "frequent words") for q in corpus.queries(made, kind, 30)]
     rows = []
     for name, filters in FILTERS:
@@ -128,7 +128,7 @@ def by_owner(made: corpus.Corpus, n_chunks: int, n_chars: int) -> list[dict[str,
     rows = []
     with scratch() as place:
         build(place / "index-1.db", made, n_chunks, n_chars, (("ada", 0.59), ("bob", 0.4), ("eve", 0.01)))
-        index = store.Connection(place / "index-1.db")
+        index = store.IndexConnection(place / "index-1.db")
         for name, share in (("eve", "1 %"), ("bob", "40 %"), ("ada", "59 %")):
             principal = Principal(name)
             rows.append({"owner holds": share, **measured(
@@ -137,7 +137,7 @@ def by_owner(made: corpus.Corpus, n_chunks: int, n_chars: int) -> list[dict[str,
     return rows
 
 
-def sweep(index: store.Connection, made: corpus.Corpus) -> list[dict[str, Any]]:
+def sweep(index: store.IndexConnection, made: corpus.Corpus) -> list[dict[str, Any]]:
     """Time by budget, and how much of the exact top 10 (no budget) remains."""
     asked = [q for kind in ("2-3 words", "question", "frequent words") for q in corpus.queries(made, kind, 30)]
     before = keyword.BUDGET_SHARE, keyword.BUDGET_MIN
@@ -182,7 +182,7 @@ def main() -> None:
         if not path.exists():
             result["build"] = build(path, made, options.chunks, options.chars, (("ada", 1.0),))
             table("build (synthetic runs through index.project and index.write)", [result["build"]])
-        index = store.Connection(path)
+        index = store.IndexConnection(path)
         size = f"{options.chunks:,} chunks of {options.chars} characters"
         result["kinds"] = by_kind(index, made)
         table(f"keyword search, ms, {size}; plain: FTS5 alone, CPU", result["kinds"])

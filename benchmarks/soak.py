@@ -32,8 +32,8 @@ from urllib.parse import urlencode
 
 import perdure
 from benchmarks.common import save, scratch, spread, table
-from perdure.authority.machines import Machines
-from perdure.authority.watch import Watch
+from perdure.sharing.grant_cache import GrantCache
+from perdure.sharing.machines import Machines
 from perdure.types import Source
 
 DELTA_BYTES = 35_000
@@ -200,7 +200,7 @@ def prepared(home: Path, options: argparse.Namespace) -> list[Machine]:
     with perdure.open(home) as opened:
         config = opened.path / "config.toml"
         config.write_text(SETTINGS.format(port=options.port))
-    found, known = [], Machines(home, Watch(home))
+    found, known = [], Machines(home, GrantCache(home))
     for n in range(options.machines):
         name = f"box{n}"
         size = int(options.backlog_mb * 1e6) + options.deltas * DELTA_BYTES
@@ -215,11 +215,11 @@ def checked(home: Path, machines_: list[Machine]) -> dict[str, int]:
     for n, machine in enumerate(machines_):
         with perdure.open(home, user=f"user{n}") as opened:
             source = Source(f"user{n}", "messages", machine.name, 0)
-            held = opened.archive.ledger.runs_of(source)
+            held = opened.archive.ledger.list_source_runs(source)
             stored = b"".join(opened.archive.read(each) for each in sorted(held, key=lambda run: run.from_offset))
             found["bytes acknowledged"] += machine.acknowledged
             found["bytes wrong"] += stored != b"".join(machine.lines)
-            rows = opened.index().rows(
+            rows = opened.index().select(
                 "SELECT count(*), count(DISTINCT turn_id) FROM turn JOIN run ON run.id = turn.run JOIN name AS owner "
                 "ON owner.id = run.user WHERE owner.value = ?", f"user{n}",
             )[0]  # fmt: skip

@@ -28,8 +28,8 @@ from benchmarks import messages
 from benchmarks.common import save, scratch, spread, table
 from benchmarks.search import folder
 from perdure.config import EmbedderConfig
-from perdure.models.choose import choose
-from perdure.models.embedder import Kind, ModelTag
+from perdure.models.choose import choose_embedder
+from perdure.models.embedder import ModelTag, TextKind
 from perdure.models.vectors import Vectors
 
 ROUNDS = 20
@@ -38,10 +38,10 @@ SAMPLES = OWN / "perdure" / "samples"
 ASKED = "which port did we give the staging server?"
 _ALONE = f"""
 import pathlib, sys
-from perdure import live
-from perdure.capture.wire import Event
-event = Event("claude-code", "prompt", "start-benchmark", prompt={ASKED!r})
-live.answer_alone(pathlib.Path(sys.argv[1]), event, limit_ms=60_000)
+from perdure import turn
+from perdure.capture.events import HookEvent
+event = HookEvent("claude-code", "prompt", "start-benchmark", prompt={ASKED!r})
+turn.answer_alone(pathlib.Path(sys.argv[1]), event, limit_ms=60_000)
 """
 
 
@@ -52,7 +52,7 @@ class Random:
         self.tag = tag
         self._rng = np.random.default_rng(1)
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:  # noqa: ARG002 - the socket's
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 - the socket's
         rows = self._rng.standard_normal((len(texts), self.tag.dimension)).astype(np.float32)
         found: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return found
@@ -63,13 +63,13 @@ def made(place: Path, n_chunks: int) -> Path:
     home_path = place / (f"start-{n_chunks}" if n_chunks else "start-samples")
     if home_path.exists():
         return home_path
-    chosen = choose(EmbedderConfig()).embedder
+    chosen = choose_embedder(EmbedderConfig()).embedder
     assert chosen is not None
     with perdure.open(home_path, embedder=Random(chosen.tag) if n_chunks else None) as home, scratch() as chats:
         if n_chunks:
             messages.write(chats, n_chunks)
         home.import_files([chats if n_chunks else SAMPLES])
-        home.embed()
+        home.upkeep.embed()
         home.index().db.pragma("wal_checkpoint(TRUNCATE)")
     return home_path
 

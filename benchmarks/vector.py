@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import save, scratch, size_of, spread, table, timed
-from perdure.index import embed, scan, store, vector
-from perdure.index.embed import Waiting
-from perdure.index.slab import Fields
-from perdure.models.vectors import unit
+from perdure.index import embed, store, vector_search
+from perdure.index import slab as scan
+from perdure.index.embed import PendingChunk
+from perdure.index.slab import ChunkFields
+from perdure.models.vectors import to_unit_length
 from perdure.types import Filters
 
 DIMENSION = 384
@@ -42,33 +43,35 @@ FILTERS = (
 
 
 def vectors(dice: np.random.Generator, centres: np.ndarray, n: int) -> np.ndarray:
-    return unit(centres[dice.integers(0, len(centres), n)] + dice.normal(size=(n, DIMENSION)).astype(np.float32))
+    return to_unit_length(
+        centres[dice.integers(0, len(centres), n)] + dice.normal(size=(n, DIMENSION)).astype(np.float32)
+    )
 
 
 def build(home: Path, n_chunks: int, centres: np.ndarray) -> dict[str, Any]:
     """An index with one owner's chunks and their vectors; returns what appending took."""
-    index, shelf, dice = store.open_current(home, writable=True, create=True), vector.Shelf(home), _dice(1)
-    with index.writing() as db:
-        user, kind = index.name("user", "ada"), index.name("kind", "text")
-        names = {role: index.name("role", role) for role in ("user", "assistant")}
-        other = [index.name(dimension, "x") for dimension in ("conversation", "runtime", "machine", "agent")]
-        projects = [index.name("project", path) for path, _ in PROJECTS]
+    index, shelf, dice = store.open_current(home, writable=True, create=True), vector_search.SlabFiles(home), _dice(1)
+    with index.begin_write() as db:
+        user, kind = index.add_name("user", "ada"), index.add_name("kind", "text")
+        names = {role: index.add_name("role", role) for role in ("user", "assistant")}
+        other = [index.add_name(dimension, "x") for dimension in ("conversation", "runtime", "machine", "agent")]
+        projects = [index.add_name("project", path) for path, _ in PROJECTS]
         db.execute("UPDATE name SET n_chunks = ? WHERE id = ?", (n_chunks, user))
-        slot = vector.make_slot(index, user, f"synthetic@{DIMENSION}#0", DIMENSION)
+        slot = vector_search.find_or_add_slab(index, user, f"synthetic@{DIMENSION}#0", DIMENSION)
     wall_s = cpu_s = 0.0
     for first in range(1, n_chunks + 1, _BATCH):
         n = min(_BATCH, n_chunks + 1 - first)
         chosen = dice.choice(projects, n, p=[share for _, share in PROJECTS]).tolist()
         waiting = []
-        with index.writing() as db:
+        with index.begin_write() as db:
             for key, project in zip(range(first, first + n), chosen, strict=True):
                 role = names["user" if key % 2 else "assistant"]
                 row = (key, key, 0, key * 7919 % 2**31, user, 1, project, *other, role, kind, key)
                 db.execute("INSERT INTO chunk VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", row)
-                waiting.append(Waiting(Fields(key, row[3], key, (1, project, *other, role, kind)), ""))
+                waiting.append(PendingChunk(ChunkFields(key, row[3], key, (1, project, *other, role, kind)), ""))
         made = vectors(dice, centres, n)
         with timed() as clock:
-            embed.write(index, shelf, slot, waiting, made, listed=first + n - 1, n_left=0)
+            embed.write_vectors(index, shelf, slot, waiting, made, last_listed=first + n - 1, n_left=0)
         wall_s, cpu_s = wall_s + clock.wall_s, cpu_s + clock.cpu_s
     index.checkpoint()
     index.close()
@@ -98,15 +101,17 @@ def measured(ask: Callable[[int], object], n: int = N_QUERIES) -> dict[str, Any]
 
 def searches(home: Path, centres: np.ndarray) -> list[dict[str, Any]]:
     """One row a filter, number of queries and kernel."""
-    index, shelf = store.open_current(home, writable=False), vector.Shelf(home)
-    (slot,) = vector.slots(index)
-    slab = shelf.slab(index, slot)
+    index, shelf = store.open_current(home, writable=False), vector_search.SlabFiles(home)
+    (slot,) = vector_search.list_slabs(index)
+    slab = shelf.open_slab(index, slot)
     queries = vectors(_dice(9), centres, N_QUERIES * 4)
-    segments = list(slab.segments(slot.n_rows))
+    segments = list(slab.iter_segments(slot.n_rows))
     floor = measured(lambda _: [s.values.view(np.int64).sum() for s in segments], 15)
     rows = [{"": "floor: one pass over all int8 rows", "kernel": "numpy sum", "queries": "", **floor}]
-    fastest = scan.fastest()
-    kernels = [("numpy", scan.with_numpy)] + ([("numkong", fastest)] if fastest is not scan.with_numpy else [])
+    fastest = scan.choose_fastest_kernel()
+    kernels = [("numpy", scan.multiply_with_numpy)] + (
+        [("numkong", fastest)] if fastest is not scan.multiply_with_numpy else []
+    )
     for name, kernel in kernels:
         with _kernel(kernel):
             for label, filters in FILTERS:
@@ -114,7 +119,7 @@ def searches(home: Path, centres: np.ndarray) -> list[dict[str, Any]]:
 
                     def ask(number: int, filters: Filters = filters, n: int = n) -> object:
                         some = queries[number * n : number * n + n]
-                        return vector.near(index, slab, slot, some, filters=filters, k=K)
+                        return vector_search.find_nearest(index, slab, slot, some, filters=filters, k=K)
 
                     rows.append({"": label, "kernel": name, "queries": n, **measured(ask)})
     index.close()
@@ -123,12 +128,12 @@ def searches(home: Path, centres: np.ndarray) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _kernel(kernel: scan.Kernel) -> Iterator[None]:
-    before = scan.fastest
-    scan.fastest = lambda: kernel
+    before = scan.choose_fastest_kernel
+    scan.choose_fastest_kernel = lambda: kernel
     try:
         yield
     finally:
-        scan.fastest = before
+        scan.choose_fastest_kernel = before
 
 
 _OPENING = """
@@ -136,17 +141,17 @@ import time, sys, numpy as np, resource
 clock = time.process_time if sys.argv[2] == "cpu" else time.perf_counter
 begin = clock()
 from pathlib import Path
-from perdure.index import store, vector
+from perdure.index import store, vector_search
 from perdure.types import Filters
 loaded = clock()
 home = Path(sys.argv[1])
-index, shelf = store.open_current(home, writable=False), vector.Shelf(home)
-(slot,) = vector.slots(index)
-slab = shelf.slab(index, slot)
-list(slab.segments(slot.n_rows))
+index, shelf = store.open_current(home, writable=False), vector_search.SlabFiles(home)
+(slot,) = vector_search.list_slabs(index)
+slab = shelf.open_slab(index, slot)
+list(slab.iter_segments(slot.n_rows))
 opened = clock()
 query = np.zeros((1, slot.dimension), np.float32); query[0, 0] = 1
-vector.near(index, slab, slot, query, filters=Filters(), k=24)
+vector_search.find_nearest(index, slab, slot, query, filters=Filters(), k=24)
 print((loaded - begin) * 1000, (opened - loaded) * 1000, (clock() - opened) * 1000,
       resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
@@ -169,18 +174,18 @@ def opening(home: Path, clock: str) -> dict[str, Any]:
 
 def changes(home: Path, centres: np.ndarray) -> dict[str, Any]:
     """Small appends, as captures make them, and deletions as forgetting makes them; milliseconds with their fsync."""
-    index, shelf = store.open_current(home, writable=True), vector.Shelf(home)
-    (slot,) = vector.slots(index)
-    last, _ = index.rows("SELECT max(id), count(*) FROM chunk")[0]
+    index, shelf = store.open_current(home, writable=True), vector_search.SlabFiles(home)
+    (slot,) = vector_search.list_slabs(index)
+    last, _ = index.select("SELECT max(id), count(*) FROM chunk")[0]
     made = vectors(_dice(4), centres, 20)
-    with index.writing() as db:
+    with index.begin_write() as db:
         for i in range(1, 21):
             db.execute("INSERT INTO chunk SELECT ?, turn, n, tie, user, run, project, conversation, runtime, machine, "
                        "agent, role, kind, stated_ms FROM chunk WHERE id = 1", (last + i,))  # fmt: skip
 
     def append(i: int) -> None:
-        item = Waiting(Fields(last + i, i, 0, (1,) * 8), "")
-        embed.write(index, shelf, slot, [item], made[i - 1 : i], listed=last + i, n_left=0)
+        item = PendingChunk(ChunkFields(last + i, i, 0, (1,) * 8), "")
+        embed.write_vectors(index, shelf, slot, [item], made[i - 1 : i], last_listed=last + i, n_left=0)
 
     appended = []
     for i in range(1, 21):
@@ -190,11 +195,11 @@ def changes(home: Path, centres: np.ndarray) -> dict[str, Any]:
     wiped = []
     for i in range(1, 21):
         with timed() as clock:
-            with index.writing() as db:
+            with index.begin_write() as db:
                 db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ?", (last + i,))
                 db.execute("DELETE FROM vector WHERE chunk = ?", (last + i,))
                 db.execute("DELETE FROM chunk WHERE id = ?", (last + i,))
-            embed.wipe(index, shelf)
+            embed.wipe_removed(index, shelf)
         wiped.append(clock.wall_s * 1000)
     index.checkpoint()
     index.close()
@@ -211,7 +216,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         home = (options.keep / f"vector-{options.chunks}") if options.keep else stack.enter_context(scratch())
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        built = {} if store.current(home) else build(home, options.chunks, centres)
+        built = {} if store.find_current_file(home) else build(home, options.chunks, centres)
         rows = searches(home, centres)
         table(f"{options.chunks:,} chunks of {DIMENSION} numbers, k = {K}; milliseconds", rows)
         result = {"build": built, "searches": rows, "fresh process, wall": opening(home, "wall"),

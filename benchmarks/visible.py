@@ -24,7 +24,7 @@ from benchmarks import corpus
 from benchmarks.common import save, spread, table
 from benchmarks.latency import fill
 from benchmarks.search import ADA, build, folder
-from perdure.index import keyword, store, vector, visible
+from perdure.index import keyword, store, vector_search, visibility
 from perdure.types import Facets, Filters, Grant, Principal
 
 N_QUERIES = 30
@@ -54,20 +54,22 @@ def paired(asked: list[Any], ask: Callable[[Principal, Any], object]) -> list[di
     ]  # fmt: skip
 
 
-def first_questions(index: store.Connection) -> list[dict[str, Any]]:
+def first_questions(index: store.IndexConnection) -> list[dict[str, Any]]:
     rows = []
     for name, principal in readers().items():
         ms = []
         for _ in range(5):
-            index.derived = None
+            index.temp_cache = None
             began = time.process_time()
-            visible.of(index, principal)
+            visibility.get_read_scope(index, principal)
             ms.append((time.process_time() - began) * 1000)
         rows.append({"may read": name, "cpu p50": spread(ms)["p50"], "cpu max": spread(ms)["max"]})
     return rows
 
 
-def measure(index: store.Connection, space: vector.Space, made: corpus.Corpus) -> dict[str, list[dict[str, Any]]]:
+def measure(
+    index: store.IndexConnection, space: vector_search.VectorSpace, made: corpus.Corpus
+) -> dict[str, list[dict[str, Any]]]:
     everything = Filters()
     found: dict[str, list[dict[str, Any]]] = {}
     for kind in ("2-3 words", "question", "frequent words"):
@@ -81,16 +83,18 @@ def measure(index: store.Connection, space: vector.Space, made: corpus.Corpus) -
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
 
     def near(who: Principal, query: Any) -> object:
-        with index.reading():
-            return space.nearest(index, query, filters=everything, k=96, seen=visible.of(index, who))
+        with index.begin_read():
+            return space.find_nearest(
+                index, query, filters=everything, k=96, read_scope=visibility.get_read_scope(index, who)
+            )
 
     found["vectors"] = paired(list(vectors), near)
     found["the first question after a change"] = first_questions(index)
     return found
 
 
-def facets(index: store.Connection, who: Principal, query: str) -> Facets:
-    return keyword.facets(index, who, query, filters=Filters())
+def facets(index: store.IndexConnection, who: Principal, query: str) -> Facets:
+    return keyword.count_facets(index, who, query, filters=Filters())
 
 
 def main() -> None:
@@ -103,8 +107,8 @@ def main() -> None:
         path = place / f"visible-{options.chunks}.db"
         if not path.exists():
             build(path, made, options.chunks, 300, (("ada", 1.0),))
-        index = store.Connection(path)
-        space = fill(index, vector.Shelf(place), DIMENSION, "random")
+        index = store.IndexConnection(path)
+        space = fill(index, vector_search.SlabFiles(place), DIMENSION, "random")
         result = measure(index, space, made)
         index.close()
     for name, rows in result.items():

@@ -54,7 +54,7 @@ def agent(home: perdure.Home, session: str) -> Any:
         assert context is not None
         sent = list(state["messages"])
         newest = max(n for n, message in enumerate(sent) if isinstance(message, HumanMessage))
-        sent[newest] = HumanMessage(f"{sent[newest].content}\n\n{context.beside}")
+        sent[newest] = HumanMessage(f"{sent[newest].content}\n\n{context.message_suffix}")
         system = [SystemMessage(context.floor.text)] if context.floor.text else []
         return {"messages": [await chat.ainvoke([*system, *sent])]}
 

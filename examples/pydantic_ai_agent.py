@@ -33,12 +33,12 @@ class Memory(AbstractCapability[Any]):
 
     def get_instructions(self) -> str | None:
         """What is always true, as it stands when the session begins."""
-        return self.home.layers().text or None
+        return self.home.floor.layers().text or None
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> Any:
         """Put what was recalled behind the newest message: into this request, not into the history."""
         if isinstance(ctx.prompt, str):
-            beside = self.home.context(ctx.prompt, session=perdure.Live(self.session)).beside
+            beside = self.home.context(ctx.prompt, session=perdure.Live(self.session)).message_suffix
             request_context.messages = with_beside(request_context.messages, ctx.prompt, beside)
         return request_context
 

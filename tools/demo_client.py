@@ -1,7 +1,7 @@
 """A scripted client for the demo: it does what Claude Code does around one message, and shows what the model was sent.
 
 It runs the hooks that `perdure install claude-code` wrote into its settings, puts what they answer where the client
-puts it, asks a scripted model (`perdure.testing.model_server`), writes its transcript, and runs the hook at the end of
+puts it, asks a scripted model (`rig.model_server`), writes its transcript, and runs the hook at the end of
 the turn. Real clients are driven the same way in tests/e2e.
 
     python tools/demo_client.py SETTINGS.json PROJECT "the message"
@@ -19,7 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perdure.testing.model_server import ModelServer
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from rig.model_server import ModelServer
 
 
 def run_hooks(settings: dict[str, Any], event: dict[str, Any]) -> str:

@@ -27,10 +27,9 @@ from benchmarks.common import machine
 from benchmarks.peers.install import PEERS, ROOT, Peer, model, python_of
 from perdure import __version__
 from perdure.eval import bench, measures
-from perdure.eval.bench import K, Setup
-from perdure.eval.datasets import Dataset, Doc, load
-from perdure.eval.memory import memories
-from perdure.eval.report import SHIPPED, is_answerable
+from perdure.eval.bench import BenchSetup, K, open_group_memories
+from perdure.eval.datasets import Dataset, EvalDoc, load_dataset
+from perdure.eval.recall_quality import SHIPPED, is_answerable
 
 HERE = Path(__file__).parent
 DATA = ROOT.parent / "shared" / "data" / "retrieval"
@@ -86,7 +85,7 @@ def command(peer: Peer, mode: str, python: Path, weights: Path, folder: Path) ->
     return [str(python), str(HERE / f"drive_{peer.name}.py"), *arguments]
 
 
-def text_of(doc: Doc, *, dates: bool) -> str:
+def text_of(doc: EvalDoc, *, dates: bool) -> str:
     return f"[{doc.stated_at:%d %B %Y}] {doc.text}" if dates and doc.stated_at else doc.text
 
 
@@ -98,7 +97,7 @@ def of_peer(data: Dataset, line: Callable[[Path], list[str]], *, dates: bool) ->
         try:
             taken_s = sum(
                 driven.say(take=group, docs=[(doc.doc_id, text_of(doc, dates=dates)) for doc in docs])["took_s"]
-                for group, docs in data.groups().items()
+                for group, docs in data.group_docs().items()
             )
             answers = {q.qid: driven.say(ask=q.text, group=q.group, k=K) for q in data.questions}
         except EOFError as ended:
@@ -115,10 +114,10 @@ def perdure(data: Dataset) -> Iterator[dict[str, Callable[[], Asked]]]:
     """Perdure's rows. Documents are captured, indexed and embedded once for all of them: that time is each row's."""
     with tempfile.TemporaryDirectory(prefix="perdure-peer-") as name, ExitStack() as stack:
         started = time.perf_counter()
-        held = stack.enter_context(memories(data, Path(name)))
+        held = stack.enter_context(open_group_memories(data, Path(name)))
         taken_s = time.perf_counter() - started
 
-        def asked(row: bench.Row) -> Asked:
+        def asked(row: bench.BenchSystem) -> Asked:
             ranked, took_ms = {}, []
             for question in data.questions:
                 began = time.perf_counter()
@@ -127,9 +126,11 @@ def perdure(data: Dataset) -> Iterator[dict[str, Callable[[], Asked]]]:
             return Asked(ranked, took_ms, taken_s)
 
         yield {
-            "Perdure recall": lambda: asked(lambda memory, question: bench.ask(memory, question, Setup())),
-            "Perdure keyword only": lambda: asked(bench.keyword_only),
-            "Perdure vectors only": lambda: asked(bench.vectors_only),
+            "Perdure recall": lambda: asked(
+                lambda memory, question: bench.recall_question(memory, question, BenchSetup())
+            ),
+            "Perdure keyword only": lambda: asked(bench.search_keywords),
+            "Perdure vectors only": lambda: asked(bench.search_vectors),
         }
 
 
@@ -156,7 +157,7 @@ def _tried(data: Dataset, peer: Peer, mode: str, dates: bool, python: Any, weigh
 
 def measured(data: Dataset, options: argparse.Namespace) -> list[str]:
     """The table of a set, as lines of Markdown; each row is printed as it comes."""
-    size = f"{len(data.docs)} documents in {len(data.groups())} memories, {len(data.questions)} questions"
+    size = f"{len(data.docs)} documents in {len(data.group_docs())} memories, {len(data.questions)} questions"
     lines = [
         f"### {data.name}: {size}",
         "",
@@ -169,7 +170,7 @@ def measured(data: Dataset, options: argparse.Namespace) -> list[str]:
         if isinstance(asked, str):
             lines.append(f"| {name} | {asked} |" + " |" * (len(SHOWN) + 2))
         else:
-            each = [measures.of_ranking(asked.ranked[q.qid], q.gold) for q in data.questions]
+            each = [measures.measure_ranking(asked.ranked[q.qid], q.gold) for q in data.questions]
             base = base or [row["R@10"] for row in each]
             lines.append(_row(name, asked, each, base))
         print(lines[-1], flush=True)
@@ -178,7 +179,7 @@ def measured(data: Dataset, options: argparse.Namespace) -> list[str]:
 
 def _row(name: str, asked: Asked, each: Sequence[dict[str, float]], base: Sequence[float]) -> str:
     mean = measures.mean(each)
-    change = measures.paired([row["R@10"] for row in each], base)
+    change = measures.bootstrap_differences([row["R@10"] for row in each], base)
     against = f"{100 * change.at:+.1f} [{100 * change.low:+.1f}, {100 * change.high:+.1f}]"
     cells = [f"{100 * mean[measure]:.1f}" for measure in SHOWN]
     p50 = sorted(asked.took_ms)[len(asked.took_ms) // 2]
@@ -186,7 +187,7 @@ def _row(name: str, asked: Asked, each: Sequence[dict[str, float]], base: Sequen
 
 
 def answerable(place: Path) -> Dataset:
-    data = load(place)
+    data = load_dataset(place)
     return replace(data, questions=tuple(q for q in data.questions if is_answerable(q)))
 
 

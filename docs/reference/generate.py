@@ -8,12 +8,19 @@ from pathlib import Path
 
 import click
 
+from perdure.captures import Captures
 from perdure.errors import PerdureError
+from perdure.floor.room import FloorRoom
+from perdure.forgetting.room import Forgetting
 from perdure.home import Home, open_home
-from perdure.mind.memories import Draft, Kept, Memories
-from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
+from perdure.memories.room import MemoryRoom
+from perdure.memories.store import KeepResult, MemoryDraft
+from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.runs import Runs
+from perdure.sharing.room import Sharing
 from perdure.surfaces.cli import cli
-from perdure.types import Cue, Filters, Found, Hit, Live, Memory, Plan, Recalled, RunView, Span, Window
+from perdure.types import Cue, Filters, Hit, Live, Memory, Plan, Recalled, RunView, SearchResult, Span, Window
+from perdure.upkeep import Upkeep
 
 HERE = Path(__file__).parent
 STATUSES = (
@@ -24,6 +31,15 @@ STATUSES = (
     "not found",
     "another process is writing",
 )
+ROOMS: dict[str, type] = {  # of a home, in the order of docs/architecture.md
+    "captures": Captures,
+    "runs": Runs,
+    "memories": MemoryRoom,
+    "floor": FloorRoom,
+    "forgetting": Forgetting,
+    "sharing": Sharing,
+    "upkeep": Upkeep,
+}
 NOTE = "<!-- made by docs/reference/generate.py: do not edit -->\n\n"
 
 
@@ -53,20 +69,18 @@ def _helps(parent: click.Context, group: click.Group, name: str, mark: str) -> s
 
 
 def python() -> str:
-    """The public methods of Home, the nouns and the errors."""
+    """The public methods of Home and of its rooms, the nouns and the errors."""
     out = [NOTE, "# Python\n\n```python\nimport perdure\n\nwith perdure.open() as home:\n    ...\n```\n"]
     out.append(_function("perdure.open", open_home))
     out.append("\n## Home\n")
-    for name, member in inspect.getmembers(Home):
-        if not name.startswith("_") and inspect.isfunction(member):
-            out.append(_function(name, member))
-    out.append("\n## Memories\n\n`home.memories` has them.\n")
-    for name, member in inspect.getmembers(Memories):
-        if not name.startswith("_") and inspect.isfunction(member):
-            out.append(_function(name, member))
+    out += _methods(Home)
+    for room, kind in ROOMS.items():
+        purpose = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        out.append(f"\n## home.{room}\n\n{purpose}\n")
+        out += _methods(kind, f"home.{room}.")
     for noun in (
         Filters,
-        Found,
+        SearchResult,
         Hit,
         RunView,
         Recalled,
@@ -75,15 +89,15 @@ def python() -> str:
         Window,
         Live,
         Chat,
-        Message,
-        Call,
-        Tool,
-        Reply,
-        Usage,
+        ChatMessage,
+        ToolCall,
+        ToolSpec,
+        ChatReply,
+        TokenUsage,
         Memory,
         Span,
-        Draft,
-        Kept,
+        MemoryDraft,
+        KeepResult,
     ):
         source = inspect.getsource(noun)
         out.append(f"\n## {noun.__name__}\n\n```python\n{source.rstrip()}\n```\n")
@@ -94,6 +108,11 @@ def python() -> str:
 
 def _errors(top: type[PerdureError]) -> list[type[PerdureError]]:
     return [top, *(below for kind in top.__subclasses__() for below in _errors(kind))]
+
+
+def _methods(kind: type, lead: str = "") -> list[str]:
+    found = inspect.getmembers(kind, inspect.isfunction)
+    return [_function(lead + name, member) for name, member in found if not name.startswith("_")]
 
 
 def _function(name: str, member: object) -> str:

@@ -24,16 +24,27 @@ if TYPE_CHECKING:
     from perdure.errors import NotFound, PerdureError, UsageError
     from perdure.home import Home
     from perdure.home import open_home as open
-    from perdure.types import Cue, Filters, Found, Hit, Live, Principal, Recalled, RunView
+    from perdure.types import Cue, Filters, Hit, Live, Principal, Recalled, RunView, SearchResult
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cue", "Filters", "Found", "Hit", "Home", "Live", "NotFound", "PerdureError", "Principal", "Recalled", "RunView",
-    "UsageError", "open",
+    "Cue",
+    "Filters",
+    "Hit",
+    "Home",
+    "Live",
+    "NotFound",
+    "PerdureError",
+    "Principal",
+    "Recalled",
+    "RunView",
+    "SearchResult",
+    "UsageError",
+    "open",
 ]  # fmt: skip
 
 _PLACES = {
-    "Cue": "types", "Filters": "types", "Found": "types", "Hit": "types", "Live": "types", "Principal": "types",
+    "Cue": "types", "Filters": "types", "SearchResult": "types", "Hit": "types", "Live": "types", "Principal": "types",
     "Recalled": "types", "RunView": "types",
     "Home": "home", "NotFound": "errors", "PerdureError": "errors", "UsageError": "errors",
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """One frozen tree of settings: the only reader of config.toml.
 
-A setting has one place, one default and one line in docs/configuration.md. An unknown setting is an error,
-because a misspelt `exclude` that is silently ignored would capture what its owner wanted left alone.
+A setting has one key, one default and one line in docs/configuration.md. An unknown setting is an
+error, because a misspelt `exclude` that is silently ignored would capture folders that their owner
+wanted to leave out.
 """
 
 from __future__ import annotations
@@ -14,94 +15,109 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perdure.environ import environment, home_path, user_home
+from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import ConfigFault, UsageError
 from perdure.identity import check_user
 
 __all__ = [
-    "ArchiveConfig", "CapsConfig", "CaptureConfig", "Config", "EmbedderConfig", "FloorConfig",
-    "HooksConfig", "ModelsConfig",
-    "PriceConfig", "RemoteConfig", "RoleConfig", "RolesConfig", "ServerConfig", "environment", "home_path", "load",
-    "user_home",
+    "ArchiveConfig",
+    "CapsConfig",
+    "CaptureConfig",
+    "Config",
+    "EmbedderConfig",
+    "FloorConfig",
+    "HooksConfig",
+    "ModelsConfig",
+    "PriceConfig",
+    "RemoteConfig",
+    "RoleConfig",
+    "RolesConfig",
+    "ServerConfig",
+    "find_home_path",
+    "find_user_home",
+    "load",
+    "read_variable",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CaptureConfig:
-    """What is never captured, and when the outbox calls for help."""
+    """The folders that are never captured, and the limits after which the outbox warns."""
 
-    exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing of them is copied
+    exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing in them is copied
     outbox_alarm_bytes: int = 256_000_000  # more than this waiting in the outbox is reported
-    outbox_alarm_age_s: int = 24 * 3600  # so is anything that waited longer
+    outbox_alarm_age_s: int = 24 * 3600  # data that waited longer than this is reported, too
 
 
 @dataclass(frozen=True)
 class HooksConfig:
-    """How long a client waits for us."""
+    """How long a client waits for a hook."""
 
-    limit_ms: int = 1000  # a hook ends after so long, whatever it was doing, and the client goes on
+    limit_ms: int = 1000  # a hook ends after this time, finished or not, and the client continues
 
 
 @dataclass(frozen=True)
 class ArchiveConfig:
-    """How runs are kept."""
+    """How runs are stored."""
 
-    pack_after_days: int = 30  # a conversation idle for so long is packed by `perdure pack`
+    pack_after_days: int = 30  # `perdure pack` packs a conversation that was idle for this long
 
 
 @dataclass(frozen=True)
 class EmbedderConfig:
-    """What turns texts into vectors. The default needs no network; the endpoints are asked only when named here."""
+    """The embedder. The default needs no network; an endpoint is contacted only if it is named here."""
 
     kind: str = "minilm"  # minilm, static, openai (any endpoint that speaks like it), ollama, or off
     url: str = ""  # of an endpoint, without /embeddings or /api/embed: "https://api.openai.com/v1"
     model: str = ""  # its name at the endpoint
     dimension: int = 0  # how many numbers its vectors have; an endpoint's must be set
-    shorten_to: int = 0  # keep so many of them (models trained for it: "Matryoshka"); 0 keeps all
+    shorten_to: int = 0  # how many of them to keep (models trained for it: "Matryoshka"); 0 keeps all
     key_env: str = ""  # the environment variable that holds the key
-    query_prefix: str = ""  # put before what is searched for, as the model's makers say
-    document_prefix: str = ""  # put before what is kept; another one makes all vectors anew
+    query_prefix: str = ""  # put before a query, as the model's authors recommend
+    document_prefix: str = ""  # put before a stored text; a new prefix makes all vectors anew
     threads: int = 2  # that minilm may use
     timeout_s: int = 30  # for one request to an endpoint
 
 
 @dataclass(frozen=True)
 class RoleConfig:
-    """The model of one role, and how it is asked. Without a provider there is none, and rules do its work."""
+    """The model of one role, and the options of its calls. Without a provider there is no model, and rules do
+    the work.
+    """
 
     provider: str = ""  # anthropic, openai (any endpoint that speaks like it) or gguf (a file on this machine)
     model: str = ""  # its name at the provider; of a gguf, the path of the file
-    url: str = ""  # of the endpoint; the provider's own unless set
+    url: str = ""  # of the endpoint; default: the provider's own
     key_env: str = ""  # the environment variable that holds the key
-    thinking: str = ""  # on, off, or the model's own way
-    effort: str = ""  # the provider's word for how hard to try ("low", "high"), or the model's own way
+    thinking: str = ""  # on, off, or "" for the model's default
+    effort: str = ""  # the provider's word for the effort ("low", "high"), or "" for the model's default
     max_output_tokens: int = 4096  # of one answer, thoughts included
     timeout_s: int = 120  # for one answer, retries included
 
 
 @dataclass(frozen=True)
 class RolesConfig:
-    """Which model serves which job."""
+    """The model of each role."""
 
-    resident: RoleConfig = field(default_factory=RoleConfig)  # talks
-    miner: RoleConfig = field(default_factory=RoleConfig)  # makes memories of what was said
-    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans what a recall looks for
+    resident: RoleConfig = field(default_factory=RoleConfig)  # talks with the user
+    miner: RoleConfig = field(default_factory=RoleConfig)  # makes memories from conversations
+    helper: RoleConfig = field(default_factory=RoleConfig)  # small and quick: plans the queries of a recall
     summariser: RoleConfig = field(default_factory=RoleConfig)
 
 
 @dataclass(frozen=True)
 class PriceConfig:
-    """What a million tokens of a model cost, in your currency."""
+    """The price of a million tokens of a model, in your currency."""
 
     input: float = 0.0
     output: float = 0.0
-    cache_read: float = 0.0  # 0: as `input`
-    cache_write: float = 0.0  # 0: as `input`
+    cache_read: float = 0.0  # 0: same as `input`
+    cache_write: float = 0.0  # 0: same as `input`
 
 
 @dataclass(frozen=True)
 class CapsConfig:
-    """The most that models may take; 0 is no cap. Days and months are those of local time."""
+    """The maximum that models may use; 0 is no cap. Days and months are those of local time."""
 
     job_tokens: int = 0  # of one job in a day
     day_tokens: int = 0  # of all jobs together
@@ -113,7 +129,7 @@ class CapsConfig:
 
 @dataclass(frozen=True)
 class ModelsConfig:
-    """The models that Perdure asks."""
+    """The models that Perdure uses."""
 
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
@@ -123,8 +139,9 @@ class ModelsConfig:
 
 @dataclass(frozen=True)
 class JobsConfig:
-    """When the resident home does what: cron expressions (minute, hour, day, month, weekday) in local time, "" for
-    never.
+    """The schedule of the resident home's jobs.
+
+    Cron expressions (minute, hour, day, month, weekday) in local time; "" for never.
     """
 
     sweep: str = "*/5 * * * *"
@@ -142,56 +159,56 @@ class JobsConfig:
 
 @dataclass(frozen=True)
 class MiningConfig:
-    """How memories are made of conversations, where a model is set for it (`models.roles.miner`)."""
+    """How memories are mined from conversations, if a model is set for it (`models.roles.miner`)."""
 
-    idle_min: int = 30  # a session in which nothing was said for so long is over, and may be mined
-    question_tokens: int = 12_000  # the most that one question has
-    job_batches: int = 30  # of ten messages, that the job of the resident home mines in one run
+    idle_min: int = 30  # a session without messages for this long is over, and may be mined
+    question_tokens: int = 12_000  # the maximum of one question
+    job_batches: int = 30  # batches of ten messages that the resident home's job mines in one run
 
 
 @dataclass(frozen=True)
 class LiveConfig:
-    """What goes into a session while it runs."""
+    """The blocks that Perdure adds to a session while it runs."""
 
-    recall: bool = True  # put what matters beside each message that a person sends
-    floor: bool = True  # put what is always at hand (profile, notes, core, cards, …) at the start of each session
-    repeat: str = "session"  # what was recalled is not said again within a "session"; "turn" says it again
-    subagents: bool = False  # recall for what sub-agents are told, too
-    machine_turns: bool = False  # recall for what a program sends in a person's place, too
-    remind_every: int = 0  # at one in so many of a person's messages, say that things can be remembered; 0 for never
+    recall: bool = True  # add recalled memories and turns to each message that a person sends
+    floor: bool = True  # put the floor (profile, notes, core, cards, …) at the start of each session
+    repeat: str = "session"  # a cue is not repeated within a "session"; "turn" allows repetition
+    subagents: bool = False  # recall for the prompts of sub-agents, too
+    machine_turns: bool = False  # recall for messages that a program sends in a person's place, too
+    remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
 
 
 @dataclass(frozen=True)
 class MemoriesConfig:
-    """What becomes a memory."""
+    """The sources of memories."""
 
-    stated: bool = True  # what a person plainly states in a session is kept, by rules, without a model
+    stated: bool = True  # keep plain statements of a person in a session, by rules, without a model
 
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """The home that this machine captures to and asks, where it keeps none itself. `perdure join` writes it."""
+    """The remote home of a thin machine. `perdure join` writes it."""
 
-    url: str = ""  # "https://home.example:8443"; this machine keeps its own home unless set
-    ca: str = ""  # path of a certificate authority of your own (PEM); the system's unless set
-    plain: bool = False  # let http:// reach beyond this machine, because the network itself is private
+    url: str = ""  # "https://home.example:8443"; without it, this machine keeps its own home
+    ca: str = ""  # path of your own certificate authority (PEM); default: the system's
+    plain: bool = False  # allow http:// to other machines, because the network itself is private
 
 
 @dataclass(frozen=True)
 class ServerConfig:
     """How this home serves other machines and other users."""
 
-    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; nowhere unless set
+    http: str = ""  # where the resident home answers over HTTP, e.g. "127.0.0.1:8787"; default: nowhere
     tls_certificate: str = ""  # files in PEM; needed for an address that other machines can reach
     tls_key: str = ""
-    plain: bool = False  # such an address without TLS: the network itself is private
-    admins: tuple[str, ...] = ()  # users who may see to the whole home; its own user always may
+    plain: bool = False  # allow such an address without TLS, because the network itself is private
+    admins: tuple[str, ...] = ()  # users who may administer the whole home; its own user always may
     requests_per_minute: int = 600  # of each machine
 
 
 @dataclass(frozen=True)
 class FloorConfig:
-    """The most tokens that each layer of the floor has, and where this machine stands."""
+    """The maximum number of tokens of each layer of the floor, and the location of this machine."""
 
     system_tokens: int = 8000
     profile_tokens: int = 4000
@@ -199,19 +216,19 @@ class FloorConfig:
     notes_tokens: int = 4000
     insights_tokens: int = 600
     cards_tokens: int = 20_000
-    recent_tokens: int = 4000  # what it is written for; it is rebuilt when a fifth more
+    recent_tokens: int = 4000  # target length; it is rebuilt when it is a fifth longer
     diary_tokens: int = 4000  # of each of its two pages
-    note_stated: bool = True  # what a person states and is to be known in every session becomes a line of notes.md
-    question_tokens: int = 24_000  # the most that one question has, when recent.md or a page of the diary is written
-    place: str = ""  # where this machine is, as a model is told it: "Lisbon, at home"
+    note_stated: bool = True  # a statement that every session must know becomes a line of notes.md
+    question_tokens: int = 24_000  # the maximum of one question when recent.md or a diary page is written
+    place: str = ""  # location of this machine, as models read it: "Lisbon, at home"
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that can be set, with its default."""
+    """All settings, with their defaults."""
 
-    user: str = ""  # owner of what this home captures; the operating-system user unless set
-    machine: str = ""  # name of this device; its host name unless set
+    user: str = ""  # owner of everything this home captures; default: the operating-system user
+    machine: str = ""  # name of this device; default: its host name
     agent: str = "default"  # whose mind the runtimes on this machine are
     capture: CaptureConfig = field(default_factory=CaptureConfig)
     hooks: HooksConfig = field(default_factory=HooksConfig)
@@ -227,76 +244,80 @@ class Config:
 
     @property
     def admins(self) -> frozenset[str]:
-        """The users who may see to the whole home."""
+        """The users who may administer the whole home."""
         return frozenset((self.user, *self.server.admins))
 
 
 def load(home: Path) -> Config:
-    """The settings of a home: its config.toml over the defaults. Raises ConfigFault naming the setting."""
-    config: Config = _build(Config, _table(home / "config.toml"), where="")
+    """Return the settings of a home: its config.toml over the defaults. Raises ConfigFault, which names the
+    setting.
+    """
+    config: Config = _build_settings(Config, _read_table(home / "config.toml"), prefix="")
     if config.live.repeat not in ("session", "turn"):
         raise ConfigFault(f"live.repeat = {config.live.repeat!r} (session or turn)")
-    return _with_identity(config)
+    return _add_identity(config)
 
 
-def _table(path: Path) -> dict[str, Any]:
-    """What a file of settings says; nothing when there is none. Raises ConfigFault."""
+def _read_table(path: Path) -> dict[str, Any]:
+    """Read a file of settings; empty if there is no file. Raises ConfigFault."""
     try:
-        said = path.read_text(encoding="utf-8")
+        toml_text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
-    import tomllib  # 6 ms that only those pay who have such a file
+    import tomllib  # 6 ms, paid only if there is such a file
 
     try:
-        return tomllib.loads(said)
+        return tomllib.loads(toml_text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigFault(f"{path}: {error}") from error
 
 
-def _with_identity(config: Config) -> Config:
-    """Fill in who and where we are from the operating system where config.toml is silent."""
+def _add_identity(config: Config) -> Config:
+    """Fill in user and machine from the operating system if config.toml does not set them."""
     try:
-        user = check_user(config.user) if config.user else _system_user()
+        user = check_user(config.user) if config.user else _get_system_user()
     except UsageError as error:
         raise ConfigFault(f"user = {error.detail}") from error
     machine = config.machine or os.uname().nodename.split(".")[0] or "machine"
     return replace(config, user=user, machine=machine)
 
 
-def _system_user() -> str:
-    """The login name; a number where the system knows none (a container's user, say)."""
+def _get_system_user() -> str:
+    """Return the login name; a number if the system knows none (a container's user, for example)."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
 
 
-def _build(shape: type[Any], table: Mapping[str, Any], *, where: str) -> Any:
-    """A dataclass from a TOML table; nested tables become nested dataclasses."""
-    known = {f.name: f for f in fields(shape)}
-    unknown = sorted(set(table) - set(known))
+def _build_settings(settings_class: type[Any], table: Mapping[str, Any], *, prefix: str) -> Any:
+    """Build a dataclass from a TOML table; nested tables become nested dataclasses."""
+    fields_by_name = {f.name: f for f in fields(settings_class)}
+    unknown = sorted(set(table) - set(fields_by_name))
     if unknown:
-        raise ConfigFault(f"{where}{unknown[0]} (known here: {', '.join(sorted(known))})")
+        raise ConfigFault(f"{prefix}{unknown[0]} (known here: {', '.join(sorted(fields_by_name))})")
     values = {}
     for name, value in table.items():
-        each = known[name].metadata.get("each")
-        if each and isinstance(value, dict):
-            values[name] = {key: _value(each(), item, where=f"{where}{name}.{key}") for key, item in value.items()}
+        item_class = fields_by_name[name].metadata.get("each")
+        if item_class and isinstance(value, dict):
+            values[name] = {
+                key: _to_setting(item_class(), item, setting=f"{prefix}{name}.{key}") for key, item in value.items()
+            }
         else:
-            values[name] = _value(getattr(shape(), name), value, where=f"{where}{name}")
-    return shape(**values)
+            values[name] = _to_setting(getattr(settings_class(), name), value, setting=f"{prefix}{name}")
+    return settings_class(**values)
 
 
-def _value(default: Any, value: Any, *, where: str) -> Any:
-    """The value of one setting in the type of its default."""
+def _to_setting(default: Any, value: Any, *, setting: str) -> Any:
+    """Return the value of one setting in the type of its default."""
     if isinstance(value, dict) and is_dataclass(default):
-        return _build(type(default), value, where=f"{where}.")
-    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return _build_settings(type(default), value, prefix=f"{setting}.")
+    if isinstance(default, tuple) and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return tuple(value)
     if type(default) is float and type(value) is int:
         value = float(value)
     if type(value) is type(default) and not (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         return value
-    raise ConfigFault(f"{where} = {value!r} (expected something like {default!r})")
+    raise ConfigFault(f"{setting} = {value!r} (expected something like {default!r})")

@@ -1,8 +1,9 @@
-"""The context of one turn, for any model: C₀, the session so far, and beside the newest message M(I).
+"""The context of one turn, for any model: C₀, the session so far, and M(I) beside the newest message.
 
-Computed afresh for every turn and never accumulated: the same message over the same memory gives the same context, byte
-for byte. What stays the same within a session comes first, so that a provider's cache holds it; what changes with every
-message (recall, the clock) stands behind the newest message. Pure.
+It is computed anew for every turn and never accumulated: the same message over the same memory gives the
+same context, byte for byte. Parts that stay the same within a session come first, so that a provider's
+cache holds them; parts that change with every message (recall, the clock) come after the newest message.
+Pure.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure import text as words
+from perdure import text
 from perdure.access import fence
 from perdure.floor.layers import Layers
-from perdure.recall.pack import render
+from perdure.recall.pack import render_cue
 from perdure.types import Recalled
 
-Sent = Mapping[str, Any]  # one message as a provider's format has it
+WindowMessage = Mapping[str, Any]  # one message in a provider's format
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ContextPart:
     """One part of a context, as it is shown and billed."""
 
     name: str
@@ -36,67 +37,83 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a model is to read for one message."""
+    """The input of a model for one message."""
 
-    floor: Layers  # hand it to the next call: within a session C₀ stays as it was at its beginning
+    floor: Layers  # pass it to the next call: within a session C₀ stays the same
     message: str
     recalled: Recalled
-    here: str  # time and place
+    location_line: str  # time and location, on one line
     nonce: str
-    window: tuple[Sent, ...] = ()  # the session's messages before this one, oldest first
+    window: tuple[WindowMessage, ...] = ()  # the session's messages before this one, oldest first
 
     @property
     def block(self) -> str:
-        """What was recalled for the message, fenced; "" for silence."""
-        return fence.fenced([*map(render, self.recalled.cues)], self.nonce) if self.recalled.cues else ""
+        """The fenced block of recalled cues; "" if there are none."""
+        return fence.fenced([*map(render_cue, self.recalled.cues)], self.nonce) if self.recalled.cues else ""
 
     @property
-    def beside(self) -> str:
-        """What stands behind the message: what was recalled for it, and time and place."""
-        return "\n\n".join(filter(None, (self.block, self.here)))
+    def message_suffix(self) -> str:
+        """The text after the message: the recalled block, and time and location."""
+        return "\n\n".join(filter(None, (self.block, self.location_line)))
 
     def anthropic(self) -> dict[str, Any]:
-        """`system` and `messages` for the Messages API, with the cache's boundary behind C₀."""
-        said = [{"type": "text", "text": self.message}, {"type": "text", "text": self.beside}]
-        body: dict[str, Any] = {"messages": [*map(dict, self.window), {"role": "user", "content": said}]}
+        """Return `system` and `messages` for the Messages API, with the cache boundary after C₀."""
+        message_blocks = [{"type": "text", "text": self.message}, {"type": "text", "text": self.message_suffix}]
+        body: dict[str, Any] = {"messages": [*map(dict, self.window), {"role": "user", "content": message_blocks}]}
         if self.floor.text:
-            kept = {"type": "text", "text": self.floor.text, "cache_control": {"type": "ephemeral"}}
-            body = {"system": [kept], **body}
+            system_block = {"type": "text", "text": self.floor.text, "cache_control": {"type": "ephemeral"}}
+            body = {"system": [system_block], **body}
         return body
 
     def openai(self) -> dict[str, Any]:
-        """`messages` for an endpoint that speaks like OpenAI's."""
+        """Return `messages` for an endpoint that is compatible with OpenAI's."""
         system = [{"role": "system", "content": self.floor.text}] if self.floor.text else []
-        last = {"role": "user", "content": f"{self.message}\n\n{self.beside}"}
-        return {"messages": [*system, *map(dict, self.window), last]}
+        last_message = {"role": "user", "content": f"{self.message}\n\n{self.message_suffix}"}
+        return {"messages": [*system, *map(dict, self.window), last_message]}
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """Everything in it, in order; layers of which there is nothing to say are left out."""
-        found = [
-            Part(one.name, one.source, one.said, one.n_tokens, True, one.n_rows, one.n_left, one.alerts)
-            for one in self.floor.layers
-            if one.text or one.alerts or one.n_left
+    def parts(self) -> tuple[ContextPart, ...]:
+        """All parts, in order; layers with nothing to show are left out."""
+        parts = [
+            ContextPart(
+                layer.name,
+                layer.source,
+                layer.headed_text,
+                layer.n_tokens,
+                True,
+                layer.n_rows,
+                layer.n_left,
+                layer.alerts,
+            )
+            for layer in self.floor.layers
+            if layer.text or layer.alerts or layer.n_left
         ]
-        said = "\n\n".join(f"{sent.get('role', '?')}: {_plain(sent.get('content'))}" for sent in self.window)
-        if said:
-            found.append(Part("session", "the session", said, words.tokens(said), True, len(self.window)))
-        found.append(Part("message", "the person", self.message, words.tokens(self.message), False, 1))
+        window_text = "\n\n".join(
+            f"{window_message.get('role', '?')}: {_to_plain_text(window_message.get('content'))}"
+            for window_message in self.window
+        )
+        if window_text:
+            parts.append(
+                ContextPart("session", "the session", window_text, text.tokens(window_text), True, len(self.window))
+            )
+        parts.append(ContextPart("message", "the person", self.message, text.tokens(self.message), False, 1))
         if block := self.block:
             n_cues = len(self.recalled.cues)
-            found.append(Part("recall", "memories and archive", block, words.tokens(block), False, n_cues))
-        alerts, n_tokens = tuple(one.alert for one in self.floor.beside), words.tokens(self.here)
-        found.append(Part("here", "the clock and this machine", self.here, n_tokens, False, 1, alerts=alerts))
-        return tuple(found)
+            parts.append(ContextPart("recall", "memories and archive", block, text.tokens(block), False, n_cues))
+        alerts, n_tokens = tuple(layer.alert for layer in self.floor.suspect_facts), text.tokens(self.location_line)
+        parts.append(
+            ContextPart("here", "the clock and this machine", self.location_line, n_tokens, False, 1, alerts=alerts)
+        )
+        return tuple(parts)
 
     @property
     def n_tokens(self) -> int:
-        """About how many tokens all of it has."""
+        """The approximate number of tokens."""
         return sum(part.n_tokens for part in self.parts)
 
 
-def _plain(content: Any) -> str:
-    """The text of a message's content, whichever format it has."""
+def _to_plain_text(content: Any) -> str:
+    """Return the text of a message's content, in any format."""
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):

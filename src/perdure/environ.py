@@ -1,4 +1,4 @@
-"""Where Perdure runs: which home, whose folder, which variables. The only reader of the environment.
+"""The environment of this process: which home, which folder of the user, which variables. Its only reader.
 
 Standard library only and cheap to import, because a hook needs it in every process.
 """
@@ -9,17 +9,17 @@ import os
 from pathlib import Path
 
 
-def home_path(explicit: str | Path | None = None) -> Path:
-    """The home to use: the argument, else PERDURE_HOME, else ~/.perdure. It need not exist."""
-    chosen = explicit or os.environ.get("PERDURE_HOME") or Path.home() / ".perdure"
-    return Path(chosen).expanduser().absolute()
+def find_home_path(explicit: str | Path | None = None) -> Path:
+    """Return the home to use: the argument, else PERDURE_HOME, else ~/.perdure. It need not exist."""
+    path = explicit or os.environ.get("PERDURE_HOME") or Path.home() / ".perdure"
+    return Path(path).expanduser().absolute()
 
 
-def environment(name: str) -> str | None:
-    """An environment variable that a client or a shell defines (CODEX_HOME, NO_COLOR, …), or None."""
+def read_variable(name: str) -> str | None:
+    """Return an environment variable that a client or a shell defines (CODEX_HOME, NO_COLOR, …), or None."""
     return os.environ.get(name)
 
 
-def user_home() -> Path:
-    """The folder in which agents keep their transcripts by default."""
+def find_user_home() -> Path:
+    """Return the folder in which agents keep their transcripts by default."""
     return Path.home()

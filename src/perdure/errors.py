@@ -68,10 +68,10 @@ class PerdureError(Exception):
     """Something went wrong in Perdure."""
 
     exit_code = 1
-    advises = True  # whether what to do follows the detail; False where the detail itself says it
+    advises = True  # True: the advice follows the detail; False: the detail itself says it
 
     def __init__(self, detail: str = "") -> None:
-        """`detail` names the thing (a path, an id); the class docstring says what to do about it."""
+        """`detail` names the thing (a path, an id); the class docstring tells what to do about it."""
         self.detail = detail
         doc = (type(self).__doc__ or "").strip()
         super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
@@ -209,7 +209,7 @@ class VectorsMissing(IndexFault):
 class ModelFault(PerdureError):
     """The model gave no answer. Keyword search works without it; `perdure status` says what is missing."""
 
-    usage: object = None  # what it cost all the same, where that is known: a perdure.models.chat.Usage
+    usage: object = None  # the cost of the failed call, if known: a perdure.models.chat.TokenUsage
 
 
 class RuntimeMissing(ModelFault):
@@ -275,7 +275,7 @@ class DimensionMismatch(ModelFault):
 class RemoteFault(PerdureError):
     """The remote home cannot be asked. What was captured waits in the outbox; `perdure doctor` says more."""
 
-    after_s: float = 0.0  # so long the home asks not to be asked
+    after_s: float = 0.0  # how long the home asks us to wait
 
 
 class RemoteAway(RemoteFault):

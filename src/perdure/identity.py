@@ -1,4 +1,4 @@
-"""Who, where and which: the one rule for project, run, turn and file names, for writing and reading alike.
+"""Ids and names: the one rule for project, run, turn and file names, for writing and reading alike.
 
 Ids are computed, never assigned: the same bytes of the same source have the same id in every home,
 so two homes that captured the same session agree without asking each other.
@@ -12,36 +12,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perdure.errors import UsageError
-from perdure.patterns import late
+from perdure.regex import lazy_re
 
-if TYPE_CHECKING:  # the nouns are dataclasses, which a hook would pay for
+if TYPE_CHECKING:  # `types` loads dataclasses, which would cost a hook milliseconds
     from perdure.types import Source
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort as their bits do
-_COMPONENT = late(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
-_USER = late(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
-_MACHINE = late(r"\w[\w .@+'-]{0,63}\Z")
-_RUN_ID = late(rf"[{_ALPHABET}]{{26}}\Z")
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in ASCII order: ids sort like their bits
+_COMPONENT = lazy_re(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}\Z")
+_USER = lazy_re(r"[A-Za-z0-9_][A-Za-z0-9._@+-]{0,63}\Z")
+_MACHINE = lazy_re(r"\w[\w .@+'-]{0,63}\Z")
+_RUN_ID = lazy_re(rf"[{_ALPHABET}]{{26}}\Z")
 
 
-def base32(number: int, n_chars: int) -> str:
-    """The lowest 5 × n_chars bits of a number, most significant first.
+def to_base32(number: int, n_chars: int) -> str:
+    """Return the lowest 5 × n_chars bits of a number, most significant first.
 
-    >>> base32(33, 2)
+    >>> to_base32(33, 2)
     '11'
     """
     return "".join(_ALPHABET[(number >> (5 * i)) & 31] for i in reversed(range(n_chars)))
 
 
-def run_id(source: Source, from_offset: int, first_at: datetime | None) -> str:
-    """26 characters: 48 bits of time in ms, then 80 bits of sha256(source, offset). Sorts by time."""
+def make_run_id(source: Source, from_offset: int, first_at: datetime | None) -> str:
+    """Return the id of a run, 26 characters that sort by time.
+
+    They are 48 bits of time in ms, then 80 bits of sha256(source, offset).
+    """
     ms = max(0, int(first_at.timestamp() * 1000)) if first_at else 0
     digest = hashlib.sha256(f"{source.key}\0{from_offset}".encode("utf-8", "surrogatepass")).digest()
-    return base32(ms, 10) + base32(int.from_bytes(digest[:10], "big"), 16)
+    return to_base32(ms, 10) + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
-def run_month(identifier: str) -> str:
-    """The folder of a run, yyyy-mm, read off its id. Raises UsageError for what is no run id."""
+def get_run_month(identifier: str) -> str:
+    """Return the folder of a run, yyyy-mm, read off its id. Raises UsageError for a text that is no run id."""
     if not is_run_id(identifier):
         raise UsageError(f"{identifier!r} is not a run id")
     ms = 0
@@ -51,57 +54,58 @@ def run_month(identifier: str) -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a string has the form of a run id; only such strings become paths."""
+    """Return True if a string has the form of a run id; only such strings become paths."""
     return bool(_RUN_ID.match(text))
 
 
-def turn_id(source: Source, offset: int) -> str:
-    """The id of the turn whose first line starts at this byte of its source: `t` and 16 characters."""
+def make_turn_id(source: Source, offset: int) -> str:
+    """Return the id of the turn whose first line starts at this byte of its source: `t` and 16 characters."""
     digest = hashlib.sha256(f"turn\0{source.key}\0{offset}".encode("utf-8", "surrogatepass")).digest()
-    return "t" + base32(int.from_bytes(digest[:10], "big"), 16)
+    return "t" + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
-def memory_id(at: datetime, entropy: bytes) -> str:
-    """The id of a memory: the second in which it was made, and three bytes that tell it from others of that second.
+def make_memory_id(created_at: datetime, entropy: bytes) -> str:
+    r"""Return the id of a memory: the second of its creation, and three bytes to tell it from others of that second.
 
-    >>> memory_id(datetime(2026, 3, 1, 9, 30, tzinfo=UTC), b"\\x01\\x02\\x03")
+    >>> make_memory_id(datetime(2026, 3, 1, 9, 30, tzinfo=UTC), b"\x01\x02\x03")
     'mem-20260301-093000-010203'
     """
-    return f"mem-{at.astimezone(UTC):%Y%m%d-%H%M%S}-{entropy[:3].hex()}"
+    return f"mem-{created_at.astimezone(UTC):%Y%m%d-%H%M%S}-{entropy[:3].hex()}"
 
 
-def thread_run_id(containing_run: str, thread: str) -> str:
-    """The id of the child run that an inline sidechain forms inside a captured run; sorts beside it."""
+def make_thread_run_id(containing_run: str, thread: str) -> str:
+    """Return the id of the child run that an inline sidechain forms inside a captured run; sorts beside it."""
     digest = hashlib.sha256(f"{containing_run}\0{thread}".encode("utf-8", "surrogatepass")).digest()
-    return containing_run[:10] + base32(int.from_bytes(digest[:10], "big"), 16)
+    return containing_run[:10] + to_base32(int.from_bytes(digest[:10], "big"), 16)
 
 
 def check_user(name: str) -> str:
-    """The user's name, if it can be a folder name on every platform. Raises UsageError otherwise."""
+    """Return the user's name, if it can be a folder name on every platform. Raises UsageError otherwise."""
     if not _USER.match(name):
         raise UsageError(f"{name!r} cannot be a user: use letters, digits and . _ @ + -, at most 64")
     return name
 
 
 def check_machine(name: str) -> str:
-    """The machine's name, if it can be told from others at a glance. Raises UsageError otherwise."""
+    """Return the machine's name, if people can tell it from others at a glance. Raises UsageError otherwise."""
     if not _MACHINE.match(name):
         raise UsageError(f"{name!r} cannot be a machine: use letters, digits, spaces and . _ @ + ' -, at most 64")
     return name
 
 
-def component(name: str) -> str:
-    """A name as one safe path component: itself where it is plain, otherwise a hash of it.
+def to_path_component(name: str) -> str:
+    """Return a name as one safe path component: itself if it is plain, otherwise a hash of it.
 
-    Session ids come out of transcripts, which anyone may have written: `..`, slashes and NUL never reach a path.
+    Session ids come out of transcripts, which anyone may have written: `..`, slashes and NUL never reach a
+    path.
     """
     if _COMPONENT.match(name):
         return name
     return "x-" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
-def project_of(cwd: str | None) -> str | None:
-    """The project of a working directory: the root of its repository, or the folder itself.
+def find_project(cwd: str | None) -> str | None:
+    """Return the project of a working directory: the root of its repository, or the folder itself.
 
     A linked worktree belongs to its main repository. A folder that is not on this machine is its own project.
     """
@@ -110,23 +114,23 @@ def project_of(cwd: str | None) -> str | None:
     folder = Path(cwd)
     if not folder.is_absolute():
         return cwd
-    for place in (folder, *folder.parents):
-        found = _repository(place)
-        if found:
-            return found
+    for ancestor in (folder, *folder.parents):
+        repository = _find_repository(ancestor)
+        if repository:
+            return repository
     return str(folder)
 
 
-def _repository(place: Path) -> str | None:
-    """The repository root that `place` is, or None. A `.git` file (worktree) names its main repository."""
-    marker = place / ".git"
+def _find_repository(folder: Path) -> str | None:
+    """Return the repository whose root is `folder`, or None. A `.git` file (worktree) names its main repository."""
+    marker = folder / ".git"
     try:
         if marker.is_dir():
-            return str(place)
+            return str(folder)
         if not marker.is_file():
             return None
         pointer = marker.read_text(encoding="utf-8", errors="replace")[:4096].removeprefix("gitdir:").strip()
     except OSError:
         return None
-    linked = (place / pointer).absolute()
-    return str(linked.parents[2]) if linked.parent.name == "worktrees" and len(linked.parents) > 2 else str(place)
+    linked = (folder / pointer).absolute()
+    return str(linked.parents[2]) if linked.parent.name == "worktrees" and len(linked.parents) > 2 else str(folder)

@@ -1,6 +1,6 @@
 """The nouns: frozen values that every layer shares. Pure, standard library only.
 
-They say what a thing is, never how it is stored. Instants are aware UTC datetimes and end in `_at`;
+They describe a thing, never how it is stored. Instants are aware UTC datetimes and end in `_at`;
 offsets are bytes of the source, counted from its first byte, whatever was captured before.
 """
 
@@ -24,27 +24,30 @@ GRANT_SCOPES: tuple[GrantScope, ...] = ("run", "tag", "project", "agent")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An explicit share: what of an owner's another user may read, masked; what comes into its scope later, too."""
+    """A share: the runs that another user may read, masked; it covers runs that come into its scope later, too."""
 
     grant_id: str
     owner: str
     grantee: str
     scope: GrantScope
-    value: str  # the run (with all that is below it), the tag, the project's path or the agent
+    value: str  # the run (with all runs below it), the tag, the project's path or the agent
     until_at: datetime | None = None  # exclusive; None: until it is revoked
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, and what others let them read at this moment. Every filter is built from it alone."""
+    """The user who asks, and the grants of others in force now. Every filter is built from it alone."""
 
     user: str
-    granted: tuple[Grant, ...] = ()  # in force now, of other owners
+    granted: tuple[Grant, ...] = ()  # other owners' grants that are in force now
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a credential stands for. Owner and machine of what is captured with it are these, whatever a request says."""
+    """The user and the machine of a credential.
+
+    Everything captured with it gets this owner and machine, whatever a request claims.
+    """
 
     user: str
     machine: str  # its name, as runs carry it
@@ -54,7 +57,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where bytes come from: one append-only stream of one native session or sub-agent."""
+    """The origin of bytes: one append-only stream of one native session or sub-agent."""
 
     user: str  # its owner
     runtime: str  # the program that ran the agent, one of RUNTIMES or a name of the caller's
@@ -69,30 +72,30 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is known of a source before its bytes are copied; read from its first lines and its path."""
+    """The facts about a source before its bytes are copied; read from its first lines and its path."""
 
     runtime: str
     session: str  # as in Source
     conversation: str  # native id of the session that groups it: its own, or the spawning session's
     parent_session: str | None = None  # Source.session of the agent that spawned this one, or of the fork's origin
     cwd: str | None = None  # working directory as the client wrote it
-    fork: bool = False  # parent_session is what it was forked from, not what spawned it
+    fork: bool = False  # parent_session is the session it was forked from, not the one that spawned it
 
 
 class Line(NamedTuple):
     """One line of a source, without its newline. A tuple, because a transcript has very many."""
 
-    offset: int  # bytes from the start of the source to its first byte
+    offset: int  # bytes from the start of the source to the line's first byte
     raw: bytes
 
     @property
     def end(self) -> int:
-        """Offset just behind the newline."""
+        """The offset just after the newline."""
         return self.offset + len(self.raw) + 1
 
     @property
     def span(self) -> tuple[int, int]:
-        """Its byte range in the source, to behind the newline."""
+        """The byte range in the source, newline included."""
         return self.offset, self.offset + len(self.raw) + 1
 
 
@@ -107,7 +110,9 @@ class Part(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One message of a run. Made of whole lines: each of its lines belongs to it alone. A tuple, as its parts are."""
+    """One message of a run. It consists of whole lines, and each line belongs to one turn only. A tuple, like
+    its parts.
+    """
 
     role: Role
     author: Author  # who produced it: a person typing, a machine turn, the agent, or a tool
@@ -125,18 +130,20 @@ class Turn(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Byte offset of its first line; with the source it is the turn's identity."""
+        """The byte offset of its first line; with the source it is the turn's identity."""
         return self.lines[0][0]
 
     def text(self, *kinds: PartKind) -> str:
-        """Its parts of these kinds (all but images when none is named), joined by blank lines."""
-        wanted = kinds or ("text", "pasted", "thinking", "call", "result")
-        return "\n\n".join(p.text for p in self.parts if p.kind in wanted and p.text)
+        """Return the texts of these kinds of parts (default: all but images), joined by blank lines."""
+        selected = kinds or ("text", "pasted", "thinking", "call", "result")
+        return "\n\n".join(part.text for part in self.parts if part.kind in selected and part.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """What a format made of some lines, and what it left out: nothing is skipped silently."""
+class ParsedLines:
+    """The turns that a format read from some lines, and a record of every line left out: nothing is skipped
+    silently.
+    """
 
     turns: tuple[Turn, ...]  # in the order of their first lines
     links: tuple[tuple[str, str | None], ...] = ()  # (entry id, parent id) of every entry, for tree files
@@ -148,7 +155,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The unit of capture: a byte range of a source, with what capture knew (its metadata file)."""
+    """The unit of capture: a byte range of a source, with what was known at capture (its metadata file)."""
 
     run_id: str  # 26 characters, sorts by time, deterministic in (source, from_offset)
     source: Source
@@ -174,7 +181,7 @@ class Run:
 
     @property
     def n_bytes(self) -> int:
-        """Length of the captured range in bytes."""
+        """The length of the captured range in bytes."""
         return self.to_offset - self.from_offset
 
 
@@ -183,15 +190,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A session that is going on. What it holds need not be found: the model reads it anyway."""
+    """A session in progress. A search need not return its content: the model reads it anyway."""
 
     conversation: str
-    since_at: datetime | None = None  # what was said before was compacted away; None when nothing was
+    since_at: datetime | None = None  # time of the last compaction, which removed all before it; None: no compaction
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a search is limited to. Empty means: no limit. Several values of one field mean any; of tags, all."""
+    """The limits of a search. Empty means no limit. Several values of one field mean any of them; of tags, all."""
 
     agents: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()  # the project's path, or its last components; "" is what has no project
@@ -210,18 +217,18 @@ class Filters:
     until_at: datetime | None = None  # exclusive
     begun_since_at: datetime | None = None  # of the run
     begun_until_at: datetime | None = None  # exclusive
-    held: tuple[Live, ...] = ()  # sessions that are going on: what they hold themselves is left out
-    memories: bool = False  # whether memories are found beside turns
+    held: tuple[Live, ...] = ()  # sessions in progress: their own content is left out
+    memories: bool = False  # True: find memories as well as turns
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One turn that a search found."""
+    """One turn in a search result."""
 
     turn_id: str
     run_id: str
     conversation: str
-    title: str  # that the client gave the session, or how the run began
+    title: str  # the client's title of the session, or the beginning of the run
     runtime: str
     machine: str
     agent: str
@@ -232,34 +239,34 @@ class Hit:
     stated_at: datetime | None
     text: str  # the piece that matched, masked
     score: float  # higher is better; 0.0 when only filters were given
-    abandoned: bool = False  # on a branch that the session left
+    abandoned: bool = False  # on a branch that the session abandoned
     is_summary: bool = False
-    keyword_score: float | None = None  # BM25, where both legs were asked and the words found it
-    vector_score: float | None = None  # cosine of its nearest piece, where it has a vector
+    keyword_score: float | None = None  # BM25, if both legs ran and the words matched
+    vector_score: float | None = None  # cosine of its nearest piece, if it has a vector
     user: str = ""  # its owner
     chunk: int = 0  # which piece of the turn matched, from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Facets:
-    """How many of the matching turns have which runtime, machine, project, tag, agent, role and kind of text."""
+    """The number of matching turns for each runtime, machine, project, tag, agent, role and kind of text."""
 
     counts: Mapping[str, Mapping[str, int]]  # facet -> its value ("" for no project) -> turns, most first
-    is_partial: bool = False  # more may match than are counted
+    is_partial: bool = False  # more may match than were counted
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answer to a search, and how it came about."""
+class SearchResult:
+    """The result of a search, and how it was made."""
 
     hits: tuple[Hit, ...]  # best first
-    terms: tuple[str, ...] = ()  # what was searched for
+    terms: tuple[str, ...] = ()  # the terms of the search
     dropped: tuple[str, ...] = ()  # words too frequent to rank by
-    degraded: tuple[str, ...] = ()  # what could not be done, e.g. "index" when the archive itself was scanned
+    degraded: tuple[str, ...] = ()  # steps that failed, e.g. "index" if the archive itself was scanned
     n_behind: int = 0  # runs that the index has not projected yet
     took_ms: float = 0.0
     mode: str = "keyword"  # how it was searched: keyword, hybrid or semantic
-    n_unembedded: int = 0  # chunks that have no vector yet, where vectors were asked
+    n_unembedded: int = 0  # chunks without a vector yet, if vectors were used
     timings_ms: Mapping[str, float] = field(default_factory=dict)  # of the query's vector: queued, compute
     depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before it
 
@@ -271,7 +278,7 @@ TRUSTS: tuple[Trust, ...] = ("owner", "agent", "tool", "web")  # most trusted fi
 
 
 class Span(NamedTuple):
-    """Where something was said: bytes of a run's source, which hold one turn or several."""
+    """The place of a statement: bytes of a run's source, which hold one turn or several."""
 
     run_id: str
     from_offset: int
@@ -280,24 +287,26 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A short statement worth keeping. Those of one agent, project and path form a chain, of which one is current."""
+    """A short statement worth keeping. Memories of one agent, project and path form a chain; one of them is
+    current.
+    """
 
     memory_id: str  # mem-YYYYMMDD-HHMMSS-xxxxxx
     text: str
     kind: MemoryKind
-    path: str  # what it is about: subject and attribute, as in user/preferences/editor
+    path: str  # its subject and attribute, as in user/preferences/editor
     agent: str
     project: str | None
-    stated_at: datetime  # when it was said; decides what is current
+    stated_at: datetime  # when it was said; decides which memory is current
     recorded_at: datetime  # when Perdure noted it
     trust: Trust  # the lowest of its lineage
     how: str  # stated (by rules, from what a person typed), remembered, mined, consolidated, imported, file
     sources: tuple[Span, ...] = ()  # the turns behind it
-    made_from: tuple[str, ...] = ()  # memories that it was made of
+    made_from: tuple[str, ...] = ()  # memories that it was made from
     entities: tuple[str, ...] = ()
-    runtime: str = ""  # where its first source was said
+    runtime: str = ""  # runtime of its first source
     conversation: str = ""
-    valid_from: datetime | None = None  # in the world, where it is said
+    valid_from: datetime | None = None  # validity in the world, if the text says it
     valid_until: datetime | None = None
     pinned: bool = False
     confidence: float = 1.0
@@ -308,14 +317,14 @@ class Memory:
     renewed_at: datetime | None = None  # when it was last said again or used; decay counts from here
     used_at: datetime | None = None  # when it was last used
     stability: float = 1.0  # grows with use (memories.decay)
-    order: str = ""  # of the event that made it, as text: breaks ties between equal times
+    order: str = ""  # order of the event that made it, as text: breaks ties between equal times
     superseded_by: str | None = None  # projected: the next of its chain
-    ended_at: datetime | None = None  # projected: when that was stated, or its own validity ended
-    shared_by: str = ""  # its owner, where that is not who reads it; never stored
+    ended_at: datetime | None = None  # projected: when the next one was stated, or its own validity ended
+    shared_by: str = ""  # its owner, if another user reads it; never stored
 
     @property
     def is_current(self) -> bool:
-        """Whether it is what its chain says now."""
+        """Is True for the memory that is valid now in its chain."""
         return self.superseded_by is None and not self.retired
 
 
@@ -324,36 +333,36 @@ Intent = Literal["fact", "latest", "history", "overview"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time that a message names."""
+    """A time range that a message names."""
 
     since_at: datetime
     until_at: datetime  # exclusive
-    words: str  # as the message says it
+    words: str  # the words of the message
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is looked for on behalf of one message."""
+    """The queries and conditions of the recall for one message."""
 
     message: str
     asked_at: datetime
     queries: tuple[str, ...]  # 1 to 4, each 2 to 6 words where the message has that many; empty: nothing to look for
     names: tuple[str, ...] = ()  # people, projects, places, identifiers that the message mentions
     windows: tuple[Window, ...] = ()
-    events: tuple[str, ...] = ()  # "since the release": what has to be dated before it is a window
+    events: tuple[str, ...] = ()  # "since the release": an event to be dated before it gives a window
     intent: Intent = "fact"
-    speakers: tuple[str, ...] = ()  # whose words are asked for: "user", "assistant"
+    speakers: tuple[str, ...] = ()  # the speakers that the message asks about: "user", "assistant"
     by_model: bool = False  # a helper model chose the queries
 
     @property
-    def asked(self) -> str:
-        """What is asked, in the words that are looked for: the message, or what a model made of it."""
+    def question(self) -> str:
+        """The question that is searched for: the message, or the queries that a model made of it."""
         return ", ".join(self.queries) if self.by_model else self.message
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """One recalled turn or memory with its provenance and the reason it was chosen."""
+    """One recalled turn or memory, with its provenance and the reason why it was chosen."""
 
     turn_id: str  # or the memory's id
     run_id: str  # "" for a memory
@@ -366,38 +375,38 @@ class Cue:
     score: float  # after fusion; higher is better
     legs: Mapping[str, float]  # leg -> its share of the score, before neighbours: keyword, vector, entity, time, …
     why: tuple[str, ...]  # in words
-    before: str = ""  # the turn before, where the piece says little without it
+    before: str = ""  # the turn before, if the piece is unclear without it
     n_tokens: int = 0  # of the cue as it is packed
-    memory: Memory | None = None  # where it is one
-    is_history: bool = False  # it was so, and is no longer
-    note: str = ""  # what a reader must know beside the words: since when, or that it is no longer so
+    memory: Memory | None = None  # if the cue is a memory
+    is_history: bool = False  # it was true, and is superseded
+    note: str = ""  # a remark for the reader: since when it is true, or that it is superseded
     user: str = ""  # its owner
-    is_shared: bool = False  # the owner is another than who asks
+    is_shared: bool = False  # the owner is not the user who asks
     chunk: int | None = None  # which piece of the turn matched, from 0; None for a memory
 
 
-class HeldBack(NamedTuple):
-    """Why a text is not given to a model."""
+class WithheldText(NamedTuple):
+    """The reason why a text is not given to a model."""
 
-    rule: str  # of the scanner
-    digest: str  # names the text, for its owner to allow it
+    rule: str  # the scanner's rule
+    digest: str  # name of the text, by which its owner can allow it
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What recall found for one message, and what it could not do."""
+    """The cues of the recall for one message, and the steps that failed."""
 
     cues: tuple[Cue, ...]  # best first; empty is an answer
     plan: Plan
     silent: str = ""  # why there is no cue, in words; empty when there is one
-    degraded: tuple[str, ...] = ()  # what could not be done, e.g. "vector"
+    degraded: tuple[str, ...] = ()  # steps that failed, e.g. "vector"
     timings_ms: Mapping[str, float] = field(default_factory=dict)  # step -> time
     n_tokens: int = 0
     without_room: tuple[str, ...] = ()  # turn ids that did not fit into the budget
-    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why a candidate is none, when asked for
-    held_back: Mapping[str, HeldBack] = field(
+    passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why it was rejected, if requested
+    held_back: Mapping[str, WithheldText] = field(
         default_factory=dict
-    )  # turn or memory that reads like an order to a model
+    )  # turn or memory id -> a text that reads like an order to a model
     depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
 
 
@@ -420,7 +429,7 @@ class RunView:
     fork: bool
     tags: tuple[str, ...]
     readable_by: tuple[str, ...]
-    models: tuple[str, ...]  # that answered in it
+    models: tuple[str, ...]  # models that answered in it
     title: str
     intent: str  # beginning of the first user message, at most 500 characters
     started_at: datetime | None
@@ -442,12 +451,12 @@ class RunView:
     to_offset: int
     jsonl_bytes: int
     jsonl_sha256: str  # of the stored bytes
-    n_abandoned: int = 0  # turns on branches that the session left
+    n_abandoned: int = 0  # turns on branches that the session abandoned
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The six columns of a run beside its transcript, as the index has them."""
+    """The six columns of a run beside its transcript, as they are in the index."""
 
     user_messages: tuple[str, ...]
     agent_messages: tuple[str, ...]

@@ -22,15 +22,14 @@ from perdure.config import CapsConfig, ModelsConfig
 from perdure.errors import BadAnswer, ModelBusy, ModelFault, ModelLate, ModelNonsense, ModelRefused, ModelUnreachable
 from perdure.models import gguf
 from perdure.models.anthropic_chat import AnthropicChat
-from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
+from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec, find_violation
 from perdure.models.gguf import GgufChat
 from perdure.models.openai_chat import OpenAIChat
 from perdure.models.roles import Roles
-from perdure.models.schema import violation
-from perdure.models.settings import Settings
-from perdure.testing import ScriptedChat, local_model
-from perdure.testing.model_server import Answer, ModelServer, messages
-from perdure.testing.model_server import chat as completions
+from perdure.models.settings import ModelSettings
+from perdure.testing import ScriptedChat
+from rig import local_model
+from rig.model_server import Answer, ModelServer, chat, messages
 
 KEY = "sk-contract-4711"
 SCHEMA: dict[str, Any] = {
@@ -40,14 +39,16 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 ADA = {"name": "Ada Lovelace", "year": 1815}
-ASKED = [Message("system", "Be short."), Message("user", "Ada Lovelace was born in 1815. Who, and when?")]
-TOOL = Tool("weather", "The weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
+ASKED = [ChatMessage("system", "Be short."), ChatMessage("user", "Ada Lovelace was born in 1815. Who, and when?")]
+TOOL = ToolSpec("weather", "The weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
 TALK = [
     *ASKED,
-    Message("assistant", "", (Call("c1", "weather", {"city": "Paris"}), Call("c2", "weather", {"city": "Rome"}))),
-    Message("tool", "18 °C", call_id="c1"),
-    Message("tool", "23 °C", call_id="c2"),
-    Message("user", "数据库 👍 thanks"),
+    ChatMessage(
+        "assistant", "", (ToolCall("c1", "weather", {"city": "Paris"}), ToolCall("c2", "weather", {"city": "Rome"}))
+    ),
+    ChatMessage("tool", "18 °C", call_id="c1"),
+    ChatMessage("tool", "23 °C", call_id="c2"),
+    ChatMessage("user", "数据库 👍 thanks"),
 ]
 
 
@@ -58,8 +59,10 @@ class Scene:
         self.chat, self.tell, self.requests = chat, tell, requests
 
 
-def settings(url: str, **more: Any) -> Settings:
-    return Settings(**{"name": "openai:m-1", "model": "m-1", "url": urlsplit(url), "key": KEY, "timeout_s": 19} | more)
+def settings(url: str, **more: Any) -> ModelSettings:
+    return ModelSettings(
+        **{"name": "openai:m-1", "model": "m-1", "url": urlsplit(url), "key": KEY, "timeout_s": 19} | more
+    )
 
 
 def of_sdk(kind: str, url: str, **more: Any) -> Chat:
@@ -70,9 +73,9 @@ def of_sdk(kind: str, url: str, **more: Any) -> Chat:
 
 def of_script(fake: ScriptedChat, said: Answer) -> None:
     """The same answer for the fake."""
-    calls = tuple(Call(f"c{n}", name, given) for n, (name, given) in enumerate(said.calls))
+    calls = tuple(ToolCall(f"c{n}", name, given) for n, (name, given) in enumerate(said.calls))
     stop: Any = "tool" if calls else said.stop
-    fake.answers.append(Reply(said.text, None, calls, Usage(9, 7), "fake", stop))
+    fake.answers.append(ChatReply(said.text, None, calls, TokenUsage(9, 7), "fake", stop))
 
 
 def real_file() -> Path:
@@ -84,7 +87,7 @@ def real_file() -> Path:
 
 
 def real() -> Chat:
-    return GgufChat(Settings("gguf:smol", str(real_file()), urlsplit(""), max_output_tokens=60))
+    return GgufChat(ModelSettings("gguf:smol", str(real_file()), urlsplit(""), max_output_tokens=60))
 
 
 @functools.cache
@@ -92,7 +95,7 @@ def llama(path: Path) -> Any:
     """llama.cpp's own server with the real model, on loopback, for this process."""
     import xllamacpp
 
-    how = gguf._parameters(xllamacpp, path)
+    how = gguf._build_parameters(xllamacpp, path)
     how.api_keys, how.sampling.temp = [KEY], 0
     return xllamacpp.Server(how)
 
@@ -115,7 +118,7 @@ def scene(kind: str, server: ModelServer, tmp_path: Any) -> Scene:
     chat: Chat = fake
     if kind == "metered":
         roles = Roles(tmp_path, ModelsConfig(caps=CapsConfig(day_tokens=10**6)), mask=str, chats={"miner": fake})
-        found = roles.chat("miner", job="contract")
+        found = roles.get_chat("miner", job="contract")
         assert found is not None
         chat = found
     return Scene(chat, lambda said: of_script(fake, said), fake.asked)
@@ -150,7 +153,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 # what every model does ------------------------------------------------------------------------------------------
 
 
-def test_an_answer_says_what_it_cost_and_who_gave_it(any_model: Scene) -> None:
+def test_answer_reports_its_cost_and_model(any_model: Scene) -> None:
     any_model.tell(Answer("In 1815."))
     reply = any_model.chat.reply(ASKED)
     assert reply.text and reply.value is None and reply.calls == () and reply.stop in ("end", "length")
@@ -158,10 +161,10 @@ def test_an_answer_says_what_it_cost_and_who_gave_it(any_model: Scene) -> None:
     assert any_model.chat.name.count(":") == 1
 
 
-def test_an_answer_bound_to_a_schema_keeps_it(bound: Scene) -> None:
+def test_answer_with_a_schema_follows_the_schema(bound: Scene) -> None:
     bound.tell(Answer(json.dumps(ADA)))
     reply = bound.chat.reply(ASKED, schema=SCHEMA)
-    assert violation(reply.value, SCHEMA) == "" and reply.value == json.loads(reply.text) and reply.stop == "end"
+    assert find_violation(reply.value, SCHEMA) == "" and reply.value == json.loads(reply.text) and reply.stop == "end"
 
 
 @pytest.mark.parametrize("schema", [None, SCHEMA])
@@ -172,18 +175,18 @@ def test_the_pieces_are_the_whole(bound: Scene, schema: Any) -> None:
     assert pieces and "".join(pieces) == reply.text
 
 
-def test_what_a_listener_raises_is_its_own(any_model: Scene) -> None:
+def test_listener_error_is_raised_unchanged(any_model: Scene) -> None:
     any_model.tell(Answer("In 1815."))
     with pytest.raises(ValueError, match="mine"):
         any_model.chat.reply(ASKED, on_text=lambda _: int("mine"))
 
 
-def test_without_any_time_it_is_late(any_model: Scene) -> None:
+def test_zero_timeout_raises_model_late(any_model: Scene) -> None:
     with pytest.raises(ModelLate):
         any_model.chat.reply(ASKED, timeout_s=0)
 
 
-def test_what_listens_may_end_it(any_model: Scene) -> None:
+def test_listener_can_interrupt_the_answer(any_model: Scene) -> None:
     def enough(_: str) -> None:
         raise KeyboardInterrupt
 
@@ -194,7 +197,7 @@ def test_what_listens_may_end_it(any_model: Scene) -> None:
     assert any_model.chat.reply(ASKED).text
 
 
-def test_a_talk_with_tools_goes_on(any_model: Scene) -> None:
+def test_conversation_with_tools_continues(any_model: Scene) -> None:
     any_model.tell(Answer("You are welcome."))
     assert any_model.chat.reply(TALK, tools=[TOOL]).text
 
@@ -203,20 +206,20 @@ def test_a_talk_with_tools_goes_on(any_model: Scene) -> None:
 
 
 @pytest.mark.parametrize("said", ["OK.", "", "{", "[NaN]", '{"name": "Ada", "year": "1815"}', '{"name": "Ada"}', "[]"])
-def test_what_breaks_the_schema_is_a_bad_answer(scripted: Scene, said: str) -> None:
+def test_answer_against_the_schema_is_a_bad_answer(scripted: Scene, said: str) -> None:
     scripted.tell(Answer(said))
     with pytest.raises(BadAnswer) as caught:
         scripted.chat.reply(ASKED, schema=SCHEMA)
-    assert isinstance(caught.value.usage, Usage) and caught.value.usage.n_output > 0
+    assert isinstance(caught.value.usage, TokenUsage) and caught.value.usage.n_output > 0
 
 
 @pytest.mark.parametrize("around", ["```json\n%s\n```", "<think>so {}</think>\n%s", " %s\n"])
-def test_what_open_models_put_around_an_answer(scripted: Scene, around: str) -> None:
+def test_text_around_a_json_answer_is_ignored(scripted: Scene, around: str) -> None:
     scripted.tell(Answer(around % json.dumps(ADA)))
     assert scripted.chat.reply(ASKED, schema=SCHEMA).value == ADA
 
 
-def test_it_may_ask_for_tools(scripted: Scene) -> None:
+def test_model_may_ask_for_tools(scripted: Scene) -> None:
     for schema in (None, SCHEMA):
         scripted.tell(Answer(calls=[("weather", {"city": "Paris"}), ("weather", {"city": "Rome"})]))
         reply = scripted.chat.reply(ASKED, tools=[TOOL], schema=schema)
@@ -229,7 +232,7 @@ def test_it_may_ask_for_tools(scripted: Scene) -> None:
 
 
 @pytest.mark.parametrize("stop", ["length", "refused"])
-def test_it_may_stop_before_the_end(scripted: Scene, stop: str) -> None:
+def test_model_may_stop_before_the_end(scripted: Scene, stop: str) -> None:
     scripted.tell(Answer("I", stop=stop))
     assert scripted.chat.reply(ASKED).stop == stop
     scripted.tell(Answer(json.dumps(ADA), stop=stop))
@@ -244,9 +247,7 @@ def test_it_may_stop_before_the_end(scripted: Scene, stop: str) -> None:
     ("status", "fault"),
     [(400, ModelRefused), (401, ModelRefused), (404, ModelRefused), (429, ModelBusy), (529, ModelBusy)],
 )
-def test_a_refusal_is_said_in_the_providers_own_words(
-    kind: str, server: ModelServer, status: int, fault: type[ModelFault]
-) -> None:
+def test_refusal_quotes_the_provider(kind: str, server: ModelServer, status: int, fault: type[ModelFault]) -> None:
     server.answers = [Answer(f"No such\nluck with {KEY}.", status=status)]
     with pytest.raises(fault) as caught:
         of_sdk(kind, server.url).reply(ASKED)
@@ -254,7 +255,7 @@ def test_a_refusal_is_said_in_the_providers_own_words(
     assert len(server.requests) == 1  # with less than 20 s there is no time to try again
 
 
-def test_with_time_it_is_tried_again(kind: str, server: ModelServer) -> None:
+def test_busy_endpoint_is_retried_while_time_remains(kind: str, server: ModelServer) -> None:
     soon = {"retry-after-ms": "1"}
     server.answers = [
         Answer("later", status=503, headers=soon),
@@ -268,7 +269,7 @@ def test_with_time_it_is_tried_again(kind: str, server: ModelServer) -> None:
     assert len(server.requests) == 6 and len(server.answers) == 6
 
 
-def test_whoever_asks_for_more_time_than_there_is_is_left(kind: str, server: ModelServer) -> None:
+def test_retry_after_beyond_the_timeout_is_not_awaited(kind: str, server: ModelServer) -> None:
     server.answers = [Answer("in an hour", status=429, headers={"retry-after": "50"})] * 2
     with pytest.raises(ModelBusy, match="in an hour"):
         of_sdk(kind, server.url).reply(ASKED, timeout_s=30)
@@ -283,7 +284,7 @@ def test_a_time_to_wait_may_be_a_date(kind: str, server: ModelServer) -> None:
     assert len(server.requests) == 1
 
 
-def test_nobody_there(kind: str) -> None:
+def test_missing_endpoint_is_unreachable(kind: str) -> None:
     with ModelServer() as gone:
         url = gone.url
     with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1") as caught:
@@ -294,12 +295,12 @@ def test_nobody_there(kind: str) -> None:
 def events_of(kind: str, n: int) -> list[bytes]:
     """The beginning of an answer of five words."""
     body = {"messages": [], "model": "m-1"}
-    return (messages if kind == "anthropic" else completions)(body, Answer("Said in 1815, by Ada."))[1][:n]
+    return (messages if kind == "anthropic" else chat)(body, Answer("Said in 1815, by Ada."))[1][:n]
 
 
 @pytest.mark.parametrize("then", [[], [b'event: error\ndata: {"error": {"type": "overloaded", "message": "no"}}\n\n']])
 @pytest.mark.parametrize("n_events", [0, 1, 3])
-def test_what_an_answer_that_broke_off_cost_is_known(
+def test_cost_of_an_interrupted_answer_is_known(
     kind: str, server: ModelServer, n_events: int, then: list[bytes]
 ) -> None:
     """Of the question at least what its words hold, where the endpoint had no time to say it; and what was written."""
@@ -308,11 +309,11 @@ def test_what_an_answer_that_broke_off_cost_is_known(
     with pytest.raises(ModelUnreachable) as caught:
         of_sdk(kind, server.url).reply(ASKED)
     usage = caught.value.usage
-    assert isinstance(usage, Usage) and usage.n_input > 0
+    assert isinstance(usage, TokenUsage) and usage.n_input > 0
     assert (usage.n_output > 0) is (n_events > 0)
 
 
-def test_a_refusal_cost_nothing(kind: str, server: ModelServer) -> None:
+def test_refusal_has_no_cost(kind: str, server: ModelServer) -> None:
     server.answers = [Answer("later", status=503)]
     with pytest.raises(ModelBusy) as caught:
         of_sdk(kind, server.url).reply(ASKED)
@@ -330,14 +331,14 @@ def test_an_answer_that_breaks_off_or_drips(kind: str, server: ModelServer) -> N
 @pytest.mark.parametrize(
     "raw", [b"<html>", b"data: {]\n\n", b'event: message_start\ndata: {"type": "message_start"}\n\n']
 )
-def test_what_no_provider_sends(kind: str, server: ModelServer, raw: bytes) -> None:
+def test_malformed_stream_is_a_model_fault(kind: str, server: ModelServer, raw: bytes) -> None:
     server.answers = [Answer(events=[raw])]
     with pytest.raises(ModelFault) as caught:
         of_sdk(kind, server.url).reply(ASKED)
     assert isinstance(caught.value, (ModelNonsense, ModelUnreachable, ModelBusy))
 
 
-def test_an_endpoint_that_only_says_it_is_there(kind: str, server: ModelServer) -> None:
+def test_endpoint_that_only_sends_pings_is_late_or_faulty(kind: str, server: ModelServer) -> None:
     server.answers = [Answer(events=[b"event: ping\ndata: {}\n\n", b": still here\n\n"] * 50, pause_s=0.02)]
     began_s = time.monotonic()
     with pytest.raises((ModelLate, ModelNonsense)) as caught:
@@ -360,7 +361,7 @@ def test_a_redirect_is_not_followed(kind: str, server: ModelServer) -> None:
         assert other.requests == [] and len(server.requests) == 1
 
 
-def test_nothing_but_the_key_and_the_question_is_sent(
+def test_request_sends_only_the_key_and_the_question(
     kind: str, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
@@ -378,22 +379,22 @@ def test_nothing_but_the_key_and_the_question_is_sent(
     assert keyed[credential].removeprefix("Bearer ") == KEY and keyed["user-agent"] == "perdure"
 
 
-def test_what_came_from_the_cache_is_counted_apart(kind: str, server: ModelServer) -> None:
+def test_cached_input_is_counted_apart(kind: str, server: ModelServer) -> None:
     server.answers = [Answer("x", n_cached=1000)]
     usage = of_sdk(kind, server.url).reply(ASKED).usage
     (request,) = server.requests
-    assert usage == Usage(len(json.dumps(request.body)) // 4, 7, n_cache_read=1000)
+    assert usage == TokenUsage(len(json.dumps(request.body)) // 4, 7, n_cache_read=1000)
 
 
 # each provider's own way ----------------------------------------------------------------------------------------
 
 
-def test_what_anthropic_is_asked(server: ModelServer) -> None:
+def test_anthropic_request_has_the_expected_fields(server: ModelServer) -> None:
     server.answers = [Answer(json.dumps(ADA)), Answer("x"), Answer("x")]
     chat = of_sdk("anthropic", server.url, thinking="on", effort="low", max_output_tokens=77)
     chat.reply(ASKED, schema=SCHEMA)
     chat.reply(TALK, tools=[TOOL])
-    of_sdk("anthropic", server.url, thinking="off").reply([Message("user", "?")], tools=[TOOL])
+    of_sdk("anthropic", server.url, thinking="off").reply([ChatMessage("user", "?")], tools=[TOOL])
     bound, talk, plain = (request.body for request in server.requests)
     kept = {"type": "ephemeral"}
     assert bound["system"] == [{"type": "text", "text": "Be short.", "cache_control": kept}]
@@ -412,7 +413,7 @@ def test_what_anthropic_is_asked(server: ModelServer) -> None:
     )
 
 
-def test_what_openai_is_asked(server: ModelServer) -> None:
+def test_openai_request_has_the_expected_fields(server: ModelServer) -> None:
     server.answers = [Answer(json.dumps(ADA)), Answer("x"), Answer('{"a": 1}')]
     chat = of_sdk("openai", server.url, effort="low", max_output_tokens=77)
     chat.reply(ASKED, schema=SCHEMA)
@@ -430,8 +431,8 @@ def test_what_openai_is_asked(server: ModelServer) -> None:
     assert plain["reasoning_effort"] == "none" and "max_completion_tokens" not in plain
 
 
-def test_openai_itself_is_asked_in_its_newer_word() -> None:
-    own = OpenAIChat(settings("https://api.openai.com/v1", max_output_tokens=5))._how()
+def test_openai_itself_gets_the_newer_token_field() -> None:
+    own = OpenAIChat(settings("https://api.openai.com/v1", max_output_tokens=5))._build_options()
     assert own == {"model": "m-1", "max_completion_tokens": 5}
 
 
@@ -446,10 +447,10 @@ def test_a_wrong_key_at_a_real_endpoint(kind: str) -> None:
         of_sdk(kind, llama(real_file()).listening_address, key="wrong").reply(ASKED)
 
 
-def test_the_real_model_refuses_in_its_own_words() -> None:
+def test_real_model_refuses_with_its_own_message() -> None:
     chat = real()
     with pytest.raises(ModelRefused, match="context size"):
-        chat.reply([Message("user", "word " * 9000)])
+        chat.reply([ChatMessage("user", "word " * 9000)])
     assert chat.reply(ASKED, schema=SCHEMA).usage.n_output > 0
 
 

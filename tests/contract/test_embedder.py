@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perdure.models import minilm, static, weights
-from perdure.models.embedder import Careful, Embedder, Shortened
-from perdure.models.lanes import Lanes
-from perdure.models.remote import Endpoint, Remote
-from perdure.models.store import Cache, Cached
+from perdure.models import local_embedders
+from perdure.models.embedder import Embedder, TruncatingEmbedder, ValidatingEmbedder
+from perdure.models.lanes import EmbeddingLanes
+from perdure.models.remote_embedder import EmbeddingEndpoint, RemoteEmbedder
+from perdure.models.store import CachingEmbedder, VectorCache
 from perdure.testing import FakeEmbedder
 
 _spec = importlib.util.spec_from_file_location("http_embedder", Path(__file__).parents[1] / "http_embedder.py")
@@ -27,7 +27,7 @@ TEXTS = ["why did the cluster fail", "The node refused the connection.", "数据
 
 
 def _need(name: str) -> None:
-    if not weights.is_there(name):
+    if not local_embedders.has_weights(name):
         pytest.skip("no weights here: `make weights`")
 
 
@@ -42,27 +42,27 @@ def server() -> Iterator[Any]:
 def embedder(
     request: pytest.FixtureRequest, server: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Embedder]:
-    lanes = Lanes(Careful(FakeEmbedder()), item_chars=20)
+    lanes = EmbeddingLanes(ValidatingEmbedder(FakeEmbedder()), item_chars=20)
     folder = tmp_path_factory.mktemp("cache")
-    yield lanes.through("bulk") if request.param == "lane" else made(request.param, server.url, folder)
+    yield lanes.to_embedder("bulk") if request.param == "lane" else made(request.param, server.url, folder)
     lanes.close()
 
 
 def made(kind: str, url: str, folder: Path) -> Embedder:
     if kind == "minilm":
         pytest.importorskip("onnxruntime")
-        _need(minilm.MODEL)
-        return Careful(minilm.MiniLM(threads=1))
+        _need(local_embedders.MINILM_MODEL)
+        return ValidatingEmbedder(local_embedders.MiniLM(threads=1))
     if kind == "static":
-        _need(static.TABLE)
-        return Careful(static.Static())
+        _need(local_embedders.STATIC_TABLE)
+        return ValidatingEmbedder(local_embedders.StaticEmbedder())
     if kind in ("openai", "ollama"):
-        return Careful(Remote(Endpoint(kind, url, "fake", 64)))
+        return ValidatingEmbedder(RemoteEmbedder(EmbeddingEndpoint(kind, url, "fake", 64)))
     if kind == "shortened":
-        return Shortened(Careful(FakeEmbedder()), 32)
+        return TruncatingEmbedder(ValidatingEmbedder(FakeEmbedder()), 32)
     if kind == "cached":
-        return Cached(Careful(FakeEmbedder()), Cache(folder / "embeddings.db"))
-    return Careful(FakeEmbedder())
+        return CachingEmbedder(ValidatingEmbedder(FakeEmbedder()), VectorCache(folder / "embeddings.db"))
+    return ValidatingEmbedder(FakeEmbedder())
 
 
 def test_one_row_of_length_one_a_text(embedder: Embedder) -> None:
@@ -78,17 +78,17 @@ def test_neighbours_do_not_matter(embedder: Embedder) -> None:
     assert np.array_equal(together, alone)
 
 
-def test_the_same_again(embedder: Embedder) -> None:
+def test_same_texts_give_the_same_vectors(embedder: Embedder) -> None:
     assert np.array_equal(embedder.embed(TEXTS, "query"), embedder.embed(TEXTS, "query"))
 
 
-def test_nothing_and_empty_texts(embedder: Embedder) -> None:
+def test_no_texts_and_empty_texts_give_zero_vectors(embedder: Embedder) -> None:
     assert embedder.embed([], "document").shape == (0, embedder.tag.dimension)
     found = embedder.embed(["", " \n", "\x00"], "document")
     assert not found.any()
 
 
-def test_repeated_texts(embedder: Embedder) -> None:
+def test_repeated_texts_get_equal_vectors(embedder: Embedder) -> None:
     found = embedder.embed(["same", "other", "same"], "document")
     assert np.array_equal(found[0], found[2]) and not np.array_equal(found[0], found[1])
 
@@ -103,6 +103,6 @@ def test_the_tag_is_known_and_stays(embedder: Embedder) -> None:
     assert tag == embedder.tag and len(tag.sha) == 64 and tag.dimension > 0
 
 
-def test_odd_texts(embedder: Embedder) -> None:
+def test_odd_texts_get_finite_vectors(embedder: Embedder) -> None:
     found = embedder.embed(["\ud800 lone", "\u202eright to left", "a" * 100_000, "\n".join("{}" * 500)], "document")
     assert np.isfinite(found).all()

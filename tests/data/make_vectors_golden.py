@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import build_weights as build  # noqa: E402
 
-from perdure.models import weights  # noqa: E402
-from perdure.models.vectors import unit  # noqa: E402
+from perdure.models import local_embedders  # noqa: E402
+from perdure.models.vectors import to_unit_length  # noqa: E402
 from perdure.models.wordpiece import WordPiece  # noqa: E402
 
 TEXTS = [
@@ -33,16 +33,16 @@ def minilm() -> list[list[float]]:
     model = build.minilm(build.tensors(raw), json.loads(config))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     cutter = WordPiece(vocabulary.decode().split("\n")[:-1])
-    rows = [np.array([[101, *cutter.ids(text, most=254), 102]]) for text in TEXTS]
+    rows = [np.array([[101, *cutter.to_token_ids(text, max_pieces=254), 102]]) for text in TEXTS]
     return [session.run(None, {"input_ids": r, "attention_mask": np.ones_like(r)})[0][0].tolist() for r in rows]
 
 
 def static() -> list[list[float]]:
     raw, _ = build.fetch(build.POTION, ROOT / ".cache/weights")
     table = build.tensors(raw)["embeddings"].copy()
-    cutter = WordPiece(weights.vocabulary("potion-vocab.txt"))
+    cutter = WordPiece(local_embedders.read_vocabulary("potion-vocab.txt"))
     table[1] = 0
-    return unit(np.array([table[cutter.ids(text)].sum(axis=0) for text in TEXTS])).tolist()
+    return to_unit_length(np.array([table[cutter.to_token_ids(text)].sum(axis=0) for text in TEXTS])).tolist()
 
 
 def rounded(rows: list[list[float]]) -> list[list[float]]:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.capture import wire
-from perdure.testing.clients import Client, Missing
-from perdure.testing.model_server import ModelServer
+from perdure.capture import events
+from rig.clients import Client, Missing
+from rig.model_server import ModelServer
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def archived() -> Callable[[Path], dict[str, bytes]]:
     def read(home: Path) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
         with perdure.open(home, user="tester") as opened:
-            opened.drain()
-            runs = [(opened.archive.run(held), held) for held in opened.archive.ledger.all()]
+            opened.captures.drain()
+            runs = [(opened.archive.read_run(held), held) for held in opened.archive.ledger.list_runs()]
             for run, held in sorted(runs, key=lambda pair: pair[0].from_offset):
                 assert len(found.get(str(run.path), b"")) == run.from_offset
                 found[str(run.path)] = found.get(str(run.path), b"") + opened.archive.read(held)
@@ -97,7 +97,7 @@ def serving():
 
 def answers(home: Path) -> bool:
     try:
-        wire.ask(home, {"op": "health"}, timeout_s=1)
+        events.ask_resident(home, {"op": "health"}, timeout_s=1)
     except (OSError, ValueError):
         return False
     return True

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import gemini, wire
-from perdure.testing.clients import blocks, kept_prefix, main_requests
-from perdure.testing.resident import ScriptedResident
+from perdure.capture import events, gemini
+from rig.clients import blocks, kept_prefix, main_requests
+from rig.resident import ScriptedResident
 
 CLIENTS = ("claude-code", "codex", "pi", "gemini-cli")
 STABLE = ("claude-code", "codex", "pi")  # whose prefix stays over a tool call that is resumed, without us, too
@@ -84,7 +84,7 @@ PLACES = [  # client, model, role of the piece that holds the block, where it st
 
 
 @pytest.mark.parametrize(("name", "model_name", "role", "step"), PLACES)
-def test_a_prompt_gets_its_recall_and_everything_is_captured(
+def test_prompt_gets_its_recall_and_everything_is_captured(
     name, model_name, role, step, client, home, model, assert_all_captured
 ) -> None:
     tested = client(name, model=model_name)
@@ -106,7 +106,7 @@ def test_a_prompt_gets_its_recall_and_everything_is_captured(
 
 
 @pytest.mark.parametrize("name", STABLE)
-def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, model, assert_all_captured) -> None:
+def test_each_request_begins_with_the_one_before(name, client, home, model, assert_all_captured) -> None:
     """Over a tool call, two resumptions and a fork: each request begins with the whole of the one before it."""
     tested = client(name)
     with ScriptedResident(home, BLOCK) as resident:
@@ -124,9 +124,7 @@ def test_what_was_sent_stays_the_beginning_of_what_is_sent(name, client, home, m
     assert_all_captured(tested, home)
 
 
-def test_a_resumed_session_of_gemini_holds_its_first_message_and_stays_stable(
-    client, home, model, assert_all_captured
-) -> None:
+def test_gemini_keeps_its_first_message_stable_after_a_resume(client, home, model, assert_all_captured) -> None:
     """What a start says would cost it the first message; it goes with the message instead."""
     tested = client("gemini-cli")
     with ScriptedResident(home, BLOCK) as resident:
@@ -146,7 +144,7 @@ def test_a_resumed_session_of_gemini_holds_its_first_message_and_stays_stable(
     assert_all_captured(tested, home)
 
 
-def test_after_a_compaction_gemini_is_told_again(client, home, model, assert_all_captured) -> None:
+def test_gemini_gets_the_recall_again_after_a_compaction(client, home, model, assert_all_captured) -> None:
     """At 1 % of its window, which the second message finds exceeded; what comes back goes with the third.
 
     How much it keeps of a history depends on where it stands (the paths it tells its model).
@@ -166,12 +164,12 @@ def test_after_a_compaction_gemini_is_told_again(client, home, model, assert_all
     assert "MARK-1-" in json.dumps(sent[0]) and "MARK-1-" not in json.dumps(sent[-1])  # what was held is gone
     assert_all_captured(tested, home)
     with perdure.open(home, user="tester") as opened:
-        opened.catch_up()
+        opened.upkeep.catch_up()
         hits = opened.search("word17", mode="keyword").hits
         assert [hit.role for hit in hits] == ["user"]  # a history that is restated is no second turn
 
 
-def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
+def test_claude_code_starts_a_stable_prompt_after_a_compaction(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     with ScriptedResident(home, BLOCK) as resident:
         tested.say("One.\n@say First.")
@@ -190,7 +188,7 @@ def test_after_a_compaction_claude_code_starts_anew_and_stays_stable(client, hom
     assert_all_captured(tested, home)
 
 
-def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, model, assert_all_captured) -> None:
+def test_codex_starts_a_stable_prompt_after_a_compaction(client, home, model, assert_all_captured) -> None:
     tested = client("codex")
     with ScriptedResident(home, BLOCK) as resident:
         tested.say(f"One.\n@say First. {'All work and no play. ' * 2000}")  # about 11,000 tokens, which it drops
@@ -209,7 +207,7 @@ def test_after_a_compaction_codex_starts_anew_and_stays_stable(client, home, mod
     assert_all_captured(tested, home)
 
 
-def test_slash_commands_and_notifications_are_nobody_speaking(client, home, model, assert_all_captured) -> None:
+def test_slash_commands_and_notifications_ask_for_no_recall(client, home, model, assert_all_captured) -> None:
     """A background sub-agent reports in the person's place; neither that nor `/help` asks for recall (R21)."""
     tested = client("claude-code", model="claude-sonnet-4-5")
     task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": "Go.\n@say SUB-DONE"})
@@ -227,7 +225,7 @@ COMPACTED = {"claude-code": "/compact keep the rule"}
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_a_session_begins_with_the_floor_once_and_keeps_it_as_it_was(name, client, home, model, serving) -> None:
+def test_session_gets_the_floor_once_and_keeps_it_unchanged(name, client, home, model, serving) -> None:
     """Over a resumption, an edit, a fork and a compaction. What was given is never found as if it had been said."""
     tested = client(name)
     (home / "config.toml").write_text("[live]\nrecall = false\n")  # a recalled prompt would be a script once more
@@ -268,7 +266,7 @@ def times(words: str, body) -> int:
 # capture ------------------------------------------------------------------------------------------------------
 
 
-def test_sub_agents_of_claude_code_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
+def test_claude_code_sub_agents_are_captured_below_their_session(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     inner = 'Go.\n@call Bash {"command": "echo below"}\n@say SUB-DONE'
     task = json.dumps({"description": "d", "subagent_type": "general-purpose", "prompt": inner})
@@ -292,8 +290,8 @@ def test_sub_agents_of_codex_are_captured_below_their_session(client, home, mode
 def assert_spawned(home: Path, session: str, words: str) -> None:
     """What a sub-agent said is found, in a run below the session's."""
     with perdure.open(home, user="tester") as opened:
-        opened.catch_up()
-        views = opened.conversation(session)
+        opened.upkeep.catch_up()
+        views = opened.runs.conversation(session)
         tops = {view.run_id for view in views if view.session == session}
         below = [view for view in views if view.session != session]
         assert below and all(view.parent_run_id in tops for view in below if view.from_offset == 0), views
@@ -301,7 +299,7 @@ def assert_spawned(home: Path, session: str, words: str) -> None:
         assert {hit.run_id for hit in said} & {view.run_id for view in below}
 
 
-def test_killed_in_the_middle_of_a_turn_and_resumed_nothing_is_lost(client, home, model, assert_all_captured) -> None:
+def test_session_killed_in_the_middle_of_a_turn_loses_nothing(client, home, model, assert_all_captured) -> None:
     tested = client("claude-code", model="claude-sonnet-4-5")
     process = tested.start("-p", f"One.\n{TOOL['claude-code']}\n@delay 30\n@say never", *tested._claude_flags())
     wait_until(lambda: len(main_requests(model.requests)) == 2)
@@ -335,9 +333,9 @@ def test_a_client_is_not_harmed(name, harm, client, home, model, place, assert_a
     elif harm == "broken":
         resident = ScriptedResident(home, BLOCK, raw=b"\xff not what was asked for\n")
     elif harm == "killed":
-        wire.address(home).parent.mkdir(exist_ok=True)
+        events.to_socket_path(home).parent.mkdir(exist_ok=True)
         with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(str(wire.address(home)))  # a socket that nobody listens on, as kill -9 leaves it
+            bound.bind(str(events.to_socket_path(home)))  # a socket that nobody listens on, as kill -9 leaves it
     elif harm == "gone":
         break_commands(tested)
     else:

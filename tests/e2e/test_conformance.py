@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.testing.clients import Missing, program
+from rig.clients import Missing, program
 
 pytest.importorskip("mcp")
 uvicorn = pytest.importorskip("uvicorn")
@@ -34,15 +34,15 @@ def suite() -> list[str]:
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """A served home. The suite sends no credential: what stands before the door adds it."""
-    from perdure.authority.machines import LocalAuthority
-    from perdure.resident.serve import Serving
-    from perdure.surfaces.http.serving import Served
+    from perdure.service.server import HomeServer
+    from perdure.sharing.machines import LocalAuthority
+    from perdure.surfaces.http.server import HttpServer
 
     (tmp_path / "home").mkdir(mode=0o700)
     (tmp_path / "home" / "config.toml").write_text('[server]\nhttp = "127.0.0.1:0"\n')
     home = perdure.open(tmp_path / "home")
-    _, secret = home.machines.register(home.user, "suite")
-    served = Served(Serving(home), LocalAuthority(home.path, ()))
+    _, secret = home.sharing.machines.register(home.user, "suite")
+    served = HttpServer(HomeServer(home), LocalAuthority(home.path, ()))
 
     async def with_credential(scope, receive, send):
         if scope["type"] == "http":

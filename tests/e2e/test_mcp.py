@@ -41,6 +41,6 @@ def test_a_model_remembers_and_recalls_by_our_tools(name, client, home, model) -
     sent = json.dumps([request.body for request in model.requests])
     assert "Kept as mem-" in sent and "8642" in sent and "untrusted data" in sent
     with perdure.open(home, user="tester") as opened:
-        (kept,) = [memory for memory in opened.memories.listed() if "Otto" in memory.text]
+        (kept,) = [memory for memory in opened.memories.list_memories() if "Otto" in memory.text]
         assert kept.trust == "agent"
         assert "perdure-recall" not in " ".join(hit.text for hit in opened.search("staging server", limit=50).hits)

@@ -11,9 +11,9 @@ import apsw
 
 import perdure
 from perdure import formats
-from perdure.archive.metadata import source_lines
-from perdure.testing.clients import blocks, kept_prefix, main_requests
-from perdure.testing.resident import ScriptedResident
+from perdure.archive.run_files import split_source_lines
+from rig.clients import blocks, kept_prefix, main_requests
+from rig.resident import ScriptedResident
 
 BLOCK = "[perdure-recall 0000000000000000 begins]\nMARK-{n}-{kind} <x>\n[perdure-recall 0000000000000000 ends]"
 TOOL = '@call bash {"command": "echo from-a-tool", "description": "d"}'
@@ -38,10 +38,10 @@ def assert_all_captured(client, home: Path) -> None:
     """
     kept: dict[str, list[bytes]] = {}
     with perdure.open(home, user="tester") as opened:
-        opened.drain()
-        for held in sorted(opened.archive.ledger.all(), key=lambda held: held.from_offset):
-            run = opened.archive.run(held)
-            lines = source_lines(run, opened.archive.read(held))
+        opened.captures.drain()
+        for held in sorted(opened.archive.ledger.list_runs(), key=lambda held: held.from_offset):
+            run = opened.archive.read_run(held)
+            lines = split_source_lines(run, opened.archive.read(held))
             kept.setdefault(run.source.session, []).extend(line.raw for line, _ in lines)
     for origin, lines in formats.emit("opencode", database(client)):
         found = kept.pop(origin.session, [])
@@ -55,7 +55,7 @@ def bare(line: bytes) -> str:
     return json.dumps(row)
 
 
-def test_a_message_gets_its_recall_stays_stable_and_all_is_captured(client, home: Path, model) -> None:
+def test_opencode_recalls_stays_stable_and_captures_everything(client, home: Path, model) -> None:
     """A turn with a tool; then, resumed, one with a sub-agent, for which nothing is recalled."""
     tested = client("opencode")
     task = json.dumps({"description": "d", "subagent_type": "general", "prompt": f"Go.\n{TOOL}\n@say SUB-DONE"})
@@ -85,8 +85,8 @@ def test_a_message_gets_its_recall_stays_stable_and_all_is_captured(client, home
     assert_all_captured(tested, home)
     (below,) = [name for name, parent in sessions(tested).items() if parent]
     with perdure.open(home, user="tester") as opened:
-        opened.catch_up()
-        views = opened.conversation(session)
+        opened.upkeep.catch_up()
+        views = opened.runs.conversation(session)
         assert {view.session for view in views} == {session, below}
         assert all(view.parent_run_id for view in views if view.session == below)
         hits = opened.search("SUB-DONE", mode="keyword").hits

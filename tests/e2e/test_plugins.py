@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.testing.clients import main_requests
-from perdure.testing.resident import ScriptedResident
+from rig.clients import main_requests
+from rig.resident import ScriptedResident
 
 ROOT = Path(__file__).parents[2]
 INSTALLED = {
@@ -21,7 +21,9 @@ INSTALLED = {
 
 
 @pytest.mark.parametrize("name", INSTALLED)
-def test_a_client_installs_it_by_its_own_command(name: str, client, home: Path, model, place: Path, archived) -> None:
+def test_client_installs_the_plugin_by_its_own_command(
+    name: str, client, home: Path, model, place: Path, archived
+) -> None:
     tested = client(name, setup=False, more_environment={"PERDURE_HOME": str(home), "PATH": f"{on_path(place)}:"})
     for words in INSTALLED[name]:
         done = tested.run(*words)

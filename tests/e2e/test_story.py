@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.testing.clients import main_requests
+from rig.clients import main_requests
 
 FACT = "The staging harbour listens on port 48642 since the move to Tallinn."
 CHATTER = (

@@ -15,8 +15,8 @@ import pytest
 
 import perdure
 from perdure.home import Home
-from perdure.testing import local_model
 from perdure.types import Identity
+from rig import local_model
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -180,7 +180,7 @@ class Known:
     def identify(self, secret: str) -> Identity | None:
         return self.secrets.get(secret)
 
-    def standing(self, user: str, machine_id: str) -> Identity | None:
+    def identify_machine(self, user: str, machine_id: str) -> Identity | None:
         return next((one for one in self.secrets.values() if (one.user, one.machine_id) == (user, machine_id)), None)
 
 
@@ -190,8 +190,8 @@ def served(tmp_path: Path):
     running: list[Any] = []
 
     def serve_(settings: str = "", **how: Any) -> SimpleNamespace:
-        from perdure.resident.serve import Pace, Serving
-        from perdure.surfaces.http.serving import Served
+        from perdure.service.server import HomeServer, Intervals
+        from perdure.surfaces.http.server import HttpServer
 
         place = tmp_path / "home"
         place.mkdir(mode=0o700, exist_ok=True)
@@ -199,13 +199,13 @@ def served(tmp_path: Path):
             settings = f"{settings}\n[server]\n"
         (place / "config.toml").write_text(settings.replace("[server]", '[server]\nhttp = "127.0.0.1:0"'))
         home = perdure.open(place, user="ada", embedder=how.pop("embedder", None))
-        serving = Serving(home, pace=Pace(round_s=0.2, prove_s=0.5, tick_s=60, **how))
+        serving = HomeServer(home, intervals=Intervals(round_s=0.2, prove_s=0.5, tick_s=60, **how))
         thread = threading.Thread(target=serving.run, daemon=True)
         authority = Known()
-        served = Served(serving, authority)
+        served = HttpServer(serving, authority)
         running.append((serving, thread, served, home))
         address = served.start()
-        serving.http = address
+        serving.http_address = address
         thread.start()
         callers = {name.replace("-", "_"): Caller(address, name) for name in authority.secrets}
         return SimpleNamespace(
@@ -216,6 +216,6 @@ def served(tmp_path: Path):
     yield serve_
     for serving, thread, served, home in running:
         served.stop()
-        serving.stopped.set()
+        serving.stop_event.set()
         thread.join(timeout=10)
         home.close()

@@ -8,70 +8,72 @@ import pytest
 
 from perdure.archive import backup
 from perdure.errors import ArchiveFault, UsageError
-from perdure.home import restore
+from perdure.upkeep import restore
 
 
 @pytest.fixture
 def full(home, message):
     """A home with loose and packed runs, events, settings and switches."""
     home.capture(message("user", "anchor one", 0), runtime="messages", session="s")
-    home.pack(idle_days=0)
+    home.upkeep.pack(idle_days=0)
     home.capture(
         message("user", "anchor two", 1) + message("user", "to forget entirely", 2), runtime="messages", session="t"
     )
     (hit,) = home.search("entirely").hits
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     (home.path / "config.toml").write_text('agent = "jarvis"\n')
-    home.keep_off_record("messages", "secret")
+    home.captures.mark_incognito("messages", "secret")
     return home
 
 
-def test_there_and_back(full, opened, tmp_path):
-    before = full.digest()
-    n_bytes, digest = full.backup(tmp_path / "b.tar.zst")
+def test_backup_and_restore_give_the_same_home(full, opened, tmp_path):
+    before = full.upkeep.digest()
+    n_bytes, digest = full.upkeep.backup(tmp_path / "b.tar.zst")
     assert (tmp_path / "b.tar.zst").stat().st_size == n_bytes
     assert (tmp_path / "b.tar.zst").stat().st_mode & 0o777 == 0o600
     found = restore(tmp_path / "b.tar.zst", tmp_path / "new")
-    assert found.ok and found.digest == digest == full.verify().digest
+    assert found.ok and found.digest == digest == full.upkeep.verify().digest
     again = opened("new")
-    assert again.digest() == before and again.config.agent == "jarvis"
+    assert again.upkeep.digest() == before and again.config.agent == "jarvis"
     assert next(hit.text for hit in again.search("anchor two").hits) == "anchor two"
-    assert again.journal().writer() != full.journal().writer()
+    assert again.journal().get_writer() != full.journal().get_writer()
     for path in (tmp_path / "new", *(tmp_path / "new").rglob("*")):
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
-    from perdure.capture import privacy
+    from perdure.capture import policy
 
-    assert privacy.off_record(again.path, full.user, "messages", "secret")
+    assert policy.is_incognito(again.path, full.user, "messages", "secret")
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_machines_and_grants_count_in_what_is_restored(full, opened, tmp_path, is_old, monkeypatch):
+def test_restored_backup_keeps_machines_and_grants(full, opened, tmp_path, is_old, monkeypatch):
     """Also out of a backup that lists no writers, as earlier versions made it."""
-    full.machines.register("ada", "phone")
-    full.share("bob", "agent", "default")
+    full.sharing.machines.register("ada", "phone")
+    full.sharing.share("bob", "agent", "default")
     if is_old:
         monkeypatch.setattr(backup, "_KEPT", tuple(name for name in backup._KEPT if name != "writers"))
-    full.backup(tmp_path / "b")
+    full.upkeep.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "new")
     again = opened("new")
-    assert len(again.machines.listed()) == len(again.grants.given()) == 1
-    again.machines.register("ada", "desk")  # by a writer of its own
-    assert len(again.machines.listed()) == 2
+    assert len(again.sharing.machines.list_machines()) == len(again.sharing.grants.list_given()) == 1
+    again.sharing.machines.register("ada", "desk")  # by a writer of its own
+    assert len(again.sharing.machines.list_machines()) == 2
 
 
-def test_the_outbox_is_in_it(full, opened, message, tmp_path):
+def test_backup_includes_the_outbox(full, opened, message, tmp_path):
     from perdure.types import Origin
 
-    full.post(Origin("messages", "late", "late"), message("user", "anchor late", 9), from_offset=0, path=None)
-    full.backup(tmp_path / "b")
+    full.captures.enqueue(
+        Origin("messages", "late", "late"), message("user", "anchor late", 9), from_offset=0, path=None
+    )
+    full.upkeep.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "new")
     again = opened("new")
     assert len(again.search("late").hits) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
-def test_truncated_is_refused_and_leaves_nothing(full, tmp_path, share):
-    full.backup(tmp_path / "b")
+def test_truncated_backup_is_refused_and_leaves_nothing(full, tmp_path, share):
+    full.upkeep.backup(tmp_path / "b")
     raw = (tmp_path / "b").read_bytes()
     (tmp_path / "b").write_bytes(raw[: int(len(raw) * share)])
     with pytest.raises(ArchiveFault):
@@ -81,25 +83,25 @@ def test_truncated_is_refused_and_leaves_nothing(full, tmp_path, share):
 
 def test_a_changed_backup_is_refused(full, tmp_path):
     """Packed again with one run changed: the digest inside does not fit any more."""
-    full.backup(tmp_path / "b")
+    full.upkeep.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "other")
     (blob,) = (tmp_path / "other" / "archive" / "runs").rglob("*.jsonl")
     blob.write_bytes(blob.read_bytes().replace(b"anchor", b"anchXr"))
     from perdure.archive import backup
 
-    backup.write(tmp_path / "other", tmp_path / "c", full.verify().digest)
+    backup.write(tmp_path / "other", tmp_path / "c", full.upkeep.verify().digest)
     with pytest.raises(ArchiveFault):
         restore(tmp_path / "c", tmp_path / "new")
 
 
-def test_what_is_no_backup(full, tmp_path):
+def test_file_that_is_no_backup_is_refused(full, tmp_path):
     (tmp_path / "junk").write_bytes(b"hello")
     with pytest.raises(ArchiveFault):
         restore(tmp_path / "junk", tmp_path / "new")
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/perdure-evil", "archive/../../evil", "archive/link/evil"])
-def test_a_backup_writes_only_into_its_home(full, tmp_path, name):
+def test_restore_writes_only_into_its_home(full, tmp_path, name):
     import io
 
     from perdure.archive.backup import zstd
@@ -119,10 +121,10 @@ def test_a_backup_writes_only_into_its_home(full, tmp_path, name):
     assert not (tmp_path / "evil").exists() and not Path("/tmp/perdure-evil").exists()
 
 
-def test_never_over_something(full, tmp_path):
-    full.backup(tmp_path / "b")
+def test_restore_overwrites_nothing(full, tmp_path):
+    full.upkeep.backup(tmp_path / "b")
     with pytest.raises(UsageError, match="exists already"):
-        full.backup(tmp_path / "b")
+        full.upkeep.backup(tmp_path / "b")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")
     with pytest.raises(UsageError, match="not empty"):
@@ -130,9 +132,9 @@ def test_never_over_something(full, tmp_path):
     assert (tmp_path / "used" / "file").read_text() == "mine"
 
 
-def test_no_place_for_it(full, tmp_path):
+def test_backup_into_a_missing_folder_fails(full, tmp_path):
     with pytest.raises((UsageError, ArchiveFault)) as caught:
-        full.backup(tmp_path / "no" / "such" / "folder")
+        full.upkeep.backup(tmp_path / "no" / "such" / "folder")
     assert "disk is full" not in str(caught.value)
 
 
@@ -140,7 +142,7 @@ def test_a_damaged_home_is_not_backed_up(full, tmp_path):
     (blob,) = (full.path / "archive" / "runs").rglob("*.jsonl")
     blob.write_bytes(b"changed\n")
     with pytest.raises(ArchiveFault, match="verify"):
-        full.backup(tmp_path / "b")
+        full.upkeep.backup(tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
 
@@ -148,7 +150,7 @@ def test_a_damaged_home_is_not_backed_up(full, tmp_path):
 
 
 def findings(home, severity="problem"):
-    return [finding for finding in home.verify().findings if finding.severity == severity]
+    return [finding for finding in home.upkeep.verify().findings if finding.severity == severity]
 
 
 def loose(home, ending):
@@ -162,8 +164,8 @@ def flip(path):
     path.write_bytes(bytes(raw))
 
 
-def test_a_sound_archive(full):
-    checked = full.verify()
+def test_sound_archive_has_no_findings(full):
+    checked = full.upkeep.verify()
     assert checked.ok and checked.findings == []
     assert (checked.n_runs, checked.n_packs, checked.n_events) == (2, 1, 2)
 
@@ -196,21 +198,23 @@ def damage_pack(home):
 
 
 def damage_pack_bytes(home):
-    from perdure.archive import packs
+    from perdure.archive import run_files
 
     (path,) = (home.path / "archive" / "packs").rglob("*.zst")
-    packs.write(path, [(run, stored.replace(b"anchor", b"anchXr")) for run, stored in packs.read_all(path)])
+    run_files.write_pack(
+        path, [(run, stored.replace(b"anchor", b"anchXr")) for run, stored in run_files.read_pack(path)]
+    )
     return "not those that were captured"
 
 
 def damage_journal(home):
-    (path,) = home.journal().files()
+    (path,) = home.journal().list_files()
     flip(path)
     return "its hash does not match"
 
 
 def lose_events(home):
-    (path,) = home.journal().files()
+    (path,) = home.journal().list_files()
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
     return "events 1 to 1 of this writer are missing"
 
@@ -230,7 +234,7 @@ def test_damage_is_named_with_advice(full, damage):
     problems = findings(full)
     assert any(expected in finding.what for finding in problems), problems
     assert all(finding.where and finding.advice for finding in problems)
-    assert not full.verify().ok
+    assert not full.upkeep.verify().ok
 
 
 def test_debris_is_a_notice(full):
@@ -239,7 +243,7 @@ def test_debris_is_a_notice(full):
     (full.path / "archive" / "runs" / "ada" / ".x.1.tmp").touch(0o600)
     folder = loose(full, ".jsonl").parent
     (folder / ".y.jsonl.99.abc.tmp").touch(0o600)
-    with full.journal().files()[0].open("ab") as file:
+    with full.journal().list_files()[0].open("ab") as file:
         file.write(b'{"id":"torn')
     assert findings(full) == []
     notices = [finding.what for finding in findings(full, "notice")]
@@ -257,6 +261,6 @@ def test_a_lost_run_is_had_again_from_the_transcript(home, message, tmp_path):
     import perdure
 
     with perdure.open(home.path, user="ada") as again:
-        assert not again.verify().ok
+        assert not again.upkeep.verify().ok
         again.import_files([path])
-        assert again.verify().ok and len(again.search("anchor").hits) == 1
+        assert again.upkeep.verify().ok and len(again.search("anchor").hits) == 1

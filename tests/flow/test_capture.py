@@ -12,14 +12,14 @@ from perdure.types import Filters, Origin
 
 
 def stored(home, run_id):
-    return home.archive.read(home.archive.held(run_id))
+    return home.archive.read(home.archive.get_entry(run_id))
 
 
 def all_bytes(home, session, generation=0, runtime="messages"):
     """Every stored run of a source, joined."""
     from perdure.types import Source
 
-    helds = home.archive.ledger.runs_of(Source(home.user, runtime, session, generation))
+    helds = home.archive.ledger.list_source_runs(Source(home.user, runtime, session, generation))
     return b"".join(home.archive.read(held) for held in helds)
 
 
@@ -42,7 +42,7 @@ def test_a_run_field_by_field(home, message):
     answer = home.capture(data, runtime="messages", session="s1", cwd="/work/harbour", tags=["b", "a", "b"],
                           path="/logs/s1.jsonl", conversation="talk")  # fmt: skip
     assert (answer.outcome, answer.to_offset, answer.generation, answer.n_bytes) == ("stored", len(data), 0, len(data))
-    run = home.run(answer.run_id)
+    run = home.runs.get(answer.run_id)
     assert (run.user, run.machine, run.runtime, run.agent) == ("ada", home.config.machine, "messages", "default")
     assert (run.session, run.conversation, run.project, run.cwd) == ("s1", "talk", "/work/harbour", "/work/harbour")
     assert (run.parent_run_id, run.root_run_id) == (None, run.run_id)
@@ -57,7 +57,7 @@ def test_a_run_field_by_field(home, message):
     assert run.jsonl_sha256 == hashlib.sha256(data).hexdigest()
     assert (run.from_offset, run.to_offset) == (0, len(data))
     assert stored(home, run.run_id) == data
-    columns = home.columns(run.run_id)
+    columns = home.runs.columns(run.run_id)
     assert columns.user_messages == ("List the files of the harbour project", "And now count them")
     assert columns.agent_messages == ("Listing.",)
     assert len(columns.tool_calls) == 2
@@ -65,16 +65,16 @@ def test_a_run_field_by_field(home, message):
 
 def test_the_intent_is_at_most_500_characters(home, message):
     answer = home.capture(message("user", "word " * 300), runtime="messages", session="s")
-    assert len(home.run(answer.run_id).intent) <= 500
+    assert len(home.runs.get(answer.run_id).intent) <= 500
 
 
-def test_replay_and_altered(home, message):
+def test_replayed_bytes_are_known_and_altered_ones_refused(home, message):
     """A09: the same body again is already there; an altered one is refused and can go beside it."""
     data = message("user", "We moor at the northern quay", 0) + message("assistant", "Noted.", 1)
     first = home.capture(data, runtime="messages", session="s")
     again = home.capture(data, runtime="messages", session="s")
     assert (again.outcome, again.to_offset, again.n_bytes, again.run_id) == ("already", len(data), 0, first.run_id)
-    assert home.archive.ledger.counts() == (1, 1, len(data))
+    assert home.archive.ledger.count_all() == (1, 1, len(data))
     altered = data.replace(b"northern", b"southern")
     refused = home.capture(altered, runtime="messages", session="s")
     assert (refused.outcome, refused.generation) == ("diverged", 0)
@@ -87,7 +87,7 @@ def test_replay_and_altered(home, message):
         home.capture(altered, runtime="messages", session="s", generation=3)
 
 
-def test_lost_acknowledgement(home, message):
+def test_client_resends_after_a_lost_acknowledgement(home, message):
     """A23: [X,Y) is committed and the answer lost; the client sends [X,Z), is told Y, and sends [Y,Z)."""
     one, two, three = (message("user", f"part {n}", n) for n in range(3))
     home.capture(one, runtime="messages", session="s")
@@ -98,7 +98,7 @@ def test_lost_acknowledgement(home, message):
     rest = (two + three)[answer.to_offset - x :]
     assert home.capture(rest, runtime="messages", session="s", from_offset=answer.to_offset).outcome == "stored"
     assert all_bytes(home, "s") == one + two + three
-    assert home.archive.ledger.counts() == (3, 1, len(one + two + three))
+    assert home.archive.ledger.count_all() == (3, 1, len(one + two + three))
 
 
 def test_a_lost_acknowledgement_of_altered_bytes(home, message):
@@ -109,7 +109,7 @@ def test_a_lost_acknowledgement_of_altered_bytes(home, message):
     assert home.capture(two[:20], runtime="messages", session="s", from_offset=len(one)).outcome == "already"
 
 
-def test_a_gap(home, message):
+def test_gap_is_refused_with_the_known_end(home, message):
     one, two = message("user", "part 1", 1), message("user", "part 2", 2)
     answer = home.capture(two, runtime="messages", session="s", from_offset=len(one))
     assert (answer.outcome, answer.to_offset) == ("gap", 0)
@@ -143,13 +143,13 @@ def test_every_cut_of_a_transcript_ends_the_same(opened, message):
         assert all_bytes(home, f"s{cut}") == whole
 
 
-def test_bytes_that_are_no_text_stay_as_they_are(home, grep):
+def test_bytes_that_are_not_utf8_are_stored_unchanged(home, grep):
     data = b'{"role":"user","content":"broken \xff\xfe\x80 lighthouse"}\r\n\r\nnot json\n\0\n'
     answer = home.capture(data, runtime="messages", session="s")
     assert stored(home, answer.run_id) == data
     assert grep(home.path / "archive", "\ufffd".encode()) == []
     assert len(home.search("lighthouse").hits) == 1
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
 
 
 def test_a_chain_by_session_and_by_name(home, message):
@@ -157,28 +157,28 @@ def test_a_chain_by_session_and_by_name(home, message):
     one, two = message("user", "part 1", 1), message("user", "part 2", 2)
     first = home.capture(one, runtime="messages", session="s").run_id
     second = home.capture(two, runtime="messages", session="s", from_offset=len(one)).run_id
-    assert home.run(second).parent_run_id == first
+    assert home.runs.get(second).parent_run_id == first
     chain = [first]
     for n in range(3):
         answer = home.capture(message("user", f"child {n}", 10 + n), runtime="messages", session=f"child{n}",
                               parent_run_id=chain[-1])  # fmt: skip
         chain.append(answer.run_id)
-    below = home.descendants(chain[0])
+    below = home.runs.descendants(chain[0])
     assert {run.run_id for run in below} == {second, *chain[1:]}
-    assert [run.run_id for run in home.descendants(chain[1])] == chain[2:]
-    assert home.run(chain[3]).root_run_id == first == home.run(second).root_run_id
-    (tree,) = home.forest()
+    assert [run.run_id for run in home.runs.descendants(chain[1])] == chain[2:]
+    assert home.runs.get(chain[3]).root_run_id == first == home.runs.get(second).root_run_id
+    (tree,) = home.runs.forest()
     assert tree.run.run_id == first and len(tree.children) == 2
 
 
-def test_a_four_deep_chain(home, message):
+def test_chain_of_four_levels_has_one_root(home, message):
     chain = [None]
     for n in range(4):
         answer = home.capture(message("user", f"level {n}", n), runtime="pi-like", session=f"s{n}",
                               parent_run_id=chain[-1])  # fmt: skip
         chain.append(answer.run_id)
-    assert len(home.descendants(chain[1])) == 3
-    assert home.run(chain[4]).root_run_id == chain[1]
+    assert len(home.runs.descendants(chain[1])) == 3
+    assert home.runs.get(chain[4]).root_run_id == chain[1]
 
 
 def test_a_conversation_groups_its_deltas(home, message):
@@ -191,10 +191,12 @@ def test_a_conversation_groups_its_deltas(home, message):
     home.capture(message("user", "anchor of another", 9), runtime="messages", session="t")
     found = home.search("anchor", filters=Filters(conversations=("s",)))
     assert len(found.hits) == 3 and {hit.conversation for hit in found.hits} == {"s"}
-    assert [run.from_offset for run in home.conversation("s")] == sorted(r.from_offset for r in home.conversation("s"))
+    assert [run.from_offset for run in home.runs.conversation("s")] == sorted(
+        r.from_offset for r in home.runs.conversation("s")
+    )
 
 
-def test_the_tree_on_disk(opened, message, start):
+def test_files_on_disk_are_private_and_safely_named(opened, message, start):
     """A06: two users, two months; files 0600, folders 0700, and the name of a file is its run's id."""
     ids = {}
     for user in ("ada", "bob"):
@@ -214,7 +216,7 @@ def test_the_tree_on_disk(opened, message, start):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_nobody_sees_what_is_not_theirs(opened, message):
+def test_user_cannot_see_data_of_another(opened, message):
     """P01: Bob's search finds nothing of Ada's, and her ids are unknown to him, by every door."""
     ada, bob = opened(user="ada"), opened(user="bob")
     run_id = ada.capture(
@@ -223,15 +225,22 @@ def test_nobody_sees_what_is_not_theirs(opened, message):
     (hit,) = ada.search("swordfish").hits
     bob.capture(message("user", "hello"), runtime="messages", session="s")
     assert bob.search("swordfish").hits == () and bob.search("swordfish", scan=True).hits == ()
-    for ask in (bob.run, bob.columns, bob.descendants, bob.transcript, bob.resolve, lambda i: bob.doomed([i]),
-                lambda i: bob.forest(root=i)):  # fmt: skip
+    for ask in (
+        bob.runs.get,
+        bob.runs.columns,
+        bob.runs.descendants,
+        bob.runs.transcript,
+        bob.resolve,
+        lambda i: bob.forgetting.plan([i]),
+        lambda i: bob.runs.forest(root=i),
+    ):
         with pytest.raises(NotFound):
             ask(run_id)
-    for ask in (bob.locate, bob.resolve, lambda i: bob.doomed([i])):
+    for ask in (bob.runs.locate_turn, bob.resolve, lambda i: bob.forgetting.plan([i])):
         with pytest.raises(NotFound):
             ask(hit.turn_id)
-    assert bob.doomed_by_query("swordfish") == []
-    assert [run.user for run in bob.conversation("s")] == ["bob"]
+    assert bob.forgetting.plan_by_query("swordfish") == []
+    assert [run.user for run in bob.runs.conversation("s")] == ["bob"]
 
 
 @pytest.mark.parametrize("odd", ["../../etc/passwd", "a/b", "a\0b", "x" * 5000, "nul", ".", "é" * 300, "\ud800", "a\nb",
@@ -243,9 +252,9 @@ def test_odd_sessions_stay_inside_the_home(opened, message, odd, tmp_path):
                           cwd=f"/w/{odd}", path=f"/{odd}")  # fmt: skip
     assert answer.outcome == "stored"
     assert len(home.search("marker").hits) == 1
-    assert home.pack(idle_days=0) in ((0, 0), (1, 1))
+    assert home.upkeep.pack(idle_days=0) in ((0, 0), (1, 1))
     assert len(home.search("marker").hits) == 1
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
     assert [p.name for p in tmp_path.iterdir()] == ["inner"] and [p.name for p in (tmp_path / "inner").iterdir()] == [
         "home"
     ]
@@ -260,8 +269,8 @@ def test_odd_runtimes_stay_inside_the_home(opened, message, runtime, tmp_path):
         pass
     else:
         assert len(home.search("marker").hits) == 1
-        home.pack(idle_days=0)
-        assert home.verify().ok
+        home.upkeep.pack(idle_days=0)
+        assert home.upkeep.verify().ok
     assert [p.name for p in (tmp_path / "inner").iterdir()] == ["home"]
 
 
@@ -278,7 +287,7 @@ def test_capture_needs_no_index(home, message):
         assert answer.outcome == "stored"
         found = again.search("anchor")
         assert len(found.hits) == 2 and found.degraded == ("index",)
-        again.rebuild()
+        again.upkeep.rebuild()
         found = again.search("anchor")
         assert len(found.hits) == 2 and found.degraded == ()
 
@@ -301,7 +310,7 @@ def test_a_line_of_100_MB(opened, tmp_path):
     started = time.monotonic()
     done = home.import_files([transcript])
     assert done.n_bytes == size and done.refused == []
-    runs = list(home.archive.ledger.all())
+    runs = list(home.archive.ledger.list_runs())
     digest = hashlib.sha256()
     for held in sorted(runs, key=lambda h: h.from_offset):
         digest.update(home.archive.read(held))
@@ -325,24 +334,26 @@ def test_200_KB_of_output_are_kept_whole(home, message):
 def test_capture_is_never_of_another_machine_or_user(home, message):
     """P14: what the bytes claim about machine and user is text."""
     data = message("user", "hi", user="bob", machine="evil", user_id="bob", machine_id="evil", readable_by=["bob"])
-    run = home.run(home.capture(data, runtime="messages", session="s").run_id)
+    run = home.runs.get(home.capture(data, runtime="messages", session="s").run_id)
     assert (run.user, run.machine, run.readable_by) == ("ada", home.config.machine, ("ada",))
 
 
-def test_origins_that_are_posted_are_clean(home, message):
-    home.post(Origin("messages", "a\0b\ud800", "c\0"), message("user", "through the box"), from_offset=0, path=None)
-    assert home.drain() == 1
+def test_origins_of_posted_captures_are_cleaned(home, message):
+    home.captures.enqueue(
+        Origin("messages", "a\0b\ud800", "c\0"), message("user", "through the box"), from_offset=0, path=None
+    )
+    assert home.captures.drain() == 1
     assert len(home.search("box").hits) == 1
 
 
-def test_messages_of_a_session_are_kept_behind_those_before(opened):
+def test_new_messages_of_a_session_are_appended(opened):
     said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     first = opened().capture_messages(said, session="s")
     second = opened().capture_messages([{"role": "user", "content": "three"}], session="s")
     assert (first.outcome, second.outcome) == ("stored", "stored") and second.to_offset > first.to_offset
     home = opened()
-    home.catch_up()
-    turns = [turn for view in home.conversation("s") for turn in home.transcript(view.run_id).parsed.turns]
+    home.upkeep.catch_up()
+    turns = [turn for view in home.runs.conversation("s") for turn in home.runs.transcript(view.run_id).parsed.turns]
     assert [(turn.role, turn.text()) for turn in turns] == [("user", "one"), ("assistant", "two"), ("user", "three")]
     assert all(turn.stated_at is not None for turn in turns)
 
@@ -351,7 +362,7 @@ def test_two_writers_of_one_session_lose_nothing(opened):
     homes = [opened(), opened()]
     for n in range(10):
         homes[n % 2].capture_messages([{"role": "user", "content": f"message {n}"}], session="s")
-    homes[0].catch_up()
-    runs = homes[0].conversation("s")
-    said = [turn.text() for view in runs for turn in homes[0].transcript(view.run_id).parsed.turns]
+    homes[0].upkeep.catch_up()
+    runs = homes[0].runs.conversation("s")
+    said = [turn.text() for view in runs for turn in homes[0].runs.transcript(view.run_id).parsed.turns]
     assert said == [f"message {n}" for n in range(10)]

@@ -14,7 +14,7 @@ import pytest
 
 from perdure.home import open_home
 from perdure.surfaces.cli import _COMMANDS
-from perdure.surfaces.cli.find import draw
+from perdure.surfaces.cli.search import draw_trees
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "src/perdure/samples"
@@ -55,14 +55,14 @@ def test_search_groups_by_conversation_with_role_and_snippet(home: Path) -> None
     golden("search.txt", run(home, "search", "spring", "tide", "port", "--limit", "3").stdout)
 
 
-def test_show_puts_a_turn_in_its_place(home: Path) -> None:
+def test_show_prints_a_turn_with_its_context(home: Path) -> None:
     hit = answer(home, "search", "spring tide", "--role", "user", "--limit", "1")["result"]["hits"][0]["turn_id"]
     golden("show.txt", run(home, "show", hit[:9], "--context", "1").stdout)
 
 
 def test_tree_draws_the_badges_and_the_nesting(home: Path) -> None:
     with open_home(home) as opened:
-        lines = draw(opened.forest(), datetime(2026, 11, 22, 2, tzinfo=UTC), fold=True)
+        lines = draw_trees(opened.runs.forest(), datetime(2026, 11, 22, 2, tzinfo=UTC), fold=True)
         golden("tree.txt", "".join(line.plain + "\n" for line in lines))
 
 
@@ -112,7 +112,7 @@ def test_errors_have_a_code_and_an_exit_status(home: Path, words: tuple[str, ...
     assert people.stdout == "" or "forget" in words
 
 
-def test_a_missing_home_says_what_to_do(tmp_path: Path) -> None:
+def test_missing_home_gives_advice(tmp_path: Path) -> None:
     done = run(tmp_path / "none", "search", "x")
     assert done.returncode == 3
     assert "perdure import" in done.stderr
@@ -137,13 +137,13 @@ def test_deleting_asks_and_only_a_terminal_can_answer(home: Path) -> None:
     assert answer(home, "search", "Grafana")["result"]["hits"]
 
 
-def test_import_names_what_it_left_out(home: Path, tmp_path: Path) -> None:
+def test_import_names_refused_files(home: Path, tmp_path: Path) -> None:
     (tmp_path / "list.jsonl").write_text('{"nothing": "that is known"}\n')
     found = answer(home, "import", str(tmp_path))
     assert [item["path"] for item in found["result"]["refused"]] == [str(tmp_path / "list.jsonl")]
 
 
-def test_an_empty_import_says_so(tmp_path: Path) -> None:
+def test_empty_import_is_reported(tmp_path: Path) -> None:
     done = run(tmp_path / "home", "import")
     assert done.returncode == 0
     assert "No transcripts" in done.stdout
@@ -156,7 +156,7 @@ def test_raw_prints_the_captured_bytes(home: Path) -> None:
     assert done.stdout.encode() == sample.read_bytes()
 
 
-def test_secrets_are_masked_wherever_they_are_shown(home: Path) -> None:
+def test_secrets_are_masked_in_every_output(home: Path) -> None:
     """The sample's fake key begins with sk-ant-api03-FAKE0 and stands in four places of one transcript."""
     for words in (("search", "ANTHROPIC_API_KEY"), ("show", "74d8bf06", "--full"), ("tree",)):
         for extra in ((), ("--json",)):
@@ -166,7 +166,7 @@ def test_secrets_are_masked_wherever_they_are_shown(home: Path) -> None:
     assert "[secret:anthropic]" in run(home, "show", "74d8bf06", "--full").stdout
 
 
-def test_help_and_import_load_almost_nothing() -> None:
+def test_help_and_import_load_few_modules() -> None:
     """What is not imported costs nothing: no SQLite, no rich, no msgspec, no formats before a command runs."""
     for code in ("import perdure", "import perdure.surfaces.cli"):
         listing = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import CliRunner
 
-from perdure.memories import consolidation, events
+from perdure.archive import memory_events
+from perdure.memories import proposals
 from perdure.surfaces.cli import cli
-from perdure.surfaces.cli.common import day
+from perdure.surfaces.cli.common import format_time
 
 SAID = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -32,17 +33,17 @@ def twins(home):
     return [home.remember(f"{who} prefers dark mode.", path=path) for who, path in (("User", "a"), ("The user", "b"))]
 
 
-def test_it_shows_applies_and_takes_back(home, run, twins) -> None:
+def test_command_shows_applies_and_undoes(home, run, twins) -> None:
     shown = run("consolidate")
     assert "2 memories say the same" in shown and "nothing was changed" in shown
     (proposal,) = run("consolidate", "--json")["proposals"]
     assert [one["memory_id"] for one in proposal["memories"]] == [one.memory_id for one in twins]
     assert run("consolidate", "--only", "lift", "--json")["proposals"] == []
     done = run("consolidate", "--apply", proposal["id"], "--json")
-    assert len(home.memories.listed()) == 1
+    assert len(home.memories.list_memories()) == 1
     assert "Nothing to do" in run("consolidate", "--apply")
     assert run("consolidate", "--undo", done["event"][:12], "--json")["event"] == done["event"]
-    assert len(home.memories.listed()) == 2
+    assert len(home.memories.list_memories()) == 2
     assert "no consolidation is left" in run("consolidate", "--undo", code=2)
     for words in (("merge-00000000",), ("--apply", "merge-00000000"), ("--apply", proposal["id"], "--only", "lift")):
         assert "no such proposal" in run("consolidate", *words, code=4)
@@ -51,30 +52,32 @@ def test_it_shows_applies_and_takes_back(home, run, twins) -> None:
 @pytest.mark.usefixtures("twins")
 def test_only_applies_only_that_kind(home, run) -> None:
     assert "Nothing to do" in run("consolidate", "--apply", "--only", "split")
-    assert len(home.memories.listed()) == 2
+    assert len(home.memories.list_memories()) == 2
     run("consolidate", "--apply", "--undo", code=2)
     run("consolidate", "--apply")
     run("consolidate", "--undo", "--only", "merge", code=2)
-    assert len(home.memories.listed()) == 1
+    assert len(home.memories.list_memories()) == 1
 
 
 @pytest.mark.usefixtures("twins")
-def test_what_could_be_tidied_up_is_worked_out_once(run, monkeypatch) -> None:
+def test_proposals_are_computed_once(run, monkeypatch) -> None:
     """At 20,000 memories that takes most of a minute."""
     asked: list[int] = []
-    whole = consolidation.proposals
-    monkeypatch.setattr(consolidation, "proposals", lambda *had, **more: asked.append(1) or whole(*had, **more))
+    whole = proposals.find_proposals
+    monkeypatch.setattr(proposals, "find_proposals", lambda *had, **more: asked.append(1) or whole(*had, **more))
     run("consolidate", "--apply")
     assert asked == [1]
 
 
-def test_utility_puts_what_was_shown_in_vain_last(home, run) -> None:
+def test_utility_lists_unused_cues_last(home, run) -> None:
     names = {name: home.remember(f"Fact about {name}.", path=name, stated_at=SAID).memory_id for name in "abcd"}
     for n in range(4):
         shown = [names["a"], names["b"], names["c"]] if n < 2 else [names["b"], names["c"]]
         data = {"runtime": "pi", "session": "s", "agent": "", "nonce": f"{n}", "digest": "", "turns": shown}
-        home.journal().append(events.INJECTED, data, now=SAID)
-        home.journal().append(events.USED, events.used(f"{n}", [names["b"]], at=SAID), now=SAID)
+        home.journal().append(memory_events.INJECTED, data, now=SAID)
+        home.journal().append(
+            memory_events.USED, memory_events.build_used_data(f"{n}", [names["b"]], used_at=SAID), now=SAID
+        )
     found = run("memories", "utility", "--json")
     rows = [(one["path"], one["n_injected"], one["n_used"], one["share"], one["earns"]) for one in found["memories"]]
     assert rows == [
@@ -87,6 +90,6 @@ def test_utility_puts_what_was_shown_in_vain_last(home, run) -> None:
     shown = run("memories", "utility")
     assert "2 were shown and never used" in shown
     best = found["memories"][0]
-    figures = f"    4     4   100%   {best['decay']:.2f}  {best['heat']:.2f}  {day(SAID)}  {names['b']}"
+    figures = f"    4     4   100%   {best['decay']:.2f}  {best['heat']:.2f}  {format_time(SAID)}  {names['b']}"
     assert f"{figures}\n  Fact about b.\n" in shown
     assert max(map(len, shown.splitlines())) < 80

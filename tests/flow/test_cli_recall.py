@@ -28,13 +28,13 @@ def run(tmp_path, message, monkeypatch):
     return run_
 
 
-def test_the_cue_its_source_and_its_reason_are_shown(run):
+def test_cue_is_shown_with_its_source_and_reason(run):
     shown = run("recall", "Which", "port", "does", "the", "server", "use?").stdout
     assert "port 8417" in shown and "because it holds the words" in shown and "messages @" in shown
     assert "perdure show t" in shown
 
 
-def test_without_vectors_it_says_how_to_get_them(run):
+def test_recall_without_vectors_says_how_to_get_them(run):
     """Row X12."""
     assert "perdure embed" in run("recall", "Which port does the server use?").stderr
     assert "perdure embed" not in run("recall", "--mode", "keyword", "Which port does the server use?").stderr
@@ -48,12 +48,12 @@ def test_a_helper_that_fails_is_named(run, tmp_path):
     assert "perdure models test helper" not in run("recall", "--mode", "keyword", "Which port?").stderr
 
 
-def test_silence_is_said_with_its_reason(run):
+def test_silence_is_printed_with_its_reason(run):
     assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing: no candidate")
     assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing relevant")
 
 
-def test_a_program_gets_everything(run):
+def test_json_output_holds_every_field(run):
     answer = json.loads(run("recall", "--json", "Which port does the server use?").stdout)["result"]
     assert answer["cues"][0]["text"].startswith("The server") and answer["silent"] is None
     assert {"turn_id", "run_id", "role", "stated_at", "machine", "why", "legs"} <= answer["cues"][0].keys()
@@ -71,7 +71,7 @@ def test_explain_shows_the_plan_and_the_times(run):
     assert "names:" in shown and "times:" in shown and "candidates" in shown
 
 
-def test_without_a_message_it_says_what_to_do(run):
+def test_recall_without_a_message_gives_advice(run):
     assert "say which message" in run("recall", status=2).stderr
 
 
@@ -81,11 +81,11 @@ def test_eval_of_the_shipped_questions(run):
     assert "R@10" in run("eval", "--keyword").stdout
 
 
-def test_eval_of_contradictions(run):
+def test_eval_measures_contradictions(run):
     figures = json.loads(run("eval", "--contradictions", "--keyword", "--json").stdout)["result"]
     assert figures["recall"]["now"]["current"] > figures["recall"]["now"]["misled"]
     assert "misled" in run("eval", "--contradictions", "--keyword").stdout
 
 
-def test_eval_of_what_is_no_set_says_so(run, tmp_path):
+def test_eval_refuses_a_path_without_a_dataset(run, tmp_path):
     assert "neither a folder" in run("eval", str(tmp_path), status=2).stderr

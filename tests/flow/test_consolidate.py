@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from perdure.archive import memory_events
 from perdure.archive.journal import Journal
 from perdure.errors import ModelFault, NotFound, UsageError
-from perdure.memories import events
 from perdure.testing import ScriptedChat
 from perdure.types import Memory
 
@@ -32,7 +32,7 @@ def state(home) -> list[tuple]:
     """All that can be seen of memories that are not retired."""
     return sorted(
         (m.memory_id, m.text, m.path, m.superseded_by, m.ended_at, m.pinned)
-        for m in home.memories.listed(every=True)
+        for m in home.memories.list_memories(every=True)
         if not m.retired
     )
 
@@ -41,17 +41,17 @@ def n_events(home) -> int:
     return len(home.journal().read())
 
 
-def test_looking_changes_nothing_and_applying_is_one_event(home) -> None:
+def test_preview_changes_nothing_and_applying_is_one_event(home) -> None:
     episodes(home)
     before = state(home), n_events(home)
-    (proposal,) = home.proposals()
+    (proposal,) = home.memories.proposals()
     assert (state(home), n_events(home)) == before
-    done = home.consolidate()
+    done = home.memories.consolidate()
     assert (n_events(home), [p.proposal_id for p in done.proposals]) == (before[1] + 1, [proposal.proposal_id])
-    (general,) = home.memories.listed()
+    (general,) = home.memories.list_memories()
     assert len(general.made_from) == 10
-    assert [m.text for m in home.memories.listed(every=True) if not m.retired] == [general.text]
-    assert home.consolidate().event_id == home.consolidate([proposal.proposal_id]).event_id == ""
+    assert [m.text for m in home.memories.list_memories(every=True) if not m.retired] == [general.text]
+    assert home.memories.consolidate().event_id == home.memories.consolidate([proposal.proposal_id]).event_id == ""
     assert n_events(home) == before[1] + 1
 
 
@@ -59,119 +59,119 @@ def test_recall_then_finds_all_ten_at_once_and_the_index_shrinks(home) -> None:
     """Before, the first hit leads to one of the ten episodes; afterwards to all of them."""
     told = {m.memory_id for m in episodes(home)}
     chunks = "SELECT count(*) FROM chunk"
-    ((n_before,),) = home.index().rows(chunks)
-    first = home.memories.listed()[0]
+    ((n_before,),) = home.index().select(chunks)
+    first = home.memories.list_memories()[0]
     assert len(told & {first.memory_id, *first.made_from}) == 1
-    home.consolidate()
-    ((n_after,),) = home.index().rows(chunks)
-    first = home.memories.listed()[0]
+    home.memories.consolidate()
+    ((n_after,),) = home.index().select(chunks)
+    first = home.memories.list_memories()[0]
     assert told <= {first.memory_id, *first.made_from}
     assert (n_before, n_after) == (10, 1)
-    assert home.rebuild().same_digest
+    assert home.upkeep.rebuild().same_digest
 
 
-def test_undo_sets_back_exactly_what_was_done(home) -> None:
+def test_undo_restores_the_state_before(home) -> None:
     episodes(home)
     home.remember("User prefers dark mode.", path="a", stated_at=SAID)
     home.remember("The user always prefers dark mode.", path="b", stated_at=SAID + timedelta(days=1))
     before = state(home)
-    found = home.proposals()
-    done = home.consolidate()
+    found = home.memories.proposals()
+    done = home.memories.consolidate()
     assert [p.kind for p in done.proposals] == ["lift", "merge"]
-    undone = home.undo()
-    assert (undone.event_id, undone.left) == (done.event_id, ())
+    undone = home.memories.undo()
+    assert (undone.event_id, undone.changed_since) == (done.event_id, ())
     assert state(home) == before
-    assert [p.proposal_id for p in home.proposals()] == [p.proposal_id for p in found]
+    assert [p.proposal_id for p in home.memories.proposals()] == [p.proposal_id for p in found]
     with pytest.raises(UsageError, match="no consolidation is left"):
-        home.undo()
+        home.memories.undo()
     with pytest.raises(UsageError, match="undone already"):
-        home.undo(done.event_id[:12])
+        home.memories.undo(done.event_id[:12])
 
 
-def test_what_was_undone_can_be_applied_again(home) -> None:
+def test_undone_consolidation_can_be_applied_again(home) -> None:
     episodes(home, 4)
-    home.consolidate()
-    home.undo()
-    again = home.consolidate()
-    assert [m.memory_id for m in home.memories.listed()] == [again.proposals[0].makes[0].memory_id]
-    home.undo()
-    assert len(home.memories.listed()) == 4
+    home.memories.consolidate()
+    home.memories.undo()
+    again = home.memories.consolidate()
+    assert [m.memory_id for m in home.memories.list_memories()] == [again.proposals[0].new_memories[0].memory_id]
+    home.memories.undo()
+    assert len(home.memories.list_memories()) == 4
 
 
-def test_undo_leaves_what_was_changed_since(home) -> None:
+def test_undo_keeps_later_changes(home) -> None:
     told = episodes(home, 4)
-    home.consolidate()
-    (general,) = home.memories.listed()
+    home.memories.consolidate()
+    (general,) = home.memories.list_memories()
     home.memories.change([told[0].memory_id], retired=False)
     home.memories.edit(general.memory_id, "Backups fail when the disk is full.")
     home.memories.change([told[1].memory_id], path="elsewhere")
-    home.undo()
-    texts = {m.text for m in home.memories.listed()}
+    home.memories.undo()
+    texts = {m.text for m in home.memories.list_memories()}
     assert "Backups fail when the disk is full." in texts
     assert general.text not in texts
     assert home.memories.get(told[1].memory_id).path == "elsewhere"
     assert not any(home.memories.get(m.memory_id).retired for m in told)
 
 
-def test_undo_refuses_what_a_later_consolidation_rests_on(home) -> None:
+def test_undo_refuses_if_a_later_consolidation_depends_on_it(home) -> None:
     episodes(home, 4)
-    first = home.consolidate()
-    (general,) = home.memories.listed()
+    first = home.memories.consolidate()
+    (general,) = home.memories.list_memories()
     home.remember(general.text, path="again", stated_at=SAID + timedelta(days=40))
-    second = home.consolidate()
+    second = home.memories.consolidate()
     assert [p.kind for p in second.proposals] == ["merge"]
     with pytest.raises(UsageError, match=f"undo {second.event_id[:12]} first"):
-        home.undo(first.event_id)
-    home.undo()
-    home.undo()
-    assert len(home.memories.listed()) == 5
+        home.memories.undo(first.event_id)
+    home.memories.undo()
+    home.memories.undo()
+    assert len(home.memories.list_memories()) == 5
 
 
-def test_what_was_forgotten_meanwhile_does_not_come_back(home) -> None:
+def test_forgotten_memory_does_not_return_by_undo(home) -> None:
     told = episodes(home, 4)
-    done = home.consolidate()
-    home.forget([], memories=[told[0].memory_id])
-    assert home.memories.listed() == []  # what was made of it went with it; the others are retired
-    assert home.undo().event_id == done.event_id
-    assert {m.memory_id for m in home.memories.listed()} == {m.memory_id for m in told[1:]}
+    done = home.memories.consolidate()
+    home.forgetting.apply([], memories=[told[0].memory_id])
+    assert home.memories.list_memories() == []  # what was made of it went with it; the others are retired
+    assert home.memories.undo().event_id == done.event_id
+    assert {m.memory_id for m in home.memories.list_memories()} == {m.memory_id for m in told[1:]}
 
 
-def test_one_proposal_of_several_and_one_that_there_is_not(home) -> None:
+def test_one_of_several_proposals_is_applied_and_unknown_refused(home) -> None:
     episodes(home, 4)
     home.remember("User prefers dark mode.", path="a", stated_at=SAID)
     home.remember("User prefers dark mode", path="b", stated_at=SAID + timedelta(days=1))
-    lift, merge = home.proposals()
-    home.consolidate([merge.proposal_id])
-    assert [p.proposal_id for p in home.proposals()] == [lift.proposal_id]
+    lift, merge = home.memories.proposals()
+    home.memories.consolidate([merge.proposal_id])
+    assert [p.proposal_id for p in home.memories.proposals()] == [lift.proposal_id]
     with pytest.raises(NotFound, match="merge-00000000"):
-        home.consolidate(["merge-00000000"])
+        home.memories.consolidate(["merge-00000000"])
 
 
-def test_the_reason_in_the_journal_holds_no_word_that_could_not_be_forgotten(home) -> None:
+def test_journal_reason_holds_no_words_of_a_memory(home) -> None:
     for path in "ab":
         home.remember("Project Nightjar ships in May.", path=path)
-    home.consolidate()
-    event = home.journal().read(type_=events.TYPE)[-1]
+    home.memories.consolidate()
+    event = home.journal().read(type_=memory_events.EVENT_TYPE)[-1]
     assert "nightjar" not in str({name: value for name, value in event.data.items() if name != "ops"}).casefold()
 
 
 def test_homes_that_both_tidied_up_agree_after_merging(opened) -> None:
     one, other = opened("one"), opened("other")
     episodes(one, 4)
-    other.merge(one.path)
-    one.consolidate()
-    other.consolidate()
-    one.merge(other.path)
-    other.merge(one.path)
-    assert len(one.memories.listed()) == 1
-    assert one.digest() == other.digest()
+    other.upkeep.merge(one.path)
+    one.memories.consolidate()
+    other.memories.consolidate()
+    one.upkeep.merge(other.path)
+    other.upkeep.merge(one.path)
+    assert len(one.memories.list_memories()) == 1
+    assert one.upkeep.digest() == other.upkeep.digest()
 
 
 @pytest.mark.parametrize("wording", ["Backups fail when the disk is full.", "Mallory told us 99 things."])
-def test_a_models_wording_is_taken_where_it_adds_nothing(home, wording: str) -> None:
+def test_model_wording_is_used_where_it_adds_nothing(home, wording: str) -> None:
     episodes(home, 4)
-    home.consolidate(reword=lambda originals: wording)
-    (general,) = home.memories.listed()
+    home.memories.consolidate(reword=lambda originals: wording)
+    (general,) = home.memories.list_memories()
     assert (general.text == wording) is wording.startswith("Backups")
 
 
@@ -181,20 +181,20 @@ def test_a_model_that_fails_leaves_the_rules_wording(home) -> None:
     def reword(originals) -> str:
         raise ModelFault("no answer")
 
-    home.consolidate(reword=reword)
-    assert home.memories.listed()[0].text.endswith("(4 times, 2026-01-02 to 2026-01-05).")
+    home.memories.consolidate(reword=reword)
+    assert home.memories.list_memories()[0].text.endswith("(4 times, 2026-01-02 to 2026-01-05).")
 
 
-def test_the_summariser_is_asked_within_a_schema_and_its_nonsense_changes_nothing(opened) -> None:
+def test_summariser_gets_a_schema_and_bad_answers_change_nothing(opened) -> None:
     said = {"text": "Backups fail when the disk is full."}
     chat = ScriptedChat([said, "no JSON"])
     home = opened(chats={"summariser": chat})
     episodes(home, 4)
-    home.consolidate()
-    assert [m.text for m in home.memories.listed()] == [said["text"]]
-    home.undo()
-    home.consolidate()
-    assert home.memories.listed()[0].text.endswith("times, 2026-01-02 to 2026-01-05).")
+    home.memories.consolidate()
+    assert [m.text for m in home.memories.list_memories()] == [said["text"]]
+    home.memories.undo()
+    home.memories.consolidate()
+    assert home.memories.list_memories()[0].text.endswith("times, 2026-01-02 to 2026-01-05).")
     first, second = chat.asked
     assert first.schema == second.schema
     assert first.messages[0] == second.messages[0]
@@ -213,24 +213,24 @@ def append(self, type_, data, **more):
     os.kill(os.getpid(), 9)
 home = perdure.open(sys.argv[1], user="ada")
 Journal.append = append
-home.consolidate()
+home.memories.consolidate()
 """
 
 
 @pytest.mark.parametrize(("when", "n_left"), [("before", 4), ("behind", 1)])
-def test_killed_it_is_done_as_a_whole_or_not_at_all(opened, when: str, n_left: int) -> None:
+def test_killed_consolidation_is_applied_whole_or_not_at_all(opened, when: str, n_left: int) -> None:
     home = opened()
     episodes(home, 4)
     child = subprocess.run([sys.executable, "-c", KILLED, str(home.path), when], check=False, timeout=60)
     assert child.returncode == -9
-    assert len(home.memories.listed()) == n_left
-    home.consolidate()
-    assert len(home.memories.listed()) == 1
-    home.undo()
-    assert len(home.memories.listed()) == 4
+    assert len(home.memories.list_memories()) == n_left
+    home.memories.consolidate()
+    assert len(home.memories.list_memories()) == 1
+    home.memories.undo()
+    assert len(home.memories.list_memories()) == 4
 
 
-def test_noise_that_was_shown_in_vain_falls_away(home) -> None:
+def test_unused_noise_is_retired(home) -> None:
     """Of five memories that are shown in ten sessions one is used: the share of noise falls from 80 % to none."""
     useful = home.remember("The staging server runs on port 8443.", path="staging/port", stated_at=SAID)
     noise = [home.remember(f"Somebody said {word}.", path=f"noise/{word}", stated_at=SAID) for word in "abcd"]
@@ -238,10 +238,10 @@ def test_noise_that_was_shown_in_vain_falls_away(home) -> None:
     journal: Journal = home.journal()
     for n in range(10):
         who = {"runtime": "messages", "session": f"s{n}", "agent": ""}
-        journal.append(events.INJECTED, {**who, "nonce": f"{n:016x}", "digest": "", "turns": shown}, now=SAID)
-        used = events.used(f"{n:016x}", [useful.memory_id], at=SAID, **who)
-        journal.append(events.USED, used, now=SAID)
-    assert {p.kind for p in home.proposals()} == {"retire"}
-    home.consolidate()
-    assert [m.memory_id for m in home.memories.listed()] == [useful.memory_id]
+        journal.append(memory_events.INJECTED, {**who, "nonce": f"{n:016x}", "digest": "", "turns": shown}, now=SAID)
+        used = memory_events.build_used_data(f"{n:016x}", [useful.memory_id], used_at=SAID, **who)
+        journal.append(memory_events.USED, used, now=SAID)
+    assert {p.kind for p in home.memories.proposals()} == {"retire"}
+    home.memories.consolidate()
+    assert [m.memory_id for m in home.memories.list_memories()] == [useful.memory_id]
     assert home.memories.change([noise[0].memory_id], retired=False)[0].is_current

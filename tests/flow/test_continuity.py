@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.models.chat import Message
-from perdure.testing.model_server import ModelServer
+from perdure.models.chat import ChatMessage
+from rig.model_server import ModelServer
 
 NOW = datetime(2026, 11, 22, 9, 5, tzinfo=UTC)
 TABLE = """
@@ -66,9 +66,9 @@ def with_model(store: Path, provider: str, url: str) -> None:
     (store / "config.toml").write_text(tables[provider])
 
 
-def sent(context: Any) -> list[Message]:
+def sent(context: Any) -> list[ChatMessage]:
     """A context as the socket `Chat` takes it."""
-    return [Message(each["role"], each["content"]) for each in context.openai()["messages"]]
+    return [ChatMessage(each["role"], each["content"]) for each in context.openai()["messages"]]
 
 
 def read(body: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:

@@ -23,8 +23,8 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 import perdure
 from perdure.types import Origin
-import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats, perdure.mind.stated
-perdure.mind.stated.stated("We keep it in SQLite.")  # every worker forks from here, with the rules at hand
+import perdure.home, perdure.index.keyword, perdure.index.catchup, perdure.formats, perdure.memories.grammar.statements
+perdure.memories.grammar.statements.stated("We keep it in SQLite.")  # every worker forks from here, with the rules
 
 root, n_rounds, n_workers, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
@@ -66,16 +66,16 @@ def step(home, slot, dice):
             answer = home.capture(rest, runtime="messages", session=f"t{slot}", from_offset=answer.to_offset)
         assert answer.outcome in ("stored", "already"), answer
     elif slot % 3 == 1:
-        home.post(origin, data, from_offset=start, path=str(path))
+        home.captures.enqueue(origin, data, from_offset=start, path=str(path))
         note(slot, start + len(data))
-        home.drain()
+        home.captures.drain()
     else:
         done = home.import_files([path])
         assert not done.refused, done.refused
     note(slot, start + len(data))
     chance = dice.random()
     if chance < 0.05:
-        home.pack(idle_days=0)
+        home.upkeep.pack(idle_days=0)
     elif chance < 0.25:
         home.search(f"zq{slot}x0y lorem")
 
@@ -128,13 +128,13 @@ def test_kill_9_at_any_moment(opened, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert not (tmp_path / "errors").exists(), (tmp_path / "errors").read_text()
     home = opened()
-    home.drain()
-    home.catch_up()
+    home.captures.drain()
+    home.upkeep.catch_up()
     n_turns = sum(_check_slot(home, tmp_path, slot) for slot in range(WORKERS))
-    problems = [finding for finding in home.verify().findings if finding.severity == "problem"]
+    problems = [finding for finding in home.upkeep.verify().findings if finding.severity == "problem"]
     assert problems == []
-    assert home.index().rows("SELECT count(*) FROM turn") == [(n_turns,)]
-    assert home.rebuild().same_digest
+    assert home.index().select("SELECT count(*) FROM turn") == [(n_turns,)]
+    assert home.upkeep.rebuild().same_digest
     assert n_turns > 300
 
 
@@ -142,8 +142,8 @@ def _check_slot(home, root: Path, slot: int) -> int:
     """Check one client's transcript; returns the number of its turns in the archive."""
     transcript = (root / "clients" / f"t{slot}.jsonl").read_bytes()
     acknowledged = int((root / f"ack-{slot}").read_text())
-    helds = home.archive.ledger.runs_of(Source("ada", "messages", f"t{slot}"))
-    assert home.archive.ledger.generation("ada", "messages", f"t{slot}") == 0
+    helds = home.archive.ledger.list_source_runs(Source("ada", "messages", f"t{slot}"))
+    assert home.archive.ledger.get_generation("ada", "messages", f"t{slot}") == 0
     at = 0
     for held in helds:
         assert held.from_offset == at, (slot, held)

@@ -17,7 +17,7 @@ import pytest
 
 from perdure.config import Config
 from perdure.surfaces.cli import _COMMANDS
-from perdure.testing.model_server import Answer, ModelServer
+from rig.model_server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
 SKILL = "plugins/perdure/skills/perdure/SKILL.md"
@@ -61,7 +61,7 @@ def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
-def test_the_python_of_the_readme_runs(place: Path) -> None:
+def test_python_of_the_readme_runs(place: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     env = {**os.environ, "PERDURE_HOME": str(place / "home")}
     done = subprocess.run([sys.executable, "-c", block], env=env, capture_output=True, text=True, check=False)
@@ -85,7 +85,7 @@ PYTHON_PAGES = {
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)
-def test_the_python_of_the_guides_runs(page: str, place: Path) -> None:
+def test_python_of_the_guides_runs(page: str, place: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
     answers, printed = PYTHON_PAGES[page]
     with ModelServer(answers=answers) as model:
@@ -99,7 +99,7 @@ def test_the_python_of_the_guides_runs(page: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])
-def test_the_python_of_the_floor_runs(wire: str, place: Path) -> None:
+def test_python_of_the_floor_guide_runs(wire: str, place: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/floor.md").read_text(encoding="utf-8"), re.DOTALL)
     assert "context.anthropic()" in block
     env = {**os.environ, "PERDURE_HOME": str(place / "home")}

@@ -12,7 +12,7 @@ def measured():
     return contradictions.run(vectors=False)
 
 
-def test_a_reader_of_the_cues_learns_what_is_true_and_what_was(measured):
+def test_cues_show_the_current_and_the_earlier_value(measured):
     recall = measured.figures["recall"]
     assert set(measured.figures) == {"keyword only", "recall"}
     assert recall["plain"]["current"] >= 0.7

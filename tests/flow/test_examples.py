@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.testing.model_server import Answer, ModelServer
+from rig.model_server import Answer, ModelServer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
@@ -41,7 +41,7 @@ def run(name: str, home: Path, answers: list[Answer], *messages: str) -> tuple[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_second_session_knows_what_was_said_in_the_first(name, tmp_path):
+def test_second_session_recalls_a_fact_of_the_first(name, tmp_path):
     home = tmp_path / "home"
     said, asked = run(name, home, FIRST, MESSAGE, "Thanks!")
     assert said.splitlines() == ["Noted, port 9090.", "You are welcome."]
@@ -60,4 +60,4 @@ def test_the_second_session_knows_what_was_said_in_the_first(name, tmp_path):
             assert len(turns) == 1, words
         lines = [path.read_text() for path in (home / "archive" / "runs").rglob("*.jsonl")]
         assert len(lines) == 3 and not any("perdure-recall" in line for line in lines)
-        assert KEPT in {memory.text for memory in opened.memories.listed()}
+        assert KEPT in {memory.text for memory in opened.memories.list_memories()}

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
@@ -20,6 +21,7 @@ from perdure.errors import (
     ToolError,
     UsageError,
 )
+from perdure.types import Origin
 
 
 def mount(*words):
@@ -46,7 +48,7 @@ def fill(place):
             file.write(b"x" * 4096)
 
 
-def test_a_full_disk(small_disk, message):
+def test_full_disk_refuses_one_capture_and_keeps_the_others(small_disk, message):
     """Captures go on until the disk is full; the refused one leaves nothing, all acknowledged ones are there, search
     answers on the full disk, and with space again everything goes on where it was.
     """
@@ -62,27 +64,25 @@ def test_a_full_disk(small_disk, message):
         fill(small_disk)
         for call in (
             lambda: home.capture(line, runtime="messages", session="late"),
-            lambda: home.post(perdure.home.Origin("messages", "late", "late"), line, from_offset=0, path=None),
-            lambda: home.journal().append(
-                "note", {"text": "y" * 9000}, now=perdure.home.datetime.now(perdure.home.UTC)
-            ),
-            lambda: home.pack(idle_days=0),
+            lambda: home.captures.enqueue(Origin("messages", "late", "late"), line, from_offset=0, path=None),
+            lambda: home.journal().append("note", {"text": "y" * 9000}, now=datetime.now(UTC)),
+            lambda: home.upkeep.pack(idle_days=0),
         ):
             with pytest.raises(DiskFull):
                 call()
         assert home.search("anchor3x").hits != ()
-        assert home.verify().ok
+        assert home.upkeep.verify().ok
     with perdure.open(small_disk / "home", user="ada") as home:  # opened anew on the full disk
         assert home.search("anchor3x").hits != ()
     (small_disk / "ballast").unlink()
     (small_disk / "reserve").unlink()
     with perdure.open(small_disk / "home", user="ada") as home:
-        home.catch_up()
+        home.upkeep.catch_up()
         for n, line in enumerate(kept):
             assert home.capture(line, runtime="messages", session=f"s{n}").outcome == "already"
         assert home.capture(message("user", "anchor after"), runtime="messages", session="after").outcome == "stored"
         assert len(home.search("after").hits) == 1
-        assert home.verify().ok and home.archive.ledger.counts()[0] == len(kept) + 1
+        assert home.upkeep.verify().ok and home.archive.ledger.count_all()[0] == len(kept) + 1
 
 
 def test_an_import_on_a_full_disk(small_disk, message, tmp_path):
@@ -92,7 +92,7 @@ def test_an_import_on_a_full_disk(small_disk, message, tmp_path):
         home.capture(message("user", "anchor"), runtime="messages", session="s")
         with pytest.raises(DiskFull):
             home.import_files([tmp_path / "big.jsonl"])
-        assert home.verify().findings == []
+        assert home.upkeep.verify().findings == []
         assert home.capture(message("user", "more"), runtime="messages", session="t").outcome == "stored"
         assert len(home.search("anchor").hits) == 1
 
@@ -103,17 +103,17 @@ def test_a_forget_on_a_full_disk_is_finished_later(small_disk, message, grep):
         home.capture(message("user", "the marmalade under the stair") + message("user", "y" * 200_000),
                      runtime="messages", session="s")  # fmt: skip
         (hit,) = home.search("marmalade").hits
-        doomed = home.doomed([hit.turn_id])
+        doomed = home.forgetting.plan([hit.turn_id])
         fill(small_disk)
         with (small_disk / "ballast").open("r+b") as file:
             file.truncate((small_disk / "ballast").stat().st_size - 60_000)
         with contextlib.suppress(DiskFull):
-            home.forget(doomed)
+            home.forgetting.apply(doomed)
     (small_disk / "ballast").unlink()
     with perdure.open(small_disk / "home", user="ada") as home:
         if not home.journal().read(type_="forgotten"):
-            home.forget(home.doomed([hit.turn_id]))
-        assert grep(home.path, b"marmalade") == [] and home.verify().ok
+            home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
+        assert grep(home.path, b"marmalade") == [] and home.upkeep.verify().ok
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def read_only(tmp_path, message):
         pytest.skip("only root can mount read-only")
     with perdure.open(tmp_path / "home", user="ada") as home:
         home.capture(message("user", "anchor packed", 0), runtime="messages", session="s")
-        home.pack(idle_days=0)
+        home.upkeep.pack(idle_days=0)
         home.capture(message("user", "anchor loose", 1), runtime="messages", session="t")
     place = tmp_path / "view"
     place.mkdir()
@@ -141,8 +141,8 @@ def check_reading(home):
     found = home.search("anchor")
     assert len(found.hits) == 2
     for hit in found.hits:
-        assert home.transcript(hit.run_id).parsed.turns
-    assert home.verify().ok
+        assert home.runs.transcript(hit.run_id).parsed.turns
+    assert home.upkeep.verify().ok
     return found
 
 
@@ -155,23 +155,23 @@ def test_a_read_only_home_reads(read_only, message):
         assert not home.writable
         found = check_reading(home)
         assert found.degraded == () and found.n_behind == 0
-        doomed = home.doomed([found.hits[0].turn_id])
-        assert home.run(found.hits[0].run_id).n_turns == 1
+        doomed = home.forgetting.plan([found.hits[0].turn_id])
+        assert home.runs.get(found.hits[0].run_id).n_turns == 1
         for call in (
             lambda: home.capture(data, runtime="messages", session="x"),
-            lambda: home.post(Origin("messages", "x", "x"), data, from_offset=0, path=None),
-            lambda: home.forget(doomed),
-            home.pause,
-            lambda: home.pack(idle_days=0),
-            home.rebuild,
+            lambda: home.captures.enqueue(Origin("messages", "x", "x"), data, from_offset=0, path=None),
+            lambda: home.forgetting.apply(doomed),
+            home.captures.pause,
+            lambda: home.upkeep.pack(idle_days=0),
+            home.upkeep.rebuild,
             lambda: home.import_files([]),
-            lambda: home.keep_off_record("messages", "x"),
+            lambda: home.captures.mark_incognito("messages", "x"),
         ):
             with pytest.raises(ReadOnlyHome):
                 call()
 
 
-def test_a_read_only_home_without_its_caches(read_only, tmp_path):
+def test_read_only_home_without_its_caches_is_read(read_only, tmp_path):
     shutil.rmtree(tmp_path / "home" / "cache")
     for path in (tmp_path / "home").glob("index*"):
         path.unlink()
@@ -179,7 +179,7 @@ def test_a_read_only_home_without_its_caches(read_only, tmp_path):
         assert check_reading(home).degraded == ("index",)
 
 
-def test_opened_to_read(opened, message):
+def test_read_only_home_is_read_beside_a_writer(opened, message):
     """`read_only=True`: beside a process that writes, without touching anything."""
     home = opened()
     home.capture(message("user", "anchor", 0), runtime="messages", session="s")
@@ -200,7 +200,7 @@ def snapshot(place):
 
 
 @pytest.mark.parametrize("said", ["2\n", "99", "two\n", "1.5"])
-def test_a_newer_format_is_refused_and_nothing_is_touched(opened, message, said):
+def test_newer_format_is_refused_and_nothing_changes(opened, message, said):
     home = opened()
     home.capture(message("user", "anchor"), runtime="messages", session="s")
     home.close()
@@ -220,7 +220,7 @@ def test_a_home_that_others_can_read_is_closed(opened):
     assert home.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_of_another(tmp_path):
+def test_home_of_another_system_user_is_refused(tmp_path):
     if os.geteuid():
         pytest.skip("only root can give a folder away")
     (tmp_path / "home").mkdir(mode=0o700)
@@ -230,7 +230,7 @@ def test_a_home_of_another(tmp_path):
     assert list((tmp_path / "home").iterdir()) == []
 
 
-def test_a_home_that_is_a_file(tmp_path):
+def test_home_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "home").write_text("x")
     with pytest.raises(UsageError):
         perdure.open(tmp_path / "home", user="ada")
@@ -252,17 +252,17 @@ def test_users_that_cannot_be(tmp_path, bad):
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk" * 2000])
-def test_a_lost_ledger_is_made_anew(opened, message, junk):
+def test_lost_ledger_is_rebuilt(opened, message, junk):
     """The ledger is a cache: emptied or overwritten with junk, it is read from the archive again."""
     home = opened()
     home.capture(message("user", "anchor", 0), runtime="messages", session="s")
-    digest = home.digest()
+    digest = home.upkeep.digest()
     home.close()
     (home.path / "cache" / "ledger.db").write_bytes(junk)
     again = opened()
-    assert again.digest() == digest
+    assert again.upkeep.digest() == digest
     assert again.capture(message("user", "anchor", 0), runtime="messages", session="s").outcome == "already"
-    assert again.verify().ok
+    assert again.upkeep.verify().ok
 
 
 @pytest.mark.parametrize("first", [2, 5, 20])
@@ -283,11 +283,11 @@ def test_an_index_with_damaged_pages_is_survived(opened, message, first):
     assert again.capture(message("user", "one more anchor", 99), runtime="messages", session="more").outcome == "stored"
     found = again.search("anchor", limit=100)
     assert len(found.hits) == 41 and found.degraded == ("index",)
-    again.rebuild()
+    again.upkeep.rebuild()
     assert len(again.search("anchor", limit=100).hits) == 41
 
 
-def test_errors_say_what_to_do():
+def test_every_error_gives_advice():
     """Each class of error carries an instruction, unless its detail is one, and a name for machines."""
 
     def below(kind):
@@ -299,7 +299,7 @@ def test_errors_say_what_to_do():
         assert len(text) > 30 or (not kind.advises and len(str(kind())) > 30)
 
 
-def test_a_full_disk_keeps_every_page_of_the_floor_and_shows_hand_edits(small_disk):
+def test_full_disk_keeps_floor_pages_and_shows_hand_edits(small_disk):
     with perdure.open(small_disk / "home", user="ada") as home:
         floor = home.floor
         floor.write("notes", "one")
@@ -311,12 +311,12 @@ def test_a_full_disk_keeps_every_page_of_the_floor_and_shows_hand_edits(small_di
         read = floor.read("notes")
         (small_disk / "ballast").unlink()
         assert read == "a hand\n" and floor.read("notes") == "a hand\n"
-        assert floor.history("notes")[-1].by == "hand"
+        assert floor.list_versions("notes")[-1].by == "hand"
         floor.write("notes", "two " * 2000)
-        assert list(home.journal().damage()) == []
+        assert list(home.journal().find_damage()) == []
 
 
-def test_a_floor_that_cannot_be_written_is_read_as_it_stands(small_disk):
+def test_floor_that_cannot_be_written_is_still_read(small_disk):
     with perdure.open(small_disk / "home", user="ada") as home:
         home.floor.write("notes", "one")
         home.floor.write("core", "alder")
@@ -325,8 +325,8 @@ def test_a_floor_that_cannot_be_written_is_read_as_it_stands(small_disk):
     try:
         with perdure.open(small_disk / "home", user="ada") as home:
             assert home.floor.read("notes") == "a hand\n" and home.floor.read("core") == "alder\n"
-            assert "alder" in home.layers().text
+            assert "alder" in home.floor.layers().text
     finally:
         mount("-o", "remount,rw", small_disk)
     with perdure.open(small_disk / "home", user="ada") as home:
-        assert home.floor.read("notes") == "a hand\n" and home.floor.history("notes")[-1].by == "hand"
+        assert home.floor.read("notes") == "a hand\n" and home.floor.list_versions("notes")[-1].by == "hand"

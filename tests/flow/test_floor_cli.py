@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 import perdure
 from perdure.surfaces.cli import cli
-from perdure.surfaces.cli.floor import _FLOOR
-from perdure.surfaces.cli.page import bill_lines
+from perdure.surfaces.cli.floor import _FLOOR_COMMANDS
+from perdure.surfaces.cli.floor_common import format_bill
 from perdure.text import tokens
 
 SYSTEM = "You are {{agent}} on {{platform}}. Answer briefly, name your sources, and run the tests before you end.\n"
@@ -83,7 +83,7 @@ def written(place: Place) -> Place:
 
 
 @pytest.mark.parametrize("command", ["write", "propose"])
-def test_bytes_that_are_no_utf8_are_no_page(written: Place, command: str) -> None:
+def test_bytes_that_are_not_utf8_are_refused(written: Place, command: str) -> None:
     before = written.answer("floor", "show", "system")["text"]
     done = CliRunner().invoke(
         cli, ["floor", command, "system", "-", "--json"], input=b"caf\xe9\n", env=written.env, prog_name="perdure"
@@ -97,16 +97,18 @@ def test_allow_makes_no_home(place: Place) -> None:
     assert not place.home.exists()
 
 
-def test_no_row_of_the_bill_is_longer_than_the_terminal(written: Place) -> None:
+def test_rows_of_the_bill_fit_the_terminal(written: Place) -> None:
     with perdure.open(written.home) as home:
-        found = home.layers()
-    assert max(line.cell_len for line in bill_lines(found, 80)) <= 80 < max(line.cell_len for line in bill_lines(found))
+        found = home.floor.layers()
+    assert (
+        max(line.cell_len for line in format_bill(found, 80)) <= 80 < max(line.cell_len for line in format_bill(found))
+    )
 
 
 # the bill -----------------------------------------------------------------------------------------------------
 
 
-def test_the_bill_adds_up_in_the_order_of_the_layers(written: Place) -> None:
+def test_bill_adds_up_in_layer_order(written: Place) -> None:
     """Rows F06, F07, F15: every layer with its source, in order; its tokens are those of what a model is sent."""
     bill = written.answer("floor")
     names = ["system", "profile", "core", "notes", "insights", "cards", "recent", "diary"]
@@ -126,7 +128,7 @@ def test_the_bill_adds_up_in_the_order_of_the_layers(written: Place) -> None:
     assert shown[-1].split()[2] == str(bill["total"]["tokens"])
 
 
-def test_the_bill_says_what_had_no_room(place: Place) -> None:
+def test_bill_counts_cards_without_room(place: Place) -> None:
     for n in range(30):
         place.ok("floor", "card", f"Card {n}: " + "what a later session should know " * 30)
     (place.home / "config.toml").write_text("[floor]\ncards_tokens = 2000\n")
@@ -136,7 +138,7 @@ def test_the_bill_says_what_had_no_room(place: Place) -> None:
     assert f"For the oldest {cards['left']} cards there is no room" in place.ok("floor", "cards")
 
 
-def test_status_tells_the_cost_of_each_part(written: Place) -> None:
+def test_status_shows_the_cost_of_each_part(written: Place) -> None:
     """Row F15."""
     bill = written.answer("floor")
     assert written.answer("status")["floor"] == bill
@@ -145,7 +147,7 @@ def test_status_tells_the_cost_of_each_part(written: Place) -> None:
         assert (f"{layer['name']} {layer['tokens']}" in shown) == bool(layer["tokens"])
 
 
-def test_a_new_home_says_where_to_begin(place: Place) -> None:
+def test_new_home_gives_advice(place: Place) -> None:
     assert place.fails("floor")[:2] == (3, "home-missing")
     place.ok("import")
     assert place.answer("floor")["total"] == {"rows": 0, "tokens": 0, "tokens_each": 0.0}
@@ -166,7 +168,7 @@ def test_variables_are_filled_in_for_each_platform(written: Place) -> None:
 # pages --------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_shown_as_it_is(written: Place) -> None:
+def test_page_is_printed_unchanged(written: Place) -> None:
     assert written.run("floor", "show", "system").stdout == SYSTEM
     found = written.answer("floor", "show", "notes")
     assert found["text"] == "- The key hangs behind the door\n" and found["version"]["by"] == "owner"
@@ -174,7 +176,7 @@ def test_a_page_is_shown_as_it_is(written: Place) -> None:
     assert written.fails("floor", "show", "core")[:2] == (4, "floor-missing")
 
 
-def test_secrets_are_masked_wherever_a_page_is_shown(written: Place) -> None:
+def test_secrets_are_masked_in_every_printed_page(written: Place) -> None:
     """A hand edit is taken as it is; what is shown of it is not."""
     (written.pages / "notes.md").write_text("- password = 'hunter2horsestaple9'\n")
     for words in (("show", "notes"), ("diff", "notes"), ("history", "notes"), ()):
@@ -183,7 +185,7 @@ def test_secrets_are_masked_wherever_a_page_is_shown(written: Place) -> None:
     assert "[secret:" in written.ok("floor", "show", "notes")
 
 
-def test_an_editor_changes_a_page_and_shows_what_changed(written: Place) -> None:
+def test_editor_changes_a_page_and_prints_the_difference(written: Place) -> None:
     shown = written.ok("floor", "edit", "notes", EDITOR=written.editor('echo "- Mira is out" >>"$1"'))
     assert "+- Mira is out" in shown and "notes.md: written. In force from the next session on." in shown
     assert (written.pages / "notes.md").read_text() == "- The key hangs behind the door\n- Mira is out\n"
@@ -196,7 +198,7 @@ def test_an_editor_changes_a_page_and_shows_what_changed(written: Place) -> None
     [("notes", "echo \"password = 'hunter2horsestaple9'\" >>\"$1\""), ("agent", 'echo "name: [" >"$1"'),
      ("notes", ': >"$1"'), ("notes", 'printf "\\377\\376" >"$1"')],
 )  # fmt: skip
-def test_what_an_editor_may_not_write_is_not_lost(
+def test_draft_of_a_refused_edit_is_kept(
     written: Place, monkeypatch: pytest.MonkeyPatch, page: str, lines: str
 ) -> None:
     drafts = written.home.parent / "drafts"
@@ -209,7 +211,7 @@ def test_what_an_editor_may_not_write_is_not_lost(
     assert written.answer("floor", "show", "notes")["text"] == "- The key hangs behind the door\n"
 
 
-def test_an_edit_that_came_between_is_said_and_kept(written: Place) -> None:
+def test_concurrent_edit_is_reported_and_kept(written: Place) -> None:
     program = f"{sys.executable} -m perdure.surfaces.cli floor note 'from elsewhere' >/dev/null"
     shown = written.ok("floor", "edit", "notes", EDITOR=written.editor(f'{program}; echo "- mine" >>"$1"'))
     assert "notes.md was changed while you edited it" in shown
@@ -221,7 +223,7 @@ def test_an_edit_that_came_between_is_said_and_kept(written: Place) -> None:
     assert "from elsewhere" in written.answer("floor", "show", "notes")["text"]
 
 
-def test_history_diff_and_revert(written: Place) -> None:
+def test_page_has_history_difference_and_revert(written: Place) -> None:
     written.ok("floor", "write", "core", "The house is Alder.")
     written.ok("floor", "write", "core", "The house is Birch.", "--why", "we moved")
     (written.pages / "core.md").write_text("The house is Cedar.\n")
@@ -238,7 +240,7 @@ def test_history_diff_and_revert(written: Place) -> None:
     assert written.fails("floor", "revert", "core", "ffffffff")[:2] == (4, "floor-missing")
 
 
-def test_a_page_that_was_removed_comes_back(written: Place) -> None:
+def test_removed_page_can_be_restored(written: Place) -> None:
     before = written.answer("floor", "history", "notes")["versions"][-1]["event"]
     assert f"perdure floor revert notes.md {before[:12]}" in written.ok("floor", "remove", "notes")
     assert written.fails("floor", "show", "notes")[0] == 4 and not (written.pages / "notes.md").exists()
@@ -254,7 +256,7 @@ def test_a_page_that_was_removed_comes_back(written: Place) -> None:
     ("page", "text"),
     [("profile", "Ada likes tea"), ("system", BETTER), ("agent.yaml", SETTINGS), ("skills/x/SKILL.md", "Do it")],
 )
-def test_an_agent_cannot_write_what_is_its_owners(written: Place, page: str, text: str) -> None:
+def test_agent_cannot_write_the_owners_pages(written: Place, page: str, text: str) -> None:
     """Rows J27, J28, J30: refused by every way in, and nothing has changed."""
     written.ok("floor", "write", "agent.yaml", SETTINGS)
     before = {path: path.read_bytes() for path in written.pages.rglob("*.*") if path.is_file()}
@@ -296,7 +298,7 @@ def test_a_proposal_is_shown_approved_and_in_force_next_session(written: Place) 
     assert written.run("floor", "show", "system").stdout == SYSTEM
 
 
-def test_a_proposal_that_is_turned_down_changes_nothing(written: Place) -> None:
+def test_rejected_proposal_changes_nothing(written: Place) -> None:
     asked = written.answer("floor", "propose", "agent", SETTINGS)
     assert not written.answer("floor", "reject", asked["id"])["approved"]
     assert written.fails("floor", "approve", asked["id"], "--yes")[1] == "edit-refused"
@@ -329,7 +331,7 @@ def test_cards_are_made_changed_and_removed(place: Place) -> None:
     assert place.fails("floor", "cards", "remove", card["id"])[:2] == (4, "floor-missing")
 
 
-def test_a_card_of_a_project_stays_there(place: Place) -> None:
+def test_card_of_a_project_stays_there(place: Place) -> None:
     place.ok("floor", "card", "The tests of web need the database", "--here")
     assert "database" in place.ok("context", "hi")
     assert "database" not in place.ok("context", "hi", "--project", "")
@@ -350,7 +352,7 @@ def test_a_note_is_one_line_and_the_last(written: Place) -> None:
     assert written.fails("floor", "note", " ")[:2] == (2, "usage-error")
 
 
-def test_a_note_that_is_there_is_not_added_again(written: Place) -> None:
+def test_existing_note_is_not_added_again(written: Place) -> None:
     again = written.answer("floor", "note", "the key hangs  behind the door")
     assert not again["is_new"] and "The key hangs behind the door" in again["known"]
     assert "It is there already: - The key hangs behind the door" in written.ok(
@@ -359,14 +361,14 @@ def test_a_note_that_is_there_is_not_added_again(written: Place) -> None:
     assert len(written.run("floor", "show", "notes").stdout.splitlines()) == 1
 
 
-def test_a_note_of_a_project_stays_there(place: Place) -> None:
+def test_note_of_a_project_stays_there(place: Place) -> None:
     place.ok("floor", "note", "The tests of web need the database", "--here")
     assert "database" in place.ok("context", "hi")
     assert "database" not in place.ok("context", "hi", "--project", "")
     assert place.fails("floor", "note", "x", "--here", "--project", "web")[0] == 2
 
 
-def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
+def test_diary_page_is_shown_by_its_day(place: Place) -> None:
     place.ok("floor", "write", "diary/2026-11-20", "Dear next one: the key hangs behind the door.")
     place.ok("floor", "write", "diary/2026-11-21", "Dear next one: the door is painted.")
     assert place.ok("floor", "diary", "2026-11-20") == "Dear next one: the key hangs behind the door.\n"
@@ -375,7 +377,7 @@ def test_a_page_of_the_diary_by_its_day(place: Place) -> None:
     assert place.fails("floor", "diary", "someday")[0] == 2
 
 
-def test_recent_and_the_diary_are_written_from_what_was_said(place: Place, message: Any) -> None:
+def test_recent_and_diary_pages_are_written_from_turns(place: Place, message: Any) -> None:
     with perdure.open(place.home) as home:
         home.capture(message("user", "We painted the harbour door green."), runtime="messages", session="s1")
     made = place.answer("floor", "recent")
@@ -392,7 +394,7 @@ def test_recent_and_the_diary_are_written_from_what_was_said(place: Place, messa
 # alerts -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_out_is_told_and_can_be_allowed(written: Place) -> None:
+def test_left_out_text_is_reported_and_can_be_allowed(written: Place) -> None:
     """Row P19, on the command line."""
     (written.pages / "core.md").write_text(ALERT + "\n")
     card = written.answer("floor", "card", ALERT + " now")["card"]["id"]
@@ -411,7 +413,7 @@ def test_what_is_left_out_is_told_and_can_be_allowed(written: Place) -> None:
     assert "core.md was left out" in written.ok("floor"), "another text is looked at again"
 
 
-def test_writing_a_page_that_will_be_left_out_says_so(place: Place) -> None:
+def test_writing_a_page_that_will_be_left_out_is_reported(place: Place) -> None:
     assert "core.md is left out" in place.ok("floor", "write", "core", ALERT)
     assert place.answer("floor", "write", "core", ALERT + "!")["left_out"]
 
@@ -419,7 +421,7 @@ def test_writing_a_page_that_will_be_left_out_says_so(place: Place) -> None:
 # the context --------------------------------------------------------------------------------------------------
 
 
-def test_the_context_has_every_part_in_its_order(written: Place) -> None:
+def test_context_has_every_part_in_order(written: Place) -> None:
     """Rows R17, F26: floor, message, what is recalled, time and place; the boundary of the cache between."""
     written.ok("remember", "The staging server listens on port 8443")
     asked = ("context", "Which port does the staging server use?", "--now", "2026-11-22T09:05")
@@ -436,7 +438,7 @@ def test_the_context_has_every_part_in_its_order(written: Place) -> None:
     assert shown.rstrip().endswith(f"{found['n_tokens'] - found['n_cacheable_tokens']:,} of them for this message ══")
 
 
-def test_each_wire_format_alone(written: Place) -> None:
+def test_each_wire_format_is_printed_alone(written: Place) -> None:
     whole = written.answer("context", "hello", "--now", "2026-11-22T09:05")
     for name in ("anthropic", "openai"):
         body = json.loads(written.ok("context", "hello", f"--{name}", "--now", "2026-11-22T09:05"))
@@ -454,11 +456,11 @@ def test_a_message_from_standard_input_and_silence(written: Place) -> None:
         assert written.fails(*words)[:2] == (2, "usage-error")
 
 
-def test_what_a_session_holds_is_not_recalled_into_it(place: Place, message: Any) -> None:
+def test_session_gets_no_cue_that_it_already_holds(place: Place, message: Any) -> None:
     line = message("user", "We gave the staging server port 8443 because 8080 was taken by the proxy.")
     with perdure.open(place.home) as home:
         home.capture(line, runtime="messages", session="s1")
-        (run,) = [node.run.conversation for node in home.forest()]
+        (run,) = [node.run.conversation for node in home.runs.forest()]
     asked = ("context", "Which port did we give the staging server, and why?", "--project", "")
     assert place.answer(*asked)["cues"]
     assert not place.answer(*asked, "--session", run)["cues"]
@@ -467,8 +469,8 @@ def test_what_a_session_holds_is_not_recalled_into_it(place: Place, message: Any
 # every command ------------------------------------------------------------------------------------------------
 
 
-def test_every_command_of_the_floor_has_help_with_an_example(place: Place) -> None:
-    for name in _FLOOR:
+def test_every_floor_command_has_help_with_an_example(place: Place) -> None:
+    for name in _FLOOR_COMMANDS:
         shown = place.ok("floor", name, "--help")
         assert f"perdure floor {name if name != 'show' else ''}".rstrip() in shown.split("Examples:")[-1], name
 

@@ -16,7 +16,7 @@ import hashlib, json, os, random, re, signal, sys, time, traceback
 from pathlib import Path
 import perdure
 from perdure.errors import EditRefused, NotFound
-from perdure.floor import events, state
+from perdure.floor import state
 import perdure.floor.floor, perdure.floor.layers, perdure.context
 
 root, n_rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -56,7 +56,7 @@ def write(floor, notes, dice, number):
 
 
 def card(floor, notes, dice, number):
-    mine = [card for card in floor.cards() if card.text.startswith("card")]
+    mine = [card for card in floor.list_cards() if card.text.startswith("card")]
     chance = dice.random()
     if chance < 0.5 or not mine:
         made = floor.add_card(f"card {number}")
@@ -74,11 +74,11 @@ def card(floor, notes, dice, number):
 
 
 def propose(floor, notes, dice, number):
-    if dice.random() < 0.5 or not floor.proposals():
+    if dice.random() < 0.5 or not floor.list_proposals():
         made = floor.propose("system", text_of("proposal", number, random.Random(1)))
         notes.say("proposed", made.id)
         return
-    chosen = dice.choice(floor.proposals())
+    chosen = dice.choice(floor.list_proposals())
     decide, word = (floor.approve, "approved") if dice.random() < 0.7 else (floor.reject, "rejected")
     decide(chosen.id)
     notes.say("decided", chosen.id, word)
@@ -166,11 +166,11 @@ def check(home, totals):
         if not (floor.folder / name).read_text():  # an editor was killed before it wrote; let that be a while ago
             os.utime(floor.folder / name, (1e9, 1e9))
         said = floor.read(name)
-        assert said and said == (floor.folder / name).read_text() == floor.known().pages[name].text, name
+        assert said and said == (floor.folder / name).read_text() == floor.load_state().pages[name].text, name
     floor.write("recent", text_of("check", totals["rounds"], random.Random(totals["rounds"])))
-    assert list(home.journal().damage()) == []
+    assert list(home.journal().find_damage()) == []
     found = home.journal().read(type_="floor")
-    assert floor.known() == state.replayed(found).agents["default"], "what is kept is not what the journal says"
+    assert floor.load_state() == state.replay(found).agents["default"], "what is kept is not what the journal says"
     texts = {(e.data["name"], sha(e.data["text"])) for e in found if e.data["op"] == "write"}
     lines = noted()
     check_pages(texts, lines)
@@ -199,7 +199,7 @@ def check_pages(texts, lines):
 
 
 def check_cards(floor, lines):
-    now = {card.id: card.text for card in floor.cards()}
+    now = {card.id: card.text for card in floor.list_cards()}
     for slot, what, *rest in lines:
         if what == "card":
             pending = [n for n in lines if n[1] in ("changes", "removes") and n[2] == rest[0]]
@@ -211,7 +211,7 @@ def check_cards(floor, lines):
 
 
 def check_proposals(floor, found, lines):
-    known = {one.id: one for one in floor.proposals(every=True)}
+    known = {one.id: one for one in floor.list_proposals(with_decided=True)}
     made = [e.data["approves"] for e in found if "approves" in e.data]
     assert sorted(made) == sorted(one.id for one in known.values() if one.outcome == "approved")
     for slot, what, *rest in lines:

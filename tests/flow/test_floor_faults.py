@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.errors import EditRefused, NotFound
-from perdure.floor import pages, state, working
+from perdure.floor import pages, state, working_copy
 
 LATER = datetime(2036, 1, 1, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def age(path, seconds=60):
 
 
 def said_in(floor, name):
-    return [floor.said(name, version.event) for version in floor.history(name)]
+    return [floor.read_version(name, version.event) for version in floor.list_versions(name)]
 
 
 # clocks -------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def test_a_clock_that_jumps_back_loses_no_edit(opened):
     assert said_in(floor, "notes") == ["one\n", "two\n", "one\n", "three\n"]
 
 
-def test_a_backup_that_is_moved_back_counts(opened):
+def test_restored_backup_file_counts_as_an_edit(opened):
     floor = opened().floor
     floor.write("notes", "one")
     path = floor.folder / "notes.md"
@@ -50,13 +50,13 @@ def test_a_backup_that_is_moved_back_counts(opened):
     age(path.with_suffix(".bak"), 3600)
     floor.write("notes", "two")
     path.with_suffix(".bak").rename(path)
-    assert floor.read("notes") == "one\n" and floor.history("notes")[-1].by == "hand"
+    assert floor.read("notes") == "one\n" and floor.list_versions("notes")[-1].by == "hand"
 
 
 # what is no plain file ----------------------------------------------------------------------------------------
 
 
-def test_a_link_stays_and_its_target_gets_the_text(opened, tmp_path):
+def test_link_stays_and_its_target_gets_the_text(opened, tmp_path):
     floor = opened().floor
     target = tmp_path / "dotfiles" / "my notes[1].md"
     target.parent.mkdir()
@@ -77,7 +77,7 @@ def test_a_link_stays_and_its_target_gets_the_text(opened, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "into nowhere", "loop", "device", "below a file"])
-def test_what_is_no_file_is_left_as_it_is_and_said(opened, tmp_path, kind):
+def test_folder_or_link_at_a_page_is_left_and_reported(opened, tmp_path, kind):
     floor = opened().floor
     floor.write("diary/2026-11-21", "one")
     path = floor.folder / "diary" / "2026-11-21.md"
@@ -126,25 +126,25 @@ def test_a_giant_is_kept_aside_and_never_read(opened, when):
         assert floor.read("notes") == "one\n" == path.read_text()
     (kept,) = floor.folder.glob("notes.md.refused-*")
     assert kept.stat().st_size == 100_000_000 and "100000000 bytes" in floor.alerts[0] and len(floor.alerts) == 1
-    assert sum(found.stat().st_size for found in home.journal().files()) < 5000
+    assert sum(found.stat().st_size for found in home.journal().list_files()) < 5000
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 50_000_000
 
 
-class Aged(working.Copy):
+class Aged(working_copy.WorkingCopy):
     """What was displaced a while ago."""
 
     @classmethod
     def of(cls, path):
-        found = working.read(path)
-        return working.Copy(path, found.text, found.why, mark=found.mark)
+        found = working_copy.read_copy(path)
+        return working_copy.WorkingCopy(path, found.text, found.why, mark=found.mark)
 
 
-def test_ends_of_lines_and_marks_of_order_are_no_edit(opened):
+def test_line_endings_and_byte_order_marks_are_no_edit(opened):
     floor = opened().floor
     floor.write("notes", "one\ntwo")
     path = floor.folder / "notes.md"
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
-    assert floor.read("notes") == "one\ntwo\n" and len(floor.history("notes")) == 1
+    assert floor.read("notes") == "one\ntwo\n" and len(floor.list_versions("notes")) == 1
     assert path.read_bytes().startswith(b"\xef\xbb\xbf"), "as its owner's editor wrote it"
 
 
@@ -153,11 +153,11 @@ def test_ends_of_lines_and_marks_of_order_are_no_edit(opened):
     ["../notes.md", "..", "/etc/passwd", "diary/../notes.md", "diary/../../x.md", "skills/../SKILL.md",
      "skills/a/b/SKILL.md", "notes.md\0", "notes.md\n", "diary/2026-11-21.md/..", "", ".lock", ".notes.md.noted"],
 )  # fmt: skip
-def test_no_name_leads_out_of_the_folder(opened, name):
+def test_no_page_name_leaves_the_folder(opened, name):
     floor = opened().floor
     for call in (
         floor.read,
-        floor.history,
+        floor.list_versions,
         floor.remove,
         lambda n: floor.write(n, "x"),
         lambda n: floor.propose(n, "x"),
@@ -169,7 +169,7 @@ def test_no_name_leads_out_of_the_folder(opened, name):
 # edits in the wrong moment ------------------------------------------------------------------------------------
 
 
-def test_an_editor_that_had_the_replaced_file_open_is_heard(opened):
+def test_edit_in_a_replaced_file_is_kept(opened):
     floor = opened().floor
     floor.write("notes", "one")
     age(floor.folder / "notes.md", 3600)
@@ -180,7 +180,7 @@ def test_an_editor_that_had_the_replaced_file_open_is_heard(opened):
     assert said_in(floor, "notes") == ["one\n", "two\n", "by hand\n", "two\n"]
 
 
-def test_a_page_that_is_being_written_is_not_taken_in_half(opened):
+def test_page_is_not_read_while_half_written(opened):
     floor = opened().floor
     floor.write("notes", "one")
     path = floor.folder / "notes.md"
@@ -197,10 +197,10 @@ def test_a_page_that_is_being_written_is_not_taken_in_half(opened):
     assert floor.read("notes") in ("one\n", "".join(f"line {n}\n" for n in range(8)))
     os.waitpid(child, 0)
     assert floor.read("notes") == "".join(f"line {n}\n" for n in range(8))
-    assert len(floor.history("notes")) == 2
+    assert len(floor.list_versions("notes")) == 2
 
 
-def test_half_a_file_of_a_killed_writer_is_no_edit(opened):
+def test_half_written_file_of_a_killed_writer_is_no_edit(opened):
     floor = opened().floor
     floor.write("notes", "one")
     (floor.folder / ".notes.md.1-abcdef01.tmp").write_text("tw")
@@ -216,7 +216,7 @@ def test_an_approval_is_one_step_and_only_one(opened):
     n_before = len(home.journal().read(type_="floor"))
     home.floor.approve(wanted.id)
     assert len(home.journal().read(type_="floor")) == n_before + 1
-    assert home.floor.read("notes") == "one\ntwo\n" and not home.floor.proposals()
+    assert home.floor.read("notes") == "one\ntwo\n" and not home.floor.list_proposals()
     for call in (home.floor.approve, home.floor.reject):
         with pytest.raises(EditRefused, match="approved already"):
             call(wanted.id)
@@ -224,17 +224,17 @@ def test_an_approval_is_one_step_and_only_one(opened):
 
 def test_a_long_history_is_all_in_the_journal(opened):
     home = opened()
-    n = state.KEPT_VERSIONS + 20
+    n = state.MAX_VERSIONS + 20
     for at in range(n):
         home.floor.write("notes", f"text {at}")
-    versions = home.floor.history("notes")
+    versions = home.floor.list_versions("notes")
     assert len(versions) == n and not any(version.unseen for version in versions)
-    assert home.floor.said("notes", versions[3].event) == "text 3\n"
-    kept = home.floor.known().pages["notes.md"].versions
-    assert kept == versions[-state.KEPT_VERSIONS :]
+    assert home.floor.read_version("notes", versions[3].event) == "text 3\n"
+    kept = home.floor.load_state().pages["notes.md"].versions
+    assert kept == versions[-state.MAX_VERSIONS :]
 
 
-def test_a_kept_state_that_is_lost_or_broken_is_made_again(opened):
+def test_lost_or_broken_state_is_rebuilt(opened):
     home = opened()
     home.floor.write("notes", "one")
     (kept,) = (home.path / "run").glob("floor-*.json")
@@ -258,11 +258,11 @@ def test_homes_that_merge_in_any_order_hold_the_same(opened, order):
         floor.change_card(floor.add_card(f"another of {name}").id, f"changed in {name}")
         floor.remove_card(floor.add_card(f"a third of {name}").id)
         floor.propose("system", f"You are {name}. " * 20)
-        floor.allow(f"allowed by {name}", where="notes.md")
+        floor.allow(f"allowed by {name}", location="notes.md")
         (floor.folder / "core.md").write_text(f"by hand in {name}\n")
         (floor.folder / "notes.md").write_text(f"notes by hand in {name}\n")
-    homes["b"].floor.reject(homes["b"].floor.proposals()[0].id)
-    homes["c"].floor.approve(homes["c"].floor.proposals()[0].id)
+    homes["b"].floor.reject(homes["b"].floor.list_proposals()[0].id)
+    homes["c"].floor.approve(homes["c"].floor.list_proposals()[0].id)
     for name in order:
         homes[name].floor.read("notes")
         homes[name].floor.read("core")
@@ -270,33 +270,33 @@ def test_homes_that_merge_in_any_order_hold_the_same(opened, order):
         for one in order:
             for other in order:
                 if one != other:
-                    homes[one].merge(homes[other].path)
-                    homes[one].floor.known()
+                    homes[one].upkeep.merge(homes[other].path)
+                    homes[one].floor.load_state()
     for home in homes.values():
-        for page in home.floor.names():
+        for page in home.floor.list_pages():
             home.floor.read(page)
-    known = [home.floor.known() for home in homes.values()]
-    assert known[0] == known[1] == known[2] == opened("a").floor.known()
-    assert known[0] == state.replayed(homes["a"].journal().read(type_="floor")).agents["default"]
+    known = [home.floor.load_state() for home in homes.values()]
+    assert known[0] == known[1] == known[2] == opened("a").floor.load_state()
+    assert known[0] == state.replay(homes["a"].journal().read(type_="floor")).agents["default"]
     last = order[-1]
     for home in homes.values():
         assert home.floor.read("core") == f"by hand in {last}\n" == (home.floor.folder / "core.md").read_text()
         assert home.floor.read("notes") == f"notes by hand in {last}\n"
-        assert len(home.floor.cards()) == 6 and len(home.floor.proposals()) == 1
+        assert len(home.floor.list_cards()) == 6 and len(home.floor.list_proposals()) == 1
         assert sorted(said_in(home.floor, "core")) == [f"by hand in {name}\n" for name in "abc"]
 
 
-def test_pages_that_no_layer_needs_cost_a_session_nothing(opened):
+def test_pages_outside_the_layers_cost_a_session_nothing(opened):
     home = opened()
     for n in range(1, 20):
         home.floor.write(f"diary/2026-01-{n:02d}", f"day {n}")
     (home.floor.folder / "diary" / "2026-01-05.md").write_text("by hand\n")
-    home.layers(now=datetime(2026, 1, 19, 12, tzinfo=UTC))
-    assert len(home.floor.known().pages["diary/2026-01-05.md"].versions) == 1
+    home.floor.layers(now=datetime(2026, 1, 19, 12, tzinfo=UTC))
+    assert len(home.floor.load_state().pages["diary/2026-01-05.md"].versions) == 1
     assert home.floor.read("diary/2026-01-05") == "by hand\n"
 
 
-def test_the_most_that_a_page_may_have_is_taken_by_hand_too(opened):
+def test_size_limit_applies_to_hand_edits(opened):
     floor = opened().floor
     floor.write("notes", "one")
     (floor.folder / "notes.md").write_text("x" * pages.MAX_BYTES)
@@ -307,12 +307,12 @@ def test_a_rewritten_journal_is_noticed_under_the_same_number(opened):
     home = opened()
     home.floor.write("notes", "one secret line that goes")
     home.floor.write("notes", "two")
-    (path,) = home.journal().files()
+    (path,) = home.journal().list_files()
 
     def without(event):
         return {**event.data, "text": "gone\n"} if "secret" in event.data.get("text", "") else None
 
-    home.floor.known()
+    home.floor.load_state()
     home.journal().rewrite("floor", without)
     rewritten = path.read_bytes()
     with path.open("r+b") as file:  # as a file system does that gives a freed number to the next file
@@ -320,5 +320,5 @@ def test_a_rewritten_journal_is_noticed_under_the_same_number(opened):
         file.write(rewritten)
     for n in range(20):
         home.floor.write("core", f"more {n}")
-    assert home.floor.history("notes")[0].sha == opened().floor.history("notes")[0].sha
-    assert home.floor.said("notes", home.floor.history("notes")[0].event) == "gone\n"
+    assert home.floor.list_versions("notes")[0].sha == opened().floor.list_versions("notes")[0].sha
+    assert home.floor.read_version("notes", home.floor.list_versions("notes")[0].event) == "gone\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import forget as forgetting
-from perdure.archive.journal import encode
-from perdure.capture.files import make_folder
+from perdure.archive import forget as forgetting
+from perdure.archive.journal import encode_event
+from perdure.disk import make_folder
 from perdure.errors import NotFound
 
 SECRET = "the marmalade is hidden under the third stair"
@@ -38,10 +38,10 @@ def kept(home, message, grep):
 
 def forget(home, query="marmalade"):
     (hit,) = home.search(query).hits
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
 
 
-def test_a_copy_in_a_rewritten_transcript_that_begins_with_what_was_said_last(opened, claude, grep):
+def test_copy_in_a_compacted_transcript_is_forgotten(opened, claude, grep):
     """A client compacts: the new file begins with a summary of now, and goes on with lines that were said before it."""
     home = opened()
     old = claude("user", "the anchor holds", "u1", 0) + claude("user", "the marmalade is under the stair", "u2", 5)
@@ -50,17 +50,17 @@ def test_a_copy_in_a_rewritten_transcript_that_begins_with_what_was_said_last(op
         new = claude("user", f"a summary {generation}", f"c{generation}", 60) + old + last
         home.capture(new, runtime="claude-code", session="s", generation=generation)
     (hit,) = home.search("marmalade").hits
-    home.forget(home.doomed([hit.turn_id]))
-    assert grep(home.path, b"marmalade") == [] and home.verify().ok
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
+    assert grep(home.path, b"marmalade") == [] and home.upkeep.verify().ok
 
 
-def test_a_turn(kept, grep):
+def test_turn_is_forgotten(kept, grep):
     home, _lines = kept
     forget(home)
     assert grep(home.path, NEEDLE) == []
     assert home.search("marmalade").hits == () and home.search("marmalade", scan=True).hits == ()
     assert len(home.search("thank").hits) == 1
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
 
 
 def test_offsets_and_hashes_stay(kept):
@@ -68,18 +68,18 @@ def test_offsets_and_hashes_stay(kept):
     home, lines = kept
     cut, end = len(lines[0] + lines[1]), len(b"".join(lines))
     (hit,) = home.search("marmalade").hits
-    before = home.archive.run(home.archive.held(hit.run_id))
+    before = home.archive.read_run(home.archive.get_entry(hit.run_id))
     forget(home)
-    after = home.archive.run(home.archive.held(hit.run_id))
+    after = home.archive.read_run(home.archive.get_entry(hit.run_id))
     assert (after.from_offset, after.to_offset, after.sha256) == (cut, end, before.sha256)
     assert after.forgotten == ((cut, cut + len(lines[2])),)
     marker = json.dumps({"forgotten": hit.turn_id}, separators=(",", ":")).encode() + b"\n"
-    assert home.archive.read(home.archive.held(hit.run_id)) == marker + lines[3]
-    assert home.run(hit.run_id).n_forgotten == 1
-    assert [turn.offset for turn in home.transcript(hit.run_id).parsed.turns] == [cut + len(lines[2])]
+    assert home.archive.read(home.archive.get_entry(hit.run_id)) == marker + lines[3]
+    assert home.runs.get(hit.run_id).n_forgotten == 1
+    assert [turn.offset for turn in home.runs.transcript(hit.run_id).parsed.turns] == [cut + len(lines[2])]
 
 
-def test_the_source_still_answers(kept, message, grep):
+def test_forgotten_source_still_answers_captures(kept, message, grep):
     """Replays of what was forgotten are known; the grown file adds only its end; an altered one shows."""
     home, lines = kept
     forget(home)
@@ -91,7 +91,7 @@ def test_the_source_still_answers(kept, message, grep):
     altered = whole.replace(b"thank you", b"thank thee")
     assert home.capture(altered, runtime="messages", session="s").outcome == "diverged"
     home.capture(altered, runtime="messages", session="s", generation=1)
-    assert grep(home.path, NEEDLE) == [] and home.verify().ok
+    assert grep(home.path, NEEDLE) == [] and home.upkeep.verify().ok
 
 
 def test_the_same_text_in_another_source_at_that_time(kept, grep):
@@ -99,15 +99,15 @@ def test_the_same_text_in_another_source_at_that_time(kept, grep):
     forget(home)
     home.capture(b"".join(lines), runtime="messages", session="copy")
     assert grep(home.path, NEEDLE) == []
-    assert len(home.search("thank").hits) >= 1 and home.verify().ok
+    assert len(home.search("thank").hits) >= 1 and home.upkeep.verify().ok
 
 
-def test_copies_that_were_there_before(kept, grep):
+def test_earlier_copies_are_forgotten(kept, grep):
     home, lines = kept
     home.capture(b"".join(lines), runtime="messages", session="copy")
     home.capture(b"".join(lines), runtime="other", session="copy2")
     hit = home.search("marmalade").hits[0]
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     assert grep(home.path, NEEDLE) == [] and home.search("marmalade").hits == ()
 
 
@@ -115,54 +115,54 @@ def test_a_copy_that_waits_in_the_outbox(kept, grep):
     from perdure.types import Origin
 
     home, lines = kept
-    home.post(Origin("messages", "waiting", "waiting"), b"".join(lines), from_offset=0, path=None)
-    home.post(Origin("messages", "gap", "gap"), b"".join(lines), from_offset=5000, path="/gone")
-    home.forget(home.doomed([home.search("marmalade").hits[0].turn_id]))
+    home.captures.enqueue(Origin("messages", "waiting", "waiting"), b"".join(lines), from_offset=0, path=None)
+    home.captures.enqueue(Origin("messages", "gap", "gap"), b"".join(lines), from_offset=5000, path="/gone")
+    home.forgetting.apply(home.forgetting.plan([home.search("marmalade").hits[0].turn_id]))
     assert grep(home.path, NEEDLE) == []
 
 
-def test_a_run_with_what_it_spawned(kept, message, grep):
+def test_run_is_forgotten_with_its_sub_agents(kept, message, grep):
     """The first run of the tree goes with everything below it, lines that are no turns included."""
     home, _ = kept
     hit = home.search("please note where").hits[0]
     home.capture(b'{"title":"about marmalade and jam"}\n' + message("user", "marmalade for the child", 5),
                  runtime="messages", session="child", parent_session="s")  # fmt: skip
     home.capture(message("user", "unrelated"), runtime="messages", session="t")
-    doomed = home.doomed([hit.run_id])
+    doomed = home.forgetting.plan([hit.run_id])
     assert all(item.preview for item in doomed)
-    home.forget(doomed)
+    home.forgetting.apply(doomed)
     assert grep(home.path, NEEDLE) == []
     assert len(home.search("unrelated").hits) == 1
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
 
 
 def test_only_the_run_when_asked(kept):
     home, _ = kept
     hit = home.search("please note where").hits[0]
-    home.forget(home.doomed([hit.run_id], cascade=False))
+    home.forgetting.apply(home.forgetting.plan([hit.run_id], cascade=False))
     assert home.search("please").hits == () and len(home.search("marmalade").hits) == 1
 
 
-def test_a_conversation(kept, message, grep):
+def test_conversation_is_forgotten(kept, message, grep):
     home, lines = kept
     home.capture(b"".join(lines), runtime="messages", session="a", conversation="session-one")
     home.capture(message("user", "kept apart"), runtime="messages", session="t")
-    home.forget(home.doomed(["session-one"]))
+    home.forgetting.apply(home.forgetting.plan(["session-one"]))
     assert grep(home.path, NEEDLE) == [] and len(home.search("kept apart").hits) == 1
 
 
-def test_by_query(kept, message, grep):
+def test_turns_are_forgotten_by_query(kept, message, grep):
     """Every turn that holds both words; the one that holds only one of them stays."""
     home, _ = kept
     home.capture(message("user", "stair marmalade, again", 200), runtime="messages", session="t")
     home.capture(message("user", "a stair to the attic", 300), runtime="messages", session="u")
-    doomed = home.doomed_by_query("marmalade stair")
+    doomed = home.forgetting.plan_by_query("marmalade stair")
     assert len(doomed) == 2
-    home.forget(doomed)
+    home.forgetting.apply(doomed)
     assert grep(home.path, NEEDLE) == [] and len(home.search("attic").hits) == 1
 
 
-def test_a_sidechain(home, claude, grep):
+def test_sidechain_is_forgotten_alone(home, claude, grep):
     """An inline sub-agent goes alone; the main line around it stays."""
     lines = [
         claude("user", "look for the jam", "u1", 0),
@@ -173,9 +173,9 @@ def test_a_sidechain(home, claude, grep):
     ]  # fmt: skip
     home.capture(b"".join(lines), runtime="claude-code", session="s")
     hit = home.search("marmalade").hits[0]
-    assert home.run(hit.run_id).sidechain
-    home.forget(home.doomed([hit.run_id]))
-    assert grep(home.path, NEEDLE) == [] and len(home.search("jam").hits) == 2 and home.verify().ok
+    assert home.runs.get(hit.run_id).sidechain
+    home.forgetting.apply(home.forgetting.plan([hit.run_id]))
+    assert grep(home.path, NEEDLE) == [] and len(home.search("jam").hits) == 2 and home.upkeep.verify().ok
 
 
 def test_claude_forks_prompts_and_growth(home, claude, grep, tmp_path):
@@ -193,7 +193,7 @@ def test_claude_forks_prompts_and_growth(home, claude, grep, tmp_path):
     home.import_files([tmp_path / f"{one}.jsonl"])
     fork = b"".join(lines).replace(one.encode(), two.encode()) + claude("user", "in the fork", "u9", 9, session=two)
     (hit,) = home.search("marmalade").hits
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     assert grep(home.path, NEEDLE) == []
     (tmp_path / f"{two}.jsonl").write_bytes(fork)
     grown = b"".join(lines) + prompt + claude("user", "and then", "u4", 5, session=one)
@@ -206,10 +206,10 @@ def test_claude_forks_prompts_and_growth(home, claude, grep, tmp_path):
     rewritten = grown.replace(b"where are", b"where were")
     (tmp_path / f"{one}.jsonl").write_bytes(rewritten)
     assert home.import_files([tmp_path]).n_rewritten == 1
-    assert grep(home.path, NEEDLE) == [] and home.verify().ok
+    assert grep(home.path, NEEDLE) == [] and home.upkeep.verify().ok
 
 
-def test_codex_says_everything_twice(home, grep):
+def test_both_forms_of_a_codex_message_are_forgotten(home, grep):
     """A rollout holds a message as an event and as an item; both go, before and at the import."""
 
     def line(second, kind, payload):
@@ -226,7 +226,7 @@ def test_codex_says_everything_twice(home, grep):
     home.capture(data, runtime="codex", session="abc")
     hits = home.search("marmalade").hits
     assert len(hits) == 1
-    home.forget(home.doomed([hits[0].turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hits[0].turn_id]))
     assert grep(home.path, NEEDLE) == [] and len(home.search("entirely").hits) == 1
     home.capture(data.replace(b'"abc"', b'"fork"'), runtime="codex", session="fork")
     assert grep(home.path, NEEDLE) == []
@@ -241,8 +241,8 @@ def test_short_texts_of_others_stay(home, message):
         message("user", "shall we eat now then?", 0) + message("user", "yes", 1), runtime="messages", session="t"
     )
     first = home.search("yes").hits[0]
-    home.forget(home.doomed([first.turn_id]))
-    assert len(home.search("yes").hits) == 1 and home.verify().ok
+    home.forgetting.apply(home.forgetting.plan([first.turn_id]))
+    assert len(home.search("yes").hits) == 1 and home.upkeep.verify().ok
 
 
 def test_the_same_words_on_another_day_stay(home, message):
@@ -250,11 +250,11 @@ def test_the_same_words_on_another_day_stay(home, message):
     for n, session in ((0, "s"), (1440, "t")):
         home.capture(message("user", "run the whole test suite again", n), runtime="messages", session=session)
     first = home.search("suite").hits[0]
-    home.forget(home.doomed([first.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([first.turn_id]))
     assert len(home.search("suite").hits) == 1
 
 
-def test_documents_do_not_bring_it_back(home, grep, tmp_path):
+def test_document_does_not_restore_forgotten_messages(home, grep, tmp_path):
     """A document is emitted again and again: its messages and its title stay forgotten, and nothing grows."""
     document = {"id": "d1", "title": "A talk about marmalade and toast", "messages": [
         {"role": "user", "content": SECRET}, {"role": "assistant", "content": "ok"}]}  # fmt: skip
@@ -262,75 +262,77 @@ def test_documents_do_not_bring_it_back(home, grep, tmp_path):
     path.write_text(json.dumps(document, indent=1))
     home.import_files([path])
     (hit,) = home.search("marmalade").hits
-    home.forget(home.doomed([hit.run_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.run_id]))
     assert grep(home.path, NEEDLE) == []
-    counts = home.archive.ledger.counts()
+    counts = home.archive.ledger.count_all()
     path.write_text(json.dumps(document, indent=2))
     home.import_files([path])
     assert grep(home.path, NEEDLE) == []
-    assert home.archive.ledger.counts() == counts
+    assert home.archive.ledger.count_all() == counts
     document["messages"].append({"role": "user", "content": "and jam?"})
     path.write_text(json.dumps(document))
     home.import_files([path])
     assert grep(home.path, NEEDLE) == [] and len(home.search("jam").hits) == 1
 
 
-def test_nobody_forgets_what_is_not_theirs(opened, message, grep):
+def test_user_cannot_forget_turns_of_another(opened, message, grep):
     """D10, P01: Bob finds nothing to forget, and Ada's forgetting leaves Bob's own words alone."""
     ada, bob = opened(user="ada"), opened(user="bob")
     for who in (ada, bob):
         who.capture(message("user", SECRET, 0), runtime="messages", session="s")
     (hers,) = ada.search("marmalade").hits
     with pytest.raises(NotFound):
-        bob.doomed([hers.turn_id])
+        bob.forgetting.plan([hers.turn_id])
     with pytest.raises(NotFound):
-        bob.doomed([hers.run_id])
-    ada.forget(ada.doomed([hers.turn_id]))
+        bob.forgetting.plan([hers.run_id])
+    ada.forgetting.apply(ada.forgetting.plan([hers.turn_id]))
     assert ada.search("marmalade").hits == () and len(bob.search("marmalade").hits) == 1
     assert all("/bob/" in path or path.startswith("index") for path in grep(ada.path, NEEDLE))
 
 
-def test_cut_after_the_tombstone(kept, opened, grep):
+def test_forgetting_cut_after_the_tombstone_is_finished(kept, opened, grep):
     """The journal says forgotten, and the process dies there: the next opening finishes it."""
     home, _ = kept
     (hit,) = home.search("marmalade").hits
-    forgetting.record(home.journal(), home.doomed([hit.turn_id]), now=hit.stated_at)
+    forgetting.record_tombstones(home.journal(), home.forgetting.plan([hit.turn_id]), now=hit.stated_at)
     home.close()
     again = opened()
-    assert grep(again.path, NEEDLE) == [] and again.search("marmalade").hits == () and again.verify().ok
+    assert grep(again.path, NEEDLE) == [] and again.search("marmalade").hits == () and again.upkeep.verify().ok
 
 
 def test_cut_between_metadata_and_bytes(kept, opened, grep):
     """Metadata was written and the bytes were not: `verify` says so, and the next opening finishes it."""
     home, _ = kept
     (hit,) = home.search("marmalade").hits
-    held = home.archive.held(hit.run_id)
+    held = home.archive.get_entry(hit.run_id)
     blob = home.path / "archive" / "runs" / "ada" / "2026-01" / f"{held.run_id}.jsonl"
     before = blob.read_bytes()
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     home.archive.ledger.db.execute("DELETE FROM applied")
     blob.write_bytes(before)
-    (finding,) = home.verify().findings
+    (finding,) = home.upkeep.verify().findings
     assert "interrupted" in finding.what and "import" in finding.advice
     home.close()
     again = opened()
-    assert grep(again.path, NEEDLE) == [] and again.verify().ok
-    assert again.archive.run(held).sha256 == held.sha256
+    assert grep(again.path, NEEDLE) == [] and again.upkeep.verify().ok
+    assert again.archive.read_run(held).sha256 == held.sha256
 
 
-def test_cut_before_the_index(kept, opened, grep):
+def test_forgetting_cut_before_the_index_is_finished(kept, opened, grep):
     """The archive is clean and the index is not: the next opening cleans it."""
     home, _ = kept
     (hit,) = home.search("marmalade").hits
-    forgetting.record(home.journal(), home.doomed([hit.turn_id]), now=hit.stated_at)
-    forgetting.apply(home.archive, home.journal(), "ada", forgetting.unapplied(home.archive, home.journal()))
+    forgetting.record_tombstones(home.journal(), home.forgetting.plan([hit.turn_id]), now=hit.stated_at)
+    forgetting.apply_to_archive(
+        home.archive, home.journal(), "ada", forgetting.list_unapplied(home.archive, home.journal())
+    )
     home.close()
     again = opened()
     again.search("thank")
     assert grep(again.path, NEEDLE) == []
 
 
-def test_a_lost_cache_brings_nothing_back(kept, opened, grep):
+def test_lost_cache_restores_nothing(kept, opened, grep):
     home, lines = kept
     forget(home)
     home.close()
@@ -340,12 +342,14 @@ def test_a_lost_cache_brings_nothing_back(kept, opened, grep):
     assert grep(again.path, NEEDLE) == []
 
 
-def test_forgetting_twice_and_nothing(kept):
+def test_forgetting_twice_or_nothing_is_harmless(kept):
     home, _ = kept
     (hit,) = home.search("marmalade").hits
-    doomed = home.doomed([hit.turn_id])
-    assert home.forget(doomed) != [] and home.forget(doomed) == [] and home.forget([]) == []
-    assert home.verify().ok
+    doomed = home.forgetting.plan([hit.turn_id])
+    assert (
+        home.forgetting.apply(doomed) != [] and home.forgetting.apply(doomed) == [] and home.forgetting.apply([]) == []
+    )
+    assert home.upkeep.verify().ok
 
 
 def test_thousands_of_turns_at_once(home, message, grep):
@@ -353,8 +357,8 @@ def test_thousands_of_turns_at_once(home, message, grep):
     home.capture(
         b"".join(message("user", f"marmalade jar {n}", n) for n in range(2500)), runtime="messages", session="s"
     )
-    (run,) = home.conversation("s")
-    home.forget(home.doomed([run.run_id]))
+    (run,) = home.runs.conversation("s")
+    home.forgetting.apply(home.forgetting.plan([run.run_id]))
     assert grep(home.path, NEEDLE) == [] and len(home.journal().read(type_="forgotten")) == 2
 
 
@@ -366,37 +370,37 @@ def test_short_ids_number_messages_and_do_not_join_conversations(tmp_path: Path)
             home.capture(line, runtime="messages", session=session)
         hits = home.search("anchor").hits
         assert sorted(hit.text for hit in hits) == ["anchor of a", "anchor of b"]
-        home.forget(home.doomed([hit.turn_id for hit in hits if hit.text.endswith("a")]))
+        home.forgetting.apply(home.forgetting.plan([hit.turn_id for hit in hits if hit.text.endswith("a")]))
         assert [hit.text for hit in home.search("anchor").hits] == ["anchor of b"]
 
 
-def test_a_long_journal_is_looked_through_once_and_again_when_a_merge_rewrites_it(kept, opened, grep):
+def test_long_journal_is_scanned_once_and_again_after_a_merge(kept, opened, grep):
     """Where an opening found nothing to apply, the next reads on from there; what a merge brings is read."""
     home, _lines = kept
     other = opened("other")
-    other.merge(home.path)
+    other.upkeep.merge(home.path)
     writer = home.journal().root / "wlong"
     make_folder(writer)
     stamp = "2026-01-01T00:00:00.000Z#{:04d}"
-    lines = [encode(stamp.format(n), "wlong", n + 1, "injected", {"cues": ["x" * 900]}) for n in range(1300)]
+    lines = [encode_event(stamp.format(n), "wlong", n + 1, "injected", {"cues": ["x" * 900]}) for n in range(1300)]
     (writer / "2026-01.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     (writer / "2026-01.jsonl").chmod(0o600)
     again = opened("home")
-    noted = again.archive.ledger.meta("looked-through ada")
+    noted = again.archive.ledger.get_meta("looked-through ada")
     assert noted and "wlong/2026-01.jsonl" in noted
     forget(other)
-    again.merge(other.path)
+    again.upkeep.merge(other.path)
     assert grep(again.path, NEEDLE) == [] and again.search("marmalade").hits == ()
     assert len(again.search("thank").hits) == 1
-    assert not [found for found in again.verify().findings if found.severity == "problem"]
+    assert not [found for found in again.upkeep.verify().findings if found.severity == "problem"]
 
 
-def test_what_was_to_be_said_with_the_next_message_goes_too(opened, message, grep):
+def test_waiting_floor_text_is_forgotten_too(opened, message, grep):
     """A client's floor may wait for its next message, outside of journal and archive."""
-    from perdure.capture import later
+    from perdure.capture import gemini
 
     home = opened()
     home.capture(message("user", "our codeword is amaranth-numbat"), runtime="messages", session="s")
-    later.put(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
-    assert home.forget(home.doomed_by_query("amaranth"))
-    assert later.take(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")
+    gemini.store_pending_text(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
+    assert home.forgetting.apply(home.forgetting.plan_by_query("amaranth"))
+    assert gemini.take_pending_text(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")

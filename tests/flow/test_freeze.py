@@ -631,7 +631,7 @@ def processor() -> str:
 
 
 @pytest.mark.parametrize("part", FILES)
-def test_files_hold_the_same(answers: Answers, part: str) -> None:
+def test_files_hold_the_same_content_as_before(answers: Answers, part: str) -> None:
     compare(part, answers.parts[part])
 
 

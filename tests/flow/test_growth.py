@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 import perdure
-from perdure.index.growth import Month
+from perdure.index.statistics import MonthGrowth
 
 
 def line(role, said, at):
@@ -31,10 +31,10 @@ def test_growth_is_the_users_own_by_month_week_and_machine(place):
         home.capture(first, runtime="messages", session="s1")
         home.capture(second, runtime="messages", session="s2")
         home.remember("The gate is green.", kind="fact", path="gate")
-        found, brought, now = home.growth(), home.brought(), datetime.now(UTC)
+        found, brought, now = home.runs.growth(), home.runs.captures_by_machine(), datetime.now(UTC)
     this = f"{now:%Y-%m}"
     months = {month.month: month for month in found.months}
-    assert months["2026-01"] == Month("2026-01", 1, 1, 0) and months["2026-02"] == Month("2026-02", 1, 2, 0)
+    assert months["2026-01"] == MonthGrowth("2026-01", 1, 1, 0) and months["2026-02"] == MonthGrowth("2026-02", 1, 2, 0)
     assert months[this].n_bytes == len(first) + len(second)
     (monday,) = found.memories
     assert found.memories[monday] == 1 and monday.weekday() == 0 and 0 <= (now.date() - monday).days < 7
@@ -44,5 +44,5 @@ def test_growth_is_the_users_own_by_month_week_and_machine(place):
 
 def test_an_empty_home_has_not_grown(place):
     with perdure.open(place, user="ada") as home:
-        found = home.growth()
-        assert (found.months, found.memories, home.brought()) == ([], {}, {})
+        found = home.runs.growth()
+        assert (found.months, found.memories, home.runs.captures_by_machine()) == ([], {}, {})

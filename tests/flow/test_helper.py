@@ -6,7 +6,7 @@ import pytest
 
 import perdure
 from perdure.errors import ModelLate, ModelRefused
-from perdure.mind.planning import SCHEMA, SYSTEM
+from perdure.recall.plan_with_model import PLAN_PROMPT, PLAN_SCHEMA
 from perdure.testing import ScriptedChat
 
 LINES = (
@@ -28,7 +28,7 @@ def plan(*queries, names=(), intent="fact"):
     return {"queries": list(queries), "names": list(names), "intent": intent}
 
 
-def test_the_helper_says_what_to_look_for(tmp_path):
+def test_helper_names_the_search_terms(tmp_path):
     home, chat = opened(tmp_path, plan("gantry crane weight", names=["Kran", "Atlantis"]))
     with home:
         found = home.recall("Wie schwer ist der Kran?")
@@ -36,27 +36,27 @@ def test_the_helper_says_what_to_look_for(tmp_path):
     assert found.plan.queries == ("gantry crane weight",)
     assert "Atlantis" not in found.plan.names  # it stands nowhere in the message
     (question,) = chat.asked
-    assert question.schema == SCHEMA and question.messages[0].text == SYSTEM
+    assert question.schema == PLAN_SCHEMA and question.messages[0].text == PLAN_PROMPT
 
 
 @pytest.mark.parametrize(
     "answer", ["no json", {"queries": "x"}, {**plan("a b"), "intent": "sell"}, ModelLate("late"), ModelRefused("no")]
 )
-def test_whatever_the_helper_does_wrong_the_rules_answer(tmp_path, answer):
+def test_rules_answer_after_any_helper_failure(tmp_path, answer):
     home, _ = opened(tmp_path, answer)
     with home:
         found = home.recall("What does the gantry crane weigh?")
     assert found.degraded == ("helper",) and found.cues[0].text == LINES[0]
 
 
-def test_no_query_leaves_the_plan_of_the_rules(tmp_path):
+def test_empty_helper_query_keeps_the_plan_of_the_rules(tmp_path):
     home, _ = opened(tmp_path, plan(" ", "\u0007"))
     with home:
         found = home.recall("What does the gantry crane weigh?")
     assert found.plan.queries and found.cues[0].text == LINES[0]
 
 
-def test_without_time_nobody_is_asked(tmp_path):
+def test_helper_without_time_is_not_asked(tmp_path):
     home, chat = opened(tmp_path, plan("lunch"))
     with home:
         assert home.recall("What does the gantry crane weigh?", helper_s=0).cues

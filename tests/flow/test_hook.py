@@ -15,10 +15,10 @@ import pytest
 
 import perdure
 from perdure import formats
-from perdure.capture import failures, gemini, origin
+from perdure.capture import failures, gemini, transcripts
 from perdure.clients import hooks, setup
 from perdure.formats.detection import detect
-from perdure.testing.resident import ScriptedResident
+from rig.resident import ScriptedResident
 
 DATA = Path(__file__).parents[1] / "data" / "hooks"
 SAMPLES = Path(perdure.__file__).parent / "samples"
@@ -72,8 +72,8 @@ def ended(path: Path, **more: object) -> dict:
 def archived(home: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     with perdure.open(home) as opened:
-        opened.drain()
-        runs = [(opened.archive.run(held), held) for held in opened.archive.ledger.all()]
+        opened.captures.drain()
+        runs = [(opened.archive.read_run(held), held) for held in opened.archive.ledger.list_runs()]
         for run, held in sorted(runs, key=lambda pair: (pair[0].source.generation, pair[0].from_offset)):
             name = f"{run.path}~{run.source.generation}" if run.source.generation else str(run.path)
             found[name] = found.get(name, b"") + opened.archive.read(held)
@@ -90,12 +90,12 @@ def recorded(name: str, place: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_recorded_events_capture_all_and_bring_recall_back(name: str, home: Path, tmp_path: Path) -> None:
+def test_recorded_events_are_captured_and_recalled(name: str, home: Path, tmp_path: Path) -> None:
     """Each transcript grows by a line before each event, half a line among them, as clients write."""
     said = recorded(name, tmp_path)
-    path = setup.settings_path(name, tmp_path, lambda _: None)
-    setup.apply(setup.install(name, path, setup.program(home)), keep=True)
-    commands = setup.commands(name, path)
+    path = setup.find_client_settings(name, tmp_path, lambda _: None)
+    setup.apply_change(setup.plan_install(name, path, setup.make_program(home)), keep_copy=True)
+    commands = setup.read_commands(name, path)
     written: dict[Path, bytes] = {}
     with ScriptedResident(home, "MARK-{kind}") as resident:
         for number, event in enumerate(said):
@@ -114,14 +114,14 @@ def test_recorded_events_capture_all_and_bring_recall_back(name: str, home: Path
             )
     assert len(resident.asked) == sum(map(is_asked, said))
     assert archived(home) == {str(path): raw for path, raw in written.items()}
-    assert failures.recorded(home) == []
+    assert failures.read_failures(home) == []
 
 
-def test_gemini_s_start_is_said_with_the_next_message_and_captures_no_file(home: Path, tmp_path: Path) -> None:
+def test_gemini_start_is_told_with_the_next_message(home: Path, tmp_path: Path) -> None:
     """As recorded of a session and its resumption, at whose start the file that is named is not the session's."""
-    path = setup.settings_path("gemini-cli", tmp_path, lambda _: None)
-    setup.apply(setup.install("gemini-cli", path, setup.program(home)), keep=True)
-    commands = setup.commands("gemini-cli", path)
+    path = setup.find_client_settings("gemini-cli", tmp_path, lambda _: None)
+    setup.apply_change(setup.plan_install("gemini-cli", path, setup.make_program(home)), keep_copy=True)
+    commands = setup.read_commands("gemini-cli", path)
     assert {
         hook["timeout"] for groups in json.loads(path.read_text())["hooks"].values() for hook in groups[0]["hooks"]
     } == {
@@ -149,23 +149,23 @@ def test_gemini_s_start_is_said_with_the_next_message_and_captures_no_file(home:
         for text in said
         for item in (("SessionStart", ""), ("BeforeAgent", text), ("AfterAgent", ""), ("SessionEnd", ""))
     ]
-    assert archived(home) == {str(target): target.read_bytes()} and failures.recorded(home) == []
+    assert archived(home) == {str(target): target.read_bytes()} and failures.read_failures(home) == []
 
 
 @pytest.mark.parametrize(("client", "name"), [("pi", "before_agent_start"), ("opencode", "chat.message")])
-def test_an_extension_of_ours_is_told_one_line_of_json(client: str, name: str, home: Path) -> None:
+def test_extension_gets_one_line_of_json(client: str, name: str, home: Path) -> None:
     """It said an empty object behind it once, and the extension could read neither."""
     with ScriptedResident(home, "MARK"):
         called = Called(home, {"hook_event_name": name, "session_id": "s1", "prompt": "why?"}, client)
     assert called.raw == b'{"text": "MARK", "notice": ""}\n'
 
 
-def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_message(home: Path, tmp_path: Path) -> None:
+def test_gemini_gets_the_floor_with_the_message_after_compaction(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "chats" / "t.jsonl"
     path.parent.mkdir()
     said = [{"sessionId": "s1", "kind": "main"}, {"id": "m1", "type": "user", "content": "x"}]
     loaded = {"$set": {"sessionId": "s1"}}
-    short = {"$set": {"messages": [{"id": "m2", "type": "gemini", "content": [{"text": gemini.ACCEPTED}]}]}}
+    short = {"$set": {"messages": [{"id": "m2", "type": "gemini", "content": [{"text": gemini.SUMMARY_REPLY}]}]}}
     event = {"session_id": "s1", "transcript_path": str(path), "cwd": "/w"}
     heard = []
     with ScriptedResident(home, "MARK-{kind}") as resident:
@@ -182,7 +182,7 @@ def test_what_comes_back_after_a_compaction_of_gemini_is_said_with_the_next_mess
     assert [asked["event"]["kind"] for asked in resident.asked] == ["prompt", "after-compact", "prompt", "prompt"]
 
 
-def test_what_still_waits_for_a_message_of_gemini_outlives_another_start(home: Path) -> None:
+def test_waiting_gemini_floor_outlives_another_start(home: Path) -> None:
     """A session that was left before its first message, and is resumed: it counts as told."""
     event = {"session_id": "s1", "cwd": "/w"}
     for text, name in (("FLOOR", "SessionStart"), ("", "SessionStart"), ("RECALL", "BeforeAgent"), ("", "BeforeAgent")):
@@ -207,16 +207,16 @@ def test_sub_agents_of_gemini_are_captured_with_their_session(home: Path, tmp_pa
         "gemini-cli",
     )
     with perdure.open(home) as opened:
-        opened.drain()
-        opened.catch_up()
-        top, below = opened.conversation("s1")
+        opened.captures.drain()
+        opened.upkeep.catch_up()
+        top, below = opened.runs.conversation("s1")
         assert (below.session, below.parent_run_id, below.cwd) == ("a1", top.run_id, "/w")
         assert {hit.role for hit in opened.search("task", mode="keyword").hits} == {"user"}
     with perdure.open(home) as opened:  # an import says the same of the same files
         assert opened.import_files([chats]).n_runs == 0
 
 
-def test_a_message_of_gemini_is_forgotten_where_a_resumption_restates_it(home: Path, tmp_path: Path, grep) -> None:
+def test_forgotten_gemini_message_stays_forgotten_after_a_resume(home: Path, tmp_path: Path, grep) -> None:
     path = tmp_path / "t.jsonl"
     words = {"id": "m1-0123456789", "timestamp": "2026-01-15T09:00:00Z", "type": "user", "content": "the xylophone"}
     other = {"id": "m2", "timestamp": "2026-01-15T19:00:00Z", "type": "user", "content": "and the piano?"}
@@ -226,15 +226,15 @@ def test_a_message_of_gemini_is_forgotten_where_a_resumption_restates_it(home: P
         path.write_bytes(b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows))
         Called(home, {"hook_event_name": "AfterAgent", "session_id": "s1", "transcript_path": str(path)}, "gemini-cli")
     with perdure.open(home) as opened:
-        opened.drain()
-        opened.catch_up()
+        opened.captures.drain()
+        opened.upkeep.catch_up()
         (hit,) = opened.search("xylophone", mode="keyword").hits  # what is restated is not found twice
-        opened.forget(opened.doomed([hit.turn_id]))
+        opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
         assert [hit.text for hit in opened.search("piano", mode="keyword").hits] == ["and the piano?"]
     assert grep(home, b"xylophone") == []
 
 
-def test_an_import_of_gemini_asks_the_same_folder_and_passes_over_what_says_nothing(home: Path, tmp_path: Path) -> None:
+def test_gemini_import_asks_the_folder_and_skips_empty_sessions(home: Path, tmp_path: Path) -> None:
     chats = tmp_path / "tmp" / "p" / "chats"
     chats.mkdir(parents=True)
     (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/secret\n")
@@ -251,7 +251,7 @@ def test_an_import_of_gemini_asks_the_same_folder_and_passes_over_what_says_noth
     (home / "config.toml").write_text("")
     with perdure.open(home) as opened:
         assert opened.import_files([chats]).n_runs == 1
-        assert [view.cwd for view in opened.conversation("s1")] == ["/w/secret"]
+        assert [view.cwd for view in opened.runs.conversation("s1")] == ["/w/secret"]
 
 
 def grow(path: Path, name: str, number: int, written: dict[Path, bytes]) -> None:
@@ -275,7 +275,7 @@ def is_asked(event: dict) -> bool:
     return bool(kind_of(event)) and not (kind_of(event) == "prompt" and is_machine)
 
 
-def test_the_hook_and_an_import_name_a_session_alike() -> None:
+def test_hook_and_import_name_a_session_alike() -> None:
     paths = [
         path
         for path in SAMPLES.rglob("*.jsonl")
@@ -287,7 +287,7 @@ def test_the_hook_and_an_import_name_a_session_alike() -> None:
         runtime = detect(head, path.name)
         assert runtime
         known = formats.identify(runtime, head, str(path))
-        found = origin.read(runtime, path, session="other", cwd="/other")
+        found = transcripts.read_origin(runtime, path, session="other", cwd="/other")
         found["cwd"] = found["cwd"] if found["cwd"] != "/other" else None  # only the hook knows it
         assert {name: getattr(known, name) for name in found} == found
 
@@ -306,7 +306,7 @@ BROKEN_INPUT = [
 
 
 @pytest.mark.parametrize("raw", BROKEN_INPUT)
-def test_whatever_is_said_the_client_goes_on(raw: bytes, home: Path) -> None:
+def test_client_continues_after_any_input(raw: bytes, home: Path) -> None:
     called = Called(home, raw, "claude-code")
     assert called.status == 0 and called.text == ""
 
@@ -314,17 +314,17 @@ def test_whatever_is_said_the_client_goes_on(raw: bytes, home: Path) -> None:
 @pytest.mark.parametrize(
     "words", [(), ("nobody",), ("claude-code", "NoSuchEvent"), ("--bad-flag",), ("claude-code", "-x")]
 )
-def test_whatever_it_is_called_with_the_client_goes_on(words: tuple[str, ...], home: Path) -> None:
+def test_client_continues_after_any_arguments(words: tuple[str, ...], home: Path) -> None:
     assert Called(home, {"session_id": "s"}, *words).status == 0
 
 
-def test_a_flag_without_its_value(home: Path) -> None:
+def test_flag_without_a_value_ends_with_status_zero(home: Path) -> None:
     line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home"]
     env = {**os.environ, "PERDURE_HOME": str(home)}
     assert subprocess.run(line, input=b"{}", capture_output=True, env=env, timeout=60, check=False).returncode == 0
 
 
-def test_without_a_home_it_says_so_once_a_session_and_makes_none(tmp_path: Path) -> None:
+def test_missing_home_is_reported_once_a_session_and_not_created(tmp_path: Path) -> None:
     called = Called(tmp_path / "none", prompt(), "claude-code")
     assert (called.status, called.raw) == (0, b"")
     start = Called(tmp_path / "none", {"hook_event_name": "SessionStart", "session_id": "s"}, "claude-code")
@@ -332,12 +332,12 @@ def test_without_a_home_it_says_so_once_a_session_and_makes_none(tmp_path: Path)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_home_that_is_a_file(tmp_path: Path) -> None:
+def test_home_path_that_is_a_file_ends_with_status_zero(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     assert Called(tmp_path / "home", prompt(), "claude-code").status == 0
 
 
-def test_settings_that_cannot_be_read_capture_nothing(home: Path, tmp_path: Path) -> None:
+def test_unreadable_settings_capture_nothing(home: Path, tmp_path: Path) -> None:
     """Doubt never captures: a misspelt `exclude` might have meant this folder."""
     (home / "config.toml").write_text("[capture]\nexclud = []\n")
     (tmp_path / "t.jsonl").write_bytes(line("hello"))
@@ -347,11 +347,11 @@ def test_settings_that_cannot_be_read_capture_nothing(home: Path, tmp_path: Path
     assert Called(home, ended(tmp_path / "t.jsonl"), "claude-code").raw == b""  # said once
     (home / "config.toml").write_text("")
     Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
-    assert len(archived(home)) == 1 and failures.lasting(home) == []
+    assert len(archived(home)) == 1 and failures.list_open_incidents(home) == []
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "gone", "link to itself"])
-def test_a_transcript_that_is_no_file(kind: str, home: Path, tmp_path: Path) -> None:
+def test_transcript_that_is_no_file_ends_with_status_zero(kind: str, home: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     if kind == "folder":
         path.mkdir()
@@ -364,22 +364,24 @@ def test_a_transcript_that_is_no_file(kind: str, home: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("gone", ["python", "hook"])
-def test_an_interpreter_or_a_package_that_was_moved(gone: str, home: Path, tmp_path: Path) -> None:
+def test_moved_interpreter_or_package_is_reported(gone: str, home: Path, tmp_path: Path) -> None:
     """Moved away for real; the start of a session says so, every other event says nothing."""
     python = tmp_path / "bin" / "python"
     hook = tmp_path / "package" / "__main__.py"
     for path, target in ((python, Path(sys.executable)), (hook, HOOK)):
         path.parent.mkdir()
         path.symlink_to(target)
-    program = hooks.Program(str(python), str(hook), str(home))
+    program = hooks.HookProgram(str(python), str(hook), str(home))
     {"python": python, "hook": hook}[gone].rename(tmp_path / "moved")
     for event in hooks.EVENTS["claude-code"]:
-        called = Called(home, {"hook_event_name": event}, command=hooks.command(program, "claude-code", event=event))
+        called = Called(
+            home, {"hook_event_name": event}, command=hooks.make_command(program, "claude-code", event=event)
+        )
         assert called.status == 0 and called.err == b""
         assert ("perdure install claude-code" in called.said.get("systemMessage", "")) == (event == "SessionStart")
 
 
-def test_a_full_disk(home: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_at_the_session_start(home: Path, tmp_path: Path) -> None:
     """No file can be written, not even that it failed; the start of a session says it. Then all of it is captured."""
     (home / "config.toml").write_text("[hooks]\nlimit_ms = 30000\n")  # a busy machine is no full disk
     path = tmp_path / "t.jsonl"
@@ -398,17 +400,17 @@ def test_a_full_disk(home: Path, tmp_path: Path) -> None:
 # the limit ----------------------------------------------------------------------------------------------------
 
 
-def test_a_slow_resident_home_is_not_waited_for_and_is_said_once(home: Path) -> None:
+def test_slow_resident_is_not_awaited_and_reported_once(home: Path) -> None:
     with ScriptedResident(home, "late", delay_s=30):
         first, second = (Called(home, prompt(), "claude-code") for _ in range(2))
     for called in (first, second):
         assert called.status == 0 and called.text == "" and called.took_s < LIMIT_S + SLACK_S
     assert "nothing was recalled" in first.said["systemMessage"] and second.raw == b""
-    assert [item["stage"] for item in failures.recorded(home)] == ["recall", "recall"]
-    assert failures.lasting(home) == ["recall"]
+    assert [item["stage"] for item in failures.read_failures(home)] == ["recall", "recall"]
+    assert failures.list_open_incidents(home) == ["recall"]
     with ScriptedResident(home, "in time"):
         assert Called(home, prompt(), "claude-code").text == "in time"
-    assert failures.lasting(home) == []
+    assert failures.list_open_incidents(home) == []
     with ScriptedResident(home, "late", delay_s=30):
         assert Called(home, prompt(), "claude-code").raw  # another incident
 
@@ -419,7 +421,7 @@ def test_the_limit_is_a_setting(home: Path) -> None:
         assert Called(home, prompt(), "claude-code").text == "in time"
 
 
-def test_a_client_that_never_closes_its_end_is_left(home: Path) -> None:
+def test_client_that_keeps_its_pipe_open_is_not_awaited(home: Path) -> None:
     line = [sys.executable, "-IS", str(HOOK), "claude-code", "--home", str(home)]
     began_s = time.monotonic()
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -433,7 +435,7 @@ def test_an_answer_that_no_client_would_take_whole_is_not_given(home: Path) -> N
     assert called.text == "" and "recall" in called.said["systemMessage"]
 
 
-def test_nobody_listens_at_the_other_end(home: Path) -> None:
+def test_broken_output_pipe_gives_status_zero(home: Path) -> None:
     """The client has gone when the hook wants to answer: a broken pipe is no other status."""
     read, write = os.pipe()
     os.close(read)
@@ -446,7 +448,7 @@ def test_nobody_listens_at_the_other_end(home: Path) -> None:
 # what is captured ---------------------------------------------------------------------------------------------
 
 
-def test_the_first_call_takes_the_backlog_and_the_second_what_is_new(home: Path, tmp_path: Path) -> None:
+def test_first_call_takes_the_backlog_and_the_second_new_bytes(home: Path, tmp_path: Path) -> None:
     """A10, A11: the second body holds the new bytes alone, and its run follows the first."""
     path = tmp_path / "t.jsonl"
     backlog = b"".join(line(f"turn {n}", n) for n in range(50))
@@ -457,13 +459,13 @@ def test_the_first_call_takes_the_backlog_and_the_second_what_is_new(home: Path,
     bodies = [p.read_bytes().partition(b"\n")[2] for p in sorted((home / "outbox").glob("*.delta"))]
     assert bodies == [backlog, line("new", 50)]
     with perdure.open(home) as opened:
-        opened.drain()
-        opened.catch_up()
-        first, second = opened.conversation("s1")
+        opened.captures.drain()
+        opened.upkeep.catch_up()
+        first, second = opened.runs.conversation("s1")
         assert second.parent_run_id == first.run_id
 
 
-def test_a_line_cut_inside_a_character_waits_for_its_end(home: Path, tmp_path: Path) -> None:
+def test_line_cut_inside_a_character_waits_for_its_rest(home: Path, tmp_path: Path) -> None:
     """A24: every cut of the last line; what is archived in the end are the bytes, and no U+FFFD is among them."""
     path, whole = tmp_path / "t.jsonl", line("one") + line("Grüße 満潮", 1)
     for cut in (
@@ -478,7 +480,7 @@ def test_a_line_cut_inside_a_character_waits_for_its_end(home: Path, tmp_path: P
     assert archived(home) == {str(path): whole} and "\ufffd" not in whole.decode()
 
 
-def test_a_rewritten_transcript_is_kept_beside_what_was(home: Path, tmp_path: Path) -> None:
+def test_rewritten_transcript_is_kept_beside_the_old_one(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(line("the first version"))
     Called(home, ended(path), "claude-code")
@@ -490,7 +492,7 @@ def test_a_rewritten_transcript_is_kept_beside_what_was(home: Path, tmp_path: Pa
     }
 
 
-def test_what_a_killed_session_left_is_caught_at_its_next_event(home: Path, tmp_path: Path) -> None:
+def test_next_event_captures_the_rest_of_a_killed_session(home: Path, tmp_path: Path) -> None:
     """No Stop came for it, nor for its sub-agent."""
     session = tmp_path / "11111111-2222-3333-4444-555555555555.jsonl"
     agent = tmp_path / session.stem / "subagents" / "agent-a1.jsonl"
@@ -502,7 +504,7 @@ def test_what_a_killed_session_left_is_caught_at_its_next_event(home: Path, tmp_
     assert archived(home) == {str(session): line("left behind"), str(agent): line("left below")}
 
 
-def test_the_last_line_may_come_a_moment_late(home: Path, tmp_path: Path) -> None:
+def test_last_line_may_arrive_late(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(line("a question"))
     late = f"sleep 0.1; printf '%s\\n' '{line('the answer', 1).decode().strip()}' >> {path}"
@@ -511,7 +513,7 @@ def test_the_last_line_may_come_a_moment_late(home: Path, tmp_path: Path) -> Non
     assert archived(home) == {str(path): line("a question") + line("the answer", 1)}
 
 
-def test_a_backlog_longer_than_a_piece_goes_in_pieces(home: Path, tmp_path: Path) -> None:
+def test_long_backlog_is_sent_in_pieces(home: Path, tmp_path: Path) -> None:
     """Three pieces of at most 8 MiB and one line of 9 MiB among them."""
     (home / "config.toml").write_text("[hooks]\nlimit_ms = 20000\n")
     path = tmp_path / "t.jsonl"
@@ -523,23 +525,23 @@ def test_a_backlog_longer_than_a_piece_goes_in_pieces(home: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("switch", ["pause", "exclude", "incognito", "incognito parent"])
-def test_what_is_to_be_left_alone_is_not_copied(switch: str, home: Path, tmp_path: Path, grep) -> None:
+def test_excluded_session_is_not_copied(switch: str, home: Path, tmp_path: Path, grep) -> None:
     path = tmp_path / "s1" / "subagents" / "agent-a.jsonl" if "parent" in switch else tmp_path / "t.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(line("xylophone"))
     with perdure.open(home) as opened:
         if switch == "pause":
-            opened.pause()
+            opened.captures.pause()
         elif switch == "exclude":
             (home / "config.toml").write_text('[capture]\nexclude = ["/w"]\n')
         else:
-            opened.keep_off_record("claude-code", "s1")
+            opened.captures.mark_incognito("claude-code", "s1")
     called = Called(home, ended(path), "claude-code")
     assert (called.status, called.raw) == (0, b"")
-    assert grep(home, b"xylophone") == [] and failures.recorded(home) == []
+    assert grep(home, b"xylophone") == [] and failures.read_failures(home) == []
 
 
-def test_files_of_the_hook_are_its_owners_alone(home: Path, tmp_path: Path) -> None:
+def test_files_of_the_hook_are_private(home: Path, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(line("hello"))
     os.umask(0)
     with ScriptedResident(home, "late", raw=b"{}\n"):
@@ -551,6 +553,6 @@ def test_files_of_the_hook_are_its_owners_alone(home: Path, tmp_path: Path) -> N
 
 def test_failures_are_bounded_and_hold_no_words(home: Path) -> None:
     for _ in range(600):
-        failures.note(home, "claude-code", "prompt", "recall", "TimeoutError")
+        failures.record_failure(home, "claude-code", "prompt", "recall", "TimeoutError")
     assert (home / "run" / "hook-failures.jsonl").stat().st_size < 70_000
-    assert set(failures.recorded(home)[0]) == {"at", "client", "event", "stage", "error"}
+    assert set(failures.read_failures(home)[0]) == {"at", "client", "event", "stage", "error"}

@@ -64,7 +64,7 @@ def test_a_run_is_kept_read_and_found(served, lines):
     assert ada("GET", found["hits"][0]["_links"]["jsonl"])[1] == lines
 
 
-def test_the_same_as_json(served, lines):
+def test_capture_as_json_equals_one_as_bytes(served, lines):
     ada = served().ada_laptop
     said = {"runtime": "messages", "session": "s1", "tag": ["work"], "jsonl": lines.decode()}
     status, kept, _ = ada("POST", "/api/runs", said)
@@ -74,7 +74,7 @@ def test_the_same_as_json(served, lines):
     assert (again["outcome"], again["run_id"]) == ("already", kept["run_id"])
 
 
-def test_what_the_archive_says_to_bytes(served, lines, message):
+def test_capture_reports_overlaps_gaps_and_generations(served, lines, message):
     """Already there, more than is there, a gap, and a source that was rewritten and goes on as the next generation."""
     ada = served().ada_laptop
     more, other = message("user", "And the production server?", 2), message("user", "Something else was said.", 0)
@@ -92,13 +92,13 @@ def test_what_the_archive_says_to_bytes(served, lines, message):
     assert send(more, f"&from_offset={len(lines)}&generation=0") == (202, "stored", len(lines) + len(more))
 
 
-def test_only_whole_lines_are_taken(served, lines):
+def test_only_whole_lines_are_accepted(served, lines):
     ada = served().ada_laptop
     kept = ada("POST", "/api/runs?runtime=messages&session=s1", lines + b'{"role": "us')[1]
     assert kept["accepted_up_to"] == len(lines)
 
 
-def test_lines_of_an_adapter_go_behind_what_is_there(served, lines, message):
+def test_adapter_lines_are_appended(served, lines, message):
     ada = served().ada_laptop
     more = message("user", "And the production server?", 2)
     where = "/api/runs?runtime=messages&session=s1&emitted=true&project=/w/alder"
@@ -111,7 +111,7 @@ def test_lines_of_an_adapter_go_behind_what_is_there(served, lines, message):
     assert (run["machine"], run["project"]) == ("laptop", "/w/alder")
 
 
-def test_owner_and_machine_are_those_of_the_credential(served, lines, keep):
+def test_credential_sets_owner_and_machine(served, lines, keep):
     bob = served().bob_phone
     claims = {"user": "ada", "user_id": "ada", "machine": "laptop", "machine_id": "m-ada-1", "readable_by": "ada"}
     kept = keep(bob, **claims)
@@ -137,8 +137,8 @@ def test_a_capture_needs_neither_index_nor_model(served, lines):
     status, kept, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=s1", lines)
     assert (status, kept["outcome"]) == (202, "stored")
     assert at.ada_laptop("GET", kept["_links"]["jsonl"])[1] == lines
-    with at.serving.beside() as home:
-        home.rebuild()
+    with at.serving.clone_home() as home:
+        home.upkeep.rebuild()
     found = until(
         lambda: at.ada_laptop("POST", "/api/runs/search", {"query": "nginx", "mode": "keyword"}),
         lambda said: ok(said) and said[1]["hits"],
@@ -148,18 +148,18 @@ def test_a_capture_needs_neither_index_nor_model(served, lines):
 
 def test_the_rules_of_a_capture_hold(served, lines, keep):
     at = served()
-    with at.serving.beside() as home:
-        home.keep_off_record("messages", "secret")
+    with at.serving.clone_home() as home:
+        home.captures.mark_incognito("messages", "secret")
         status, said, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=secret", lines)
         assert (status, said["error"]["code"]) == (400, "usage-error") and "incognito" in said["error"]["message"]
-        home.pause()
+        home.captures.pause()
         status, said, headers = at.ada_laptop("POST", "/api/runs?runtime=messages&session=s1", lines)
         assert (status, said["error"]["code"]) == (503, "paused") and int(headers["retry-after"]) > 0
-        home.resume()
+        home.captures.resume()
     kept = keep(at.ada_laptop)
-    with at.serving.beside() as home:
+    with at.serving.clone_home() as home:
         turn = home.search("nginx").hits[0].turn_id
-        home.forget(home.doomed([turn]))
+        home.forgetting.apply(home.forgetting.plan([turn]))
     again = at.ada_laptop("POST", "/api/runs?runtime=messages&session=other", lines)[1]
     assert b"8443" not in at.ada_laptop("GET", again["_links"]["jsonl"])[1], "what was forgotten does not come back"
     assert b"8443" not in at.ada_laptop("GET", kept["_links"]["jsonl"])[1]
@@ -168,7 +168,7 @@ def test_the_rules_of_a_capture_hold(served, lines, keep):
 # reading and searching ------------------------------------------------------------------------------------------
 
 
-def test_descendants_and_the_forest(served, keep, message):
+def test_descendants_and_the_forest_are_listed(served, keep, message):
     ada = served().ada_laptop
     top = keep(ada)
     data = [message("user", f"sub-agent {n} looks for the quokka", n) for n in range(3)]
@@ -184,7 +184,7 @@ def test_descendants_and_the_forest(served, keep, message):
     assert ada("GET", "/api/runs/forest?since=yesterdayish")[0] == 400
 
 
-def test_a_long_chain_of_runs_is_told(served, message):
+def test_long_chain_of_runs_is_listed(served, message):
     ada = served().ada_laptop
     at = 0
     for n in range(400):
@@ -210,7 +210,7 @@ FILTERS = [
 ]  # fmt: skip
 
 
-def test_the_pages_of_the_forest_are_the_whole_of_it(served, keep, lines, message):
+def test_pages_of_the_forest_cover_everything(served, keep, lines, message):
     ada = served().ada_laptop
     for n in range(3):
         keep(ada, f"s{n}", message("user", f"quokka {n}", n))
@@ -229,7 +229,7 @@ def test_the_pages_of_the_forest_are_the_whole_of_it(served, keep, lines, messag
         assert len(seen) == len(set(seen)) == (3 if where else 6)
 
 
-def test_every_mode_and_filter(served, keep, lines):
+def test_search_accepts_every_mode_and_filter(served, keep, lines):
     ada = served().ada_laptop
     ada("POST", "/api/runs?runtime=messages&session=s1&tag=work&tag=port&project=/w/alder", lines)
     keep(ada, "s2", lines.replace(b"8443", b"9090"))
@@ -254,7 +254,7 @@ def test_every_mode_and_filter(served, keep, lines):
         assert ada("POST", "/api/runs/search", {"query": "nginx", "filters": wrong})[0] == 400, wrong
 
 
-def test_the_pages_of_a_search_are_the_whole_of_it(served, keep, message):
+def test_pages_of_a_search_cover_everything(served, keep, message):
     ada = served().ada_laptop
     keep(ada, "many", b"".join(message("user", f"the quokka number {n} hops", n) for n in range(11)))
     whole = ada("POST", "/api/runs/search", {"query": "quokka", "limit": 100})[1]
@@ -288,7 +288,7 @@ def test_a_forged_or_foreign_cursor_is_refused(served, keep, message):
 # privacy --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_unreadable_and_what_is_unknown_are_the_same(served, keep):
+def test_unreadable_and_unknown_ids_get_the_same_answer(served, keep):
     at = served()
     run_id = keep(at.ada_laptop)["run_id"]
     made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder"})[1]
@@ -322,7 +322,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_the_filter_comes_from_the_credential_alone(served, keep, message, query):
+def test_filter_comes_only_from_the_credential(served, keep, message, query):
     at = served()
     keep(at.ada_laptop, data=message("user", "The quokka lives in alder street", 0))
     body = {"query": query, "user_id": "ada", "user": "ada", "readable_by": ["bob"]}
@@ -339,7 +339,7 @@ def test_the_filter_comes_from_the_credential_alone(served, keep, message, query
 # recall ---------------------------------------------------------------------------------------------------------
 
 
-def test_recall_gives_a_block_and_notes_nothing(served, keep):
+def test_recall_returns_a_block_and_records_nothing(served, keep):
     at = served()
     keep(at.ada_laptop)
     before = (at.place / "archive" / "journal").exists() and sorted((at.place / "archive" / "journal").rglob("*.jsonl"))
@@ -352,7 +352,7 @@ def test_recall_gives_a_block_and_notes_nothing(served, keep):
     assert at.ada_laptop("POST", "/api/recall", {"message": "thanks"})[1]["block"] == ""
 
 
-def test_recall_into_a_session_is_noted_and_not_said_twice(served, keep, message):
+def test_recall_into_a_session_is_recorded_and_not_repeated(served, keep, message):
     at = served()
     keep(at.ada_laptop)
     ask = {"message": "Which port does the staging server use?", "session": "live", "runtime": "messages"}
@@ -364,7 +364,7 @@ def test_recall_into_a_session_is_noted_and_not_said_twice(served, keep, message
     assert {hit["conversation"] for hit in hits} == {"s1"}, "memory does not eat itself"
 
 
-def test_a_hook_hears_what_the_resident_home_says(served, keep):
+def test_hook_gets_the_answer_of_the_resident_home(served, keep):
     at = served()
     keep(at.ada_laptop)
     event = {"client": "claude-code", "kind": "prompt", "session": "h1", "prompt": "Which port does staging use?"}
@@ -411,7 +411,7 @@ def test_the_life_of_a_memory(served):
     assert ada("POST", "/api/memories", {"text": " "})[0] == 400
 
 
-def test_cards_and_pages(served):
+def test_cards_and_pages_can_be_changed(served):
     ada = served().ada_laptop
     card = ada("POST", "/api/cards", {"text": "Ask before you push."})[1]
     assert [one["id"] for one in ada("GET", "/api/cards")[1]["items"]] == [card["id"]]
@@ -429,7 +429,7 @@ def test_cards_and_pages(served):
 # machines, grants, jobs -----------------------------------------------------------------------------------------
 
 
-def test_machines_and_who_may_make_them(served):
+def test_machines_are_registered_only_with_permission(served):
     at = served()
     status, made, _ = at.bob_phone("POST", "/api/machines", {"name": "tablet"})
     assert status == 201 and made["secret"].startswith("pdr-") and made["user"] == "bob"
@@ -447,7 +447,7 @@ def test_machines_and_who_may_make_them(served):
     assert at.bob_phone("POST", "/api/machines", {"name": ".."})[0] == 400
 
 
-def test_grants(served, keep):
+def test_grants_are_given_and_revoked(served, keep):
     at = served()
     keep(at.ada_laptop, tag="work")
     until_at = (datetime.now(UTC) + timedelta(days=1)).isoformat()
@@ -477,7 +477,7 @@ def test_jobs_are_for_admins(served):
 # health ---------------------------------------------------------------------------------------------------------
 
 
-def test_alive_says_nothing_and_health_says_whether_it_works(served):
+def test_alive_gives_no_details_and_health_reports_faults(served):
     at = served(stale_s=2.0)
     assert at.nobody("GET", "/api/alive")[:2] == (200, {"alive": True})
     assert at.nobody("GET", "/api/health")[0] == 401
@@ -487,11 +487,11 @@ def test_alive_says_nothing_and_health_says_whether_it_works(served):
     assert set(plain) == {"healthy", "problems", "checked_at", "probe_ms", "_links", "next_actions"}
 
 
-def test_health_is_red_when_the_index_stands_still(served):
+def test_health_is_red_while_the_index_is_blocked(served):
     """Row E24, with a minute made short: a writer that never ends holds the index."""
     at = served(stale_s=2.0)
     assert until(lambda: at.ada_laptop("GET", "/api/health"), ok)[0] == 200
-    with at.serving.beside() as home, home.index(create=True).writing():
+    with at.serving.clone_home() as home, home.index(create=True).begin_write():
         status, said, _ = until(lambda: at.bob_phone("GET", "/api/health"), lambda said: said[0] == 503, limit_s=20)
         assert (status, said["healthy"]) == (503, False) and "could be written" in " ".join(said["problems"])
         assert "ada" not in json.dumps(said)
@@ -551,7 +551,7 @@ def test_events_are_the_callers_own(served, keep):
         assert ada.ended.wait(10) and bob.ended.wait(10), "they end with the server"
 
 
-def test_a_recall_into_a_session_is_told_in_numbers(served, keep):
+def test_recall_into_a_session_sends_only_numbers(served, keep):
     at = served("[models.embedder]\nkind = 'off'\n")
     keep(at.ada_laptop)
     with Listening(at.ada_tower) as ada, Listening(at.bob_phone) as bob:
@@ -565,7 +565,7 @@ def test_a_recall_into_a_session_is_told_in_numbers(served, keep):
         assert "staging" not in json.dumps(ada.heard) and not bob.heard
 
 
-def test_a_revoked_machine_hears_nothing_more(served, keep):
+def test_revoked_machine_gets_no_more_events(served, keep):
     at = served()
     with Listening(at.ada_tower) as tower, Listening(at.ada_laptop) as laptop:
         del at.authority.secrets["ada-tower"]
@@ -574,7 +574,7 @@ def test_a_revoked_machine_hears_nothing_more(served, keep):
         assert tower.ended.wait(10) and not tower.heard
 
 
-def test_there_is_an_end_to_listeners(served):
+def test_number_of_listeners_is_limited(served):
     at = served()
     with contextlib.ExitStack() as stack:
         several = [stack.enter_context(Listening(at.ada_laptop)) for _ in range(9)]
@@ -584,13 +584,13 @@ def test_there_is_an_end_to_listeners(served):
 # side by side ---------------------------------------------------------------------------------------------------
 
 
-def test_questions_that_hang_hold_up_no_capture_and_no_health(served, lines):
+def test_hanging_requests_block_no_capture_and_no_health(served, lines):
     """Every thread that answers questions is held; captures go on, and what is too much is told to come back."""
     at = served()
     go = threading.Event()
-    desk = at.served.api.desks["read"]
+    desk = at.served.api.worker_pools["read"]
     for _ in range(128):
-        desk.begin(lambda: go.wait(30) and None, failed=print)
+        desk.start_task(lambda: go.wait(30) and None, on_error=print)
     try:
         status, said, headers = at.ada_laptop("POST", "/api/runs/search", {"query": "nginx"})
         assert (status, said["error"]["code"]) == (503, "busy") and int(headers["retry-after"]) > 0
@@ -601,7 +601,7 @@ def test_questions_that_hang_hold_up_no_capture_and_no_health(served, lines):
         go.set()
 
 
-def test_what_is_shared_is_read_masked(served, keep, message):
+def test_shared_run_is_masked(served, keep, message):
     at = served()
     run_id = keep(at.ada_laptop, data=message("user", f"The quokka token is {SECRET} for now", 0), tag="work")["run_id"]
     assert at.bob_phone("GET", f"/api/runs/{run_id}/jsonl")[0] == 404

@@ -52,7 +52,7 @@ def test_the_table_and_the_document_are_the_same(served):
     assert {name for name, schema in good.items() if schema and "$ref" not in schema} == SHAPELESS
 
 
-def test_every_operation_answers_as_it_says(served):
+def test_every_operation_answers_as_documented(served):
     """Each is called with something that means something, and with no credential; links lead somewhere."""
     at = served("[server]\nrequests_per_minute = 6000\n")
     document = at.nobody("GET", "/api/openapi.json")[1]
@@ -185,7 +185,7 @@ def test_a_conversation_is_searched_without_words(served, message):
     assert ada("GET", "/api/runs?conversation_id=none")[0] == 404
 
 
-def test_a_sidechain_is_shared_by_the_run_that_holds_it(served, side):
+def test_sidechain_is_shared_by_its_parent_run(served, side):
     at = served()
     kept = at.ada_laptop("POST", "/api/runs?runtime=claude-code&session=s", side)[1]
     wait(at, kept)
@@ -198,7 +198,7 @@ def test_a_sidechain_is_shared_by_the_run_that_holds_it(served, side):
     assert follow(at.bob_phone, hit) == []
 
 
-def test_what_others_share_is_a_list_of_its_own(served):
+def test_shared_memories_are_a_separate_list(served):
     at = served()
     made = at.ada_laptop("POST", "/api/memories", {"text": "The quokka database is called Alder", "project": "/w/a"})[1]
     at.ada_laptop("POST", "/api/grants", {"grantee": "bob", "scope": "project", "value": "/w/a"})

@@ -22,7 +22,7 @@ from perdure.surfaces.http import bodies
 @pytest.mark.parametrize(
     "sent", ["", "Bearer wrong", "Bearer", "Basic ada-laptop", "ada-laptop", "Bearer " + "x" * 9999]
 )
-def test_nobody_is_let_in_without_a_credential(served, sent):
+def test_request_without_a_credential_is_refused(served, sent):
     at = served()
     status, said, headers = at.nobody("GET", "/api/me", **({"Authorization": sent} if sent else {}))
     assert (status, said["error"]["code"]) == (401, "unauthorized") and headers["www-authenticate"].startswith("Bearer")
@@ -42,7 +42,7 @@ def test_a_revoked_credential_ends_at_the_next_request(served, lines):
         assert answer.status == 401 and answer.read()
 
 
-def test_wrong_credentials_are_held_back_and_right_ones_are_not(served):
+def test_wrong_credentials_are_slowed_and_right_ones_are_not(served):
     at = served()
     at.nobody.secret = "wrong"
     said = [at.nobody("GET", "/api/me") for _ in range(12)]
@@ -51,7 +51,7 @@ def test_wrong_credentials_are_held_back_and_right_ones_are_not(served):
     assert at.ada_laptop("GET", "/api/me")[0] == 200
 
 
-def test_a_machine_that_asks_too_often_waits(served):
+def test_machine_over_its_rate_limit_waits(served):
     at = served("[server]\nrequests_per_minute = 5\n")
     said = [at.ada_laptop("GET", "/api/me") for _ in range(7)]
     assert [status for status, _, _ in said] == [200] * 5 + [429] * 2 and int(said[-1][2]["retry-after"]) > 0
@@ -66,7 +66,7 @@ def connected(at, n):
     return [socket.create_connection((host, int(port)), timeout=10) for _ in range(n)]
 
 
-def test_connections_that_ask_nothing_keep_nobody_out(served):
+def test_idle_connections_block_nobody(served):
     """100 of them from one address, of which 64 may stand: the oldest are cut off, and who asks is answered."""
     at = served()
     crowd = connected(at, 100)
@@ -81,9 +81,9 @@ def test_connections_that_ask_nothing_keep_nobody_out(served):
             one.close()
 
 
-def test_a_listener_that_dies_begins_again_and_health_says_when_it_answers_nobody(served):
+def test_dead_listener_restarts_and_health_reports_silence(served):
     at = served()
-    assert "http" in at.serving.vitals.proofs_s
+    assert "http" in at.serving.health_state.proofs_s
 
     async def failing(_):
         raise OSError(24, "Too many open files")
@@ -95,8 +95,8 @@ def test_a_listener_that_dies_begins_again_and_health_says_when_it_answers_nobod
         assert time.monotonic() < ends_s, "it did not begin again"
         time.sleep(0.05)
     assert at.ada_laptop("GET", "/api/me")[0] == 200, "at the same address"
-    at.serving.vitals.proofs_s["http"] -= 100
-    (problem,) = at.serving.health()["problems"]
+    at.serving.health_state.proofs_s["http"] -= 100
+    (problem,) = at.serving.report_health()["problems"]
     assert problem.startswith("the API answered nobody for 1")
 
 
@@ -113,7 +113,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("n_bytes", [3 << 20, (1 << 20) + 9000])
-def test_a_disk_that_is_full_says_so_to_a_large_body_as_to_a_small_one(served, lines, monkeypatch, n_bytes):
+def test_full_disk_is_reported_for_large_and_small_bodies(served, lines, monkeypatch, n_bytes):
     """The first fails while the body comes, the second at its end."""
     at = served()
     query = "/api/runs?runtime=claude-code&session=s-1"
@@ -142,7 +142,7 @@ def test_hostile_bodies_are_bad_requests(served):
 ODD = ["\ud800", "\0", "a\0b", "\u202e", "x" * 400, "../../etc/passwd", "%00", "'; DROP TABLE run; --", "\n"]
 
 
-def test_odd_text_in_every_field_is_no_fault_of_the_server(served, lines):
+def test_odd_text_in_any_field_causes_no_server_error(served, lines):
     ada = served("[server]\nrequests_per_minute = 6000\n").ada_laptop
     event = {"kind": "prompt", "session": "s"}
     ada("POST", "/api/runs?runtime=messages&session=first", lines)
@@ -193,7 +193,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_nothing_that_can_be_sent_is_a_fault_of_the_server(served):
+def test_no_random_body_causes_a_server_error(served):
     """Random values in the shape of a body, some of its fields right: no 500, and nothing of this machine is told."""
     at = served("[server]\nrequests_per_minute = 60000\n")
     document = at.nobody("GET", "/api/openapi.json")[1]
@@ -230,7 +230,7 @@ def test_nothing_that_can_be_sent_is_a_fault_of_the_server(served):
               "runtime=messages&session=s&from_offset=x", "runtime=messages&session=s&generation=9",
               "runtime=messages&session=s&fork=perhaps", "runtime=&session=s"]
 )  # fmt: skip
-def test_a_capture_without_what_it_needs_is_a_bad_request(served, lines, query):
+def test_capture_without_required_fields_is_a_bad_request(served, lines, query):
     assert served().ada_laptop("POST", f"/api/runs?{query}", lines)[0] == 400
 
 
@@ -240,7 +240,7 @@ def test_a_capture_of_no_lines_is_a_bad_request(served, raw):
 
 
 @pytest.mark.parametrize("raw", [b"garbage\n", b"\xff\xff\n", b"[1]\n", b"\n\n", b"\n"])
-def test_lines_of_a_session_are_taken_whatever_they_hold(served, lines, raw):
+def test_capture_accepts_blank_and_broken_lines(served, lines, raw):
     """A blank line at the end of a transcript, or one that a crash left half written, comes alone in a capture."""
     at, place, low = served(), "/api/runs?runtime=messages&session=s", 0
     for data in (raw, lines, raw):
@@ -249,7 +249,7 @@ def test_lines_of_a_session_are_taken_whatever_they_hold(served, lines, raw):
         assert (status, kept.get("accepted_up_to")) == (202, low)
 
 
-def test_what_is_too_large_is_said_to_be(served, monkeypatch):
+def test_too_large_body_is_reported(served, monkeypatch):
     at = served()
     monkeypatch.setattr(bodies, "MAX_LINE_BYTES", bodies.MAX_BYTES + 1)
     line = b'{"role": "user", "content": "' + b"x" * 1_000_000 + b'"}\n'
@@ -260,7 +260,7 @@ def test_what_is_too_large_is_said_to_be(served, monkeypatch):
     assert (status, kept["accepted_up_to"]) == (202, 30 * len(line))
 
 
-def test_a_line_longer_than_what_else_is_sent_at_once_is_taken(served):
+def test_capture_accepts_a_line_beyond_the_general_limit(served):
     line = b'{"role": "user", "content": "' + b"x" * 40_000_000 + b'"}\n'
     status, kept, _ = served().ada_laptop("POST", "/api/runs?runtime=messages&session=long", line)
     assert (status, kept["accepted_up_to"]) == (202, len(line))
@@ -284,7 +284,7 @@ def raw_line(address):
 HEAD = b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada-laptop\r\n"
 
 
-def test_half_a_body_leaves_nothing(served, lines):
+def test_half_a_body_stores_nothing(served, lines):
     at = served()
     with raw_line(at.address) as line:
         line.sendall(HEAD + f"Content-Length: {len(lines)}\r\n\r\n".encode() + lines[: len(lines) // 2 + 30])
@@ -296,7 +296,7 @@ def test_half_a_body_leaves_nothing(served, lines):
     assert (status, kept["outcome"]) == (202, "stored")
 
 
-def test_a_body_that_stops_is_too_slow(served, lines):
+def test_stalled_body_times_out(served, lines):
     at = served()
     at.served.api.silence_s = 0.3
     with raw_line(at.address) as line:
@@ -306,7 +306,7 @@ def test_a_body_that_stops_is_too_slow(served, lines):
     assert not list((at.place / "archive").rglob("*.jsonl"))
 
 
-def test_what_is_no_http_is_refused(served):
+def test_malformed_http_is_refused(served):
     at = served()
     for raw in (b"\x16\x03\x01garbage\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
                 b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n"):  # fmt: skip
@@ -316,7 +316,7 @@ def test_what_is_no_http_is_refused(served):
     assert at.nobody("GET", "/api/alive")[0] == 200
 
 
-def test_unknown_paths_and_methods(served):
+def test_unknown_paths_and_methods_are_refused(served):
     ada = served().ada_laptop
     status, said, _ = ada("GET", "/api/nothing")
     assert (status, said["error"]["code"]) == (404, "not-found")
@@ -324,7 +324,7 @@ def test_unknown_paths_and_methods(served):
     assert (status, said["error"]["code"]) == (405, "method-not-allowed") and "GET" in headers["allow"]
 
 
-def test_answers_are_kept_by_nobody_on_the_way(served):
+def test_responses_forbid_caching(served):
     _, _, headers = served().ada_laptop("GET", "/api/me")
     assert headers["cache-control"] == "no-store" and headers["x-content-type-options"] == "nosniff"
     assert "access-control-allow-origin" not in headers and "server" not in headers
@@ -333,7 +333,7 @@ def test_answers_are_kept_by_nobody_on_the_way(served):
 # the same request twice -----------------------------------------------------------------------------------------
 
 
-def test_the_same_key_makes_one_thing(served):
+def test_same_key_creates_one_thing(served):
     at = served()
     for path, body, name in (
         ("/api/memories", {"text": "The quokka database is called Alder"}, "memory_id"),
@@ -355,7 +355,7 @@ def test_the_same_key_makes_one_thing(served):
     assert at.ada_laptop("POST", "/api/cards", {"text": "x"}, Idempotency_Key="k" * 300)[0] == 400
 
 
-def test_a_repetition_of_what_was_taken_away_since_says_so(served):
+def test_repeated_key_for_a_removed_thing_is_a_conflict(served):
     ada = served().ada_laptop
     for path, body, name in (
         ("/api/memories", {"text": "The quokka database is called Alder"}, "memory_id"),
@@ -378,13 +378,13 @@ def test_a_search_until_the_end_of_all_time(served):
         assert ada("POST", "/api/runs/search", said)[0] == 200, lte
 
 
-def test_a_failed_request_may_be_sent_again_under_its_key(served):
+def test_failed_request_may_be_repeated_under_its_key(served):
     ada = served().ada_laptop
     assert ada("POST", "/api/cards", {"text": "  "}, Idempotency_Key="k")[0] == 400
     assert ada("POST", "/api/cards", {"text": "Ask before you push."}, Idempotency_Key="k")[0] == 201
 
 
-def test_captures_under_a_key(served, lines):
+def test_captures_with_one_key_are_stored_once(served, lines):
     ada = served().ada_laptop
     where = "/api/runs?runtime=messages&session=s1"
     first, again = (ada("POST", where, lines, Idempotency_Key="k") for _ in range(2))
@@ -393,7 +393,7 @@ def test_captures_under_a_key(served, lines):
     assert ada("POST", where, lines + lines, Idempotency_Key="k")[0] == 409
 
 
-def test_what_is_kept_of_requests_holds_no_words(served, grep):
+def test_request_records_hold_no_words(served, grep):
     at = served()
     at.ada_laptop("POST", "/api/cards", {"text": "Zanzibar is the word."}, Idempotency_Key="Mombasa")
     secret = at.ada_laptop("POST", "/api/machines", {"name": "tablet"}, Idempotency_Key="k")[1]["secret"]

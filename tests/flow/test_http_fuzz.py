@@ -16,10 +16,10 @@ N_EXAMPLES = 6  # of each operation; a run by hand takes more
 
 
 @pytest.mark.timeout(900)
-def test_no_request_is_answered_with_a_fault_and_each_answer_is_in_its_shape(served, tmp_path, message):
+def test_fuzzed_requests_cause_no_fault_and_match_the_schema(served, tmp_path, message):
     assert SCHEMATHESIS.exists(), "schemathesis is one of the tools of the tests"
     home = served("[server]\nrequests_per_minute = 1000000")
-    home.served.api.guessed.per_minute = 1_000_000  # it asks without a credential, too
+    home.served.api.wrong_secret_rates.per_minute = 1_000_000  # it asks without a credential, too
     home.ada_laptop("POST", "/api/runs?runtime=messages&session=s1", message("user", "The port is 8443.", 0))
     words = [
         str(SCHEMATHESIS), "run", f"{home.address}/api/openapi.json", "-H", "Authorization: Bearer ada-laptop",

@@ -19,12 +19,12 @@ import pytest
 pytest.importorskip("uvicorn")
 
 import perdure
-from perdure.capture import wire
+from perdure.capture import events
 from perdure.config import ServerConfig
 from perdure.errors import ConfigFault, PackageMissing
-from perdure.surfaces.cli import aside
-from perdure.surfaces.http.serving import address, check_certificate
-from perdure.surfaces.page.listener import Listener
+from perdure.surfaces.cli import serve
+from perdure.surfaces.http.server import check_certificate, read_address
+from perdure.surfaces.web.listener import Listener
 
 GUIDE = Path(__file__).parents[2] / "docs" / "server.md"
 
@@ -33,28 +33,28 @@ GUIDE = Path(__file__).parents[2] / "docs" / "server.md"
     "setting", ["8787", ":8787", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", "127.0.0.1:-1", "0.0.0.0:1", "[::]:1",
                 "example.org:80", "127.0.0.1:80٣", "10.0.0.7:8787"]
 )  # fmt: skip
-def test_an_address_that_cannot_be_meant_or_is_not_safe_is_refused(setting):
+def test_unsafe_or_invalid_address_is_refused(setting):
     with pytest.raises(ConfigFault, match=r"server\.http"):
-        address(ServerConfig(http=setting))
+        read_address(ServerConfig(http=setting))
 
 
 @pytest.mark.parametrize("setting", ["127.0.0.1:8787", "localhost:0", "[::1]:8787", "127.0.0.9:1"])
-def test_this_machine_needs_nothing_more(setting):
-    assert address(ServerConfig(http=setting)).is_loopback
+def test_loopback_address_needs_no_tls(setting):
+    assert read_address(ServerConfig(http=setting)).is_loopback
 
 
 def test_another_machine_needs_tls_or_a_private_network(tmp_path):
     file = tmp_path / "pem"
     file.touch()
-    found = address(ServerConfig(http="0.0.0.0:8787", tls_certificate=str(file), tls_key=str(file)))
+    found = read_address(ServerConfig(http="0.0.0.0:8787", tls_certificate=str(file), tls_key=str(file)))
     assert (found.host, found.port, found.is_loopback) == ("0.0.0.0", 8787, False)
-    assert address(ServerConfig(http="100.64.0.1:8787", plain=True)).host == "100.64.0.1"
+    assert read_address(ServerConfig(http="100.64.0.1:8787", plain=True)).host == "100.64.0.1"
     for wrong in ({"tls_certificate": str(file)}, {"tls_certificate": str(file), "tls_key": str(tmp_path / "none")}):
         with pytest.raises(ConfigFault, match=r"server\.tls"):
-            address(ServerConfig(http="0.0.0.0:8787", **wrong))
+            read_address(ServerConfig(http="0.0.0.0:8787", **wrong))
 
 
-def test_over_tls(tmp_path, opened):
+def test_server_answers_over_tls(tmp_path, opened):
     """With a certificate of its own, as a client that trusts it alone."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -128,7 +128,7 @@ class Resident:
         return said["result"]["secret"]
 
 
-def test_serve_says_where_and_a_machine_that_is_revoked_is_out(tmp_path):
+def test_serve_prints_its_address_and_refuses_a_revoked_machine(tmp_path):
     with Resident(tmp_path / "home") as running:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", running.address)
         again = running.run("serve", check=False)
@@ -138,23 +138,23 @@ def test_serve_says_where_and_a_machine_that_is_revoked_is_out(tmp_path):
         assert json.loads(running.ask("/api/me", secret)[1])["user"] == "bob"
         running.run("machine", "revoke", "laptop", "--user", "bob")
         assert running.ask("/api/me", secret)[0] == 401
-    assert "http" in running.said and not wire.address(tmp_path / "home").exists()
+    assert "http" in running.said and not events.to_socket_path(tmp_path / "home").exists()
 
 
-def test_what_a_process_in_the_background_says_goes_to_a_small_file(tmp_path, monkeypatch):
+def test_background_process_logs_to_a_small_file(tmp_path, monkeypatch):
     """Not to a pipe that nobody reads any more."""
     home = tmp_path / "home"
     with Resident(home) as running:
-        said = aside.path_of(home)
+        said = serve.get_log_path(home)
         assert stat.S_IMODE(said.stat().st_mode) == 0o600 and "serving" in said.read_text()
         place = Path(f"/proc/{running.said['pid']}/fd/2")
         assert not place.exists() or place.samefile(said)
-    monkeypatch.setattr(aside, "MAX_BYTES", 10)
-    aside.bound(said)
+    monkeypatch.setattr(serve, "MAX_LOG_BYTES", 10)
+    serve.limit_log_size(said)
     assert said.read_bytes() == b""
 
 
-def test_an_address_that_is_taken_is_said(tmp_path):
+def test_used_address_is_reported(tmp_path):
     with Resident(tmp_path / "one") as first:
         port = first.address.rpartition(":")[2]
         second = Resident(tmp_path / "two", f'http = "127.0.0.1:{port}"\n')
@@ -165,8 +165,8 @@ def test_an_address_that_is_taken_is_said(tmp_path):
         assert "the address is taken" in failed.stderr and "Something went wrong" not in failed.stderr
 
 
-def test_without_its_packages_nothing_is_blamed_on_a_model(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
+def test_missing_packages_are_not_blamed_on_a_model(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.server", None)
     config = SimpleNamespace(server=ServerConfig(http="127.0.0.1:0"))
     serving = SimpleNamespace(home=SimpleNamespace(path=tmp_path, config=config))
     with pytest.raises(PackageMissing) as missing:
@@ -185,15 +185,15 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path):
         check_certificate(settings)
 
 
-def test_a_process_that_does_not_answer_is_said_by_its_number(tmp_path):
+def test_unresponsive_process_is_reported_by_its_number(tmp_path):
     with Resident(tmp_path / "home") as running:
-        wire.address(tmp_path / "home").unlink()
+        events.to_socket_path(tmp_path / "home").unlink()
         said = running.run("serve", "--stop", check=False)
         assert said.returncode and f"kill {running.said['pid']}" in said.stderr and "Traceback" not in said.stderr
         os.kill(running.said["pid"], signal.SIGTERM)
 
 
-def test_what_was_acknowledged_survives_a_kill(tmp_path, message):
+def test_acknowledged_captures_survive_a_kill(tmp_path, message):
     """kill -9 between captures: everything that got its 202 is there, once."""
     home, kept, size = tmp_path / "home", 0, 0
     running = Resident(home)
@@ -210,11 +210,14 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path, message):
             os.kill(running.said["pid"], signal.SIGKILL)
             time.sleep(0.2)
     with perdure.open(home) as opened_:
-        assert sum(len(opened_.archive.lines(held)) for held in opened_.archive.ledger.all(opened_.user)) == kept
-        assert opened_.verify().ok
+        assert (
+            sum(len(opened_.archive.read_lines(held)) for held in opened_.archive.ledger.list_runs(opened_.user))
+            == kept
+        )
+        assert opened_.upkeep.verify().ok
 
 
-def test_the_lines_of_the_guide_run(tmp_path):
+def test_commands_of_the_guide_run(tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl to run the guide's lines with")
     blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)

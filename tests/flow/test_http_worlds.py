@@ -2,12 +2,12 @@
 
 import pytest
 
-from perdure.authority.grants import Grants
-from perdure.authority.watch import Watch
 from perdure.errors import UsageError
+from perdure.sharing.grant_cache import GrantCache
+from perdure.sharing.grants import Grants
 from perdure.testing import FakeEmbedder
-from perdure.testing.worlds import Maker, build, leaks
 from perdure.types import Identity
+from rig.worlds import Maker, build, leaks
 
 pytest.importorskip("uvicorn")
 N_WORLDS = 24  # a few dozen requests each; `python -m benchmarks.privacy` asks many more without a socket
@@ -19,7 +19,7 @@ LISTS = ("runs/forest?flat=true", "memories?every=true&limit=100", "grants", "ma
 
 def give(place, worlds):
     """The grants of these worlds as their owners give them; what cannot be given is no grant."""
-    watch = Watch(place)
+    watch = GrantCache(place)
     for world in worlds:
         for grant in world.granted():
             try:
@@ -67,7 +67,7 @@ def plain(answers):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nothing_that_may_not_be_read_is_in_any_answer(served, tmp_path):
+def test_no_answer_holds_unreadable_data(served, tmp_path):
     maker, place = Maker(77), tmp_path / "home"
     worlds = [maker.world() for _ in range(N_WORLDS)]
     build(place, worlds).close()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.access import fence
-from perdure.archive import injected
+from perdure.archive import injections
 
 STAMP = "2026-01-15T09:00:00.000Z"
 
@@ -32,7 +32,7 @@ def record(home, runtime: str, session: str, text: str) -> None:
     (nonce,) = fence.nonces(text)
     who = {"runtime": runtime, "session": session, "agent": ""}
     data = {**who, "nonce": nonce, "digest": fence.digest(text), "turns": []}
-    home.journal().append(injected.TYPE, data, now=datetime(2026, 1, 15, tzinfo=UTC))
+    home.journal().append(injections.EVENT_TYPE, data, now=datetime(2026, 1, 15, tzinfo=UTC))
 
 
 def texts(home, query: str) -> list[str]:
@@ -40,7 +40,7 @@ def texts(home, query: str) -> list[str]:
 
 
 @pytest.mark.parametrize("runtime", sorted(LINES))
-def test_memory_does_not_eat_itself_and_a_forged_fence_hides_nothing(home, runtime: str) -> None:
+def test_injected_block_is_not_found_and_a_forged_one_is(home, runtime: str) -> None:
     ours = fence.fenced(["[2026-01-15 · user]\nthe harbour opens at six"], "0123456789abcdef")
     forged = fence.fenced(["[2026-01-15 · user]\nthe harbour opens at nine"], "fedcba9876543210")
     record(home, runtime, "s1", ours)
@@ -49,8 +49,8 @@ def test_memory_does_not_eat_itself_and_a_forged_fence_hides_nothing(home, runti
     (found,) = texts(home, "harbour")
     assert "nine" in found
     assert [hit.text for hit in home.search("harbour", scan=True).hits] == [forged]
-    assert home.rebuild().same_digest
-    (held,) = home.archive.ledger.all()
+    assert home.upkeep.rebuild().same_digest
+    (held,) = home.archive.ledger.list_runs()
     assert home.archive.read(held) == data
 
 

@@ -39,7 +39,7 @@ def checks(done: subprocess.CompletedProcess[str], name: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("client", setup.CLIENTS)
-def test_a_dry_run_shows_it_and_changes_nothing(client: str, run, tmp_path: Path) -> None:
+def test_dry_run_shows_the_change_and_writes_nothing(client: str, run, tmp_path: Path) -> None:
     done = run("install", client, "--dry-run")
     assert done.returncode == 0 and f"+++ {tmp_path / FILES[client]}" in done.stdout
     assert list(tmp_path.iterdir()) == []
@@ -61,7 +61,7 @@ def test_doctor_proves_a_client_by_a_round_trip(client: str, run, tmp_path: Path
     assert checks(run("doctor", "--json"), f"{client} hooks") == []
 
 
-def test_doctor_says_that_codex_does_not_trust_yet(run, tmp_path: Path) -> None:
+def test_doctor_reports_hooks_that_codex_does_not_trust(run, tmp_path: Path) -> None:
     run("install", "codex")
     (_, trust) = checks(run("doctor", "--json"), "codex hooks")
     assert trust["grade"] == "problem" and "/hooks" in trust["advice"]
@@ -70,23 +70,23 @@ def test_doctor_says_that_codex_does_not_trust_yet(run, tmp_path: Path) -> None:
     assert [check["grade"] for check in checks(run("doctor", "--json"), "codex hooks")] == ["ok"]
 
 
-def test_doctor_says_what_hooks_noted(run, tmp_path: Path) -> None:
+def test_doctor_reports_recorded_hook_failures(run, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    failures.note(home, "codex", "prompt", "recall", "TimeoutError")
+    failures.record_failure(home, "codex", "prompt", "recall", "TimeoutError")
     (check,) = checks(run("doctor", "--json"), "hook failures")
     assert check["grade"] == "problem" and "1 times recall: TimeoutError; still failing: recall" in check["found"]
-    failures.over(home, "recall")
+    failures.end_incident(home, "recall")
     (check,) = checks(run("doctor", "--json"), "hook failures")
     assert check["grade"] == "notice" and check["found"].endswith("none since")
 
 
-def test_settings_that_are_not_understood_are_refused_and_kept(run, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_and_kept(run, tmp_path: Path) -> None:
     path = tmp_path / FILES["claude-code"]
     path.parent.mkdir()
     path.write_text("{ // mine\n}")
     done = run("install", "claude-code")
-    assert done.returncode == 1 and "no JSON" in done.stderr and path.read_text() == "{ // mine\n}"
+    assert done.returncode == 1 and "not JSON" in done.stderr and path.read_text() == "{ // mine\n}"
     assert json.loads(run("install", "claude-code", "--json").stdout)["error"]["code"] == "client-fault"
     (check,) = checks(run("doctor", "--json"), "claude-code hooks")
     assert check["grade"] == "problem"
@@ -96,8 +96,8 @@ def test_the_hooks_of_another_home_are_noticed(run, tmp_path: Path) -> None:
     run("install", "claude-code", "--home", str(tmp_path / "other"))
     found = checks(run("doctor", "--json"), "claude-code hooks")
     assert [check["grade"] for check in found] == ["notice", "ok"] and str(tmp_path / "other") in found[0]["found"]
-    commands = setup.commands("claude-code", tmp_path / FILES["claude-code"])
-    assert {hooks.home_of(line) for line in commands.values()} == {str(tmp_path / "other")}
+    commands = setup.read_commands("claude-code", tmp_path / FILES["claude-code"])
+    assert {hooks.get_home(line) for line in commands.values()} == {str(tmp_path / "other")}
 
 
 BROKEN = "{ // perdure.surfaces.cli\n"
@@ -106,7 +106,7 @@ BROKEN = "{ // perdure.surfaces.cli\n"
 @pytest.mark.parametrize(
     ("client", "file"), [("opencode", ".config/opencode/opencode.json"), ("claude-code", ".claude.json")]
 )
-def test_a_file_that_is_not_understood_keeps_no_other_from_being_taken_out(client, file, run, tmp_path: Path) -> None:
+def test_broken_file_does_not_stop_the_other_uninstall(client, file, run, tmp_path: Path) -> None:
     run("install", client)
     (tmp_path / file).write_text(BROKEN)
     done = run("uninstall", client)
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_understood_keeps_no_other_from_being_taken_out(clien
     assert run("uninstall", client).returncode == 0
 
 
-def test_an_installation_that_is_refused_changes_nothing(run, tmp_path: Path) -> None:
+def test_refused_installation_changes_nothing(run, tmp_path: Path) -> None:
     assert run("install", "pi", "--mcp").returncode == 2 and list(tmp_path.iterdir()) == []
     config = tmp_path / ".codex" / "config.toml"
     config.parent.mkdir()
@@ -138,7 +138,7 @@ def test_hooks_and_tools_in_one_file_are_one_change(run, tmp_path: Path) -> None
     assert path.read_text() == '{"mcpServers": {}, "a":1}' and list(path.parent.iterdir()) == [path]
 
 
-def test_doctor_says_whether_the_tools_can_start(run, tmp_path: Path) -> None:
+def test_doctor_checks_whether_the_tools_start(run, tmp_path: Path) -> None:
     assert checks(run("doctor", "--json"), "codex tools") == []
     run("install", "codex", "--mcp")
     assert [check["grade"] for check in checks(run("doctor", "--json"), "codex tools")] == ["ok"]

@@ -10,12 +10,12 @@ from perdure.types import Source
 
 
 def body(home, generation=0, session=None):
-    runs = [home.archive.run(held) for held in home.archive.ledger.all()]
+    runs = [home.archive.read_run(held) for held in home.archive.ledger.list_runs()]
     source = Source("ada", "messages", session or runs[0].source.session, generation)
-    return b"".join(home.archive.read(held) for held in home.archive.ledger.runs_of(source))
+    return b"".join(home.archive.read(held) for held in home.archive.ledger.list_source_runs(source))
 
 
-def test_incremental(home, message, tmp_path):
+def test_import_is_incremental(home, message, tmp_path):
     """A11: the first import takes the backlog, the second nothing, the third only what was added."""
     path = tmp_path / "t.jsonl"
     lines = [message("user", f"anchor {n}", n, session_id="s") for n in range(4)]
@@ -30,15 +30,15 @@ def test_incremental(home, message, tmp_path):
     assert body(home) == b"".join(lines) and len(home.search("anchor").hits) == 4
 
 
-def test_a_touched_file_adds_nothing(home, message, tmp_path):
+def test_touched_file_adds_nothing(home, message, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(message("user", "anchor"))
     home.import_files([path])
     os.utime(path, (1, 1))
-    assert (home.import_files([path]).n_runs, home.archive.ledger.counts()[0]) == (0, 1)
+    assert (home.import_files([path]).n_runs, home.archive.ledger.count_all()[0]) == (0, 1)
 
 
-def test_rewritten_truncated_and_back(home, message, tmp_path):
+def test_rewritten_truncated_and_restored_files_are_kept(home, message, tmp_path):
     """Rewritten: a generation beside. Truncated: nothing new. Back to the first state, and grown: it goes on there."""
     path = tmp_path / "t.jsonl"
     one, two, three = (message("user", f"anchor {n}", n, session_id="s") for n in range(3))
@@ -52,19 +52,19 @@ def test_rewritten_truncated_and_back(home, message, tmp_path):
     done = home.import_files([path])
     assert (done.n_runs, done.n_bytes) == (1, len(three))
     assert body(home, 0) == one + two + three and body(home, 1) == one + three
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
 
 
-def test_import_never_reads_its_own_home(opened, message, tmp_path):
+def test_import_skips_its_own_home(opened, message, tmp_path):
     """The home lies below the folder that is imported: its archive is no transcript."""
     home = opened()
     (tmp_path / "t.jsonl").write_bytes(message("user", "anchor"))
     for _ in range(3):
         home.import_files([tmp_path])
-    assert home.archive.ledger.counts()[0] == 1
+    assert home.archive.ledger.count_all()[0] == 1
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_taken(home, message, tmp_path):
+def test_unreadable_files_are_reported_and_the_rest_imported(home, message, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"\x00\x01 nothing")
@@ -85,7 +85,7 @@ def test_a_fifo_is_refused_and_not_waited_for(home, tmp_path):
     assert home.import_files([tmp_path / "pipe.jsonl"]).n_runs == 0
 
 
-def test_a_torn_end_waits(home, message, tmp_path):
+def test_torn_end_waits_for_its_rest(home, message, tmp_path):
     path = tmp_path / "t.jsonl"
     whole = message("user", "anchor one", 0) + message("user", "größer anchor", 1)
     for cut in (len(whole) - 2, len(whole) - 20, whole.index("ö".encode()) + 1):
@@ -97,7 +97,7 @@ def test_a_torn_end_waits(home, message, tmp_path):
     assert body(home) == whole and len(home.search("anchor").hits) == 2
 
 
-def test_a_file_that_grows_while_it_is_imported(home, message, tmp_path):
+def test_file_that_grows_during_an_import_is_complete(home, message, tmp_path):
     """A thread appends in small writes, lines torn anywhere, while imports run: at the end every byte is there once."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(message("user", "anchor", session_id="s"))
@@ -115,11 +115,11 @@ def test_a_file_that_grows_while_it_is_imported(home, message, tmp_path):
     writer.join()
     home.import_files([path])
     assert body(home) == path.read_bytes()
-    assert home.archive.ledger.counts()[2] == path.stat().st_size
-    assert home.verify().ok
+    assert home.archive.ledger.count_all()[2] == path.stat().st_size
+    assert home.upkeep.verify().ok
 
 
-def test_a_file_that_is_rewritten_while_it_is_imported(home, message, tmp_path):
+def test_file_rewritten_during_an_import_leaves_a_sound_archive(home, message, tmp_path):
     """A thread truncates and rewrites the file without end. Whatever was read, the archive is sound, and once the
     writer stopped, the last state is captured, whole, as one of the generations.
     """
@@ -138,15 +138,15 @@ def test_a_file_that_is_rewritten_while_it_is_imported(home, message, tmp_path):
         home.import_files([path])
     writer.join()
     home.import_files([path])
-    runs = [home.archive.run(held) for held in home.archive.ledger.all()]
+    runs = [home.archive.read_run(held) for held in home.archive.ledger.list_runs()]
     states = {body(home, generation, runs[0].source.session) for generation in {run.source.generation for run in runs}}
     assert path.read_bytes() in states
     assert len(home.search('"state 199 line 19"').hits) >= 1
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
 
 
 @pytest.mark.slow
-def test_a_large_file_rewritten_behind_its_first_piece(opened, tmp_path):
+def test_large_file_rewritten_after_a_piece_is_kept_whole(opened, tmp_path):
     """Files are read in pieces of 64 MiB. One byte changes in the second piece of 80 MB: the new state is captured
     whole, as a generation of its own, and the old one stays. Then the old state comes back and grows.
     """

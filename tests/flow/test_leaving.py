@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import perdure
+from perdure import log
 from perdure.access import told
-from perdure.authority.machines import LocalAuthority
-from perdure.capture import credential, later, log
+from perdure.capture import credential, gemini
 from perdure.capture.credential import Credential
 from perdure.errors import ArchiveFault, UsageError
 from perdure.home import Home
-from perdure.jobs.book import Book, Share, summed
+from perdure.jobs.run_log import JobLog, UserJobResult, sum_user_results
+from perdure.sharing.machines import LocalAuthority
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin
 
@@ -37,10 +38,10 @@ def place(tmp_path: Path, message) -> Path:
     with open_as(home, "mira") as mira:
         mira.capture(message("user", "The harbour office opens at nine"), runtime="messages", session="m1")
         mira.remember("The harbour office opens at nine")
-        mira.note("The key hangs behind the door")
-        mira.share(BOB, "tag", "harbour")
-        mira.share("tom", "tag", "harbour")
-        mira.embed()
+        mira.floor.note("The key hangs behind the door")
+        mira.sharing.share(BOB, "tag", "harbour")
+        mira.sharing.share("tom", "tag", "harbour")
+        mira.upkeep.embed()
     with open_as(home, BOB) as bob:
         line = message("user", "The quokka sleeps in the shed")
         bob.capture(
@@ -48,25 +49,25 @@ def place(tmp_path: Path, message) -> Path:
         )
         bob.capture(message("user", "A second quokka"), runtime="messages", session="quokka-2")
         bob.remember("Quokkas are shy: quokka", path="animals/quokka")
-        bob.note("Feed the quokka at six")
+        bob.floor.note("Feed the quokka at six")
         bob.floor.write("profile.md", "I keep a quokka.\n")
-        bob.forget(bob.doomed([bob.search("second").hits[0].turn_id]))
-        bob.machines.register(BOB, "quokka-phone")
-        bob.share("mira", "tag", "quokka")
-        bob.embed()
-        bob.keep_off_record("messages", "burrow")
-        bob.pack(idle_days=0)
+        bob.forgetting.apply(bob.forgetting.plan([bob.search("second").hits[0].turn_id]))
+        bob.sharing.machines.register(BOB, "quokka-phone")
+        bob.sharing.share("mira", "tag", "quokka")
+        bob.upkeep.embed()
+        bob.captures.mark_incognito("messages", "burrow")
+        bob.upkeep.pack(idle_days=0)
         assert bob.search("shed").hits
         origin = Origin("messages", "quokka-3", "quokka-3")
-        bob.post(origin, message("user", "The quokka is back"), from_offset=0, path="/w/quokka3.jsonl")
+        bob.captures.enqueue(origin, message("user", "The quokka is back"), from_offset=0, path="/w/quokka3.jsonl")
         delta = next((home / "outbox").glob("*.delta"))
         shutil.copy(delta, delta.with_suffix(".unreadable"))
-    log.note(home, "late", session="quokka-1")
-    later.put(home, "gemini-cli", "quokka-1", "The quokka sleeps")
+    log.append_entry(home, "late", session="quokka-1")
+    gemini.store_pending_text(home, "gemini-cli", "quokka-1", "The quokka sleeps")
     told.mark(home, BOB, {"quokka": "notes.md"})
-    done = summed({BOB: Share("done", "quokka mined")})
-    Book(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
-    credential.write(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))
+    done = sum_user_results({BOB: UserJobResult("done", "quokka mined")})
+    JobLog(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
+    credential.write_credential(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))
     return home
 
 
@@ -75,76 +76,76 @@ def traces(home: Path, grep) -> list[str]:
     return [*names, *grep(home, WORD), *grep(home, WORD.title())]
 
 
-def test_a_user_who_leaves_leaves_no_trace(place: Path, tmp_path: Path, grep) -> None:
+def test_erased_user_leaves_no_trace(place: Path, tmp_path: Path, grep) -> None:
     assert {part.split("/")[0] for part in traces(place, grep)} >= {
         "archive", "agents", "cache", "outbox", "run", "auth.json",
     }  # fmt: skip
     with open_as(place, "mira") as mira:
-        mira.export(tmp_path / "before")
+        mira.forgetting.export_user(tmp_path / "before")
     with open_as(place, BOB) as bob:
-        assert bob.erase() == 3
+        assert bob.forgetting.erase_user() == 3
     assert traces(place, grep) == []
     with open_as(place, "mira") as mira:
         assert [hit.text for hit in mira.search("harbour", mode="keyword").hits] == ["The harbour office opens at nine"]
-        assert [one.grant.grantee for one in mira.grants.given(every=True)] == ["tom"]
-        assert mira.grants.received(every=True) == []
-        assert mira.machines.listed(every=True) == []
-        assert mira.verify().ok
-        mira.export(tmp_path / "after")
-        mira.embed()
+        assert [one.grant.grantee for one in mira.sharing.grants.list_given(include_ended=True)] == ["tom"]
+        assert mira.sharing.grants.list_received(include_ended=True) == []
+        assert mira.sharing.machines.list_machines(include_revoked=True) == []
+        assert mira.upkeep.verify().ok
+        mira.forgetting.export_user(tmp_path / "after")
+        mira.upkeep.embed()
     with open_as(tmp_path / "before", "mira") as before, open_as(tmp_path / "after", "mira") as after:
-        assert before.digest() == after.digest()
+        assert before.upkeep.digest() == after.upkeep.digest()
     assert traces(place, grep) == []
 
 
 def test_erased_twice_is_erased(place: Path, grep) -> None:
     for _ in range(2):
         with open_as(place, BOB) as bob:
-            bob.erase()
+            bob.forgetting.erase_user()
     assert traces(place, grep) == []
 
 
-def test_a_machine_of_a_user_who_left_is_refused(place: Path) -> None:
+def test_machine_of_an_erased_user_is_refused(place: Path) -> None:
     with open_as(place, BOB) as bob:
-        _, secret = bob.machines.register(BOB, "laptop")
+        _, secret = bob.sharing.machines.register(BOB, "laptop")
         authority = LocalAuthority(place, ["mira"])
         assert authority.identify(secret)
-        bob.erase()
+        bob.forgetting.erase_user()
     assert authority.identify(secret) is None
 
 
-def test_an_export_is_a_home_of_its_own(place: Path, tmp_path: Path, grep) -> None:
+def test_export_is_an_independent_home(place: Path, tmp_path: Path, grep) -> None:
     target = tmp_path / "bob"
     with open_as(place, BOB) as bob:
-        found = bob.export(target)
+        found = bob.forgetting.export_user(target)
         assert found.ok and found.n_runs == 3
         said = {hit.text for hit in bob.search("quokka", mode="keyword").hits}
-        floor, memories = bob.floor.read("profile.md"), [memory.text for memory in bob.memories.listed()]
-        held = {held.run_id: bob.archive.read(held) for held in bob.archive.ledger.all(BOB)}
+        floor, memories = bob.floor.read("profile.md"), [memory.text for memory in bob.memories.list_memories()]
+        held = {held.run_id: bob.archive.read(held) for held in bob.archive.ledger.list_runs(BOB)}
     assert grep(target, b"harbour") == grep(target, b"behind the door") == []
     assert all(not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) for path in [target, *target.rglob("*")])
     with perdure.open(target) as own:
         assert own.user == BOB
         assert {hit.text for hit in own.search("quokka").hits} == said
         assert own.floor.read("profile.md") == floor == "I keep a quokka.\n"
-        assert [memory.text for memory in own.memories.listed()] == memories
-        assert {held.run_id: own.archive.read(held) for held in own.archive.ledger.all(BOB)} == held
-        assert own.verify().ok
+        assert [memory.text for memory in own.memories.list_memories()] == memories
+        assert {held.run_id: own.archive.read(held) for held in own.archive.ledger.list_runs(BOB)} == held
+        assert own.upkeep.verify().ok
 
 
-def test_an_export_of_the_only_user_has_the_digest_of_the_home(tmp_path: Path, message) -> None:
+def test_export_of_the_only_user_has_the_digest_of_the_home(tmp_path: Path, message) -> None:
     with perdure.open(tmp_path / "home", user="mira") as mira:
         mira.capture(message("user", "The harbour office opens at nine"), runtime="messages", session="m1")
-        assert mira.export(tmp_path / "copy").digest == mira.verify().digest
+        assert mira.forgetting.export_user(tmp_path / "copy").digest == mira.upkeep.verify().digest
 
 
-def test_an_export_overwrites_nothing(place: Path, tmp_path: Path) -> None:
+def test_export_overwrites_nothing(place: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("kept")
     with open_as(place, "mira") as mira:
         for target in (tmp_path / "full", tmp_path / "full" / "mine", place / "inside"):
             with pytest.raises(UsageError):
-                mira.export(target)
+                mira.forgetting.export_user(target)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
     assert not (place / "inside").exists()
 
@@ -155,24 +156,24 @@ def test_a_damaged_archive_is_not_exported(place: Path, tmp_path: Path, message)
     blob = next((place / "archive" / "runs" / "mira").glob("*/*.jsonl"))
     blob.write_bytes(blob.read_bytes().replace(b"nine", b"five"))
     with open_as(place, "mira") as mira, pytest.raises(ArchiveFault):
-        mira.export(tmp_path / "copy")
+        mira.forgetting.export_user(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
-def test_what_is_granted_can_be_given_no_further(place: Path) -> None:
+def test_grantee_cannot_share_further(place: Path) -> None:
     with open_as(place, BOB) as bob:
-        run_id = next(iter(bob.archive.ledger.all(BOB))).run_id
+        run_id = next(iter(bob.archive.ledger.list_runs(BOB))).run_id
     with open_as(place, "mira") as mira, pytest.raises(perdure.errors.NotFound):
-        mira.share("tom", "run", run_id)
+        mira.sharing.share("tom", "run", run_id)
 
 
-def test_a_principal_carries_what_is_in_force(place: Path) -> None:
+def test_principal_carries_its_active_grants(place: Path) -> None:
     with open_as(place, "mira") as mira, open_as(place, BOB) as bob:
         assert [(one.owner, one.value) for one in mira.principal.granted] == [(BOB, "quokka")]
-        (given,) = bob.grants.given()
-        assert bob.n_covered(given.grant) == 1
-        bob.grants.revoke(given.grant.grant_id)
+        (given,) = bob.sharing.grants.list_given()
+        assert bob.sharing.count_granted_runs(given.grant) == 1
+        bob.sharing.grants.revoke(given.grant.grant_id)
         assert mira.principal.granted == ()
         until_at = datetime(2999, 1, 1, tzinfo=UTC)
-        bob.share("mira", "project", "/w/quokka/", until_at=until_at)
+        bob.sharing.share("mira", "project", "/w/quokka/", until_at=until_at)
         assert [(one.value, one.until_at) for one in mira.principal.granted] == [("/w/quokka", until_at)]

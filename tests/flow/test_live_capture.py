@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import cursor
+from perdure.archive.ingest import clean_origin
+from perdure.capture import enqueue
 from perdure.home import Home
-from perdure.intake import clean
 from perdure.types import Origin
 
-ORIGIN = clean(Origin("messages", "s1", "s1"))
+ORIGIN = clean_origin(Origin("messages", "s1", "s1"))
 
 
 def line(text: str) -> bytes:
@@ -28,49 +28,49 @@ def home(tmp_path: Path) -> Home:
 
 
 def posted(home: Home, path: Path) -> tuple[int, int]:
-    return home.post_file(ORIGIN, path)
+    return home.captures.enqueue_file(ORIGIN, path)
 
 
-def test_the_second_capture_holds_only_new_bytes_and_follows_the_first(home: Home, tmp_path: Path) -> None:
+def test_second_capture_has_only_new_bytes_and_follows_the_first(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(line("one"))
     assert posted(home, path) == (0, len(line("one")))
     path.write_bytes(line("one") + line("two"))
     assert posted(home, path) == (len(line("one")), len(line("two")))
     assert posted(home, path)[1] == 0
-    assert home.drain() == 2
-    home.catch_up()
-    first, second = home.conversation("s1")
+    assert home.captures.drain() == 2
+    home.upkeep.catch_up()
+    first, second = home.runs.conversation("s1")
     assert (second.from_offset, second.to_offset) == (len(line("one")), len(line("one") + line("two")))
     assert second.parent_run_id == first.run_id
 
 
-def test_a_rewritten_transcript_is_sent_whole_and_kept_beside_the_old(home: Home, tmp_path: Path) -> None:
+def test_rewritten_transcript_is_sent_whole_beside_the_old_one(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(line("the first version"))
     posted(home, path)
-    home.drain()
+    home.captures.drain()
     path.write_bytes(line("another version") + line("more"))
     assert posted(home, path)[0] == 0
-    home.drain()
+    home.captures.drain()
     assert {hit.text for hit in home.search("version").hits} == {"the first version", "another version"}
 
 
-def test_an_archive_restored_from_before_gets_the_whole_transcript_again(home: Home, tmp_path: Path) -> None:
+def test_restored_archive_gets_the_whole_transcript_again(home: Home, tmp_path: Path) -> None:
     """The cursor says 1 line was sent; the archive is empty. The delta of line 2 brings line 1 in, too."""
     path = tmp_path / "s1.jsonl"
     path.write_bytes(line("one"))
-    cursor.write(home.path / "outbox" / "cursors", path, len(line("one")))
+    enqueue.write_cursor(home.path / "outbox" / "cursors", path, len(line("one")))
     path.write_bytes(line("one") + line("two"))
     posted(home, path)
-    home.drain()
-    (held,) = home.archive.ledger.all()
+    home.captures.drain()
+    (held,) = home.archive.ledger.list_runs()
     assert home.archive.read(held) == line("one") + line("two")
 
 
-def test_bytes_that_join_nothing_are_kept_all_the_same(home: Home) -> None:
-    home.post(ORIGIN, line("an orphan"), from_offset=500, path="/gone/s1.jsonl")
-    assert home.drain() == 1
+def test_bytes_without_a_predecessor_are_kept(home: Home) -> None:
+    home.captures.enqueue(ORIGIN, line("an orphan"), from_offset=500, path="/gone/s1.jsonl")
+    assert home.captures.drain() == 1
     assert [hit.text for hit in home.search("orphan").hits] == ["an orphan"]
 
 
@@ -78,10 +78,10 @@ def test_erasing_a_user_leaves_the_others(tmp_path: Path) -> None:
     with perdure.open(tmp_path / "home", user="mira") as mira, perdure.open(tmp_path / "home", user="tom") as tom:
         mira.capture(line("the harbour office"), runtime="messages", session="a")
         tom.capture(line("the harbour master"), runtime="messages", session="b")
-        assert mira.erase() == 1
+        assert mira.forgetting.erase_user() == 1
         assert mira.search("harbour").hits == ()
         assert [hit.text for hit in tom.search("harbour").hits] == ["the harbour master"]
-        assert tom.verify().ok
+        assert tom.upkeep.verify().ok
         names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")]
         assert not any("mira" in name for name in names)
         assert all(b"harbour office" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -16,8 +16,8 @@ from mcp.types import ElicitResult
 
 import perdure
 from perdure.surfaces.mcp import answers
-from perdure.surfaces.mcp.desk import Desk
-from perdure.surfaces.mcp.server import build
+from perdure.surfaces.mcp.answers import ThreadedToolRunner
+from perdure.surfaces.mcp.server import build_server
 
 TOOLS = {"recall", "search", "show", "tree", "context", "remember", "note", "propose", "forget"}
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # opened by a handshake
@@ -43,11 +43,11 @@ def talk(filled):
     """Run a conversation of a client with a server over the home."""
 
     def run(said: Callable[[Client], Any], *, mode: str = "legacy", elicit: Any = None) -> Any:
-        desk = Desk(lambda: perdure.open(filled, user="ada"))
+        desk = ThreadedToolRunner(lambda: perdure.open(filled, user="ada"))
         more = {"elicitation_callback": elicit} if elicit else {}
 
         async def conversation() -> Any:
-            async with Client(build(desk, cwd=None), mode=mode, **more) as client:
+            async with Client(build_server(desk, cwd=None), mode=mode, **more) as client:
                 return await said(client)
 
         try:
@@ -67,13 +67,13 @@ def call(name: str, **arguments: Any) -> Callable[[Client], Any]:
     return said
 
 
-def test_a_new_home_has_nothing_to_recall(opened):
+def test_new_home_recalls_nothing(opened):
     home = opened(embedder=None)
     assert answers.recall(home, "Which port?", cwd=None) == "Nothing to recall: nothing has been captured yet."
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_there_is(talk, mode):
+def test_server_lists_its_tools_and_resources(talk, mode):
     async def said(client):
         tools = (await client.list_tools()).tools
         resources = {str(one.uri) for one in (await client.list_resources()).resources}
@@ -87,7 +87,7 @@ def test_what_there_is(talk, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_store_recall_and_search(talk, mode):
+def test_tools_store_recall_and_search(talk, mode):
     assert "Kept as mem-" in talk(call("remember", text="I prefer Helix over vim"), mode=mode)
     recalled = talk(call("recall", message="Which port does the staging server use?"), mode=mode)
     assert "8443" in recalled and "turn t" in recalled and "untrusted data" in recalled
@@ -96,7 +96,7 @@ def test_store_recall_and_search(talk, mode):
     assert "Rust" in found and "run 0" in found
 
 
-def test_read_what_was_found(talk):
+def test_found_turns_and_memories_can_be_read(talk):
     found = talk(call("search", query="nginx"))
     turn = found.split("turn t")[1].split(" ")[0]
     shown = talk(call("show", id=f"t{turn}"))
@@ -156,12 +156,12 @@ def test_forgetting_asks_the_person(talk, mode):
         ("search", {"query": "x", "limit": 0}),
     ],
 )
-def test_what_is_wrong_is_said_in_words(talk, name, arguments):
+def test_errors_are_readable_messages(talk, name, arguments):
     said = talk(call(name, **arguments))
     assert said.startswith("ERROR") and "Traceback" not in said and len(said) < 700
 
 
-def test_resources_and_prompts(talk):
+def test_resources_and_prompts_are_served(talk):
     async def said(client):
         believed = (await client.read_resource("perdure://memories")).contents[0].text
         name = "mem-" + believed.split("mem-")[1].split(" ")[0]
@@ -175,7 +175,7 @@ def test_resources_and_prompts(talk):
     assert templates == {"perdure://memories/{memory_id}", "perdure://runs/{run_id}"}
 
 
-def test_what_was_given_is_not_taken_in_again(talk, opened, message):
+def test_recalled_block_is_not_captured_again(talk, opened, message):
     recalled = talk(call("recall", message="Which port does the staging server use?"))
     home = opened()
     home.capture(message("user", f"I was told: {recalled} Thanks!", 9), runtime="messages", session="other")
@@ -234,7 +234,7 @@ def test_over_http_with_the_credential(line, mode):
 
 
 @pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic x", "SECRET"])
-def test_nobody_is_let_in_without_it(line, sent):
+def test_request_without_a_credential_is_refused(line, sent):
     import httpx2
 
     url, secret = line
@@ -252,7 +252,7 @@ def test_another_site_in_a_browser_is_refused(line):
     assert httpx2.post(url, json={}, headers=headers).status_code in (403, 421)
 
 
-def test_each_call_is_its_credentials(line, served, opened):
+def test_each_call_uses_its_own_credential(line, served, opened):
     """Two users over one listener: what one keeps the other does not find, and a session is its opener's alone."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -272,7 +272,7 @@ def test_each_call_is_its_credentials(line, served, opened):
     assert "8443" not in anyio.run(lambda: asked("bob-phone", "search", query="nginx"))
 
 
-def test_a_session_is_of_the_credential_that_opened_it(line):
+def test_session_belongs_to_the_credential_that_opened_it(line):
     import httpx2
 
     url, secret = line

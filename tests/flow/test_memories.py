@@ -44,7 +44,7 @@ def remembered(home):
     ]
 
 
-def test_a_memory_has_an_id_of_its_second_and_reads_back(opened):
+def test_memory_id_holds_its_second_and_reads_back(opened):
     home = opened()
     made = home.remember("Ada prefers tabs.", kind="preference", path="user/preferences/indent.md", pinned=True)
     assert made.path == "user/preferences/indent" and made.pinned and made.trust == "owner"
@@ -55,18 +55,18 @@ def test_a_memory_has_an_id_of_its_second_and_reads_back(opened):
 
 def test_many_in_one_second_have_ids_of_their_own(opened):
     memories = opened().memories
-    from perdure.mind.memories import Draft
+    from perdure.memories.store import MemoryDraft
 
-    kept = memories.keep_all([Draft(f"Fact number {n} of the series.") for n in range(300)], by="owner")
+    kept = memories.keep_all([MemoryDraft(f"Fact number {n} of the series.") for n in range(300)], by="owner")
     assert len({one.memory.memory_id for one in kept}) == 300
 
 
-def test_the_same_again_is_reinforced_and_other_words_take_its_place(opened):
+def test_restatement_reinforces_and_new_words_supersede(opened):
     home = opened()
     first = home.remember("I prefer tabs.", path="user/preferences/indent")
     assert home.remember("i  prefer tabs.", path="user/preferences/indent").n_stated == 2
     second = home.remember("I prefer spaces.", path="USER/preferences/indent")
-    assert [m.text for m in home.memories.listed()] == ["I prefer spaces."]
+    assert [m.text for m in home.memories.list_memories()] == ["I prefer spaces."]
     old, new = home.memories.history(first.memory_id)
     assert (old.superseded_by, new.memory_id) == (second.memory_id, second.memory_id)
 
@@ -76,7 +76,7 @@ def test_a_path_that_leads_elsewhere_is_refused(opened, path):
     home = opened()
     with pytest.raises(UsageError):
         home.remember("words", path=path)
-    assert home.memories.listed(every=True) == []
+    assert home.memories.list_memories(every=True) == []
 
 
 def test_words_without_end_and_times_without_zone_are_refused(opened):
@@ -98,19 +98,19 @@ def test_a_secret_never_reaches_the_journal(opened):
     assert holds(home, secret) == ""
 
 
-def test_what_is_true_now_and_what_was(opened):
+def test_memory_lists_answer_for_now_and_for_then(opened):
     home = opened()
     old, new = remembered(home)
-    assert [m.text for m in home.memories.listed(as_of=day(10))] == [old.text]
-    assert [m.text for m in home.memories.listed()] == [new.text]
-    assert home.memories.listed(recorded_as_of=day(10), every=True) == []  # noted today, whenever it was said
+    assert [m.text for m in home.memories.list_memories(as_of=day(10))] == [old.text]
+    assert [m.text for m in home.memories.list_memories()] == [new.text]
+    assert home.memories.list_memories(recorded_as_of=day(10), every=True) == []  # noted today, whenever it was said
     cues = home.recall("Which port does the staging server listen on?", now=day(60)).cues
     assert cues[0].memory and cues[0].text == new.text and "before" in cues[0].note and "8080" in cues[0].note
     places = {cue.text: place for place, cue in enumerate(cues)}
     assert all(place > 0 for text, place in places.items() if "8080" in text)
 
 
-def test_recall_answers_by_what_had_been_said_until_then(opened):
+def test_recall_as_of_uses_only_earlier_statements(opened):
     home = opened()
     old, new = remembered(home)
     cues = home.recall("Which port does the staging server listen on?", now=day(60), as_of=day(10)).cues
@@ -122,7 +122,7 @@ def test_recall_answers_by_what_had_been_said_until_then(opened):
     assert any("no longer so" in cue.note for cue in past.cues if cue.text == old.text)
 
 
-def test_a_memory_stands_for_the_turn_that_says_no_more(opened):
+def test_memory_replaces_its_turn_when_that_adds_nothing(opened):
     home = opened()
     remembered(home)
     cues = home.recall("Which port does the staging server listen on?", now=day(60)).cues
@@ -130,7 +130,7 @@ def test_a_memory_stands_for_the_turn_that_says_no_more(opened):
     assert len(texts) == len(set(texts))
 
 
-def test_a_session_is_not_told_what_was_stored_in_it(opened):
+def test_session_gets_no_memory_that_it_stored(opened):
     home = opened()
     live = Live("talk-1")
     home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight", session=live, trust="agent")
@@ -138,14 +138,14 @@ def test_a_session_is_not_told_what_was_stored_in_it(opened):
     assert home.recall("What does the gantry crane weigh?").cues
 
 
-def test_search_finds_turns_alone(opened):
+def test_search_finds_only_turns(opened):
     home = opened()
     remembered(home)
     assert {hit.author for hit in home.search("staging port").hits} == {"person"}
     assert home.search("", limit=50).hits and home.search("port", filters=Filters(roles=("memory",))).hits == ()
 
 
-def test_a_retired_memory_is_not_recalled_until_it_is_restored(opened):
+def test_retired_memory_is_recalled_only_after_a_restore(opened):
     home = opened()
     made = home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight")
     home.memories.change([made.memory_id], retired=True)
@@ -154,7 +154,7 @@ def test_a_retired_memory_is_not_recalled_until_it_is_restored(opened):
     assert home.recall("What does the gantry crane weigh?").cues
 
 
-def test_a_year_old_memory_is_found_and_an_old_exact_answer_beats_a_new_vague_one(opened):
+def test_old_exact_memory_beats_a_new_vague_one(opened):
     home = opened()
     exact = home.remember("The gantry crane weighs 12 tonnes.", path="crane/weight", stated_at=day(-400))
     home.remember("The crane was painted.", path="crane/colour", stated_at=day(0))
@@ -162,24 +162,24 @@ def test_a_year_old_memory_is_found_and_an_old_exact_answer_beats_a_new_vague_on
     assert cues[0].turn_id == exact.memory_id
 
 
-def test_renaming_a_path_moves_what_is_below_it(opened):
+def test_renaming_a_path_moves_its_subpaths(opened):
     home = opened()
     home.remember("a", path="old/one")
     home.remember("b", path="old/two/three")
     home.remember("c", path="older/one")
     assert home.memories.move("old", "new") == 2
-    assert sorted(m.path for m in home.memories.listed()) == ["new/one", "new/two/three", "older/one"]
+    assert sorted(m.path for m in home.memories.list_memories()) == ["new/one", "new/two/three", "older/one"]
     with pytest.raises(UsageError):
         home.memories.move("new", "../out")
 
 
-def test_a_rebuilt_index_says_the_same(opened):
+def test_rebuilt_index_gives_the_same_memories(opened):
     home = opened()
     remembered(home)
-    home.memories.change([home.memories.listed()[0].memory_id], pinned=True)
-    before, asked = home.digest(), home.recall("staging port", now=day(60)).cues
-    result = home.rebuild()
-    assert result.same_digest and home.digest() == before
+    home.memories.change([home.memories.list_memories()[0].memory_id], pinned=True)
+    before, asked = home.upkeep.digest(), home.recall("staging port", now=day(60)).cues
+    result = home.upkeep.rebuild()
+    assert result.same_digest and home.upkeep.digest() == before
     again = home.recall("staging port", now=day(60)).cues
     assert [(c.turn_id, round(c.score, 6)) for c in again] == [(c.turn_id, round(c.score, 6)) for c in asked]
 
@@ -195,11 +195,11 @@ def test_homes_that_merge_in_any_order_believe_the_same(opened, tmp_path):
     for name in "ab":
         shutil.copytree(tmp_path / name, tmp_path / f"{name}2")
     with perdure.open(tmp_path / "a", user="ada") as a, perdure.open(tmp_path / "b2", user="ada") as b:
-        a.merge(tmp_path / "b")
-        b.merge(tmp_path / "a2")
+        a.upkeep.merge(tmp_path / "b")
+        b.upkeep.merge(tmp_path / "a2")
         believed = [(m.text, m.is_current) for m in a.memories.history(PORT)]
         assert believed == [(m.text, m.is_current) for m in b.memories.history(PORT)]
-        assert a.digest() == b.digest()
+        assert a.upkeep.digest() == b.upkeep.digest()
     assert believed == [
         ("The staging server listens on port 8080.", False),
         ("We moved staging to port 7000.", False),
@@ -211,44 +211,47 @@ def holds(home, words):
     return subprocess.run(["grep", "-rla", words, str(home.path)], capture_output=True, text=True, check=False).stdout
 
 
-def test_a_forgotten_memory_is_nowhere_and_does_not_come_back(opened):
+def test_forgotten_memory_is_nowhere_and_does_not_return(opened):
     home = opened()
     made = home.remember("The safe opens with a song about herons.", path="safe/code")
     child = home.remember("The safe has a herons song.", path="safe/summary", made_from=(made.memory_id,))
-    assert {m.memory_id for m in home.doomed_memories(memories=[made.memory_id])} == {made.memory_id, child.memory_id}
-    home.forget([], memories=[made.memory_id])
-    assert home.memories.listed(every=True) == [] and holds(home, "herons") == ""
-    assert home.verify().ok and home.rebuild().same_digest
-    from perdure.mind.memories import Draft
+    assert {m.memory_id for m in home.forgetting.memories_of(memories=[made.memory_id])} == {
+        made.memory_id,
+        child.memory_id,
+    }
+    home.forgetting.apply([], memories=[made.memory_id])
+    assert home.memories.list_memories(every=True) == [] and holds(home, "herons") == ""
+    assert home.upkeep.verify().ok and home.upkeep.rebuild().same_digest
+    from perdure.memories.store import MemoryDraft
 
-    old = Draft("The safe opens with a song about herons.", stated_at=day(0), how="mined")
+    old = MemoryDraft("The safe opens with a song about herons.", stated_at=day(0), how="mined")
     assert home.memories.keep_all([old], by="miner") == []
     assert home.remember("The safe opens with a song about herons.").is_current  # said again by the owner, later
 
 
-def test_a_memory_goes_with_the_turn_behind_it(opened):
+def test_memory_is_forgotten_with_its_source_turn(opened):
     home = opened()
     old, new = remembered(home)
     turn = home.memories.sources(new.memory_id)[0][1]
     assert turn is not None
-    home.forget(home.doomed([turn]))
-    assert [m.text for m in home.memories.listed(every=True)] == [old.text]
+    home.forgetting.apply(home.forgetting.plan([turn]))
+    assert [m.text for m in home.memories.list_memories(every=True)] == [old.text]
     assert home.memories.get(old.memory_id).is_current and holds(home, "9090") == ""
 
 
-def test_a_forget_reaches_a_copy_that_is_merged_later(tmp_path):
+def test_forgetting_reaches_a_copy_merged_later(tmp_path):
     import perdure
 
     with perdure.open(tmp_path / "a") as a, perdure.open(tmp_path / "b") as b:
         made = a.remember("The safe opens with a song about herons.", path="safe/code")
-        b.merge(a.path)
-        assert b.memories.listed()
-        a.forget([], memories=[made.memory_id])
-        b.merge(a.path)
-        assert b.memories.listed(every=True) == [] and holds(b, "herons") == ""
-        a.merge(b.path)
-        assert holds(a, "herons") == "" and a.verify().ok
-        assert a.digest() == b.digest()
+        b.upkeep.merge(a.path)
+        assert b.memories.list_memories()
+        a.forgetting.apply([], memories=[made.memory_id])
+        b.upkeep.merge(a.path)
+        assert b.memories.list_memories(every=True) == [] and holds(b, "herons") == ""
+        a.upkeep.merge(b.path)
+        assert holds(a, "herons") == "" and a.upkeep.verify().ok
+        assert a.upkeep.digest() == b.upkeep.digest()
 
 
 def test_two_users_of_one_home_believe_each_for_themselves(tmp_path):
@@ -256,93 +259,97 @@ def test_two_users_of_one_home_believe_each_for_themselves(tmp_path):
 
     with perdure.open(tmp_path / "h", user="ada") as ada, perdure.open(tmp_path / "h", user="ben") as ben:
         mine = ada.remember("The safe opens with a song about herons.", path="safe/code")
-        assert ben.memories.listed(every=True) == [] and ben.recall("What opens the safe?").cues == ()
+        assert ben.memories.list_memories(every=True) == [] and ben.recall("What opens the safe?").cues == ()
         with pytest.raises(NotFound):
             ben.memories.get(mine.memory_id)
         ben.remember("The safe opens with 1234.", path="safe/code")
-        assert [m.text for m in ada.memories.listed()] == ["The safe opens with a song about herons."]
+        assert [m.text for m in ada.memories.list_memories()] == ["The safe opens with a song about herons."]
 
 
-def test_a_line_that_is_being_written_is_read_when_it_is_whole(opened):
+def test_half_written_line_is_read_once_complete(opened):
     """A reader that comes while a line is half on disk must not lose the rest of it."""
     home = opened()
     home.remember("The crane weighs 12 tonnes.", path="crane/weight")
-    (path,) = home.journal().files()
+    (path,) = home.journal().list_files()
     before = path.read_bytes()
     home.remember("The crane weighs 14 tonnes.", path="crane/weight")
     whole = path.read_bytes()
-    home.rebuild()
+    home.upkeep.rebuild()
     with path.open("r+b") as file:  # as it stood in the middle of that write
         file.truncate(len(before) + 40)
-    assert [m.text for m in home.memories.listed()] == ["The crane weighs 12 tonnes."]
+    assert [m.text for m in home.memories.list_memories()] == ["The crane weighs 12 tonnes."]
     with path.open("r+b") as file:
         file.seek(len(before) + 40)
         file.write(whole[len(before) + 40 :])
-    assert [m.text for m in home.memories.listed()] == ["The crane weighs 14 tonnes."]
+    assert [m.text for m in home.memories.list_memories()] == ["The crane weighs 14 tonnes."]
 
 
-def test_a_merge_brings_back_nothing_of_a_forgotten_turn(opened):
+def test_merge_restores_nothing_of_a_forgotten_turn(opened):
     """B made a memory of a turn that A forgot, and A never saw that memory."""
     a, b = opened("a"), opened("b")
     span = say(a, "The safe opens with a song about herons.", 0)
-    b.merge(a.path)
+    b.upkeep.merge(a.path)
     b.remember("The safe's song is about herons.", path="safe/code", sources=(span,), stated_at=day(0))
     (turn,) = [hit.turn_id for hit in a.search("herons").hits]
-    a.forget(a.doomed([turn]))
-    a.merge(b.path)
-    assert a.memories.listed(every=True) == [] and holds(a, "herons") == ""
-    b.merge(a.path)
-    assert b.memories.listed(every=True) == [] and holds(b, "herons") == "" and a.digest() == b.digest()
+    a.forgetting.apply(a.forgetting.plan([turn]))
+    a.upkeep.merge(b.path)
+    assert a.memories.list_memories(every=True) == [] and holds(a, "herons") == ""
+    b.upkeep.merge(a.path)
+    assert (
+        b.memories.list_memories(every=True) == []
+        and holds(b, "herons") == ""
+        and a.upkeep.digest() == b.upkeep.digest()
+    )
 
 
-def test_a_merge_brings_back_no_words_that_were_forgotten(opened):
+def test_merge_restores_no_forgotten_words(opened):
     a, b = opened("a"), opened("b")
     words = "The safe opens with a song about herons."
     mine = a.remember(words, path="safe/code", stated_at=day(0))
     b.remember(words, path="safe/code", stated_at=day(1))
-    a.forget([], memories=[mine.memory_id])
-    a.merge(b.path)
-    b.merge(a.path)
+    a.forgetting.apply([], memories=[mine.memory_id])
+    a.upkeep.merge(b.path)
+    b.upkeep.merge(a.path)
     for home in (a, b):
-        assert home.memories.listed(every=True) == [] and holds(home, "herons") == ""
+        assert home.memories.list_memories(every=True) == [] and holds(home, "herons") == ""
 
 
-def test_a_named_memory_is_not_left_behind_by_a_damaged_index(opened):
+def test_named_memory_is_forgotten_despite_a_damaged_index(opened):
     home = opened()
     made = home.remember("The safe opens with a song about herons.", path="safe/code")
     home.close()
     (home.path / "index.db").resolve().write_bytes(b"no database" * 900)
     with pytest.raises(IndexFault):
-        opened().forget([], memories=[made.memory_id])
+        opened().forgetting.apply([], memories=[made.memory_id])
 
 
-def test_one_users_forgetting_is_finished_by_whoever_opens_next(tmp_path):
+def test_next_opening_by_any_user_finishes_a_forgetting(tmp_path):
     import perdure
-    from perdure import forget as forgetting
+    from perdure.archive import forget
 
     with perdure.open(tmp_path / "h", user="ada") as ada:
         made = ada.remember("The safe opens with a song about herons.", path="safe/code")
-        assert ada.memories.listed()
-        forgetting.record(ada.journal(), [], [made], now=day(400))  # killed here
+        assert ada.memories.list_memories()
+        forget.record_tombstones(ada.journal(), [], [made], now=day(400))  # killed here
     with perdure.open(tmp_path / "h", user="ben") as ben:
         assert holds(ben, "herons") == ""
 
 
-def test_what_was_said_twice_stays_when_one_of_its_turns_is_forgotten(tmp_path):
+def test_memory_stated_twice_survives_forgetting_one_turn(tmp_path):
     import perdure
 
     with perdure.open(tmp_path / "h", user="ada") as home:
         words = "I prefer tabs over spaces in every project."
         for n in (0, 5):
             home.capture(line(words, day(n)), runtime="messages", session=f"s{n}")
-        home.catch_up()
-        (both,) = home.memories.listed()
+        home.upkeep.catch_up()
+        (both,) = home.memories.list_memories()
         assert both.n_stated == 2
         turns = [turn for _, turn in home.memories.sources(both.memory_id)]
         for turn in turns:
             assert turn
-        home.forget(home.doomed([str(turns[0])]))
-        (left,) = home.memories.listed()
+        home.forgetting.apply(home.forgetting.plan([str(turns[0])]))
+        (left,) = home.memories.list_memories()
         assert left.text == both.text and left.n_stated == 1
         assert [turn for _, turn in home.memories.sources(left.memory_id)] == turns[1:]
 
@@ -355,27 +362,27 @@ def test_after_an_erasure_statements_are_kept_again(tmp_path):
             home.capture(
                 line("I prefer tabs over spaces in every project.", day(n)), runtime="messages", session=f"s{n}"
             )
-        home.catch_up()
-        assert home.memories.listed()
-        home.erase()
-        assert home.memories.listed(every=True) == []
+        home.upkeep.catch_up()
+        assert home.memories.list_memories()
+        home.forgetting.erase_user()
+        assert home.memories.list_memories(every=True) == []
         home.capture(line("I prefer short names for local variables.", day(9)), runtime="messages", session="new")
-        home.catch_up()
-        assert [m.text for m in home.memories.listed()] == ["I prefer short names for local variables."]
+        home.upkeep.catch_up()
+        assert [m.text for m in home.memories.list_memories()] == ["I prefer short names for local variables."]
 
 
-def test_a_time_that_lies_ahead_is_that_of_the_capture(tmp_path):
+def test_future_time_is_replaced_by_the_capture_time(tmp_path):
     import perdure
 
     with perdure.open(tmp_path / "h", user="ada") as home:
         home.capture(line("I prefer tabs over spaces in every project.", day(9000)), runtime="messages", session="s")
-        home.catch_up()
-        (made,) = home.memories.listed()
-        (run,) = [node.run for node in home.forest()]
+        home.upkeep.catch_up()
+        (made,) = home.memories.list_memories()
+        (run,) = [node.run for node in home.runs.forest()]
         assert abs((made.stated_at - run.captured_at).total_seconds()) < 0.01
 
 
-def test_a_correction_takes_the_place_of_what_the_rules_hold_for_the_same(home):
+def test_correction_supersedes_the_memory_with_the_same_claim(home):
     """Both claim "never on Fridays" and nothing else that the rules read; who corrects means the day."""
     old = home.remember("We decided to deploy on Thursdays, never on Fridays.", path="release/day")
     new = home.memories.edit(old.memory_id, "We decided to deploy on Tuesdays, never on Fridays.")

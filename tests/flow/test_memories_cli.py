@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import perdure
 from perdure.archive.journal import Journal
 from perdure.surfaces.cli import cli
-from perdure.surfaces.cli.memories import _MEMORIES
+from perdure.surfaces.cli.memories import _MEMORY_COMMANDS
 from perdure.types import Span
 
 
@@ -73,7 +73,7 @@ def texts(found: Any) -> list[str]:
 # remember -----------------------------------------------------------------------------------------------------
 
 
-def test_remember_says_what_became_of_it(place: Place) -> None:
+def test_remember_reports_the_outcome(place: Place) -> None:
     path = ("--path", "user/preferences/editor")
     assert "Kept: I prefer vim" in place.ok("remember", "I prefer vim", *path, "--stated-at", "2026-01-15")
     said = place.ok("remember", "I", "prefer", "Helix", *path, "--stated-at", "2026-03-01")
@@ -85,18 +85,18 @@ def test_remember_says_what_became_of_it(place: Place) -> None:
     assert outcomes == ["new", "again"]
 
 
-def test_words_come_from_standard_input_and_are_kept_as_they_are(place: Place) -> None:
+def test_words_from_standard_input_are_stored_unchanged(place: Place) -> None:
     words = "I learnt today that\nMira answers fastest by mail"
     memory = place.answer("remember", "-", stdin=words + "\n")["memory"]
     assert memory["text"] == words and memory["trust"] == "owner" and memory["how"] == "remembered"
 
 
-def test_an_agent_says_so_and_in_which_session(place: Place) -> None:
+def test_remember_stores_the_agent_and_its_session(place: Place) -> None:
     memory = place.answer("remember", "Mira is out", "--by-agent", "--session", "s1", "--entity", "Mira")["memory"]
     assert (memory["trust"], memory["conversation"], memory["entities"]) == ("agent", "s1", ["Mira"])
 
 
-def test_a_name_without_letters_is_none(place: Place) -> None:
+def test_name_without_letters_is_refused(place: Place) -> None:
     names = ("--entity", "", "--entity", " Mira ", "--entity", "Mira")
     assert place.answer("remember", "Mira is out", *names)["memory"]["entities"] == ["Mira"]
     assert place.answer("remember", "Ada is out", "--entity", "")["memory"]["entities"] == []
@@ -114,13 +114,13 @@ def test_a_name_without_letters_is_none(place: Place) -> None:
         (("I prefer tabs", "--kind", "fact", "--path", "editor/tabs"), "web"),
     ],
 )
-def test_which_project_it_belongs_to(place: Place, words: tuple[str, ...], project: str | None) -> None:
+def test_memory_belongs_to_the_chosen_project(place: Place, words: tuple[str, ...], project: str | None) -> None:
     given = [word.format(root=place.project.parent) for word in words]
     found = place.answer("remember", *given)["memory"]["project"]
     assert found == (str(place.project) if project else None)
 
 
-def test_a_project_is_known_by_its_name(place: Place) -> None:
+def test_project_is_found_by_its_name(place: Place) -> None:
     place.remember("Staging listens on 8443")
     os.chdir(place.project.parent)
     assert place.answer("remember", "Use ruff", "--project", "web")["memory"]["project"] == str(place.project)
@@ -160,7 +160,7 @@ def test_a_project_is_known_by_its_name(place: Place) -> None:
         ("forget", "user/preferences/editor", "--role", "user", "--yes"),
     ],
 )
-def test_what_cannot_be_asked_for(editor: Place, words: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_refused(editor: Place, words: tuple[str, ...]) -> None:
     Path("empty").mkdir()
     before = editor.answer("memories", "list", "--all")
     assert editor.fails(*words)[:2] == (2, "usage-error")
@@ -168,7 +168,7 @@ def test_what_cannot_be_asked_for(editor: Place, words: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("name", ["show", "history", "sources", "retire", "pin", "edit"])
-def test_what_is_not_there(editor: Place, name: str) -> None:
+def test_missing_memory_is_not_found(editor: Place, name: str) -> None:
     for identifier in ("mem-20990101-000000-000000", "no/such/path"):
         more = ["new words"] if name == "edit" else []
         code, name_, said = editor.fails("memories", name, identifier, *more)
@@ -195,12 +195,12 @@ def test_list_by_prefix_kind_pin_and_project(editor: Place) -> None:
     assert "user/preferences/editor  2026-03-01 00:00  owner  mem-" in shown
 
 
-def test_what_was_believed_then_and_what_was_known_then(editor: Place) -> None:
+def test_list_answers_as_of_and_as_recorded(editor: Place) -> None:
     assert texts(editor.answer("memories", "list", "--as-of", "2026-02-15", "--prefix", "user")) == ["I prefer vim"]
     assert texts(editor.answer("memories", "list", "--recorded-as-of", "2026-02-15")) == []
 
 
-def test_show_says_everything(editor: Place) -> None:
+def test_show_prints_every_field(editor: Place) -> None:
     identifier = editor.answer("memories", "list", "--prefix", "user")["memories"][0]["memory_id"]
     for words in (
         ("memories", "show", "user/preferences/editor"),
@@ -216,7 +216,7 @@ def test_show_says_everything(editor: Place) -> None:
     assert editor.answer("show", old)["replaced_by"][0]["memory_id"] == identifier
 
 
-def test_search_writes_nothing_unless_touched(editor: Place) -> None:
+def test_search_writes_nothing_without_touch(editor: Place) -> None:
     """Row X14: the memories found, and only those, count as used once, and only with --touch."""
     journal = Journal(next((editor.home / "archive/journal").iterdir()), home=editor.home)
     before = len(journal.read())
@@ -229,7 +229,7 @@ def test_search_writes_nothing_unless_touched(editor: Place) -> None:
     assert event.data["by"] == "search" and len(event.data["cues"]) == 1
 
 
-def test_search_finds_by_path_and_never_what_was_retired(editor: Place) -> None:
+def test_search_finds_by_path_and_skips_retired_memories(editor: Place) -> None:
     assert texts(editor.answer("memories", "search", "editor")) == ["I prefer Helix"]
     assert texts(editor.answer("memories", "search", "editor", "--all")) == ["I prefer Helix", "I prefer vim"]
     assert texts(editor.answer("memories", "search", "vim")) == []
@@ -238,14 +238,14 @@ def test_search_finds_by_path_and_never_what_was_retired(editor: Place) -> None:
     assert texts(editor.answer("memories", "search", "vim")) == ["I prefer vim"]
 
 
-def test_superseded_memories_do_not_crowd_out_what_is_believed(place: Place) -> None:
+def test_superseded_memories_do_not_crowd_out_the_current_one(place: Place) -> None:
     """Thirty old ports match the words as well as the one that is believed."""
     for n in range(30):
         place.remember(f"The port is {8000 + n} port port", "--path", "s/value", "--stated-at", f"2026-01-{n + 1:02}")
     assert texts(place.answer("memories", "search", "port", "--limit", "1")) == ["The port is 8029 port port"]
 
 
-def test_history_tells_how_a_belief_came_to_be(editor: Place) -> None:
+def test_history_shows_how_a_belief_changed(editor: Place) -> None:
     stages = editor.answer("memories", "history", "user/preferences/editor")["history"]
     assert [(stage["text"], stage["current"]) for stage in stages] == [
         ("I prefer vim", False),
@@ -304,7 +304,7 @@ def test_edit_keeps_the_old_words_in_the_history(editor: Place) -> None:
     assert status == 2 and stages[1]["memory_id"] in why
 
 
-def test_edit_of_words_and_of_what_it_is_about_at_once(editor: Place) -> None:
+def test_edit_changes_words_and_path_at_once(editor: Place) -> None:
     """The old words go with it to the new path, so that nothing is believed at the old one."""
     words = ("memories", "edit", "user/preferences/editor", "I prefer Zed", "--path", "tools/editor", "--kind", "fact")
     memory = editor.answer(*words)["memory"]
@@ -313,12 +313,12 @@ def test_edit_of_words_and_of_what_it_is_about_at_once(editor: Place) -> None:
     assert [stage["text"] for stage in stages] == ["I prefer Helix", "I prefer Zed"]
 
 
-def test_a_bound_of_validity_is_held_against_the_one_that_stands(editor: Place) -> None:
+def test_new_validity_bound_is_checked_against_the_other(editor: Place) -> None:
     place = "staging/port"
     editor.ok("memories", "edit", place, "--valid-from", "2026-05-01")
-    assert "never hold" in editor.fails("memories", "edit", place, "--valid-until", "2026-05-01")[2]
+    assert "never be valid" in editor.fails("memories", "edit", place, "--valid-until", "2026-05-01")[2]
     editor.ok("memories", "edit", place, "--valid-until", "2026-06-01")
-    assert "never hold" in editor.fails("memories", "edit", place, "--valid-from", "2026-07-01")[2]
+    assert "never be valid" in editor.fails("memories", "edit", place, "--valid-from", "2026-07-01")[2]
     editor.ok("memories", "edit", place, "--valid-from", "2026-07-01", "--valid-until", "2026-08-01")
 
 
@@ -330,7 +330,7 @@ def test_edit_in_an_editor(editor: Place) -> None:
     assert "Now: I prefer Zed" in done
 
 
-def test_edit_of_what_it_is_about(editor: Place) -> None:
+def test_edit_changes_path_kind_project_and_validity(editor: Place) -> None:
     words = (
         "--path",
         "tools/editor",
@@ -349,7 +349,7 @@ def test_edit_of_what_it_is_about(editor: Place) -> None:
     assert memory["project"] is None and memory["valid_until"] is None
 
 
-def test_pin_retire_restore(editor: Place) -> None:
+def test_memory_is_pinned_retired_and_restored(editor: Place) -> None:
     """Row D11: what was retired is found by nothing, what it had replaced is believed again, and it comes back."""
     names = ("user/preferences/editor", "staging/port", "staging/port")
     pinned = editor.answer("memories", "pin", *names)["memories"]
@@ -372,7 +372,7 @@ def test_move_renames_a_path_with_everything_below(editor: Place) -> None:
 # as files -----------------------------------------------------------------------------------------------------
 
 
-def test_of_many_files_that_are_refused_ten_are_named_and_the_rest_counted(place: Place) -> None:
+def test_import_names_ten_refused_files_and_counts_the_rest(place: Place) -> None:
     Path("notes").mkdir()
     for n in range(13):
         Path(f"notes/{n:02}.md").write_bytes(b"\xff")
@@ -384,7 +384,7 @@ def test_of_many_files_that_are_refused_ten_are_named_and_the_rest_counted(place
 # forgetting ---------------------------------------------------------------------------------------------------
 
 
-def test_forget_a_memory_for_good(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
+def test_memory_is_forgotten_for_good(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
     identifier = editor.answer("memories", "list", "--prefix", "user")["memories"][0]["memory_id"]
     preview = editor.answer("forget", identifier, "--dry-run")
     assert texts(preview) == ["I prefer Helix"] and preview["forgotten_memories"] == 0
@@ -395,7 +395,7 @@ def test_forget_a_memory_for_good(editor: Place, grep: Callable[[Path, bytes], l
     assert "forgotten" in editor.fails("remember", "I prefer Helix", "--stated-at", "2026-03-01")[2]
 
 
-def test_forget_all_that_was_stated_at_a_path(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
+def test_every_statement_at_a_path_is_forgotten(editor: Place, grep: Callable[[Path, bytes], list[str]]) -> None:
     preview = editor.answer("forget", "user/preferences/editor", "--dry-run")
     assert sorted(texts(preview)) == ["I prefer Helix", "I prefer vim"] and preview["forgotten_memories"] == 0
     assert editor.fails("forget", "user/preferences/editor")[0] == 2
@@ -405,7 +405,7 @@ def test_forget_all_that_was_stated_at_a_path(editor: Place, grep: Callable[[Pat
     assert editor.fails("forget", "user/preferences/editor", "--yes")[0] == 4
 
 
-def test_nothing_is_forgotten_on_a_guess(place: Place, message: Callable[..., bytes]) -> None:
+def test_ambiguous_name_forgets_nothing(place: Place, message: Callable[..., bytes]) -> None:
     """A path that lies in two projects, and one that is the beginning of a session's id as well."""
     for where in ("--here", "--everywhere"):
         place.remember(f"Port 8443, {where}", "--path", "staging/port", where)
@@ -420,7 +420,7 @@ def test_nothing_is_forgotten_on_a_guess(place: Place, message: Callable[..., by
     assert len(place.answer("memories", "list")["memories"]) == 3
 
 
-def test_forgetting_turns_names_the_memories_that_go(
+def test_forgetting_turns_names_their_memories(
     place: Place, message: Callable[..., bytes], grep: Callable[[Path, bytes], list[str]]
 ) -> None:
     line = message("user", "my locker code is marmalade")
@@ -434,7 +434,7 @@ def test_forgetting_turns_names_the_memories_that_go(
     assert grep(place.home, b"marmalade") == []
 
 
-def test_forgetting_by_query_takes_memories_whatever_became_of_them(
+def test_forget_by_query_takes_superseded_and_retired_memories(
     editor: Place, grep: Callable[[Path, bytes], list[str]]
 ) -> None:
     """ "prefer vim" stands in what was superseded and in what was retired; a "vimmer" is no vim."""
@@ -450,22 +450,22 @@ def test_forgetting_by_query_takes_memories_whatever_became_of_them(
     ]  # fmt: skip
 
 
-def test_a_filter_of_turns_leaves_memories_alone(editor: Place) -> None:
+def test_filter_of_turns_keeps_memories(editor: Place) -> None:
     assert texts(editor.answer("forget", "--query", "prefer vim", "--role", "user", "--dry-run")) == []
 
 
 # the group ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*_MEMORIES])
+@pytest.mark.parametrize("name", [*_MEMORY_COMMANDS])
 def test_every_command_of_the_group_has_help_with_an_example(place: Place, name: str) -> None:
     shown = place.ok("memories", name, "--help")
     assert f"perdure memories {name}" in shown.split("Examples:")[-1]
 
 
-def test_the_group_hints_at_near_names_and_names_its_commands(place: Place) -> None:
+def test_group_suggests_similar_names_and_lists_its_commands(place: Place) -> None:
     shown = place.ok("memories", "--help")
-    assert all(name in shown for name in _MEMORIES)
+    assert all(name in shown for name in _MEMORY_COMMANDS)
     assert "Did you mean 'list'" in place.run("memories", "li").output
     place.remember("x y")
     assert json.loads(place.ok("memories", "list", "--json"))["command"] == "memories list"

@@ -21,15 +21,15 @@ def home(opened) -> Home:
     made = opened(embedder=FakeEmbedder())
     for path, text in KEPT.items():
         made.remember(text, path=path)
-    made.embed()
+    made.upkeep.embed()
     return made
 
 
 def texts(home: Home, query: str, **how: object) -> list[str]:
-    return [memory.text for memory, _ in home.search_memories(query, **how)]  # type: ignore[arg-type]
+    return [memory.text for memory, _ in home.memories.search(query, **how)]  # type: ignore[arg-type]
 
 
-def test_meaning_finds_what_no_word_does(home: Home, opened) -> None:
+def test_meaning_finds_memories_without_common_words(home: Home, opened) -> None:
     """Nothing names a zebra, and other words are too common to look up; the fake model hears "we" and "at"."""
     plain = opened("plain")
     plain.remember(KEPT["boat/mooring"], path="boat/mooring")
@@ -37,10 +37,10 @@ def test_meaning_finds_what_no_word_does(home: Home, opened) -> None:
     assert texts(home, "zebras, we at", limit=1) == [KEPT["boat/mooring"]]
 
 
-def test_scores_fall_and_turns_are_no_memories(home: Home, message) -> None:
+def test_scores_fall_and_no_turn_is_returned(home: Home, message) -> None:
     home.capture(message("user", "the northern quay is full of turns"), runtime="messages", session="s")
-    home.embed()
-    found = home.search_memories("northern quay")
+    home.upkeep.embed()
+    found = home.memories.search("northern quay")
     scores = [score for _, score in found]
     assert found[0][0].text == "we moor at the northern quay" and scores == sorted(scores, reverse=True)
     assert all(memory.memory_id.startswith("mem-") for memory, _ in found)
@@ -48,10 +48,10 @@ def test_scores_fall_and_turns_are_no_memories(home: Home, message) -> None:
 
 def test_a_limit_has_to_be_one_or_more(home: Home) -> None:
     with pytest.raises(UsageError):
-        home.search_memories("quay", limit=0)
+        home.memories.search("quay", limit=0)
 
 
 def test_a_rebuild_proves_the_vectors_of_memories(home: Home) -> None:
-    done = home.rebuild()
+    done = home.upkeep.rebuild()
     assert done.compared and done.same_digest and list(done.differing_vectors) == []
     assert texts(home, "northern quay", limit=1) == ["we moor at the northern quay"]

@@ -19,10 +19,10 @@ def merged(tmp_path, sources, order, name):
     """A new home that took the sources in this order, and its digest."""
     with perdure.open(tmp_path / name, user="ada") as home:
         for n in order:
-            home.merge(sources[n].path)
-        assert home.verify().ok
-        digest = home.digest()
-        assert home.rebuild().same_digest
+            home.upkeep.merge(sources[n].path)
+        assert home.upkeep.verify().ok
+        digest = home.upkeep.digest()
+        assert home.upkeep.rebuild().same_digest
         return digest
 
 
@@ -34,12 +34,12 @@ def all_orders(tmp_path, *sources):
         shutil.copytree(source.path, tmp_path / f"c{n}", symlinks=True)
         with perdure.open(tmp_path / f"c{n}", user="ada") as home:
             for m in (*range(n + 1, len(sources)), *range(n)):
-                home.merge(sources[m].path)
-            digests.add(home.digest())
-            assert home.verify().ok
+                home.upkeep.merge(sources[m].path)
+            digests.add(home.upkeep.digest())
+            assert home.upkeep.verify().ok
             for m in range(len(sources)):
-                assert home.merge(sources[m].path).n_runs == 0  # a second time changes nothing
-            digests.add(home.digest())
+                assert home.upkeep.merge(sources[m].path).n_runs == 0  # a second time changes nothing
+            digests.add(home.upkeep.digest())
     assert len(digests) == 1
     return digests.pop()
 
@@ -47,7 +47,7 @@ def all_orders(tmp_path, *sources):
 def everything(tmp_path, query, *sources, name="all"):
     with perdure.open(tmp_path / name, user="ada") as home:
         for source in sources:
-            home.merge(source.path)
+            home.upkeep.merge(source.path)
         return sorted(hit.text for hit in home.search(query, limit=100).hits)
 
 
@@ -56,7 +56,7 @@ def two(opened):
     return opened("one"), opened("two")
 
 
-def test_disjoint_and_equal_runs(two, message, tmp_path):
+def test_disjoint_and_equal_runs_are_merged(two, message, tmp_path):
     one, other = two
     for home, session in ((one, "s"), (other, "s"), (one, "only-one"), (other, "only-two")):
         take(home, session=session, data=message("user", f"anchor of {session}", 0))
@@ -64,7 +64,7 @@ def test_disjoint_and_equal_runs(two, message, tmp_path):
     assert everything(tmp_path, "anchor", one, other) == ["anchor of only-one", "anchor of only-two", "anchor of s"]
 
 
-def test_one_captured_more(two, message, tmp_path):
+def test_longer_capture_of_a_run_wins(two, message, tmp_path):
     """The same first run at two lengths (one home came later): the longer one stays."""
     one, other = two
     lines = [message("user", f"anchor {n}", n) for n in range(3)]
@@ -74,7 +74,7 @@ def test_one_captured_more(two, message, tmp_path):
     assert len(everything(tmp_path, "anchor", one, other)) == 3
 
 
-def test_other_cuts(two, message, tmp_path):
+def test_different_cuts_of_one_session_are_merged(two, message, tmp_path):
     """One home has [0,3), the other [0,1) [1,2) [2,4): every message is found once."""
     one, other = two
     lines = [message("user", f"anchor {n}", n) for n in range(4)]
@@ -87,12 +87,12 @@ def test_other_cuts(two, message, tmp_path):
     assert everything(tmp_path, "anchor", one, other) == [f"anchor {n}" for n in range(4)]
 
 
-def test_a_merged_home_goes_on_capturing(two, message, tmp_path, opened):
+def test_merged_home_continues_capturing(two, message, tmp_path, opened):
     one, other = two
     lines = [message("user", f"anchor {n}", n) for n in range(4)]
     take(one, session="s", data=b"".join(lines[:2]))
     take(other, session="s", data=b"".join(lines[:3]))
-    one.merge(other.path)
+    one.upkeep.merge(other.path)
     whole = b"".join(lines)
     answer = take(one, session="s", data=whole)
     assert (answer.outcome, answer.to_offset) == ("accepted", len(whole) - len(lines[3]))
@@ -127,7 +127,7 @@ def test_different_with_the_same_time(two, message, tmp_path):
     assert len(everything(tmp_path, "anchor", one, other)) == 3
 
 
-def test_three_that_differ(opened, message, tmp_path):
+def test_three_different_captures_are_all_kept(opened, message, tmp_path):
     """Three captures of one session at one time, pairwise different, two of them alike in the first line."""
     homes = [opened(f"h{n}") for n in range(3)]
     for home, (first, second) in zip(homes, (("a", "x"), ("b", "y"), ("b", "z")), strict=True):
@@ -138,7 +138,7 @@ def test_three_that_differ(opened, message, tmp_path):
     assert found == ["anchor a", "anchor ax", "anchor b", "anchor b", "anchor by", "anchor bz"]
 
 
-def test_forgotten_on_one_side(two, message, tmp_path, grep):
+def test_forgetting_on_one_side_holds_after_a_merge(two, message, tmp_path, grep):
     """What one home forgot is gone from the merged home, whichever way; also where the other captured more."""
     one, other = two
     lines = [message("user", "anchor first words", 0), message("user", "the marmalade is under the stair", 1),
@@ -147,10 +147,10 @@ def test_forgotten_on_one_side(two, message, tmp_path, grep):
     take(other, session="s", data=b"".join(lines))
     take(other, session="copy", data=lines[1])
     (hit,) = one.search("marmalade").hits
-    one.forget(one.doomed([hit.turn_id]))
+    one.forgetting.apply(one.forgetting.plan([hit.turn_id]))
     all_orders(tmp_path, one, other)
     assert everything(tmp_path, "marmalade", one, other) == [] and len(everything(tmp_path, "anchor", one, other)) == 2
-    other.merge(one.path)
+    other.upkeep.merge(one.path)
     assert grep(other.path, b"marmalade") == [] and other.search("marmalade").hits == ()
     assert len(other.search("anchor").hits) == 2
 
@@ -163,15 +163,15 @@ def test_forgotten_on_both_sides(two, message, tmp_path, grep):
     for home, word in ((one, "marmalade"), (other, "chutney")):
         take(home, session="s", data=b"".join(lines))
         (hit,) = home.search(word).hits
-        home.forget(home.doomed([hit.turn_id]))
+        home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     all_orders(tmp_path, one, other)
-    one.merge(other.path)
+    one.upkeep.merge(other.path)
     take(one, session="again", data=b"".join(lines))
     for word in (b"marmalade", b"chutney"):
         assert grep(one.path, word) == []
 
 
-def test_packed_on_one_side(two, message, tmp_path):
+def test_pack_on_one_side_is_merged(two, message, tmp_path):
     one, other = two
     lines = [message("user", f"anchor {n}", n) for n in range(3)]
     for home, n in ((one, 3), (other, 2)):
@@ -179,36 +179,36 @@ def test_packed_on_one_side(two, message, tmp_path):
         for line in lines[:n]:
             take(home, session="s", data=line, low=at)
             at += len(line)
-    other.pack(idle_days=0)
+    other.upkeep.pack(idle_days=0)
     digest = all_orders(tmp_path, one, other)
-    one.pack(idle_days=0)
+    one.upkeep.pack(idle_days=0)
     shutil.rmtree(tmp_path / "m0")
     assert merged(tmp_path, (one, other), (1, 0), "m0") == digest
-    one.merge(other.path)
-    assert one.verify().ok and len(one.search("anchor").hits) == 3
-    other.merge(one.path)
-    assert other.verify().ok and len(other.search("anchor").hits) == 3
+    one.upkeep.merge(other.path)
+    assert one.upkeep.verify().ok and len(one.search("anchor").hits) == 3
+    other.upkeep.merge(one.path)
+    assert other.upkeep.verify().ok and len(other.search("anchor").hits) == 3
 
 
-def test_a_longer_capture_comes_into_a_pack(two, message):
+def test_longer_capture_is_merged_into_a_pack(two, message):
     one, other = two
     lines = [message("user", f"anchor {n}", n) for n in range(3)]
     take(one, session="s", data=lines[0])
     take(other, session="s", data=b"".join(lines))
-    one.pack(idle_days=0)
-    one.merge(other.path)
-    assert one.verify().ok and len(one.search("anchor").hits) == 3
+    one.upkeep.pack(idle_days=0)
+    one.upkeep.merge(other.path)
+    assert one.upkeep.verify().ok and len(one.search("anchor").hits) == 3
 
 
-def test_two_users(opened, message, tmp_path):
+def test_homes_of_two_users_are_merged_apart(opened, message, tmp_path):
     one = opened("one")
     bob = opened("two", user="bob")
     take(one, session="s", data=message("user", "anchor of ada", 0))
     take(bob, session="s", data=message("user", "anchor of bob", 0))
-    bob.note("The marmalade is under the stair")
-    left = one.merge(bob.path)
-    assert (left.n_runs, left.n_events, left.left_out) == (0, 0, ("bob",)) and one.users() == ["ada"]
-    assert one.merge(bob.path, users=["ada", "bob"]).left_out == ()
+    bob.floor.note("The marmalade is under the stair")
+    left = one.upkeep.merge(bob.path)
+    assert (left.n_runs, left.n_events, left.left_out) == (0, 0, ("bob",)) and one.sharing.users() == ["ada"]
+    assert one.upkeep.merge(bob.path, users=["ada", "bob"]).left_out == ()
     assert [hit.text for hit in one.search("anchor").hits] == ["anchor of ada"]
     as_bob = opened("one", user="bob")
     assert [hit.text for hit in as_bob.search("anchor").hits] == ["anchor of bob"]
@@ -218,12 +218,12 @@ def test_machines_and_grants_count_only_where_they_were_made(two, message):
     one, other = two
     take(one, session="s", data=message("user", "anchor", 0))
     for home in two:
-        home.machines.register("ada", "phone")
-        home.share("bob", "agent", "default")
-    done = one.merge(other.path)
+        home.sharing.machines.register("ada", "phone")
+        home.sharing.share("bob", "agent", "default")
+    done = one.upkeep.merge(other.path)
     assert (done.n_events, done.n_without_effect) == (2, 2)
-    assert one.merge(other.path).n_without_effect == 0
-    assert len(one.machines.listed()) == len(one.grants.given()) == 1
+    assert one.upkeep.merge(other.path).n_without_effect == 0
+    assert len(one.sharing.machines.list_machines()) == len(one.sharing.grants.list_given()) == 1
 
 
 def test_a_fork_on_the_other_side(two, claude, tmp_path):
@@ -236,16 +236,16 @@ def test_a_fork_on_the_other_side(two, claude, tmp_path):
     assert everything(tmp_path, "anchor", one, other) == ["anchor fork", "anchor history", "anchor more"]
 
 
-def test_what_is_no_home_and_what_is_too_new(two, tmp_path):
+def test_missing_or_newer_home_is_not_merged(two, tmp_path):
     one, other = two
     with pytest.raises(HomeMissing):
-        one.merge(tmp_path)
+        one.upkeep.merge(tmp_path)
     (other.path / "archive" / "FORMAT").write_text("99\n")
     with pytest.raises(NewerFormat):
-        one.merge(other.path)
+        one.upkeep.merge(other.path)
 
 
-def test_damage_is_not_taken_over(two, message):
+def test_damaged_run_is_not_merged(two, message):
     """A run of the other home whose bytes were changed is left there and counted; a damaged run here is healed."""
     one, other = two
     lines = message("user", "anchor whole", 0)
@@ -254,15 +254,15 @@ def test_damage_is_not_taken_over(two, message):
     (bad,) = (p for p in (other.path / "archive" / "runs").rglob("*.jsonl") if b"whole" in p.read_bytes())
     good = bad.read_bytes()
     bad.write_bytes(good.replace(b"whole", b"wholX"))
-    done = one.merge(other.path)
-    assert (done.n_runs, len(done.damaged)) == (1, 1) and one.verify().ok
+    done = one.upkeep.merge(other.path)
+    assert (done.n_runs, len(done.damaged)) == (1, 1) and one.upkeep.verify().ok
     bad.write_bytes(good)
-    one.merge(other.path)
+    one.upkeep.merge(other.path)
     (mine,) = (p for p in (one.path / "archive" / "runs").rglob("*.jsonl") if b"whole" in p.read_bytes())
     mine.write_bytes(good.replace(b"whole", b"wholX"))
-    assert not one.verify().ok
-    one.merge(other.path)
-    assert one.verify().ok
+    assert not one.upkeep.verify().ok
+    one.upkeep.merge(other.path)
+    assert one.upkeep.verify().ok
 
 
 @pytest.mark.parametrize("renamed", [False, True])
@@ -275,7 +275,7 @@ def test_cut_while_a_longer_capture_replaces_a_shorter(two, message, opened, ren
     lines = [message("user", f"anchor {n}", n) for n in range(2)]
     take(one, session="s", data=lines[0])
     take(other, session="s", data=b"".join(lines))
-    (held,) = one.archive.ledger.all()
+    (held,) = one.archive.ledger.list_runs()
     for name in ("{}.jsonl", "{}.metadata.json"):
         (ours,) = (one.path / "archive" / "runs").rglob(name.format(held.run_id))
         (theirs,) = (other.path / "archive" / "runs").rglob(name.format(held.run_id))
@@ -288,10 +288,10 @@ def test_cut_while_a_longer_capture_replaces_a_shorter(two, message, opened, ren
         shutil.rmtree(one.path / "cache")
     again = opened("one")
     take(again, session="another", data=message("user", "anchor x", 9))
-    assert again.verify().findings == []
+    assert again.upkeep.verify().findings == []
     assert len(again.search("anchor").hits) == (3 if renamed else 2)
-    again.merge(other.path)
-    assert len(again.search("anchor").hits) == 3 and again.verify().findings == []
+    again.upkeep.merge(other.path)
+    assert len(again.search("anchor").hits) == 3 and again.upkeep.verify().findings == []
 
 
 _ACTIONS = st.lists(
@@ -328,15 +328,15 @@ def test_any_history_merges_the_same_in_every_order(tmp_path_factory, message, a
             take(home, session=f"s{session}", data=data, low=len(b"".join(lines[who][session][:end])))
             ends[who][session] = min(9, end + size)
         elif what == "pack":
-            home.pack(idle_days=0)
+            home.upkeep.pack(idle_days=0)
         else:
             hits = home.search(f"word{session}x{pick}").hits
-            home.forget(home.doomed([hits[0].turn_id]) if hits else [])
+            home.forgetting.apply(home.forgetting.plan([hits[0].turn_id]) if hits else [])
     digests = {merged(root, homes, range(3), "a"), merged(root, homes, order, "b")}
     for n in order[:2]:
-        homes[order[2]].merge(homes[n].path)
-    digests.add(homes[order[2]].digest())
-    assert homes[order[2]].verify().ok
+        homes[order[2]].upkeep.merge(homes[n].path)
+    digests.add(homes[order[2]].upkeep.digest())
+    assert homes[order[2]].upkeep.verify().ok
     for home in homes:
         home.close()
     assert len(digests) == 1

@@ -15,10 +15,11 @@ from click.testing import CliRunner
 
 import perdure
 from perdure.errors import BadAnswer, ModelFault
-from perdure.models.chat import Chat, Message
+from perdure.models.chat import Chat, ChatMessage
 from perdure.surfaces.cli import cli
-from perdure.testing import ScriptedChat, local_model
-from perdure.testing.model_server import Answer, ModelServer
+from perdure.testing import ScriptedChat
+from rig import local_model
+from rig.model_server import Answer, ModelServer
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 QUERIES: dict[str, Any] = {
@@ -76,7 +77,7 @@ def test_a_model_is_listed_tested_and_timed(tmp_path: Path) -> None:
         assert "at most 2,000 tokens" in run(home, "models") and "(at most 5)" in run(home, "models")
 
 
-def test_a_spent_cap_stops_and_says_so(tmp_path: Path) -> None:
+def test_spent_cap_stops_and_is_reported(tmp_path: Path) -> None:
     with ModelServer() as server:
         home = table(tmp_path / "home", TABLE.format(url=server.url, more="[models.caps]\nday_tokens = 999"))
         said = run(home, "models", "time", "miner", "--json", status=1)["error"]
@@ -85,7 +86,7 @@ def test_a_spent_cap_stops_and_says_so(tmp_path: Path) -> None:
         assert "free again" in said["detail"] and server.requests == []
 
 
-def test_a_refusal_comes_in_the_providers_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_quotes_the_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_TEST_KEY", "sk-wrong-key")
     with ModelServer(answers=[Answer("invalid x-api-key: sk-wrong-key", status=401)]) as server:
         keyed = TABLE.format(url=server.url, more='key_env = "PERDURE_TEST_KEY"').replace("openai", "anthropic")
@@ -111,7 +112,7 @@ def planned(chat: Chat | None, message: str) -> list[str]:
     if chat is None:
         return [message]
     try:
-        return list(chat.reply([Message("user", message)], schema=QUERIES).value["queries"])  # type: ignore[index]
+        return list(chat.reply([ChatMessage("user", message)], schema=QUERIES).value["queries"])  # type: ignore[index]
     except ModelFault:
         return [message]
 
@@ -119,7 +120,7 @@ def planned(chat: Chat | None, message: str) -> list[str]:
 @pytest.mark.parametrize(
     "said", ["Sure! Here are the queries: port, tide", '{"queries": []}', '{"queries": "port"}', '{"que']
 )
-def test_bad_json_of_a_helper_means_the_message_as_it_is(tmp_path: Path, said: str) -> None:
+def test_invalid_json_of_a_helper_keeps_the_message(tmp_path: Path, said: str) -> None:
     """Feature R14: a clean ModelFault, which its caller turns into the fallback."""
     with ModelServer(answers=[Answer(said), Answer(said), Answer('{"queries": ["tide port"]}')]) as server:
         home = table(tmp_path / "home", TABLE.format(url=server.url, more="").replace("miner", "helper"))
@@ -127,13 +128,13 @@ def test_bad_json_of_a_helper_means_the_message_as_it_is(tmp_path: Path, said: s
             helper = opened.chat("helper", job="recall")
             assert helper is not None
             with pytest.raises(BadAnswer):
-                helper.reply([Message("user", "Which port?")], schema=QUERIES)
+                helper.reply([ChatMessage("user", "Which port?")], schema=QUERIES)
             assert planned(helper, "Which port?") == ["Which port?"]
             assert planned(helper, "Which port?") == ["tide port"]
             assert planned(opened.chat("miner", job="recall"), "Which port?") == ["Which port?"]
 
 
-def test_another_model_changes_nothing_that_is_remembered(tmp_path: Path, message: Callable[..., bytes]) -> None:
+def test_other_model_changes_no_recall(tmp_path: Path, message: Callable[..., bytes]) -> None:
     """Feature R15: whatever adapter answers, recall's cues are the same bytes."""
     told = message("user", "The staging harbour listens on port 48642.") + message("user", "Bananas are fine.", 1)
     with perdure.open(tmp_path / "home") as home:
@@ -147,7 +148,7 @@ def test_another_model_changes_nothing_that_is_remembered(tmp_path: Path, messag
                 resident = home.chat("resident", job="talk")
                 assert (resident is None) == (chats == {})
                 if resident is not None:
-                    assert resident.reply([Message("user", "hello")]).text == "OK."
+                    assert resident.reply([ChatMessage("user", "hello")]).text == "OK."
                 found = home.recall("Which port does the staging harbour use?", now=NOW)
                 seen.append(repr((found.cues, found.plan, found.silent)).encode())
     assert len(seen) == 4 and len(set(seen)) == 1 and b"48642" in seen[0]
@@ -158,14 +159,14 @@ def test_the_meter_survives_a_rebuild(tmp_path: Path, message: Callable[..., byt
         home.capture(message("user", "Hello there."), runtime="messages", session="s")
         chat = home.chat("miner", job="mine")
         assert chat is not None
-        chat.reply([Message("user", "x")])
-        before = home.roles().meter.spent("mine")
-        home.rebuild()
-        assert home.roles().meter.spent("mine") == before and before["job"].n_calls == 1
-        with home.beside(read_only=True) as other:
+        chat.reply([ChatMessage("user", "x")])
+        before = home.roles().meter.read_spending("mine")
+        home.upkeep.rebuild()
+        assert home.roles().meter.read_spending("mine") == before and before["job"].n_calls == 1
+        with home.clone_for_thread(read_only=True) as other:
             again = other.chat("miner", job="mine")
-            assert again is not None and again.reply([Message("user", "x")]).text == "OK."
-        assert home.roles().meter.spent("mine")["job"].n_calls == 2
+            assert again is not None and again.reply([ChatMessage("user", "x")]).text == "OK."
+        assert home.roles().meter.read_spending("mine")["job"].n_calls == 2
 
 
 def test_the_real_model_through_the_command(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import perdure
 from perdure import formats
-from perdure.archive.metadata import source_lines
+from perdure.archive.run_files import split_source_lines
 from perdure.capture import failures
-from perdure.testing.resident import ScriptedResident
+from rig.resident import ScriptedResident
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 SCHEMA = """
@@ -82,12 +82,12 @@ def kept(home: Path) -> dict[str, list[bytes]]:
     """Session -> its lines in the archive, in order."""
     found: dict[str, list[bytes]] = {}
     with perdure.open(home) as opened:
-        opened.drain()
-        for held in sorted(opened.archive.ledger.all(), key=lambda held: held.from_offset):
-            run = opened.archive.run(held)
+        opened.captures.drain()
+        for held in sorted(opened.archive.ledger.list_runs(), key=lambda held: held.from_offset):
+            run = opened.archive.read_run(held)
             assert run.source.generation == 0
             rows = found.setdefault(run.source.session, [])
-            rows += [line.raw for line, _ in source_lines(run, opened.archive.read(held))]
+            rows += [line.raw for line, _ in split_source_lines(run, opened.archive.read(held))]
     return found
 
 
@@ -111,7 +111,7 @@ def home(tmp_path: Path) -> Path:
         return tmp_path / "home"
 
 
-def test_a_turn_is_captured_with_what_was_changed_since(home: Path, opencode: OpenCode) -> None:
+def test_turn_is_captured_with_later_changes(home: Path, opencode: OpenCode) -> None:
     """The client changes a person's message behind the end of its turn; the next capture brings that and no more."""
     opencode.session("ses_1")
     opencode.session("ses_2")
@@ -128,14 +128,14 @@ def test_a_turn_is_captured_with_what_was_changed_since(home: Path, opencode: Op
     assert len(lines) == len(set(lines)) == 2 + 2 + 2  # header and title; two messages; a changed and a new one
     assert words_of(lines) == opencode.said["ses_1"]
     with perdure.open(home) as opened:
-        opened.catch_up()
+        opened.upkeep.catch_up()
         assert [hit.text for hit in opened.search("quay", mode="keyword").hits if hit.role == "user"] == [
             "on which quay, and when?"
         ]
-    assert failures.recorded(home) == []
+    assert failures.read_failures(home) == []
 
 
-def test_sub_agents_come_with_their_session_and_several_sessions_with_the_end(home: Path, opencode: OpenCode) -> None:
+def test_sub_agents_come_with_their_session_and_all_at_the_end(home: Path, opencode: OpenCode) -> None:
     opencode.session("ses_1")
     opencode.session("ses_1a", "ses_1")
     opencode.session("ses_2")
@@ -144,12 +144,12 @@ def test_sub_agents_come_with_their_session_and_several_sessions_with_the_end(ho
     called(home, {"hook_event_name": "dispose", "sessions": ["ses_1", "ses_2", "ses_gone"], "cwd": "/w"})
     assert set(kept(home)) == {"ses_1", "ses_1a", "ses_2"}
     with perdure.open(home) as opened:
-        opened.catch_up()
-        top, below = opened.conversation("ses_1")
+        opened.upkeep.catch_up()
+        top, below = opened.runs.conversation("ses_1")
         assert (below.session, below.parent_run_id) == ("ses_1a", top.run_id)
 
 
-def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> None:
+def test_forked_copy_is_found_once(home: Path, opencode: OpenCode) -> None:
     """Copies have new ids and the time of the first; of what was said at the same moment elsewhere nothing is lost."""
     opencode.session("ses_1")
     opencode.say("ses_1", "msg1", "on which quay does the ferry moor?")
@@ -163,8 +163,8 @@ def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> Non
     for session in ("ses_1", "ses_0", "ses_2", "ses_1"):
         called(home, idle(session))
     with perdure.open(home) as opened:
-        opened.drain()
-        opened.catch_up()
+        opened.captures.drain()
+        opened.upkeep.catch_up()
         hits = opened.search("ferry", mode="keyword").hits
         assert sorted(hit.text for hit in hits) == [
             "and the ferry to Tallinn?", "another question on the ferry", "on which quay does the ferry moor?",
@@ -172,7 +172,7 @@ def test_what_a_fork_copied_is_found_once(home: Path, opencode: OpenCode) -> Non
         assert len(opened.search("quay four", mode="keyword").hits) == 2  # the question and the answer, each once
 
 
-def test_what_a_fork_copied_stays_a_copy_when_its_first_is_deleted(home: Path, opencode: OpenCode) -> None:
+def test_forked_copy_stays_a_copy_when_its_source_is_deleted(home: Path, opencode: OpenCode) -> None:
     opencode.session("ses_1")
     opencode.say("ses_1", "msg1", "on which quay does the ferry moor?")
     opencode.session("ses_0", at_ms=1_768_467_700_000)
@@ -210,15 +210,15 @@ def test_an_import_and_live_captures_agree(home: Path, opencode: OpenCode) -> No
     assert len(lines) == len(set(lines)) == 5 and words_of(lines) == opencode.said["ses_1"]
 
 
-def test_what_was_forgotten_does_not_come_back_with_the_next_turn(home: Path, opencode: OpenCode, grep) -> None:
+def test_forgotten_words_do_not_return_with_the_next_turn(home: Path, opencode: OpenCode, grep) -> None:
     opencode.session("ses_1")
     opencode.say("ses_1", "msg1", "the xylophone is in the cellar")
     called(home, idle("ses_1"))
     with perdure.open(home) as opened:
-        opened.drain()
-        opened.catch_up()
+        opened.captures.drain()
+        opened.upkeep.catch_up()
         (hit,) = opened.search("xylophone", mode="keyword").hits
-        opened.forget(opened.doomed([hit.turn_id]))
+        opened.forgetting.apply(opened.forgetting.plan([hit.turn_id]))
     for path in (home / "outbox" / "cursors").glob("*.lines"):
         path.unlink()
     opencode.say("ses_1", "msg3", "and the piano?")
@@ -228,23 +228,23 @@ def test_what_was_forgotten_does_not_come_back_with_the_next_turn(home: Path, op
 
 
 @pytest.mark.parametrize("switch", ["pause", "exclude", "incognito"])
-def test_what_is_to_be_left_alone_is_not_copied(switch: str, home: Path, opencode: OpenCode, grep) -> None:
+def test_excluded_session_is_not_copied(switch: str, home: Path, opencode: OpenCode, grep) -> None:
     opencode.session("ses_1")
     opencode.say("ses_1", "msg1", "xylophone")
     with perdure.open(home) as opened:
         if switch == "pause":
-            opened.pause()
+            opened.captures.pause()
         elif switch == "exclude":
             (home / "config.toml").write_text('[capture]\nexclude = ["/w"]\n')
         else:
-            opened.keep_off_record("opencode", "ses_1")
+            opened.captures.mark_incognito("opencode", "ses_1")
     done = called(home, idle("ses_1"))
     assert (done.returncode, done.stdout) == (0, b"")
-    assert grep(home, b"xylophone") == [] and failures.recorded(home) == []
+    assert grep(home, b"xylophone") == [] and failures.read_failures(home) == []
 
 
 @pytest.mark.parametrize("harm", ["none", "no database", "locked", "another schema"])
-def test_whatever_is_wrong_with_the_database_the_client_goes_on(harm: str, home: Path, opencode: OpenCode) -> None:
+def test_client_continues_with_any_broken_database(harm: str, home: Path, opencode: OpenCode) -> None:
     opencode.session("ses_1")
     if harm == "none":
         opencode.path.unlink()
@@ -257,10 +257,10 @@ def test_whatever_is_wrong_with_the_database_the_client_goes_on(harm: str, home:
     began_s = time.monotonic()
     assert called(home, idle("ses_1")).returncode == 0
     assert time.monotonic() - began_s < 12
-    assert [item["stage"] for item in failures.recorded(home)] in ([], ["capture"])
+    assert [item["stage"] for item in failures.read_failures(home)] in ([], ["capture"])
 
 
-def test_a_message_is_asked_about_and_does_not_wait_for_the_database(home: Path, opencode: OpenCode) -> None:
+def test_recall_does_not_wait_for_a_locked_database(home: Path, opencode: OpenCode) -> None:
     opencode.session("ses_1")
     opencode.db.execute("PRAGMA locking_mode = exclusive; BEGIN EXCLUSIVE")
     said = {"session_id": "ses_1", "cwd": "/w", "prompt": "where?"}
@@ -285,7 +285,7 @@ STEPS = st.lists(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
-def test_whatever_happens_in_whatever_order(tmp_path_factory, steps: list[tuple[str, str, int]]) -> None:
+def test_every_captured_state_is_kept_in_any_order(tmp_path_factory, steps: list[tuple[str, str, int]]) -> None:
     """Each state that a capture saw is kept, once; and the last of a message is the one that stands.
 
     Words never return to what they were: a state that is kept already is not kept again.
@@ -305,10 +305,10 @@ def test_whatever_happens_in_whatever_order(tmp_path_factory, steps: list[tuple[
                 opencode.rename(session, f"title of step {n}")
             elif what == "post":
                 for whose, lines in formats.emit_session("opencode", opencode.path, session):
-                    home.post_lines(whose, lines, path=str(opencode.path))
+                    home.captures.enqueue_lines(whose, lines, path=str(opencode.path))
                     seen[whose.session] |= set(lines)
             elif what == "drain":
-                home.drain()
+                home.captures.drain()
             elif what == "import":
                 home.import_files([opencode.path], index=False)
                 for whose, lines in formats.emit("opencode", opencode.path):
@@ -326,7 +326,7 @@ def test_whatever_happens_in_whatever_order(tmp_path_factory, steps: list[tuple[
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from("AB"), st.sampled_from(["", "drain", "lose"])),
                 min_size=2, max_size=8))  # fmt: skip
-def test_what_returned_to_what_it_was_is_what_stands(tmp_path_factory, states: list[tuple[str, str, str]]) -> None:
+def test_last_captured_state_is_the_current_one(tmp_path_factory, states: list[tuple[str, str, str]]) -> None:
     """Whatever states a message and a title go through: the last that was captured is the last in the database."""
     place = tmp_path_factory.mktemp("o")
     opencode = OpenCode(place / "opencode.db" / "opencode.db")
@@ -336,9 +336,9 @@ def test_what_returned_to_what_it_was_is_what_stands(tmp_path_factory, states: l
             opencode.say("ses_1", "msg1", words)
             opencode.rename("ses_1", title)
             for whose, lines in formats.emit_session("opencode", opencode.path, "ses_1"):
-                home.post_lines(whose, lines, path=str(opencode.path))
+                home.captures.enqueue_lines(whose, lines, path=str(opencode.path))
             if then:
-                home.drain()
+                home.captures.drain()
             for path in (home.path / "outbox" / "cursors").glob("*.lines") if then == "lose" else ():
                 path.unlink()
         home.import_files([opencode.path], index=False)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import perdure
-from perdure.archive import packs
+from perdure.archive import run_files
 from perdure.archive.archive import walk
 
 
@@ -20,9 +20,9 @@ def packed(home, message):
     for line in lines:
         home.capture(line, runtime="messages", session="s", from_offset=at)
         at += len(line)
-    before = home.digest()
-    assert home.pack(idle_days=0) == (1, 3)
-    assert home.digest() == before
+    before = home.upkeep.digest()
+    assert home.upkeep.pack(idle_days=0) == (1, 3)
+    assert home.upkeep.digest() == before
     return home, lines
 
 
@@ -36,12 +36,12 @@ def test_packed_runs_are_found_shown_and_verified(packed):
     assert list((home.path / "archive" / "runs").rglob("*.*")) == []
     hits = home.search("anchor").hits
     assert len(hits) == 3 and len(home.search("anchor", scan=True).hits) == 3
-    assert [len(home.transcript(hit.run_id).parsed.turns) for hit in hits] == [1, 1, 1]
-    checked = home.verify()
+    assert [len(home.runs.transcript(hit.run_id).parsed.turns) for hit in hits] == [1, 1, 1]
+    checked = home.upkeep.verify()
     assert checked.ok and (checked.n_runs, checked.n_packs) == (3, 1)
     assert stat.S_IMODE(pack_of(home).stat().st_mode) == 0o600
-    assert home.pack(idle_days=0) == (0, 0)
-    assert home.rebuild().same_digest
+    assert home.upkeep.pack(idle_days=0) == (0, 0)
+    assert home.upkeep.rebuild().same_digest
 
 
 @pytest.mark.skipif(not shutil.which("zstd"), reason="no zstd tool here")
@@ -61,14 +61,14 @@ def test_a_packed_source_still_answers_and_grows(packed, message):
     assert home.capture(whole + more, runtime="messages", session="s").to_offset == len(whole)
     assert home.capture(more, runtime="messages", session="s", from_offset=len(whole)).outcome == "stored"
     assert len(home.search("anchor").hits) == 4
-    assert home.pack(idle_days=0) == (1, 1)
-    assert len(packs.read_all(pack_of(home))) == 4 and home.verify().ok
-    assert b"".join(stored for _, stored in packs.read_all(pack_of(home))) == whole + more
+    assert home.upkeep.pack(idle_days=0) == (1, 1)
+    assert len(run_files.read_pack(pack_of(home))) == 4 and home.upkeep.verify().ok
+    assert b"".join(stored for _, stored in run_files.read_pack(pack_of(home))) == whole + more
 
 
 def test_only_idle_conversations_are_packed(home, message):
     home.capture(message("user", "said in January, captured today"), runtime="messages", session="s")
-    assert home.pack(idle_days=30) == (0, 0)
+    assert home.upkeep.pack(idle_days=30) == (0, 0)
 
 
 def copy_of(home, name):
@@ -91,10 +91,10 @@ def half_packed(opened, home, message):
             home.capture(message("user", f"unforgettable anchor {n}", n), runtime="messages", session=f"s{n}",
                          conversation="c")  # fmt: skip
         copy_of(home, "aside")
-        home.pack(idle_days=0)
+        home.upkeep.pack(idle_days=0)
         put_back(home, "aside")
         if not moved:
-            home.archive.ledger.moved([held.run_id for held in home.archive.ledger.all()], None)
+            home.archive.ledger.set_pack([held.run_id for held in home.archive.ledger.list_runs()], None)
         return home
 
     return make
@@ -104,24 +104,24 @@ def half_packed(opened, home, message):
 def test_a_crash_between_pack_and_unlink(half_packed, moved, grep):
     """Both copies are there: verified, found once, and forgetting reaches both."""
     home = half_packed(moved)
-    assert home.verify().ok
+    assert home.upkeep.verify().ok
     assert len(home.search("unforgettable").hits) == 2
     assert len({run.run_id for run, _ in walk(home.path / "archive")}) == 2
-    home.forget(home.doomed([home.search("anchor 1").hits[0].turn_id]))
+    home.forgetting.apply(home.forgetting.plan([home.search("anchor 1").hits[0].turn_id]))
     assert grep(home.path, b"anchor 1") == []
-    assert home.verify().ok
-    home.pack(idle_days=0)
-    assert home.verify().ok and len(home.search("unforgettable").hits) == 1
+    assert home.upkeep.verify().ok
+    home.upkeep.pack(idle_days=0)
+    assert home.upkeep.verify().ok and len(home.search("unforgettable").hits) == 1
 
 
 @pytest.mark.parametrize("moved", [True, False])
-def test_a_new_ledger_after_such_a_crash(half_packed, opened, moved):
+def test_new_ledger_after_a_pack_crash_is_complete(half_packed, opened, moved):
     home = half_packed(moved)
-    digest = home.digest()
+    digest = home.upkeep.digest()
     home.close()
     shutil.rmtree(home.path / "cache")
     again = opened()
-    assert again.digest() == digest and again.archive.ledger.counts()[0] == 2 and again.verify().ok
+    assert again.upkeep.digest() == digest and again.archive.ledger.count_all()[0] == 2 and again.upkeep.verify().ok
 
 
 def test_a_damaged_pack_is_named_and_the_rest_answers(packed, message):
@@ -131,18 +131,18 @@ def test_a_damaged_pack_is_named_and_the_rest_answers(packed, message):
     raw = bytearray(path.read_bytes())
     raw[:4] = b"\0\0\0\0"
     path.write_bytes(bytes(raw))
-    (finding,) = home.verify().findings
+    (finding,) = home.upkeep.verify().findings
     assert finding.severity == "problem" and path.name in finding.where and "backup" in finding.advice
     assert len(home.search("anchor", scan=True).hits) == 1
     assert home.capture(message("user", "more"), runtime="messages", session="u").outcome == "stored"
 
 
-def test_forget_inside_a_pack(packed, grep):
+def test_turn_inside_a_pack_is_forgotten(packed, grep):
     home, lines = packed
     (hit,) = [hit for hit in home.search("anchor").hits if "number 1" in hit.text]
-    home.forget(home.doomed([hit.turn_id]))
+    home.forgetting.apply(home.forgetting.plan([hit.turn_id]))
     assert grep(home.path, b"number 1") == []
-    assert len(home.search("anchor").hits) == 2 and home.verify().ok
+    assert len(home.search("anchor").hits) == 2 and home.upkeep.verify().ok
     assert home.capture(b"".join(lines), runtime="messages", session="s").outcome == "already"
 
 
@@ -152,7 +152,7 @@ def test_reading_while_another_packs_and_forgets(opened, message):
     """
     home, reader = opened(), opened()
     home.capture(message("user", "anchor first", 0), runtime="messages", session="s", conversation="c")
-    home.catch_up()
+    home.upkeep.catch_up()
     stop, faults = threading.Event(), []
 
     def write():
@@ -164,13 +164,13 @@ def test_reading_while_another_packs_and_forgets(opened, message):
                     )
                     run_id = writer.capture(data, runtime="messages", session=f"w{n}", conversation="c").run_id
                     if n % 2:
-                        writer.pack(idle_days=0)
-                    (first, _) = writer.transcript(run_id).parsed.turns
+                        writer.upkeep.pack(idle_days=0)
+                    (first, _) = writer.runs.transcript(run_id).parsed.turns
                     hits = [
                         h for h in writer.search(f"marmalade {n}").hits if h.run_id == run_id and "marmalade" in h.text
                     ]
                     assert first.offset == 0 and len(hits) == 1
-                    writer.forget(writer.doomed([hits[0].turn_id]))
+                    writer.forgetting.apply(writer.forgetting.plan([hits[0].turn_id]))
         except (AssertionError, perdure.PerdureError) as error:
             faults.append(error)
         finally:
@@ -180,12 +180,14 @@ def test_reading_while_another_packs_and_forgets(opened, message):
     worker.start()
     while not stop.is_set():
         for hit in reader.search("anchor", limit=50).hits:
-            reader.transcript(hit.run_id)
+            reader.runs.transcript(hit.run_id)
         problems = [
-            f for f in reader.verify().findings if f.severity == "problem" and "forget was interrupted" not in f.what
+            f
+            for f in reader.upkeep.verify().findings
+            if f.severity == "problem" and "forget was interrupted" not in f.what
         ]
         assert problems == []
     worker.join()
     assert faults == []
     assert len(reader.search("anchor", limit=50).hits) == 26 and reader.search("marmalade").hits == ()
-    assert reader.verify().ok
+    assert reader.upkeep.verify().ok

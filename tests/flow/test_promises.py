@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.capture import log, wire
+from perdure import log
+from perdure.capture import events
 from perdure.errors import ModelFault, NotFound
 from perdure.index import store
-from perdure.resident import clock
-from perdure.resident.serve import Pace
+from perdure.service import clock
+from perdure.service.server import Intervals
 from perdure.testing import FakeEmbedder, Question, ScriptedChat
 from perdure.types import Filters, Origin
 
@@ -48,23 +49,27 @@ def line(text: str, minute: int = 0, role: str = "user") -> bytes:
 
 # capture --------------------------------------------------------------------------------------------------------
 
-STEPS = ("Home._stored", "Home.drain", "catchup.catch_up", "stated.keep", "Vectors.fill", "Home.embed_new")
+STEPS = (
+    "Captures._is_stored", "Captures.drain", "catchup.catch_up", "stated.keep_statements", "Vectors.fill",
+    "Upkeep.embed_new",
+)  # fmt: skip
 WORKER = """
 import os, signal, sys
 import perdure
 from datetime import UTC, datetime
-from perdure.home import Home
+from perdure.captures import Captures
 from perdure.index import catchup
-from perdure.mind import stated
-from perdure.resident.everyone import Everyone
-from perdure.resident.health import Vitals
-from perdure.resident.keeper import Keeper
+from perdure.memories import stated
+from perdure.service.health import HealthState
+from perdure.service.worker import IngestWorker, UserHomes
+from perdure.upkeep import Upkeep
 from perdure.testing import FakeEmbedder
-from perdure.vectors import Vectors
+from perdure.index.home_vectors import HomeVectors
 
 where, _, name = sys.argv[2].partition(".")
 if where:
-    scope = {"Home": Home, "Vectors": Vectors, "catchup": catchup, "stated": stated}[where]
+    scopes = {"Captures": Captures, "Upkeep": Upkeep, "Vectors": HomeVectors, "catchup": catchup, "stated": stated}
+    scope = scopes[where]
     inner = getattr(scope, name)
 
     def dies(*given, **named):
@@ -72,11 +77,11 @@ if where:
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(scope, name, dies)
-with perdure.open(sys.argv[1], embedder=FakeEmbedder()) as home, Everyone(home) as everyone:
-    keeper = Keeper(home.beside, Vitals(datetime.now(UTC)), round_s=60, prove_s=60)
+with perdure.open(sys.argv[1], embedder=FakeEmbedder()) as home, UserHomes(home) as user_homes:
+    worker = IngestWorker(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=60, prove_s=60)
     for _ in range(2):
-        keeper.round(home, everyone)
-    assert not keeper._vitals.trouble, keeper._vitals.trouble
+        worker.run_round(home, user_homes)
+    assert not worker._health_state.failure_codes, worker._health_state.failure_codes
 """
 
 
@@ -90,17 +95,17 @@ def work(place: Path, kill_after: str = "") -> int:
 def end_state(place: Path) -> dict[str, Any]:
     with perdure.open(place, embedder=FakeEmbedder()) as home:
         return {
-            "runs": [(held.run_id, held.sha256) for held in home.archive.ledger.all()],
+            "runs": [(held.run_id, held.sha256) for held in home.archive.ledger.list_runs()],
             "hits": sorted((hit.turn_id, hit.text) for hit in home.search("", limit=99).hits),
-            "memories": sorted((one.memory_id, one.text) for one in home.memories.listed(every=True)),
-            "vectors": [(slab.n_embedded, slab.n_missing) for slab in home.vector_status().slabs],
+            "memories": sorted((one.memory_id, one.text) for one in home.memories.list_memories(every=True)),
+            "vectors": [(slab.n_embedded, slab.n_missing) for slab in home.upkeep.vector_status().slabs],
             "outbox": len(list((place / "outbox").glob("*.delta"))),
-            "ok": home.verify().ok,
+            "ok": home.upkeep.verify().ok,
         }
 
 
 @pytest.mark.slow
-def test_a_worker_killed_between_two_steps_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+def test_worker_killed_between_steps_reaches_the_same_end_state(tmp_path: Path) -> None:
     """A08: archive, projecting, statements and vectors are the steps; each is the last that one worker does."""
 
     def waiting(name: str) -> Path:
@@ -108,11 +113,11 @@ def test_a_worker_killed_between_two_steps_ends_where_an_uninterrupted_one_does(
         with perdure.open(place, user="ada", embedder=FakeEmbedder()) as home:
             (place / "config.toml").write_text('user = "ada"\nmachine = "laptop"\n')
             home.capture(line("The lighthouse stands on the cliff."), runtime="messages", session="old")
-            home.embed()
+            home.upkeep.embed()
             for n in (1, 2):
                 origin = Origin("messages", f"s{n}", f"s{n}")
                 words = line(f"I prefer port 900{n} for the staging server.", n) + line("Noted.", n, "assistant")
-                home.post(origin, words, from_offset=0, path=None)
+                home.captures.enqueue(origin, words, from_offset=0, path=None)
         return place
 
     whole = waiting("")
@@ -132,7 +137,7 @@ def served(place: Path) -> Iterator[Path]:
     """A home with `perdure serve` beside it."""
     words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(place)]
     with subprocess.Popen(words, stderr=subprocess.PIPE, env={**os.environ, "HOME": str(place.parent)}) as child:
-        until(lambda: wire.ask(place, {"op": "health"}, timeout_s=2)["pid"] == child.pid)
+        until(lambda: events.ask_resident(place, {"op": "health"}, timeout_s=2)["pid"] == child.pid)
         yield place
         child.terminate()
 
@@ -151,7 +156,7 @@ def until(ask: Callable[[], Any], *, limit_s: float = 30.0) -> Any:
 
 
 @pytest.mark.slow
-def test_a_phrase_of_this_very_session_is_found_within_half_a_minute(served: Path, tmp_path: Path) -> None:
+def test_phrase_of_this_session_is_found_within_half_a_minute(served: Path, tmp_path: Path) -> None:
     """A17: by the hook alone, and read by a home that cannot bring its index up to date."""
     transcript = tmp_path / "s1.jsonl"
     said = {"type": "user", "uuid": "u1", "sessionId": "s1", "cwd": "/w", "timestamp": "2026-01-15T09:00:00.000Z",
@@ -172,18 +177,18 @@ def test_a_phrase_of_this_very_session_is_found_within_half_a_minute(served: Pat
 
 
 @pytest.mark.slow
-def test_each_capture_leaves_its_numbers_and_none_of_its_words(served: Path) -> None:
+def test_each_capture_logs_its_numbers_and_no_words(served: Path) -> None:
     """A18."""
     with perdure.open(served) as home:
         origin = Origin("messages", "full", "full")
-        home.post(origin, line("The cobalt heron nests here.") + b"no JSON\n", from_offset=0, path=None)
+        home.captures.enqueue(origin, line("The cobalt heron nests here.") + b"no JSON\n", from_offset=0, path=None)
         summary = json.dumps({"type": "file-history-snapshot", "snapshot": {}}).encode() + b"\n"
-        home.post(Origin("claude-code", "none", "none"), summary, from_offset=0, path=None)
-    wire.ask(served, {"op": "wake"}, timeout_s=2)
-    (full,) = until(lambda: list(log.read(served, what="captured")))
-    (none,) = until(lambda: list(log.read(served, what="empty")))
+        home.captures.enqueue(Origin("claude-code", "none", "none"), summary, from_offset=0, path=None)
+    events.ask_resident(served, {"op": "wake"}, timeout_s=2)
+    (full,) = until(lambda: list(log.read_entries(served, entry_type="captured")))
+    (none,) = until(lambda: list(log.read_entries(served, entry_type="empty")))
     with perdure.open(served, read_only=True) as home:
-        runs = {home.archive.run(held).source.runtime: held.run_id for held in home.archive.ledger.all()}
+        runs = {home.archive.read_run(held).source.runtime: held.run_id for held in home.archive.ledger.list_runs()}
     for noted, runtime, n_turns in ((full, "messages", 1), (none, "claude-code", 0)):
         wanted = {"run_id": runs[runtime], "user": "ada", "machine": "laptop", "runtime": runtime, "format": runtime,
                   "turn_count": n_turns, "chunk_count": n_turns}  # fmt: skip
@@ -205,22 +210,22 @@ def test_capture_needs_neither_index_nor_model(tmp_path: Path) -> None:
     place = tmp_path / "home"
     with perdure.open(place, user="ada", embedder=FakeEmbedder()) as home:
         home.capture(line("The lighthouse stands on the cliff."), runtime="messages", session="old")
-        home.embed()
-    used = store.current(place)
+        home.upkeep.embed()
+    used = store.find_current_file(place)
     assert used is not None
     used.write_bytes(b"this is no database" * 999)
     with perdure.open(place, user="ada", embedder=Broken()) as home:
         answer = home.capture(line("The cobalt heron nests here.", 1), runtime="messages", session="new")
         assert answer.outcome == "stored"
-        posted = home.post(
+        posted = home.captures.enqueue(
             Origin("messages", "live", "live"), line("So does a heron of slate."), from_offset=0, path=None
         )
-        assert posted > 0 and home.drain() == 1
+        assert posted > 0 and home.captures.drain() == 1
         found = home.search("heron")
         assert len(found.hits) == 2 and "index" in found.degraded
         used.unlink()
         (place / "index.db").unlink(missing_ok=True)
-        home.catch_up()
+        home.upkeep.catch_up()
         found = home.search("heron")
         assert len(found.hits) == 2 and "index" not in found.degraded
 
@@ -254,38 +259,57 @@ def test_two_users_with_one_entity_read_nothing_of_each_other(place: Path) -> No
             words = f"The staging server of Harbourgate listens on port {port}."
             home.capture(line(words) + line("Noted.", 1, "assistant"), runtime="messages", session="s", cwd="/w")
             home.remember(words, path="harbourgate/port", entities=("Harbourgate",), cwd="/w")
-            home.note(f"Harbourgate: {port}")
+            home.floor.note(f"Harbourgate: {port}")
             home.floor.write("profile.md", f"# Profile\n\nRuns Harbourgate on {port}.\n", by="owner")
     with perdure.open(place, user="xavier") as other:
         theirs = other.search("Harbourgate").hits[0]
-        memory = other.memories.listed()[0]
-        every = other.memories.listed(every=True)
+        memory = other.memories.list_memories()[0]
+        every = other.memories.list_memories(every=True)
     with perdure.open(place, user="ada") as ada:
         reads: list[Callable[[], Any]] = [
-            lambda: ada.run(theirs.run_id), lambda: ada.columns(theirs.run_id), lambda: ada.transcript(theirs.run_id),
-            lambda: ada.descendants(theirs.run_id), lambda: ada.preview(theirs.turn_id),
-            lambda: ada.locate(theirs.turn_id), lambda: ada.resolve(theirs.turn_id), lambda: ada.resolve(theirs.run_id),
-            lambda: ada.memories.get(memory.memory_id), lambda: ada.resolve(memory.memory_id),
-            lambda: ada.preview(memory.memory_id), lambda: ada.doomed([theirs.turn_id]),
-            lambda: ada.doomed_memories(memories=[memory.memory_id]), lambda: ada.offsets(theirs.run_id),
-        ]  # fmt: skip
+            lambda: ada.runs.get(theirs.run_id),
+            lambda: ada.runs.columns(theirs.run_id),
+            lambda: ada.runs.transcript(theirs.run_id),
+            lambda: ada.runs.descendants(theirs.run_id),
+            lambda: ada.preview(theirs.turn_id),
+            lambda: ada.runs.locate_turn(theirs.turn_id),
+            lambda: ada.resolve(theirs.turn_id),
+            lambda: ada.resolve(theirs.run_id),
+            lambda: ada.memories.get(memory.memory_id),
+            lambda: ada.resolve(memory.memory_id),
+            lambda: ada.preview(memory.memory_id),
+            lambda: ada.forgetting.plan([theirs.turn_id]),
+            lambda: ada.forgetting.memories_of(memories=[memory.memory_id]),
+            lambda: ada.runs.turn_offsets(theirs.run_id),
+        ]
         for read in reads:
             with pytest.raises(NotFound):
                 read()
         shown = [
-            ada.search("Harbourgate", limit=99), ada.search("Harbourgate", scan=True), ada.search("9002").hits,
+            ada.search("Harbourgate", limit=99),
+            ada.search("Harbourgate", scan=True),
+            ada.search("9002").hits,
             ada.recall("Which port does Harbourgate listen on?", all_projects=True),
-            ada.search_memories("Harbourgate", every=True), ada.memories.listed(every=True), ada.forest(),
-            [ada.memories.history(one.path) for one in ada.memories.listed()], ada.conversation(theirs.conversation),
-            ada.layers(cwd="/w"), [ada.floor.read(name) for name in ada.floor.names()], ada.floor.cards(),
-            ada.context("Which port does Harbourgate listen on?", cwd="/w"), ada.insights(), ada.proposals(),
-            ada.journal().read(), ada.said_by_month(), ada.held_back(cwd="/w"),
-        ]  # fmt: skip
+            ada.memories.search("Harbourgate", every=True),
+            ada.memories.list_memories(every=True),
+            ada.runs.forest(),
+            [ada.memories.history(one.path) for one in ada.memories.list_memories()],
+            ada.runs.conversation(theirs.conversation),
+            ada.floor.layers(cwd="/w"),
+            [ada.floor.read(name) for name in ada.floor.list_pages()],
+            ada.floor.list_cards(),
+            ada.context("Which port does Harbourgate listen on?", cwd="/w"),
+            ada.memories.insights(),
+            ada.memories.proposals(),
+            ada.journal().read(),
+            ada.runs.messages_by_month(),
+            ada.floor.quarantined(cwd="/w"),
+        ]
         text = "\n".join(map(repr, shown))
         text = re.sub(r"\d+\.\d+", "", text)  # a time that something took may hold any digits
         assert "9001" in text and "9002" not in text and "xavier" not in text
         assert theirs.run_id not in text and memory.memory_id not in text
-        assert not {one.memory_id for one in every} & {one.memory_id for one in ada.memories.listed(every=True)}
+        assert not {one.memory_id for one in every} & {one.memory_id for one in ada.memories.list_memories(every=True)}
 
 
 # secrets --------------------------------------------------------------------------------------------------------
@@ -339,7 +363,7 @@ def careless(question: Question) -> dict[str, Any]:
     return {"text": f"**2026-01-15** We set the key {SECRETS[3]} for the server, and it worked at once."}
 
 
-def test_twenty_secrets_stand_in_nothing_that_was_derived(tmp_path: Path) -> None:
+def test_twenty_secrets_appear_in_no_derived_data(tmp_path: Path) -> None:
     """P23: captured in what people and tools say, stated, remembered, noted; then mined, summed up and recalled."""
     place = tmp_path / "home"
     chat = ScriptedChat([careless] * 99)
@@ -351,19 +375,19 @@ def test_twenty_secrets_stand_in_nothing_that_was_derived(tmp_path: Path) -> Non
             home.capture(words + reply, runtime="messages", session=f"s{n}")
             for keep in (
                 lambda s=secret: home.remember(f"The harbour key is {s} from now on."),
-                lambda s=secret: home.note(f"Harbour key: {s}"),
+                lambda s=secret: home.floor.note(f"Harbour key: {s}"),
             ):
                 try:
                     keep()
                 except perdure.errors.PerdureError as refused:
                     assert secret not in str(refused)
-        home.embed()
+        home.upkeep.embed()
         for job in ("mine", "recent", "diary", "use", "consolidate"):
-            clock.run(home, job, trigger="person")
+            clock.run_job(home, job, trigger="person")
         asked = "which key has the harbour server?"
         said = [
-            home.recall(asked, all_projects=True), home.search("harbour key", limit=99), home.layers(),
-            home.context(asked), home.memories.listed(every=True),
+            home.recall(asked, all_projects=True), home.search("harbour key", limit=99), home.floor.layers(),
+            home.context(asked), home.memories.list_memories(every=True),
         ]  # fmt: skip
         home.index().checkpoint()
     assert chat.asked
@@ -379,7 +403,7 @@ def test_twenty_secrets_stand_in_nothing_that_was_derived(tmp_path: Path) -> Non
 
 def test_a_blocked_thread_is_noticed_within_a_minute() -> None:
     """E24: what is not proven for `stale_s` is red, and is to be proven every `prove_s` (test_resident blocks one)."""
-    pace = Pace()
+    pace = Intervals()
     assert pace.prove_s + pace.round_s < pace.stale_s and pace.stale_s + pace.prove_s < 60
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from perdure.errors import ModelUnreachable
 from perdure.recall.judge import THRESHOLDS
-from perdure.recall.why import why_not
+from perdure.recall.pack import explain_absence
 from perdure.testing import FakeEmbedder
 from perdure.types import Live
 
@@ -51,7 +51,7 @@ def said(found):
     return [cue.text for cue in found.cues]
 
 
-def test_a_cue_says_where_it_came_from_when_and_why(home):
+def test_cue_names_its_source_time_and_reason(home):
     cue = home.recall("Which port does the server listen on?", now=NOW).cues[0]
     assert cue.text == TALK[2][1]
     assert (cue.role, cue.runtime, cue.conversation) == ("user", "messages", "tides")
@@ -60,18 +60,18 @@ def test_a_cue_says_where_it_came_from_when_and_why(home):
     assert home.resolve(cue.turn_id) == ("turn", cue.turn_id)
 
 
-def test_what_it_does_not_know_it_does_not_say(home):
+def test_recall_is_silent_about_unknown_things(home):
     found = home.recall("Which violin did Paganini play in Genoa?", now=NOW)
     assert found.cues == () and found.silent and found.degraded == ()
     assert home.recall("ok, go on", now=NOW).silent == "the message asks for nothing"
 
 
-def test_a_rare_name_is_found_whatever_the_wording(home):
+def test_rare_name_is_found_in_any_wording(home):
     found = home.recall("When has it all to be finished for Ismet?", now=NOW)
     assert any("Ismet" in reason for cue in found.cues for reason in cue.why if cue.text == TALK[4][1])
 
 
-def test_another_project_is_looked_into_only_when_it_is_named_or_all_are(home):
+def test_other_projects_are_searched_only_if_named_or_requested(home):
     message = "What is the sourdough starter fed with?"
     assert not home.recall(message, now=NOW, cwd="/work/tidepool").cues
     assert BAKERY[0][1] in said(home.recall(message, now=NOW, cwd="/work/bakery"))
@@ -79,39 +79,39 @@ def test_another_project_is_looked_into_only_when_it_is_named_or_all_are(home):
     assert BAKERY[0][1] in said(home.recall(f"In the bakery: {message}", now=NOW, cwd="/work/tidepool"))
 
 
-def test_what_belongs_to_no_project_is_found_from_every_one(home):
+def test_turn_without_a_project_is_recalled_in_every_project(home):
     home.capture(lines([("user", "My violin teacher is called Aurelia.")]), runtime="messages", session="me")
     assert said(home.recall("Who is my violin teacher?", now=NOW, cwd="/work/tidepool")) == [
         "My violin teacher is called Aurelia."
     ]
 
 
-def test_a_session_is_not_told_what_it_holds_until_that_is_compacted_away(home):
+def test_session_gets_its_own_turn_only_after_a_compaction(home):
     message = "Which port does the server listen on?"
     assert not home.recall(message, now=NOW, session=Live("tides")).cues
     compacted = Live("tides", since_at=START + timedelta(days=3))
     assert TALK[2][1] in said(home.recall(message, now=NOW, session=compacted))
 
 
-def test_what_was_said_before_is_not_said_again(home):
+def test_recalled_cue_is_not_repeated(home):
     message = "Which port does the server listen on?"
     first = home.recall(message, now=NOW)
     again = home.recall(message, now=NOW, already=[cue.turn_id for cue in first.cues])
     assert not {cue.turn_id for cue in first.cues} & {cue.turn_id for cue in again.cues}
 
 
-def test_a_named_time_is_looked_into(home):
+def test_named_time_is_searched(home):
     found = home.recall("What did I say on 4 March?", now=NOW)
     assert TALK[2][1] in said(found)
     assert [window.words for window in found.plan.windows] == ["4 March"]
 
 
-def test_vectors_are_used_where_there_are_some_and_named_when_they_fail(opened):
+def test_recall_uses_vectors_and_names_their_failure(opened):
     model = FakeEmbedder(name=next(iter(THRESHOLDS)))
     home = opened(embedder=model)
     home.capture(lines(TALK), runtime="messages", session="tides")
     assert "vector" not in home.recall("Which port does the server listen on?", now=NOW).cues[0].legs
-    home.embed()
+    home.upkeep.embed()
     found = home.recall("Which port does the server listen on?", now=NOW)
     assert "vector" in found.cues[0].legs and {"queued", "compute"} <= found.timings_ms.keys()
     assert found.depth == {"query": 0, "ingest": 0, "bulk": 0}
@@ -120,15 +120,15 @@ def test_vectors_are_used_where_there_are_some_and_named_when_they_fail(opened):
     assert broken.degraded == ("vector",) and broken.cues[0].text == TALK[2][1]
 
 
-def test_it_fails_open_without_an_index(home):
+def test_recall_without_an_index_is_empty(home):
     for path in [home.path / "index.db", *home.path.glob("index-*.db*")]:
         path.unlink()
-    home._index = None
+    home.connections._index = None
     found = home.recall("Which port?", now=NOW)
     assert found.cues == () and found.degraded == ("index",) and "failed" in found.silent
 
 
-def test_it_reads_only(home):
+def test_recall_writes_nothing(home):
     home.recall("Which port?", now=NOW)
     before = {p: p.stat().st_mtime_ns for p in (home.path / "archive").rglob("*")}
     changes = home.index().db.total_changes()
@@ -138,11 +138,11 @@ def test_it_reads_only(home):
 
 
 def test_the_same_answer_every_time_and_after_a_rebuild(home):
-    home.embed()
+    home.upkeep.embed()
     message = "Why SQLite, and which port does the server listen on?"
     first = home.recall(message, now=NOW, explain=True)
     assert home.recall(message, now=NOW, explain=True).cues == first.cues
-    home.rebuild()
+    home.upkeep.rebuild()
     assert home.recall(message, now=NOW, explain=True).cues == first.cues
 
 
@@ -150,26 +150,26 @@ def test_why_not_has_an_answer_for_every_turn(home):
     found = home.recall("Which port does the server listen on?", now=NOW, explain=True)
     every = [hit.turn_id for hit in home.search("", limit=100).hits]
     assert len(every) == len(TALK) + len(BAKERY)
-    assert all(why_not(found, turn) for turn in every)
+    assert all(explain_absence(found, turn) for turn in every)
     bread = next(hit.turn_id for hit in home.search("sourdough").hits)
-    assert "no candidate" in why_not(found, bread)
+    assert "no candidate" in explain_absence(found, bread)
 
 
-def test_the_newest_of_what_contradicts_is_there(home):
+def test_newest_of_contradicting_turns_is_recalled(home):
     """Row R22 for turns: both are recalled, and the later can be told by its date."""
     home.capture(lines([("user", "Change the port of the server to 8642.")], NOW), runtime="messages", session="later")
     cues = home.recall("Which port does the server use?", now=NOW).cues
     assert {START + timedelta(days=2), NOW} <= {cue.stated_at for cue in cues}
 
 
-def test_an_old_turn_is_found_when_it_is_the_only_one(home):
+def test_old_turn_is_found_when_it_is_the_only_one(home):
     """Row D03: age hides nothing."""
     old = datetime(2009, 5, 1, tzinfo=UTC)
     home.capture(lines([("user", "The bicycle lock opens with 3-1-4.")], old), runtime="messages", session="old")
     assert said(home.recall("What opens the bicycle lock?", now=NOW))[0].startswith("The bicycle lock")
 
 
-def test_calls_and_results_between_an_answer_and_its_question_are_stepped_over(opened):
+def test_calls_between_an_answer_and_its_question_are_skipped(opened):
     home = opened()
     talk = [
         {"role": "user", "content": "Which tide gauge shall we trust?"},
@@ -187,7 +187,7 @@ def test_calls_and_results_between_an_answer_and_its_question_are_stepped_over(o
     assert answer.before == "Which tide gauge shall we trust?"
 
 
-def test_no_neighbour_brings_in_what_the_session_holds(home):
+def test_neighbour_held_by_the_session_is_not_added(home):
     """The turn behind the compaction stands beside one before it that matches; the model reads it anyway."""
     compacted = Live("tides", since_at=START + timedelta(days=3))
     found = home.recall("Which port does the server listen on?", now=NOW, session=compacted, explain=True)
@@ -197,7 +197,7 @@ def test_no_neighbour_brings_in_what_the_session_holds(home):
     assert held and not held & {*(cue.turn_id for cue in found.cues), *found.passed_over}
 
 
-def test_what_nobody_typed_is_no_neighbour(opened):
+def test_machine_turn_is_not_added_as_a_neighbour(opened):
     home = opened()
     talk = [
         ("user", "Which tide gauge shall we trust, the northern or the southern one?"),

@@ -20,20 +20,19 @@ import pytest
 from click.testing import CliRunner
 
 import perdure
-from perdure import live
+from perdure import log, turn
 from perdure.access import fence
-from perdure.archive import injected
-from perdure.capture import log, wire
+from perdure.archive import injections
+from perdure.capture import events
 from perdure.home import Home
-from perdure.index.store import Connection, current
-from perdure.jobs import post
-from perdure.resident import clock, instead
-from perdure.resident.serve import Pace, Serving
+from perdure.index.store import IndexConnection, find_current_file
+from perdure.service import client, clock, lock
+from perdure.service.server import HomeServer, Intervals
 from perdure.surfaces.cli import cli
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin, Source
 
-FAST = Pace(round_s=0.05, prove_s=0.1, tick_s=0.1, stale_s=1.0)
+FAST = Intervals(round_s=0.05, prove_s=0.1, tick_s=0.1, stale_s=1.0)
 
 
 def line(text: str) -> bytes:
@@ -54,14 +53,14 @@ def until(ask: Callable[[], Any], *, limit_s: float = 20.0) -> Any:
 
 def health(home: Path) -> dict[str, Any] | None:
     try:
-        return wire.ask(home, {"op": "health"}, timeout_s=2)
+        return events.ask_resident(home, {"op": "health"}, timeout_s=2)
     except (OSError, ValueError):
         return None
 
 
 def prompted(home: Path, text: str, session: str = "live", **more: Any) -> dict[str, Any]:
-    event = wire.Event("pi", "prompt", session, prompt=text, **more)
-    return wire.ask(home, {"op": "event", "event": event._asdict(), "limit_ms": 5_000}, timeout_s=5)
+    event = events.HookEvent("pi", "prompt", session, prompt=text, **more)
+    return events.ask_resident(home, {"op": "event", "event": event._asdict(), "limit_ms": 5_000}, timeout_s=5)
 
 
 @pytest.fixture
@@ -99,16 +98,16 @@ def serve(place: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
 
 
 @contextmanager
-def serving(home: Home, pace: Pace = FAST) -> Iterator[Serving]:
+def serving(home: Home, pace: Intervals = FAST) -> Iterator[HomeServer]:
     """A resident home in this process."""
-    made, ready = Serving(home, pace=pace), threading.Event()
-    thread = threading.Thread(target=made.run, kwargs={"ready": ready.set}, daemon=True)
+    made, ready = HomeServer(home, intervals=pace), threading.Event()
+    thread = threading.Thread(target=made.run, kwargs={"on_ready": ready.set}, daemon=True)
     thread.start()
     assert ready.wait(10)
     try:
         yield made
     finally:
-        made.stopped.set()
+        made.stop_event.set()
         thread.join(20)
         assert not thread.is_alive()
 
@@ -117,12 +116,14 @@ def serving(home: Home, pace: Pace = FAST) -> Iterator[Serving]:
 
 
 @pytest.mark.slow
-def test_it_recalls_follows_what_is_captured_and_refuses_a_second(serve, place: Path) -> None:
+def test_resident_recalls_indexes_new_turns_and_refuses_a_second(serve, place: Path) -> None:
     first = serve()
     assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
     with perdure.open(place) as home:
-        home.post(Origin("messages", "new", "new"), line("The quay lamp blinks green."), from_offset=0, path=None)
-    wire.ask(place, {"op": "wake"}, timeout_s=2)
+        home.captures.enqueue(
+            Origin("messages", "new", "new"), line("The quay lamp blinks green."), from_offset=0, path=None
+        )
+    events.ask_resident(place, {"op": "wake"}, timeout_s=2)
     text = until(lambda: prompted(place, "which colour does the quay lamp blink?")["text"])
     assert "blinks green" in text
     second = subprocess.run(
@@ -130,38 +131,38 @@ def test_it_recalls_follows_what_is_captured_and_refuses_a_second(serve, place: 
     )
     assert second.returncode == 5
     assert f"process {first.pid} since ".encode() in second.stderr
-    (captured,) = log.read(place, what="captured")
+    (captured,) = log.read_entries(place, entry_type="captured")
     assert (captured["runtime"], captured["turn_count"], captured["chunk_count"]) == ("messages", 1, 1)
     first.send_signal(signal.SIGTERM)
     assert first.wait(20) == 0
-    assert not wire.address(place).exists()
+    assert not events.to_socket_path(place).exists()
 
 
 @pytest.mark.slow
-def test_killed_and_started_again_it_has_lost_nothing_and_says_nothing_twice(serve, place: Path) -> None:
+def test_killed_resident_loses_nothing_and_repeats_nothing(serve, place: Path) -> None:
     first = serve()
     assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
     first.kill()
     first.wait()
-    assert wire.address(place).exists()  # it could not tidy up
+    assert events.to_socket_path(place).exists()  # it could not tidy up
     assert health(place) is None
     with perdure.open(place, read_only=True) as home:
-        recalled = [e for e in home.journal().read(type_=injected.TYPE) if not injected.is_floor(e)]
+        recalled = [e for e in home.journal().read(type_=injections.EVENT_TYPE) if not injections.is_floor(e)]
         assert len(recalled) == 1
     serve()
     assert prompted(place, "which port does the staging server listen on?")["text"] == ""
     other = prompted(place, "which port does the staging server listen on?", session="another")
     assert "port 8642" in other["text"]
-    compacted = wire.Event("pi", "after-compact", "live", cause="auto")
-    wire.ask(place, {"op": "event", "event": compacted._asdict(), "limit_ms": 5_000}, timeout_s=5)
+    compacted = events.HookEvent("pi", "after-compact", "live", cause="auto")
+    events.ask_resident(place, {"op": "event", "event": compacted._asdict(), "limit_ms": 5_000}, timeout_s=5)
     assert "port 8642" in prompted(place, "which port does the staging server listen on?")["text"]
 
 
-def test_alone_the_same_is_recalled_by_words(place: Path) -> None:
-    event = wire.Event("pi", "prompt", "live", prompt="which port does the staging server listen on?")
-    said = live.answer_alone(place, event, limit_ms=20_000)
+def test_command_recalls_the_same_without_a_resident(place: Path) -> None:
+    event = events.HookEvent("pi", "prompt", "live", prompt="which port does the staging server listen on?")
+    said = turn.answer_alone(place, event, limit_ms=20_000)
     assert "port 8642" in said["text"]
-    assert live.answer_alone(place, event, limit_ms=20_000) == {"text": "", "notice": ""}
+    assert turn.answer_alone(place, event, limit_ms=20_000) == {"text": "", "notice": ""}
 
 
 _SESSIONS, _KILLS = 6, 3
@@ -169,7 +170,7 @@ _SESSIONS, _KILLS = 6, 3
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_sessions_at_once_while_it_is_killed_again_and_again(serve, place: Path, tmp_path: Path) -> None:
+def test_concurrent_sessions_survive_repeated_kills(serve, place: Path, tmp_path: Path) -> None:
     """Each session writes, captures and asks like a client. Then every byte is archived once, no session was given a
     turn twice, and no question took longer than its limit.
     """
@@ -185,12 +186,14 @@ def test_sessions_at_once_while_it_is_killed_again_and_again(serve, place: Path,
                     return
                 with path.open("ab") as file:
                     file.write(line(f"Session {number} notes buoy number {n} in harbour log {number}x{n}."))
-                home.post_file(Origin("messages", f"c{number}", f"c{number}"), path)
+                home.captures.enqueue_file(Origin("messages", f"c{number}", f"c{number}"), path)
                 before = time.monotonic()
-                event = wire.Event("messages", "prompt", f"c{number}", prompt="which port does the staging server use?")
+                event = events.HookEvent(
+                    "messages", "prompt", f"c{number}", prompt="which port does the staging server use?"
+                )
                 request = {"op": "event", "event": event._asdict(), "limit_ms": int(limit_s * 1000)}
                 try:
-                    said = wire.ask(place, request, timeout_s=limit_s)
+                    said = events.ask_resident(place, request, timeout_s=limit_s)
                     n_answers["text" in said] += 1
                 except (OSError, ValueError):
                     n_answers[False] += 1
@@ -214,18 +217,18 @@ def test_sessions_at_once_while_it_is_killed_again_and_again(serve, place: Path,
     assert n_answers[True] > _SESSIONS
     assert max(slowest) < limit_s + 0.5
     with perdure.open(place) as home:
-        home.drain()
+        home.captures.drain()
         for number in range(_SESSIONS):
-            helds = home.archive.ledger.runs_of(Source("ada", "messages", f"c{number}"))
-            assert home.archive.ledger.generation("ada", "messages", f"c{number}") == 0
+            helds = home.archive.ledger.list_source_runs(Source("ada", "messages", f"c{number}"))
+            assert home.archive.ledger.get_generation("ada", "messages", f"c{number}") == 0
             assert b"".join(map(home.archive.read, helds)) == (tmp_path / f"c{number}.jsonl").read_bytes()
         given = Counter(
             (event.data["session"], turn)
-            for event in home.journal().read(type_=injected.TYPE)
+            for event in home.journal().read(type_=injections.EVENT_TYPE)
             for turn in event.data["turns"]
         )
         assert given and max(given.values()) == 1
-        assert home.verify().ok
+        assert home.upkeep.verify().ok
 
 
 # in this process ------------------------------------------------------------------------------------------------
@@ -250,9 +253,11 @@ def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
         with serving(home) as resident:
             bulk = threading.Thread(target=lambda: _embed_all(resident))
             bulk.start()
-            until(lambda: home.vector_status().slabs and home.vector_status().slabs[0].n_embedded)
+            until(lambda: home.upkeep.vector_status().slabs and home.upkeep.vector_status().slabs[0].n_embedded)
             before = time.monotonic()
-            said = wire.ask(home.path, {"op": "recall", "message": "which port does staging use?"}, timeout_s=10)
+            said = events.ask_resident(
+                home.path, {"op": "recall", "message": "which port does staging use?"}, timeout_s=10
+            )
             took_s = time.monotonic() - before
             assert bulk.is_alive(), "the bulk was over before the question was asked"
             bulk.join()
@@ -263,17 +268,17 @@ def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
         assert kinds.count("query") >= 1 and kinds[-1] == "document"
 
 
-def _embed_all(resident: Serving) -> None:
-    with resident.beside() as home:
-        home.embed()
+def _embed_all(resident: HomeServer) -> None:
+    with resident.clone_home() as home:
+        home.upkeep.embed()
 
 
 def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
         until(lambda: health(place)["healthy"])
-        path = current(place)
+        path = find_current_file(place)
         assert path
-        blocker = Connection(path)
+        blocker = IndexConnection(path)
         blocker.db.execute("BEGIN IMMEDIATE")
         said = until(lambda: (found := health(place)) and not found["healthy"] and found)
         assert any("index" in problem for problem in said["problems"]), said
@@ -283,15 +288,15 @@ def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:
         until(lambda: health(place)["healthy"])
 
 
-def test_a_question_that_takes_too_long_is_answered_with_nothing_and_not_recorded(place: Path) -> None:
+def test_late_recall_returns_nothing_and_is_not_recorded(place: Path) -> None:
     with perdure.open(place) as home, serving(home) as resident:
         until(lambda: health(place)["healthy"])
-        resident.asker._waiting.put = lambda item: None  # nobody ever takes it
-        event = wire.Event("pi", "prompt", "live", prompt="which port does the staging server listen on?")
+        resident.query_worker._queue.put = lambda item: None  # nobody ever takes it
+        event = events.HookEvent("pi", "prompt", "live", prompt="which port does the staging server listen on?")
         before = time.monotonic()
-        said = wire.ask(place, {"op": "event", "event": event._asdict(), "limit_ms": 200}, timeout_s=5)
+        said = events.ask_resident(place, {"op": "event", "event": event._asdict(), "limit_ms": 200}, timeout_s=5)
         assert said == {"text": "", "notice": ""} and time.monotonic() - before < 2
-        assert home.journal().read(type_=injected.TYPE) == []
+        assert home.journal().read(type_=injections.EVENT_TYPE) == []
         assert health(place)["counts"]["late"] == 1
 
 
@@ -299,12 +304,12 @@ def test_a_question_that_takes_too_long_is_answered_with_nothing_and_not_recorde
     "raw",
     [b"\n", b"[]\n", b"{\n", b'{"op": "nonsense"}\n', b'{"op": "event", "event": 7}\n', b'{"op": "recall"}\n', b"x"],
 )
-def test_nonsense_gets_an_error_and_ends_nothing(place: Path, raw: bytes) -> None:
+def test_invalid_request_gets_an_error_and_stops_nothing(place: Path, raw: bytes) -> None:
     import socket
 
     with perdure.open(place) as home, serving(home):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plug:
-            plug.connect(str(wire.address(place)))
+            plug.connect(str(events.to_socket_path(place)))
             plug.sendall(raw)
             plug.shutdown(socket.SHUT_WR)
             plug.settimeout(10)
@@ -315,7 +320,7 @@ def test_nonsense_gets_an_error_and_ends_nothing(place: Path, raw: bytes) -> Non
 def test_a_recall_is_answered_as_data(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
         asked = {"op": "recall", "message": "which port does the staging server listen on?"}
-        said = until(lambda: wire.ask(place, asked, timeout_s=5))
+        said = until(lambda: events.ask_resident(place, asked, timeout_s=5))
         (cue,) = said["cues"]
         assert "8642" in cue["text"] and cue["machine"] == "laptop" and said["timings_ms"]
 
@@ -330,37 +335,37 @@ def test_the_command_prints_the_same_by_the_resident_home(place: Path, monkeypat
     by_itself = [_printed(question, "--all-projects") for question in questions]
     assert "8642" in by_itself[0]
     with perdure.open(place) as home, serving(home):
-        assert until(lambda: instead.recall(place, ASKED, cwd=None, all_projects=True, mode=None))
+        assert until(lambda: client.ask_recall(place, ASKED, cwd=None, all_projects=True, mode=None))
         monkeypatch.setattr("perdure.home.open_home", _never)
         assert [_printed(question, "--all-projects") for question in questions] == by_itself
         asked, alone = (_facts(_printed("--json", ASKED)), json.loads(_printed("--json", ASKED, "--mode", "keyword")))
         assert asked == _facts(json.dumps(alone))
 
 
-def test_the_command_answers_itself_when_the_resident_home_might_say_something_else(place: Path) -> None:
+def test_command_answers_itself_when_the_resident_may_differ(place: Path) -> None:
     how: dict[str, Any] = {"cwd": None, "all_projects": True, "mode": None}
-    with perdure.open(place) as home, serving(home, Pace(round_s=60)) as resident:
-        until(lambda: instead.recall(place, ASKED, **how))
-        resident.asker._is_warm.clear()
-        assert instead.recall(place, ASKED, **how) is None
-        assert instead.recall(place, ASKED, **{**how, "mode": "keyword"})
-        resident.asker._is_warm.set()
+    with perdure.open(place) as home, serving(home, Intervals(round_s=60)) as resident:
+        until(lambda: client.ask_recall(place, ASKED, **how))
+        resident.query_worker._is_warm.clear()
+        assert client.ask_recall(place, ASKED, **how) is None
+        assert client.ask_recall(place, ASKED, **{**how, "mode": "keyword"})
+        resident.query_worker._is_warm.set()
         (place / "config.toml").write_text(
             'user = "eve"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n'
         )
-        assert instead.recall(place, ASKED, **how) is None
+        assert client.ask_recall(place, ASKED, **how) is None
         (place / "config.toml").write_text(
             'user = "ada"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n'
         )
-        assert instead.recall(place, ASKED, **how)
+        assert client.ask_recall(place, ASKED, **how)
         (place / "outbox").mkdir(exist_ok=True)
         (place / "outbox" / "1.delta").write_bytes(b"")
-        assert instead.recall(place, ASKED, **how) is None
+        assert client.ask_recall(place, ASKED, **how) is None
         (place / "outbox" / "1.delta").unlink()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wire, "ask", partial(_of_another_version, wire.ask))
-            assert instead.recall(place, ASKED, **how) is None
-    assert instead.recall(place, ASKED, **how) is None
+            patch.setattr(events, "ask_resident", partial(_of_another_version, events.ask_resident))
+            assert client.ask_recall(place, ASKED, **how) is None
+    assert client.ask_recall(place, ASKED, **how) is None
 
 
 def _of_another_version(ask: Callable[..., dict[str, Any]], *arguments: Any, **more: Any) -> dict[str, Any]:
@@ -384,7 +389,7 @@ def _never(*_: Any, **__: Any) -> None:
     raise AssertionError("the home was opened here")
 
 
-def test_a_job_that_is_due_runs_and_the_socket_is_the_owners_alone(place: Path) -> None:
+def test_due_job_runs_and_the_socket_is_private(place: Path) -> None:
     (place / "config.toml").write_text(
         'user = "ada"\n[models.embedder]\nkind = "off"\n[memories]\nstated = false\n[jobs]\nhealth = "* * * * *"\n'
     )
@@ -395,12 +400,12 @@ def test_a_job_that_is_due_runs_and_the_socket_is_the_owners_alone(place: Path) 
     with perdure.open(place) as home, serving(home):
         ended = until(lambda: json.loads((folder / "pack.json").read_bytes())["result"] in ("done", "nothing"))
         assert ended
-        assert wire.address(place).stat().st_mode & 0o777 == 0o600
+        assert events.to_socket_path(place).stat().st_mode & 0o777 == 0o600
     history = [json.loads(item)["result"] for item in (folder / "pack.jsonl").read_text().splitlines()]
     assert history[0] == "interrupted"
 
 
-def test_what_was_injected_is_not_found_when_its_transcript_is_captured(place: Path) -> None:
+def test_injected_block_is_not_found_after_its_capture(place: Path) -> None:
     """The whole circle: recall, the client's file that holds the block, and a search that finds only the source."""
     with perdure.open(place) as home, serving(home):
         text = prompted(place, "which port does the staging server listen on?")["text"]
@@ -411,35 +416,38 @@ def test_what_was_injected_is_not_found_when_its_transcript_is_captured(place: P
         assert [hit.runtime for hit in home.search("8642").hits] == ["messages"]
 
 
-def test_a_home_whose_path_is_too_long_for_a_socket_is_served_all_the_same(tmp_path: Path) -> None:
+def test_home_with_a_path_too_long_for_a_socket_is_served(tmp_path: Path) -> None:
     place = tmp_path / ("deep" * 20) / ("deeper" * 10)
     place.parent.mkdir()
     with perdure.open(place, user="ada") as home, serving(home):
-        assert not wire.address(place).is_relative_to(place)
+        assert not events.to_socket_path(place).is_relative_to(place)
         assert health(place)["pid"] == os.getpid()
-        assert wire.address(place).parent.stat().st_mode & 0o777 == 0o700
+        assert events.to_socket_path(place).parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_too_much_in_the_outbox_is_wrong_and_the_watchdog_says_so_once(place: Path) -> None:
+def test_full_outbox_is_a_problem_and_alerts_once(place: Path) -> None:
     (place / "config.toml").write_text(
         'user = "ada"\n[models.embedder]\nkind = "off"\n[capture]\noutbox_alarm_bytes = 10\n[jobs]\nwatchdog = ""\n'
     )
-    with perdure.open(place) as home, serving(home, Pace(round_s=60, prove_s=0.1, tick_s=60)):
+    with perdure.open(place) as home, serving(home, Intervals(round_s=60, prove_s=0.1, tick_s=60)):
         until(lambda: health(place)["proven_s_ago"]["keeper"] > 0.2)
-        home.post(Origin("messages", "new", "new"), line("waits"), from_offset=0, path=None)
+        home.captures.enqueue(Origin("messages", "new", "new"), line("waits"), from_offset=0, path=None)
         assert [run_job(home) for _ in range(3)] == ["done", "nothing", "nothing"]
         notices = [prompted(place, "which port does staging use?", session=f"n{n}")["notice"] for n in range(2)]
         assert "outbox" in notices[0] and notices[1] == ""
         until(lambda: not health(place)["problems"])  # the questions woke the keeper
         assert run_job(home) == "done"
-    assert [item["what"] for item in log.read(place) if item["what"].startswith("alert")] == ["alert", "alert-over"]
+    assert [item["what"] for item in log.read_entries(place) if item["what"].startswith("alert")] == [
+        "alert",
+        "alert-over",
+    ]
 
 
 def run_job(home: Home) -> str:
-    return clock.run(home, "watchdog", trigger="person").result
+    return clock.run_job(home, "watchdog", trigger="person").result
 
 
-def test_nobody_serves_afterwards(place: Path) -> None:
+def test_resident_is_gone_after_serving(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
-        assert post.resident(place) is not None
-    assert post.resident(place) is None
+        assert lock.find_resident(place) is not None
+    assert lock.find_resident(place) is None

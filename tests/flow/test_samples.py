@@ -10,25 +10,25 @@ import pytest
 
 import perdure
 from perdure import formats
-from perdure.capture.lines import split
-from perdure.surfaces.cli import gather
-from perdure.types import Parsed
+from perdure.capture.lines import split_lines
+from perdure.surfaces.cli import import_
+from perdure.types import ParsedLines
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
 _COMMANDS = ("/compact",)  # typed by a person, but counted apart by hand: an order to the client
 
 
-def parsed(name: str) -> Parsed:
+def parsed(name: str) -> ParsedLines:
     data = (SAMPLES / name).read_bytes()
     runtime = formats.detect(data[:65536], name)
     assert runtime == name.split("/", maxsplit=1)[0]
     origin = formats.identify(runtime, data[:65536], str(SAMPLES / name))
-    return formats.parse(runtime, split(data), spawned=origin.parent_session is not None and not origin.fork)
+    return formats.parse(runtime, split_lines(data), spawned=origin.parent_session is not None and not origin.fork)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_turns_calls_and_results_are_those_counted_by_hand(name: str) -> None:
+def test_counts_of_the_samples_match_a_count_by_hand(name: str) -> None:
     wanted, found = EXPECTED[name], parsed(name)
     typed = [t for t in found.turns if t.author == "person" and not t.text().startswith(_COMMANDS)]
     parts = [part for turn in found.turns for part in turn.parts]
@@ -44,7 +44,7 @@ def test_turns_calls_and_results_are_those_counted_by_hand(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_file_that_was_written_is_found(name: str) -> None:
+def test_every_written_file_is_found(name: str) -> None:
     touched = {path for turn in parsed(name).turns for path in turn.files}
     for path in EXPECTED[name]["files_written"]:
         assert any(found == path or found.endswith("/" + path) for found in touched), path
@@ -56,7 +56,7 @@ def test_the_branch_that_pi_left_is_marked() -> None:
     found, wanted = parsed(name), EXPECTED[name]
     left = formats.abandoned(found.links)
     turns = [turn for turn in found.turns if turn.link and turn.link[0] in left]
-    lines = [line.offset for line in split((SAMPLES / name).read_bytes())]
+    lines = [line.offset for line in split_lines((SAMPLES / name).read_bytes())]
     assert [lines.index(turn.offset) + 1 for turn in turns] == wanted["abandoned_lines"]
     live = [t for t in found.turns if t.author == "person" and t not in turns]
     assert len(live) == wanted["live_human_turns"]
@@ -66,7 +66,7 @@ def test_the_made_up_key_is_masked_in_everything_derived(tmp_path: Path) -> None
     """The README of the samples says where it stands: four times in the Claude Code file, and nowhere else."""
     with perdure.open(tmp_path / "home") as home:
         home.import_files([SAMPLES])
-        home.catch_up()
+        home.upkeep.catch_up()
         home.index().db.pragma("wal_checkpoint(TRUNCATE)")
         for path in tmp_path.rglob("*"):
             if path.is_file() and "archive" not in path.parts:
@@ -74,20 +74,20 @@ def test_the_made_up_key_is_masked_in_everything_derived(tmp_path: Path) -> None
                 assert b"fake0fake0" not in path.read_bytes(), path
 
 
-def test_a_sub_agent_is_a_child_of_the_run_that_spawned_it(tmp_path: Path) -> None:
+def test_sub_agent_is_a_child_of_its_spawner(tmp_path: Path) -> None:
     with perdure.open(tmp_path / "home") as home:
         home.import_files([SAMPLES / "claude-code"])
-        home.catch_up()
-        (tree,) = home.forest()
+        home.upkeep.catch_up()
+        (tree,) = home.runs.forest()
         (child,) = tree.children
         assert child.run.session == f"{tree.run.session}/ad7a17d0ebc94e8b4"
         assert child.run.parent_run_id == child.run.root_run_id == tree.run.run_id
         assert child.run.conversation == tree.run.conversation
 
 
-def test_samples_means_those_that_come_with_perdure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_the_shipped_ones_unless_a_folder_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no folder of that name; one that is there is meant."""
     monkeypatch.chdir(tmp_path)
-    assert gather._placed(Path("samples")) == SAMPLES
+    assert import_._resolve_samples(Path("samples")) == SAMPLES
     (tmp_path / "samples").mkdir()
-    assert gather._placed(Path("samples")) == Path("samples")
+    assert import_._resolve_samples(Path("samples")) == Path("samples")

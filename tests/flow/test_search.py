@@ -30,7 +30,7 @@ def ids(found):
 
 
 def words_tables(index):
-    return [f"words_{number}" for number in index.names("user")]
+    return [f"words_{number}" for number in index.list_names("user")]
 
 
 def check_integrity(index):
@@ -50,7 +50,7 @@ def two_sessions(home, message):
     return home
 
 
-def test_words_need_not_stand_together(two_sessions):
+def test_words_may_be_apart(two_sessions):
     found = two_sessions.search("sqlite WAL mode")
     assert {hit.conversation for hit in found.hits} == {"s1", "s2"}
     assert found.terms == ("sqlite", "wal", "mode")
@@ -63,7 +63,7 @@ def test_words_are_stemmed_and_folded(home, message):
     assert home.search("reunion").hits and home.search("runs").hits
 
 
-def test_an_exact_identifier_beats_a_thousand_like_it(home, message):
+def test_exact_identifier_beats_a_thousand_similar_ones(home, message):
     """X16."""
     lines = [message("assistant", f"error code E{n} in the payment queue, retry {n}", n) for n in range(1000)]
     capture(home, "s", *lines)
@@ -78,7 +78,7 @@ def test_the_last_sentence_of_a_very_long_turn_is_found(home, message):
     capture(home, "s", message("user", filler + " The zeppelin landed in Friedrichshafen."))
     (hit,) = home.search("zeppelin Friedrichshafen").hits
     assert hit.text.endswith("landed in Friedrichshafen.")
-    rows = home.index().rows("SELECT turn, n FROM chunk")
+    rows = home.index().select("SELECT turn, n FROM chunk")
     assert len(rows) >= 50 and len(set(rows)) == len(rows)
     assert len(home.search("filler1 filler2").hits) == 1  # one turn, however many of its chunks match
 
@@ -95,7 +95,7 @@ def test_the_last_sentence_of_a_very_long_turn_is_found(home, message):
         ("用SQLite的WAL模式", "sqlite wal"),
     ],
 )
-def test_languages_without_spaces(home, message, said, asked):
+def test_languages_without_spaces_are_searched(home, message, said, asked):
     capture(home, "s", message("user", said), message("user", "something else 其他 その他 อื่น 기타", 1))
     (hit, *_) = home.search(asked).hits
     assert hit.text == said
@@ -108,7 +108,7 @@ def test_any_text_is_a_safe_query(two_sessions, query):
     found = two_sessions.search(query)
     assert len(found.hits) <= 4
     two_sessions.index()
-    keyword.every(two_sessions.index(), two_sessions.principal, query, filters=Filters())
+    keyword.find_turns_with_all_words(two_sessions.index(), two_sessions.principal, query, filters=Filters())
 
 
 @pytest.mark.parametrize("query", ["sqlite*", "sqlite NOT wal", "NEAR(sqlite wal)", "sqlite ^wal", "-wal"])
@@ -133,10 +133,10 @@ def test_a_huge_limit_gives_everything_once(two_sessions):
         two_sessions.search("sqlite", limit=0)
 
 
-def test_an_empty_home_answers_nothing(home):
+def test_empty_home_returns_no_hits(home):
     found = home.search("anything")
     assert found.hits == () and home.search("").hits == ()
-    home.catch_up()
+    home.upkeep.catch_up()
     assert home.search("anything").degraded == () and home.search("anything").hits == ()
 
 
@@ -149,7 +149,7 @@ def small_budget(monkeypatch):
     monkeypatch.setattr(keyword, "BUDGET_SHARE", 0.05)
 
 
-def test_frequent_words_count_where_a_rare_one_stands(home, message, small_budget):
+def test_frequent_words_count_beside_a_rare_one(home, message, small_budget):
     """100 turns, budget 5. `zebra` (2) is rare, `error` (22) and `queue` (12) are common, `task` (100) says nothing."""
     lines = [message("user", f"task {n} {'error' if n % 5 == 0 else ''} {'queue' if n % 10 == 0 else ''}", n)
              for n in range(98)]  # fmt: skip
@@ -163,7 +163,7 @@ def test_frequent_words_count_where_a_rare_one_stands(home, message, small_budge
     assert len(only.hits) == 11 and all("error" in words and "queue" in words for words in texts(only))
 
 
-def test_a_word_that_stands_everywhere_still_answers(home, message, small_budget):
+def test_ubiquitous_word_still_gives_an_answer(home, message, small_budget):
     capture(home, "s", *(message("user", f"task {n}", n) for n in range(50)))
     assert len(home.search("task", limit=10).hits) == 10
     assert len(home.search("task nowhere", limit=10).hits) == 10
@@ -185,12 +185,12 @@ def test_the_budget_changes_no_score(home, message, monkeypatch):
         assert part and [round(h.score, 6) for h in part[:5]] == [round(whole[h.turn_id], 6) for h in part[:5]]
 
 
-def test_equal_scores_come_in_one_order_however_many(home, message, monkeypatch):
+def test_equal_scores_come_in_a_stable_order(home, message, monkeypatch):
     """X39. More ties at the cut than are fetched beyond it go the slow way, to the same answer."""
     capture(home, "s", *(message("user", "same words", n) for n in range(200)))
     before = ids(home.search("same words", limit=10))
     assert len({hit.score for hit in home.search("same words", limit=10).hits}) == 1
-    monkeypatch.setattr(keyword, "_TIES", 3)
+    monkeypatch.setattr(keyword, "_N_EXTRA_FOR_TIES", 3)
     assert ids(home.search("same words", limit=10)) == before
     assert ids(home.search("same words", limit=200))[:10] == before
 
@@ -242,7 +242,7 @@ FILTERS = [
 )
 @pytest.mark.parametrize("selective", [0.0, 0.1, 1.1])
 @pytest.mark.parametrize("query", ["boat", ""])
-def test_filters_alone_and_together(mixed, chosen, expected, selective, query, monkeypatch):
+def test_filters_work_alone_and_together(mixed, chosen, expected, selective, query, monkeypatch):
     """By word in MATCH, by column, and without words: always the same."""
     monkeypatch.setattr(keyword, "_SELECTIVE_SHARE", selective)
     found = mixed.search(query, filters=Filters(**chosen), limit=50)
@@ -257,7 +257,7 @@ def test_time_filters_include_the_first_instant_and_not_the_last(mixed, start):
 
 
 @pytest.mark.parametrize("query", ["boat", ""])
-def test_runs_by_their_ids(mixed, query):
+def test_runs_are_filtered_by_their_ids(mixed, query):
     runs = {hit.text: hit.run_id for hit in mixed.search("boat", limit=50).hits}
     chosen = (runs["boat two"], runs["boat three"])
     for scan in (False, True):
@@ -269,21 +269,28 @@ def test_runs_by_their_ids(mixed, query):
 
 def test_facets_count_the_turns_that_match(mixed, monkeypatch):
     """Boats stand in two turns of the harbour and three of the yard; "four" in one, of another runtime."""
-    found = mixed.facets("boat")
+    found = mixed.runs.facets("boat")
     assert found.counts["project"] == {"/w/yard": 3, "/w/harbour": 2} and not found.is_partial
     assert found.counts["tag"] == {"red": 2, "slow": 1} and found.counts["agent"] == {"default": 5}
-    assert mixed.facets("four").counts["runtime"] == {"claude-code": 1}
-    assert mixed.facets("", filters=Filters(tags=("red",))).counts["runtime"] == {"messages": 2}
-    assert mixed.facets("boat", filters=Filters(projects=("none",))).counts["project"] == {}
-    monkeypatch.setattr(keyword, "MOST_COUNTED", 3)
-    few = mixed.facets("boat")
+    assert mixed.runs.facets("four").counts["runtime"] == {"claude-code": 1}
+    assert mixed.runs.facets("", filters=Filters(tags=("red",))).counts["runtime"] == {"messages": 2}
+    assert mixed.runs.facets("boat", filters=Filters(projects=("none",))).counts["project"] == {}
+    monkeypatch.setattr(keyword, "MAX_FACET_CHUNKS", 3)
+    few = mixed.runs.facets("boat")
     assert few.is_partial and sum(few.counts["project"].values()) == 3
 
 
 def test_forgetting_by_words_needs_all_of_them(mixed):
-    found = keyword.every(mixed.index(), mixed.principal, "boat answer", filters=Filters())
+    found = keyword.find_turns_with_all_words(mixed.index(), mixed.principal, "boat answer", filters=Filters())
     assert len(found) == 1
-    assert len(keyword.every(mixed.index(), mixed.principal, "boat", filters=Filters(projects=("yard",)))) == 3
+    assert (
+        len(
+            keyword.find_turns_with_all_words(
+                mixed.index(), mixed.principal, "boat", filters=Filters(projects=("yard",))
+            )
+        )
+        == 3
+    )
 
 
 def test_each_principal_sees_only_their_own(opened, message):
@@ -298,7 +305,7 @@ def test_each_principal_sees_only_their_own(opened, message):
     assert opened(user="eve").search("harbour").hits == ()
 
 
-def test_what_others_say_does_not_change_a_ranking(opened, message):
+def test_turns_of_others_do_not_change_a_ranking(opened, message):
     """Word counts are each owner's own: the scores of ada stay what they were."""
     ada, bob = opened(user="ada"), opened(user="bob")
     capture(ada, "a", message("user", "pear apple"), message("user", "pear", 1), message("user", "apple plum", 2))
@@ -310,7 +317,7 @@ def test_what_others_say_does_not_change_a_ranking(opened, message):
 # the six columns ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_found_by_each_of_its_columns(home, claude):
+def test_run_is_found_by_each_of_its_columns(home, claude):
     """A04: 3 file edits, 2 skills, 4 named entities, and what was said and done."""
     edits = [
         {"type": "tool_use", "id": f"t{n}", "name": "Edit", "input": {"file_path": f"/w/src/part{n}.py"}}
@@ -326,7 +333,7 @@ def test_a_run_is_found_by_each_of_its_columns(home, claude):
         claude("assistant", [{"type": "text", "text": "I will edit the lighthouse."}, *edits, *skills], "u2", 1),
         runtime="claude-code",
     )  # fmt: skip
-    columns = home.columns(answer.run_id)
+    columns = home.runs.columns(answer.run_id)
     assert columns.user_messages == (asked,)
     assert columns.agent_messages == ("I will edit the lighthouse.",)
     assert columns.files_touched == ("/w/src/part1.py", "/w/src/part2.py", "/w/src/part3.py")
@@ -359,11 +366,11 @@ def test_a_fork_that_copies_history_is_indexed_once(home, claude):
     capture(home, "s2", *copies, claude("user", "and something new", "u3", 2, "s2"), runtime="claude-code")
     (hit,) = home.search("copied harbour").hits
     assert hit.conversation == "s1"
-    assert home.index().rows("SELECT count(*) FROM turn") == [(3,)]
+    assert home.index().select("SELECT count(*) FROM turn") == [(3,)]
     check_integrity(home.index())
 
 
-def test_a_branch_that_was_left_is_marked(home):
+def test_abandoned_branch_is_marked(home):
     """pi: two answers to one question; the session went on from the second."""
     at = "2026-01-02T03:04:05.678Z"
 
@@ -383,7 +390,7 @@ def test_a_branch_that_was_left_is_marked(home):
     }  # fmt: skip
 
 
-def test_a_message_that_changed_keeps_its_id_and_has_its_last_words(home, tmp_path):
+def test_changed_message_keeps_its_id_and_has_its_last_text(home, tmp_path):
     """Gemini rewrites its document; the later state of a message wins."""
     at = "2026-01-10T02:08:26.108Z"
 
@@ -397,7 +404,7 @@ def test_a_message_that_changed_keeps_its_id_and_has_its_last_words(home, tmp_pa
         return path
 
     home.import_files([write("half an answ")])
-    home.catch_up()
+    home.upkeep.catch_up()
     (before,) = home.search("answ").hits
     home.import_files([write("half an answer, and then the whole")])
     found = home.search("whole answer").hits
@@ -409,7 +416,7 @@ def test_a_message_that_changed_keeps_its_id_and_has_its_last_words(home, tmp_pa
 # nothing but reading, and nothing left behind -----------------------------------------------------------------
 
 
-def test_searching_writes_nothing(two_sessions):
+def test_search_writes_nothing(two_sessions):
     """X04."""
     index = two_sessions.index()
     version, n_changes = index.db.pragma("data_version"), index.db.total_changes()
@@ -417,30 +424,30 @@ def test_searching_writes_nothing(two_sessions):
     seen = other.db.pragma("data_version")
     for query in ("sqlite wal", "", "nothing of that"):
         two_sessions.search(query, filters=Filters(roles=("user",)))
-    two_sessions.forest()
+    two_sessions.runs.forest()
     assert (index.db.pragma("data_version"), index.db.total_changes()) == (version, n_changes)
     assert other.db.pragma("data_version") == seen
     other.close()
 
 
-def test_forgotten_words_are_gone_from_the_words_too(two_sessions):
+def test_forgotten_words_leave_the_vocabulary(two_sessions):
     """X19."""
-    doomed = two_sessions.doomed([two_sessions.search("bread").hits[0].turn_id])
-    two_sessions.forget(doomed)
+    doomed = two_sessions.forgetting.plan([two_sessions.search("bread").hits[0].turn_id])
+    two_sessions.forgetting.apply(doomed)
     assert two_sessions.search("bread degrees").hits == ()
     index = two_sessions.index()
-    number = index.known("user", "ada")
-    assert index.rows(f"SELECT term FROM vocab_{number} WHERE term IN ('bread', 'degre', '220')") == []
+    number = index.find_name("user", "ada")
+    assert index.select(f"SELECT term FROM vocab_{number} WHERE term IN ('bread', 'degre', '220')") == []
     check_integrity(index)
     assert len(two_sessions.search("sqlite wal mode").hits) == 2
 
 
-def test_counts_follow_what_is_there(two_sessions):
+def test_counts_follow_the_stored_chunks(two_sessions):
     index = two_sessions.index()
-    user = index.known("user", "ada")
-    assert index.rows("SELECT n_chunks FROM name WHERE id = ?", user) == [(4,)]
-    two_sessions.forget(two_sessions.doomed([two_sessions.search("sqlite run").hits[0].run_id]))
-    assert two_sessions.index().rows("SELECT n_chunks FROM name WHERE id = ?", user) == [(2,)]
+    user = index.find_name("user", "ada")
+    assert index.select("SELECT n_chunks FROM name WHERE id = ?", user) == [(4,)]
+    two_sessions.forgetting.apply(two_sessions.forgetting.plan([two_sessions.search("sqlite run").hits[0].run_id]))
+    assert two_sessions.index().select("SELECT n_chunks FROM name WHERE id = ?", user) == [(2,)]
 
 
 def test_a_secret_is_never_in_the_index_nor_in_an_answer(home, message, grep):
@@ -449,7 +456,7 @@ def test_a_secret_is_never_in_the_index_nor_in_an_answer(home, message, grep):
     found = home.search("harbour key").hits
     assert found and all(KEY not in hit.text for hit in found) and "[secret:anthropic]" in found[0].text
     assert home.search(KEY).hits == () or all(KEY not in hit.text for hit in home.search(KEY).hits)
-    assert KEY not in home.run(found[0].run_id).intent
+    assert KEY not in home.runs.get(found[0].run_id).intent
     home.index().checkpoint()
     assert all("archive" in place for place in grep(home.path, KEY.encode()))
     assert all(KEY not in hit.text for hit in home.search("harbour", scan=True).hits)
@@ -464,7 +471,7 @@ def drop_index(home):
         path.unlink()
 
 
-def test_without_an_index_the_archive_answers_and_says_so(opened, message):
+def test_search_without_an_index_scans_the_archive_and_says_so(opened, message):
     """A27."""
     home = opened()
     capture(home, "s1", message("user", "the harbour in the fog"), message("assistant", "I see no harbour", 1))
@@ -505,17 +512,17 @@ def test_the_order_of_import_changes_no_answer(opened, message):
     for session, data in reversed(sessions):
         capture(second, session, data)
     assert answers(first) == answers(first) == answers(second)
-    assert first.digest() == second.digest()
+    assert first.upkeep.digest() == second.upkeep.digest()
 
 
-def test_a_deleted_index_comes_back_the_same(opened, message):
+def test_deleted_index_is_rebuilt_equal(opened, message):
     """A05."""
     home = opened()
     for session, data in spoken(message, 8):
         capture(home, session, data)
-    before, digest = answers(home), home.digest()
+    before, digest = answers(home), home.upkeep.digest()
     drop_index(home)
     again = opened()
-    again.rebuild()
-    assert answers(again) == before and again.digest() == digest
+    again.upkeep.rebuild()
+    assert answers(again) == before and again.upkeep.digest() == digest
     check_integrity(again.index())

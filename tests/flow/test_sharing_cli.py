@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure.authority.machines import LocalAuthority
-from perdure.authority.watch import GRANT, record
 from perdure.capture import credential
 from perdure.errors import Busy
+from perdure.sharing.grant_cache import GRANT, record_event
+from perdure.sharing.machines import LocalAuthority
 
 
 def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -43,11 +43,11 @@ def home(tmp_path: Path, message) -> Path:
     return place
 
 
-def test_a_registration_shows_its_secret_once_and_keeps_it_privately(home: Path, grep) -> None:
+def test_registration_shows_its_secret_once_and_keeps_it_private(home: Path, grep) -> None:
     made = answer(home, "machine", "register", "--name", "laptop", "--url", "https://home.example/")
     secret = made["secret"]
     assert made["join"] == "perdure join https://home.example"
-    kept = credential.read(home)
+    kept = credential.read_credential(home)
     assert kept == ("mira", made["machine_id"], "laptop", secret, "https://home.example")
     assert stat.S_IMODE((home / "auth.json").stat().st_mode) == 0o600
     assert grep(home, secret.encode()) == ["auth.json"]
@@ -69,13 +69,13 @@ def test_without_the_file_only_the_reader_has_the_secret(home: Path, grep) -> No
 
 def test_a_credential_of_another_home_stays(home: Path) -> None:
     answer(home, "machine", "register", "--name", "one", "--url", "https://home.example")
-    before = credential.read(home)
+    before = credential.read_credential(home)
     refused = run(home, "machine", "register", "--name", "two", "--url", "https://elsewhere.example")
     assert refused.returncode == 3 and "--replace" in refused.stderr
-    assert credential.read(home) == before
+    assert credential.read_credential(home) == before
     assert [one["name"] for one in answer(home, "machine", "list")["machines"]] == ["one"]
     answer(home, "machine", "register", "--name", "two", "--url", "https://elsewhere.example", "--replace")
-    assert credential.read(home).machine == "two"
+    assert credential.read_credential(home).machine == "two"
 
 
 def test_a_name_is_used_once(home: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_name_is_used_once(home: Path) -> None:
     assert refused.returncode == 2 and "revoke" in refused.stderr and "pdr-" not in refused.stdout
 
 
-def test_what_is_shared_is_said_and_listed(home: Path) -> None:
+def test_grant_is_reported_and_listed(home: Path) -> None:
     run_id = answer(home, "search", "pear")["hits"][0]["run_id"]
     shown = run(home, "share", "run", run_id[:12], "--with", "bob", "--until", "30d")
     assert "1 run now, and what comes to it later. Secrets are masked." in shown.stdout
@@ -114,7 +114,7 @@ def test_what_is_shared_is_said_and_listed(home: Path) -> None:
         (("revoke", "g-0000000000000000"), 4),
     ],
 )
-def test_what_cannot_be_shared_is_refused(home: Path, words: tuple[str, ...], status: int) -> None:
+def test_invalid_grant_is_refused(home: Path, words: tuple[str, ...], status: int) -> None:
     done = run(home, "share", *words)
     assert done.returncode == status, done.stdout + done.stderr
     assert answer(home, "share", "list")["given"] == []
@@ -130,7 +130,7 @@ def test_a_user_leaves_by_two_commands(home: Path, tmp_path: Path, message, grep
     assert run(home, "forget", "t123456", "--user", "bob", "--yes").returncode == 2
 
 
-def test_what_names_nobody_says_so(home: Path, tmp_path: Path, message) -> None:
+def test_unknown_user_is_reported(home: Path, tmp_path: Path, message) -> None:
     with perdure.open(home, user="bob") as bob:
         bob.capture(message("user", "The wombat digs"), runtime="messages", session="b")
     assert run(home, "share", "tag", "orchard", "--with", "bob").stderr == ""
@@ -145,7 +145,7 @@ def test_what_names_nobody_says_so(home: Path, tmp_path: Path, message) -> None:
     assert {path for path in home.rglob("*") if "run" not in path.parts} == before
 
 
-def test_an_erasure_that_another_process_stopped_goes_on(home: Path, monkeypatch) -> None:
+def test_erasure_stopped_by_a_kill_is_finished(home: Path, monkeypatch) -> None:
     with perdure.open(home, user="bob") as bob:
         bob.journal().append("note", {}, now=datetime.now(UTC))
 
@@ -154,20 +154,20 @@ def test_an_erasure_that_another_process_stopped_goes_on(home: Path, monkeypatch
 
         monkeypatch.setattr(bob.archive.ledger, "wipe", busy)
         with pytest.raises(Busy):
-            bob.erase()
+            bob.forgetting.erase_user()
     assert run(home, "forget", "--everything", "--user", "bob", "--yes").returncode == 0
     assert run(home, "forget", "--everything", "--user", "bob", "--yes").returncode == 4
 
 
-def test_what_is_printed_moves_no_cursor(home: Path) -> None:
+def test_printed_text_has_no_control_characters(home: Path) -> None:
     data = {"op": "give", "grant_id": "g-\x1b[31m1", "grantee": "mira", "scope": "tag", "value": "a\x9b2Jb\u202e"}
     with perdure.open(home, user="bob") as bob:
-        record(home, bob.user, GRANT, data, now=datetime.now(UTC))
+        record_event(home, bob.user, GRANT, data, now=datetime.now(UTC))
     shown = run(home, "share", "list").stdout
     assert "g-1  from bob: tag ab, until it is revoked" in shown
 
 
-def test_unknown_ids_and_addresses_are_told_where_to_look(home: Path) -> None:
+def test_unknown_ids_and_addresses_give_advice(home: Path) -> None:
     assert "perdure machine list" in run(home, "machine", "revoke", "nosuch").stderr
     assert "perdure share list" in run(home, "share", "revoke", "g-0").stderr
     with (home / "config.toml").open("a") as config:

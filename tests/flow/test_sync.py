@@ -26,9 +26,9 @@ from perdure.errors import (
     SyncFault,
     UsageError,
 )
-from perdure.sync import exchange, inventory, reach
-from perdure.sync.exchange import PROTOCOL
-from perdure.sync.wire import Link
+from perdure.service import sync_connect, sync_protocol
+from perdure.service.sync_link import SyncLink
+from perdure.service.sync_protocol import PROTOCOL
 
 worlds = pytest.importorskip("benchmarks.exchange", reason="the benchmarks are not here (run from the checkout)")
 
@@ -41,17 +41,17 @@ def take(home, *, session, data, low=0, **how):
 
 
 def sync(one, other):
-    with reach.beside(one, other.path) as link:
-        return exchange.sync(one, link)
+    with sync_connect.connect_folder(one, other.path) as link:
+        return sync_protocol.sync(one, link)
 
 
 def is_same(*homes):
     """Whether the homes hold the same, archive and index, and are whole."""
-    proven = [home.verify() for home in homes]
+    proven = [home.upkeep.verify() for home in homes]
     return (
         all(one.ok for one in proven)
         and len({one.digest for one in proven}) == 1
-        and len({home.digest() for home in homes}) == 1
+        and len({home.upkeep.digest() for home in homes}) == 1
     )
 
 
@@ -60,7 +60,7 @@ def two(opened):
     return opened("one"), opened("two")
 
 
-def test_both_take_what_they_lack_and_a_second_time_nothing_moves(two, message):
+def test_sync_exchanges_what_is_missing_and_then_nothing(two, message):
     one, other = two
     for home, word in ((one, "marmalade"), (other, "chutney")):
         take(home, session=word, data=message("user", f"the {word} stands there", 0))
@@ -70,10 +70,10 @@ def test_both_take_what_they_lack_and_a_second_time_nothing_moves(two, message):
     assert min(done.here.n_events, done.there.n_events) >= 1
     assert is_same(one, other)
     for home in two:
-        assert len(home.search("stands").hits) == 2 and len(home.memories.listed()) == 2
+        assert len(home.search("stands").hits) == 2 and len(home.memories.list_memories()) == 2
     before = {path: path.read_bytes() for home in two for path in (home.path / "archive").rglob("*") if path.is_file()}
     again = sync(other, one)
-    assert again == exchange.Synced(is_same=True, n_rounds=1)
+    assert again == sync_protocol.SyncResult(is_same=True, n_rounds=1)
     assert before == {path: path.read_bytes() for path in before}
 
 
@@ -100,26 +100,26 @@ def test_homes_of_two_owners_do_not_sync(two):
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_what_either_forgot_is_gone_before_anything_moves(two, message, grep, who):
+def test_forgotten_words_are_removed_before_anything_moves(two, message, grep, who):
     """The forgotten words never leave the home that still has them: the tombstone goes first."""
     lines = message("user", "the anchor holds", 0) + message("user", "the marmalade is under the stair", 1)
     for home in two:
         take(home, session="s", data=lines)
     take(two[1 - who], session="copy", data=lines)
     (hit,) = two[who].search("marmalade").hits
-    two[who].forget(two[who].doomed([hit.turn_id]))
+    two[who].forgetting.apply(two[who].forgetting.plan([hit.turn_id]))
     seen = []
-    send = Link.send
-    with reach.beside(two[0], two[1].path) as link:
+    send = SyncLink.send
+    with sync_connect.connect_folder(two[0], two[1].path) as link:
         link.send = lambda do, body=b"", **more: (seen.append(body), send(link, do, body, **more))
-        assert exchange.sync(two[0], link).is_same
+        assert sync_protocol.sync(two[0], link).is_same
     assert not any(b"marmalade" in body for body in seen)
     for home in two:
         assert not grep(home.path, b"marmalade") and len(home.search("anchor").hits) == 2
     assert is_same(*two)
 
 
-def test_floor_edits_of_both_sides_the_later_counts_and_the_other_is_kept(two):
+def test_later_floor_edit_counts_and_the_other_is_kept(two):
     one, other = two
     one.floor.write("core", "# House\n- first\n", by="owner")
     assert sync(one, other).is_same
@@ -128,14 +128,14 @@ def test_floor_edits_of_both_sides_the_later_counts_and_the_other_is_kept(two):
     assert sync(one, other).is_same
     for home in two:
         assert home.floor.read("core") == "# House\n- of the one\n"
-        texts = [home.floor.said("core", version.event) for version in home.floor.history("core")]
+        texts = [home.floor.read_version("core", version.event) for version in home.floor.list_versions("core")]
         assert "# House\n- of the other\n" in texts
     other.floor.write("core", "# House\n- at last\n", by="owner")
     sync(one, other)
     assert one.floor.read("core") == "# House\n- at last\n"
 
 
-def test_what_is_said_after_a_sync_comes_after_it_though_the_clock_is_years_behind(two):
+def test_edit_after_a_sync_counts_despite_a_clock_years_behind(two):
     """The one's clock is eight years ahead; the other edits the page after the sync, and its edit counts in both."""
     one, other = two
     clock = worlds.Clock(worlds.START)
@@ -149,33 +149,33 @@ def test_what_is_said_after_a_sync_comes_after_it_though_the_clock_is_years_behi
     assert one.floor.read("core") == other.floor.read("core") == "# House\n- afterwards\n"
 
 
-def test_a_journal_that_grew_sends_only_what_is_new(two):
+def test_grown_journal_sends_only_new_events(two):
     one, other = two
     for n in range(50):
         one.remember(f"The number of the house in street {n} is {n + 100}")
     sync(one, other)
     one.remember("One more thing is known")
     sizes = []
-    send = Link.send
-    with reach.beside(one, other.path) as link:
+    send = SyncLink.send
+    with sync_connect.connect_folder(one, other.path) as link:
         link.send = lambda do, body=b"", **more: (sizes.append(len(body)), send(link, do, body, **more))
-        assert exchange.sync(one, link).is_same
-    (path,) = one.journal().files()
+        assert sync_protocol.sync(one, link).is_same
+    (path,) = one.journal().list_files()
     assert 0 < sum(sizes) < path.stat().st_size / 20
 
 
-def test_dry_run_says_what_would_move_and_moves_nothing(two, message):
+def test_dry_run_reports_the_plan_and_moves_nothing(two, message):
     one, other = two
     data = message("user", "anchor", 0)
     take(one, session="s", data=data)
-    before = one.verify().digest, other.verify().digest
-    with reach.beside(one, other.path) as link:
-        here, there = exchange.plan(one, link)
-    assert here == exchange.Plan() and (len(there.runs), there.n_bytes) == (1, len(data))
-    assert (one.verify().digest, other.verify().digest) == before
+    before = one.upkeep.verify().digest, other.upkeep.verify().digest
+    with sync_connect.connect_folder(one, other.path) as link:
+        here, there = sync_protocol.plan_sync(one, link)
+    assert here == sync_protocol.SyncPlan() and (len(there.runs), there.n_bytes) == (1, len(data))
+    assert (one.upkeep.verify().digest, other.upkeep.verify().digest) == before
 
 
-def test_a_damaged_run_stays_where_it_is_and_the_rest_comes(two, message):
+def test_damaged_run_stays_and_the_rest_is_synced(two, message):
     one, other = two
     for n in range(3):
         take(other, session=f"s{n}", data=message("user", f"anchor whole {n}", n))
@@ -184,7 +184,7 @@ def test_a_damaged_run_stays_where_it_is_and_the_rest_comes(two, message):
     bad.write_bytes(good.replace(b"whole", b"wholX"))
     done = sync(one, other)
     assert not done.is_same and done.here.n_runs == 2 and done.here.damaged == (bad.stem,)
-    assert one.verify().ok
+    assert one.upkeep.verify().ok
     bad.write_bytes(good)
     assert sync(one, other).is_same and is_same(one, other)
 
@@ -195,26 +195,26 @@ def test_damaged_metadata_here_is_healed_by_the_other(two, message):
     sync(one, other)
     (bad,) = (one.path / "archive" / "runs").rglob("*.metadata.json")
     bad.write_bytes(b"{}")
-    assert not one.verify().ok
+    assert not one.upkeep.verify().ok
     assert sync(one, other).is_same and is_same(one, other)
 
 
-def test_the_same_home_twice(two, tmp_path):
+def test_sync_of_a_home_with_itself_is_refused(two, tmp_path):
     one, _ = two
     (tmp_path / "link").symlink_to(one.path)
-    with pytest.raises(UsageError, match="the same home"), reach.beside(one, tmp_path / "link"):
+    with pytest.raises(UsageError, match="the same home"), sync_connect.connect_folder(one, tmp_path / "link"):
         pass
     with pytest.raises(UsageError, match="the same home"), over_a_shell(one.path) as link:
-        exchange.sync(one, link)
+        sync_protocol.sync(one, link)
 
 
-def test_a_copied_home_gets_a_writer_of_its_own(two, message):
+def test_copied_home_gets_its_own_writer(two, message):
     """As a copied machine has it: even the place of the file is the same, and only the homes are two."""
     one, other = two
     take(one, session="s", data=message("user", "anchor", 0))
     one.remember("The anchor is in the shed")
     mine = json.loads((one.path / "writer.json").read_bytes())
-    other.journal().writer()
+    other.journal().get_writer()
     copy = other.path / "writer.json"
     copy.write_bytes(msgspec.json.encode({**mine, "inode": copy.stat().st_ino}))
     done = sync(one, other)
@@ -226,17 +226,17 @@ def test_a_copied_home_gets_a_writer_of_its_own(two, message):
 
 def test_machines_and_grants_of_the_other_home_have_no_effect(two):
     one, other = two
-    other.machines.register("ada", "phone")
-    other.share("bob", "agent", "default")
+    other.sharing.machines.register("ada", "phone")
+    other.sharing.share("bob", "agent", "default")
     done = sync(one, other)
     assert done.is_same and (done.here.n_without_effect, done.there.n_without_effect) == (2, 0)
-    assert one.machines.listed() == one.grants.given() == []
-    assert len(other.machines.listed()) == len(other.grants.given()) == 1
+    assert one.sharing.machines.list_machines() == one.sharing.grants.list_given() == []
+    assert len(other.sharing.machines.list_machines()) == len(other.sharing.grants.list_given()) == 1
 
 
-def test_no_home_there_and_a_newer_one(two, tmp_path):
+def test_missing_or_newer_home_is_refused(two, tmp_path):
     one, other = two
-    with pytest.raises(HomeMissing), reach.beside(one, tmp_path):
+    with pytest.raises(HomeMissing), sync_connect.connect_folder(one, tmp_path):
         pass
     (other.path / "archive" / "FORMAT").write_text("99\n")
     with pytest.raises(PerdureError, match="newer Perdure"):
@@ -244,14 +244,14 @@ def test_no_home_there_and_a_newer_one(two, tmp_path):
 
 
 def test_one_sync_at_a_time(two, monkeypatch):
-    monkeypatch.setattr(exchange, "_LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(sync_protocol, "_LOCK_WAIT_S", 0.0)
     one, other = two
-    with exchange._staging(other), pytest.raises(Busy):
+    with sync_protocol._open_stage(other), pytest.raises(Busy):
         sync(one, other)
     assert sync(one, other).is_same
 
 
-def test_a_full_disk_changes_nothing_and_leaves_nothing(two, message, monkeypatch):
+def test_full_disk_changes_nothing_and_leaves_nothing(two, message, monkeypatch):
     one, other = two
     take(other, session="s", data=message("user", "anchor", 0))
 
@@ -259,15 +259,15 @@ def test_a_full_disk_changes_nothing_and_leaves_nothing(two, message, monkeypatc
         raise DiskFull("here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage.Stage, "put", full)
+        patched.setattr(stage.SyncStage, "put", full)
         with pytest.raises(DiskFull):
             sync(one, other)
-    assert one.verify().n_runs == 0
+    assert one.upkeep.verify().n_runs == 0
     assert not list((one.path / "cache" / "sync").rglob("*.jsonl"))
     assert sync(one, other).is_same
 
 
-def test_the_other_sides_full_disk_is_said_as_that(two, message, monkeypatch):
+def test_full_disk_of_the_other_side_is_reported_as_such(two, message, monkeypatch):
     one, other = two
     take(one, session="s", data=b"".join(message("user", f"anchor {'x' * 5000} {n}", n) for n in range(400)))
 
@@ -275,7 +275,7 @@ def test_the_other_sides_full_disk_is_said_as_that(two, message, monkeypatch):
         raise DiskFull("there")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage.Stage, "put", full)
+        patched.setattr(stage.SyncStage, "put", full)
         with pytest.raises(DiskFull, match=str(other.path)):
             sync(one, other)
     assert sync(one, other).is_same and is_same(one, other)
@@ -285,7 +285,7 @@ def test_the_other_sides_full_disk_is_said_as_that(two, message, monkeypatch):
 
 
 @pytest.mark.parametrize("direction", [0, 1])
-def test_a_cut_sync_changes_nothing_and_the_next_goes_on(two, message, direction):
+def test_interrupted_sync_changes_nothing_and_the_next_resumes(two, message, direction):
     """Ten runs are to move; the line breaks after six: no run is there, and the next sync sends four."""
     full, empty = two[direction], two[1 - direction]
     for n in range(10):
@@ -296,7 +296,7 @@ def test_a_cut_sync_changes_nothing_and_the_next_goes_on(two, message, direction
     class Cut(Exception):
         pass
 
-    with pytest.raises(Cut), reach.beside(one, other.path) as link:
+    with pytest.raises(Cut), sync_connect.connect_folder(one, other.path) as link:
         name = "send" if full is one else "receive"
         real = getattr(link, name)
 
@@ -309,43 +309,46 @@ def test_a_cut_sync_changes_nothing_and_the_next_goes_on(two, message, direction
             return found
 
         setattr(link, name, cut)
-        exchange.sync(one, link)
-    assert empty.verify().n_runs == 0
-    staged = len(stage.Stage(empty.path, "ada").held())
+        sync_protocol.sync(one, link)
+    assert empty.upkeep.verify().n_runs == 0
+    staged = len(stage.SyncStage(empty.path, "ada").load_runs())
     assert staged == 6
     moved = []
-    send = Link.send
+    send = SyncLink.send
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Link, "send", lambda link, do, *args, **more: (moved.append(do), send(link, do, *args, **more)))
+        patched.setattr(
+            SyncLink, "send", lambda link, do, *args, **more: (moved.append(do), send(link, do, *args, **more))
+        )
         assert sync(one, other).is_same
     assert moved.count("run") == 4
-    assert is_same(one, other) and empty.verify().n_runs == 10
-    assert stage.Stage(empty.path, "ada").held() == {}
+    assert is_same(one, other) and empty.upkeep.verify().n_runs == 10
+    assert stage.SyncStage(empty.path, "ada").load_runs() == {}
 
 
-def test_what_a_cut_sync_left_goes_with_a_forgetting(two, message, grep):
+def test_remains_of_a_cut_sync_are_forgotten(two, message, grep):
     one, other = two
     lines = message("user", "the marmalade is under the stair", 0)
     take(one, session="s", data=lines)
     take(other, session="t", data=lines)
-    (held,) = other.archive.ledger.all()
-    kept = stage.Stage(one.path, "ada")
+    (held,) = other.archive.ledger.list_runs()
+    kept = stage.SyncStage(one.path, "ada")
     kept.prepare()
-    kept.put(*other.archive.whole(held))
+    kept.put(*other.archive.read_checked(held))
     (hit,) = one.search("marmalade").hits
-    one.forget(one.doomed([hit.turn_id]))
+    one.forgetting.apply(one.forgetting.plan([hit.turn_id]))
     assert grep(one.path, b"marmalade") == []
 
 
 _SYNC = """
 import sys
 import perdure
-from perdure.sync import exchange, reach
+from perdure.service import sync_connect, sync_protocol
 with perdure.open(sys.argv[1], user="ada") as home:
-    host = reach.Host("there", sys.argv[2])
-    with reach.over_ssh(host, ssh=[sys.argv[3]], remote=[sys.executable, "-m", "perdure.surfaces.cli"]) as link:
+    host = sync_connect.SshTarget("there", sys.argv[2])
+    remote = [sys.executable, "-m", "perdure.surfaces.cli"]
+    with sync_connect.connect_ssh(host, ssh=[sys.argv[3]], remote=remote) as link:
         print("ready", flush=True)
-        exchange.sync(home, link)
+        sync_protocol.sync(home, link)
 """
 
 
@@ -360,9 +363,9 @@ def shell_as_ssh(tmp_path_factory) -> Path:
 
 def over_a_shell(path: Path, command: str = ""):
     """A link to a home over a shell, as ssh would make one."""
-    host = reach.Host("there", str(path))
+    host = sync_connect.SshTarget("there", str(path))
     remote = [sys.executable, "-m", "perdure.surfaces.cli"]
-    return reach.over_ssh(host, ssh=["sh", "-c", command or 'echo "Welcome"; exec sh -c "$1"'], remote=remote)
+    return sync_connect.connect_ssh(host, ssh=["sh", "-c", command or 'echo "Welcome"; exec sh -c "$1"'], remote=remote)
 
 
 @pytest.mark.slow
@@ -393,7 +396,7 @@ def test_killed_at_any_moment_the_next_sync_ends_the_same(tmp_path, message, she
     with perdure.open(tmp_path / "one", user="ada") as one, perdure.open(tmp_path / "two", user="ada") as other:
         assert sync(one, other).is_same
         assert is_same(one, other)
-        assert one.verify().n_runs == 120 and len(one.memories.listed(every=True)) == 2
+        assert one.upkeep.verify().n_runs == 120 and len(one.memories.list_memories(every=True)) == 2
 
 
 def _children(pid: int) -> list[int]:
@@ -411,7 +414,7 @@ def other_side(home, *frames):
     ours_reader, theirs_writer = (os.fdopen(end, mode) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
 
     def say():
-        link = Link(theirs_reader, theirs_writer, "asker")
+        link = SyncLink(theirs_reader, theirs_writer, "asker")
         link.announce()
         for do, body, fields in frames:
             link.send(do, body, **fields)
@@ -420,7 +423,7 @@ def other_side(home, *frames):
     there = threading.Thread(target=say)
     there.start()
     try:
-        return exchange.sync(home, Link(ours_reader, ours_writer, "there"))
+        return sync_protocol.sync(home, SyncLink(ours_reader, ours_writer, "there"))
     finally:
         there.join()
         for stream in (theirs_reader, ours_reader, ours_writer):
@@ -428,7 +431,7 @@ def other_side(home, *frames):
 
 
 def greeting(**more):
-    said = exchange.Greeting(PROTOCOL, 1, "0.1.0", "ada", "w" + "0" * 16)
+    said = sync_protocol.Greeting(PROTOCOL, 1, "0.1.0", "ada", "w" + "0" * 16)
     return ("greeting", b"", msgspec.to_builtins(said) | more)
 
 
@@ -449,9 +452,9 @@ def test_another_version_is_named(two, protocol, which):
 @pytest.mark.parametrize(
     "name", ["../../../../tmp/x", "w0123456789abcdef/../../x.jsonl", "w0123456789abcdef/2026-13.jsonl", "/etc/passwd"]
 )
-def test_no_name_of_the_other_side_becomes_a_path(two, name, tmp_path):
+def test_remote_name_never_becomes_a_path(two, name, tmp_path):
     one, _ = two
-    one.journal().writer()
+    one.journal().get_writer()
     before = set(tmp_path.rglob("*"))
     frames = [greeting(), READY, items((name, 5, "x")), END, ("lines", name.encode(), {"n_bytes": 5})]
     with pytest.raises(SyncFault, match="no journal's name"):
@@ -465,7 +468,7 @@ def a_run(home, message, **changed):
     """(metadata as bytes, stored bytes) of a run of another home, changed."""
     data = message("user", "anchor", 0)
     answer = take(home, session="s", data=data)
-    run = home.archive.run(home.archive.held(answer.run_id))
+    run = home.archive.read_run(home.archive.get_entry(answer.run_id))
     fields = msgspec.to_builtins(run)
     for name, value in changed.items():
         if name in fields["source"]:
@@ -480,14 +483,14 @@ def a_run(home, message, **changed):
     [{"user": "bob"}, {"user": "../bob"}, {"run_id": "../../../x"}, {"run_id": "0" * 26}, {"session": "else"},
      {"from_offset": 5}, {"sha256": hashlib.sha256(b"").hexdigest()}, {"from_offset": -3}, {"to_offset": -3}],
 )  # fmt: skip
-def test_a_run_that_is_not_what_it_says_is_not_taken(two, message, changed):
+def test_run_that_contradicts_its_metadata_is_refused(two, message, changed):
     one, other = two
     raw, stored = a_run(other, message, **changed)
     frames = [greeting(), READY, END, items(("0" * 26, "x", 5)), END]
     frames += [("run", raw, {"n_bytes": len(stored)}), ("part", stored, {}), END]
     found = other_side(one, *frames)
     assert len(found.here.damaged) == 1 and not found.is_same
-    assert one.verify().n_runs == 0 and not list((one.path / "archive").rglob("*.metadata.json"))
+    assert one.upkeep.verify().n_runs == 0 and not list((one.path / "archive").rglob("*.metadata.json"))
 
 
 @pytest.mark.parametrize(
@@ -503,20 +506,20 @@ def test_a_run_that_is_not_what_it_says_is_not_taken(two, message, changed):
         [],
     ],
 )
-def test_a_side_that_breaks_the_protocol_is_left(two, frames):
+def test_side_that_breaks_the_protocol_is_rejected(two, frames):
     start = [greeting(), READY, END, items(("0" * 26, "x", 5)), END]
     with pytest.raises(SyncFault):
         other_side(two[0], *start, *frames)
-    assert two[0].verify().ok
+    assert two[0].upkeep.verify().ok
 
 
-def test_lists_that_are_none(two):
+def test_invalid_lists_are_refused(two):
     for wrong in (items(("a", "b", "c")), items(5), ("items", b"", {}), ("items", b"", {"items": {"a": 1}})):
-        with pytest.raises(SyncFault, match="cannot be meant"):
+        with pytest.raises(SyncFault, match="an invalid value"):
             other_side(two[0], greeting(), READY, wrong, END)
 
 
-def test_an_error_there_is_raised_as_what_it_was(two):
+def test_remote_error_is_raised_as_its_own_class(two):
     with pytest.raises(Busy, match="there: the archive") as caught:
         other_side(two[0], greeting(), ("error", b"", {"code": "busy", "detail": "the archive"}))
     assert caught.value.exit_code == 5
@@ -571,7 +574,7 @@ def test_a_folder_by_the_command(by_command):
     assert "Taken in here: 2 runs" in perdure_command("sync", str(one), home=new).stdout
 
 
-def test_a_damaged_run_there_is_said_and_the_status_is_1(by_command):
+def test_damaged_remote_run_is_reported_with_status_1(by_command):
     one, two = by_command
     (bad,) = (two / "archive" / "runs").rglob("*.jsonl")
     bad.write_bytes(bad.read_bytes().replace(b"anchor", b"anchXr"))
@@ -583,34 +586,35 @@ def test_a_damaged_run_there_is_said_and_the_status_is_1(by_command):
 @pytest.mark.parametrize(
     ("script", "said"),
     [("exit 255", "ssh could not connect"), ("exit 127", "--remote"), ("exit 2", "upgrade"),
-     ("yes noise", "something else than a home")],
+     ("yes noise", "like a Perdure home")],
 )  # fmt: skip
-def test_what_there_is_no_home_behind(two, script, said):
+def test_command_without_a_home_behind_it_is_a_sync_fault(two, script, said):
     with pytest.raises(SyncFault, match=said), over_a_shell(two[1].path, script) as link:
-        exchange.sync(two[0], link)
+        sync_protocol.sync(two[0], link)
 
 
-def test_a_home_that_is_not_there_over_a_shell(two, tmp_path):
+def test_missing_home_over_a_shell_is_reported(two, tmp_path):
     with pytest.raises(HomeMissing, match="there: "), over_a_shell(tmp_path / "none") as link:
-        exchange.sync(two[0], link)
+        sync_protocol.sync(two[0], link)
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("target", ["-oProxyCommand=x", "-oProxyCommand=x:/home", "a b", "", "host:/a\nb"])
-def test_a_target_that_is_none(target):
+def test_invalid_target_is_refused(target):
     with pytest.raises(UsageError):
-        reach.place(target)
+        sync_connect.parse_target(target)
 
 
 @pytest.mark.parametrize(
     ("target", "place"),
-    [("laptop", reach.Host("laptop")), ("me@laptop:", reach.Host("me@laptop")),
-     ("me@laptop:/data/x:y", reach.Host("me@laptop", "/data/x:y")), ("laptop:b/it", reach.Host("laptop", "b/it")),
-     ("me@[fe80::1%en0]:/x", reach.Host("me@[fe80::1%en0]", "/x")), ("./laptop", Path("laptop")),
+    [("laptop", sync_connect.SshTarget("laptop")), ("me@laptop:", sync_connect.SshTarget("me@laptop")),
+     ("me@laptop:/data/x:y", sync_connect.SshTarget("me@laptop", "/data/x:y")),
+    ("laptop:b/it", sync_connect.SshTarget("laptop", "b/it")),
+     ("me@[fe80::1%en0]:/x", sync_connect.SshTarget("me@[fe80::1%en0]", "/x")), ("./laptop", Path("laptop")),
      ("a/b:c", Path("a/b:c")), ("/x", Path("/x"))],
 )  # fmt: skip
 def test_a_target_is_a_folder_or_a_host(target, place):
-    assert reach.place(target) == place
+    assert sync_connect.parse_target(target) == place
 
 
 # worlds -------------------------------------------------------------------------------------------------------
@@ -618,7 +622,7 @@ def test_a_target_is_a_folder_or_a_host(target, place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(N_WORLDS))
-def test_whatever_happened_homes_that_all_met_are_the_same(tmp_path, seed):
+def test_homes_that_all_synced_are_equal_after_any_history(tmp_path, seed):
     """Three or four homes with clocks that are years apart and jump: captures, forks, rewritten transcripts, memories,
     floor edits, forgettings and packs in any order, some meetings on the way, then every pair once in a random order.
     """
@@ -627,5 +631,5 @@ def test_whatever_happened_homes_that_all_met_are_the_same(tmp_path, seed):
 
 def test_a_world_can_end_wrong(tmp_path, monkeypatch):
     """The proof above proves something: with tombstones that do not travel, or runs that do not, it says so."""
-    monkeypatch.setattr(inventory, "lacking", lambda ours, theirs: [])
+    monkeypatch.setattr(sync_protocol, "list_lacking", lambda ours, theirs: [])
     assert any("digests" in wrong or "lost" in wrong for wrong in worlds.world(tmp_path / "a", 1))

@@ -20,7 +20,7 @@ import pytest
 import perdure
 from perdure.capture import alert, credential, failures, remote
 from perdure.capture.credential import Credential
-from perdure.testing.remote import SECRET, Asked, Said, ScriptedRemote
+from rig.remote import SECRET, Asked, Said, ScriptedRemote
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
@@ -57,7 +57,7 @@ class Machine:
         self.home.mkdir(mode=0o700, exist_ok=True)
         rows = "".join(f"{key} = {value}\n" for key, value in more.items())
         (self.home / "config.toml").write_text(f'[remote]\nurl = "{self.url}"\n{rows}')
-        credential.write(self.home, Credential("ada", "m1", "laptop", SECRET, self.url), anew=True)
+        credential.write_credential(self.home, Credential("ada", "m1", "laptop", SECRET, self.url), overwrite=True)
 
     @property
     def env(self) -> dict[str, str]:
@@ -129,7 +129,7 @@ def test_a_turn_s_end_reaches_the_home_without_a_resident(laptop: Machine, afar:
     began, ended = laptop.turn("Which port?", "It is 8443.")
     assert began["hookSpecificOutput"]["additionalContext"] == "MARK-prompt" and ended == {}
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
-    assert laptop.waiting() == [] and failures.recorded(laptop.home) == []
+    assert laptop.waiting() == [] and failures.read_failures(laptop.home) == []
     (_, _, query, _) = afar.captures()[0]
     assert query["project"] == [str(laptop.project)]
     asked = next(json.loads(body) for _, path, _, body in afar.asked if path == "/api/hook")
@@ -137,28 +137,26 @@ def test_a_turn_s_end_reaches_the_home_without_a_resident(laptop: Machine, afar:
     assert 0 < asked["limit_ms"] < 1000
 
 
-def test_a_home_that_is_away_is_said_once_and_nothing_is_lost(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_absent_home_is_reported_once_and_nothing_is_lost(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.shutdown()
     afar.server_close()
     said = [answer for n in range(3) for answer in laptop.turn(f"message {n}", f"answer {n}")]
     notices = [answer["systemMessage"] for answer in said if "systemMessage" in answer]
     assert len(notices) == 1 and "nothing was recalled for this message (remote-away)" in notices[0]
-    assert laptop.waiting() and failures.lasting(laptop.home) == ["recall"]
+    assert laptop.waiting() and failures.list_open_incidents(laptop.home) == ["recall"]
     with ScriptedRemote(port=afar.server_address[1]) as back:
         assert "recall failed while the home was away" in laptop.run("doctor").stdout
         done = laptop.run("push", "--json")
         assert json.loads(done.stdout)["result"]["sent"] == 3, done.stderr
-        assert failures.lasting(laptop.home) == []
+        assert failures.list_open_incidents(laptop.home) == []
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
         laptop.turn("back?", "yes")
         assert back.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
-    assert laptop.waiting() == [] and failures.lasting(laptop.home) == []
+    assert laptop.waiting() == [] and failures.list_open_incidents(laptop.home) == []
 
 
-def test_a_home_that_answers_and_takes_nothing_is_a_problem_that_doctor_names(
-    laptop: Machine, afar: ScriptedRemote
-) -> None:
+def test_doctor_names_a_home_that_answers_but_refuses_captures(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.replies["/api/runs"] = 503, {"error": {"code": "disk-full", "message": "The disk of the home is full."}}
     laptop.turn("one", "two")
@@ -175,7 +173,7 @@ def test_a_home_that_answers_and_takes_nothing_is_a_problem_that_doctor_names(
 
 
 @pytest.mark.parametrize("kind", ["UserPromptSubmit", "Stop", "SessionStart"])
-def test_a_home_that_hangs_never_holds_up_a_client(kind: str, laptop: Machine, afar: ScriptedRemote) -> None:
+def test_hanging_home_never_blocks_a_client(kind: str, laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.delay_s = 30
     laptop.says("user", "words")
@@ -185,7 +183,7 @@ def test_a_home_that_hangs_never_holds_up_a_client(kind: str, laptop: Machine, a
     afar.delay_s = 0
 
 
-def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_revoked_machine_is_told_once_and_keeps_its_captures(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     laptop.turn("first", "one")
     afar.secrets.clear()
@@ -207,23 +205,23 @@ def test_a_revoked_machine_is_told_once_and_keeps_what_it_captures(laptop: Machi
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes() and laptop.waiting() == []
 
 
-def test_joining_says_what_still_waits(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_join_reports_waiting_deltas(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()
     laptop.turn("first", "one")
     afar.secrets.add("new")
     afar.replies["/api/runs"] = 503, {"error": {"code": "busy"}}
     done = laptop.run("join", afar.url, "--secret-file", "-", "--replace", "--no-hooks", said="new\n")
-    assert done.returncode == 0 and "1 capture waits still (busy (status 503))" in done.stderr, (
+    assert done.returncode == 0 and "1 capture still waits (busy (status 503))" in done.stderr, (
         done.stdout,
         done.stderr,
     )
     assert len(laptop.waiting()) == 1
 
 
-def test_a_credential_that_is_missing_is_said_to_be(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_missing_credential_is_reported(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
-    (laptop.home / credential.NAME).unlink()
+    (laptop.home / credential.CREDENTIAL_FILE).unlink()
     said = [answer["systemMessage"] for answer in laptop.turn("hello", "there") if "systemMessage" in answer]
     assert len(said) == 1 and "this machine has no credential for its home" in said[0]
     for words in (["search", "port"], ["push"], ["doctor"]):
@@ -236,7 +234,7 @@ def test_a_credential_that_is_missing_is_said_to_be(laptop: Machine, afar: Scrip
     assert "No runs yet. `perdure import`" in laptop.run("tree").stdout
 
 
-def test_what_was_written_before_the_join_is_imported(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_transcript_from_before_the_join_is_imported(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     laptop.says("user", "Which port?")
     laptop.says("assistant", "It is 8443.")
@@ -257,7 +255,7 @@ def test_a_session_is_kept_off_the_record_on_this_machine(laptop: Machine, afar:
     assert done["left_out"] and laptop.waiting() == [] and afar.captures() == []
 
 
-def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_large_backlog_continues_at_the_next_turn(laptop: Machine, afar: ScriptedRemote) -> None:
     """4 MB over a line that is too slow for them in one: they are tried once, then go in pieces, none of them twice."""
     laptop.settings()
     for n in range(40):
@@ -271,7 +269,7 @@ def test_a_backlog_larger_than_a_turn_s_time_goes_on_at_the_next(laptop: Machine
     afar.answer = slow  # type: ignore[method-assign]
     while n_events == 0 or laptop.waiting():
         laptop.hook("Stop")
-        remote.is_there(laptop.home)  # tried again at once
+        remote.mark_available(laptop.home)  # tried again at once
         n_events += 1
         assert n_events < 20
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
@@ -295,11 +293,11 @@ def test_an_outbox_that_does_not_drain_is_one_alert(laptop: Machine, afar: Scrip
     afar.script = [(503, b"")] * 1000
     said = [answer for n in range(4) for answer in laptop.turn(f"message {n} " + "x" * 1000, "answer")]
     told = [answer["systemMessage"] for answer in said if "wait in" in answer.get("systemMessage", "")]
-    assert len(told) == 1 and alert.current(laptop.home)
+    assert len(told) == 1 and alert.read_problems(laptop.home)
     assert "wait in" in laptop.run("doctor").stdout
     afar.script = []
     assert laptop.run("push").returncode == 0
-    assert not alert.current(laptop.home) and laptop.waiting() == []
+    assert not alert.read_problems(laptop.home) and laptop.waiting() == []
 
 
 # without what a home needs --------------------------------------------------------------------------------------
@@ -335,7 +333,7 @@ def test_join_hook_push_and_leave_need_no_library_but_click(laptop: Machine, afa
 # join and leave -------------------------------------------------------------------------------------------------
 
 
-def test_joining_and_leaving_change_what_they_say_and_nothing_else(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_join_and_leave_change_only_the_remote_setting(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.home.mkdir(mode=0o700)
     before = '# mine\nagent = "m"\n\n[capture]\nexclude = ["~/secret"]  # keep out\n'
     (laptop.home / "config.toml").write_text(before)
@@ -364,7 +362,7 @@ def test_joining_and_leaving_change_what_they_say_and_nothing_else(laptop: Machi
      (["home.example", "--secret-file", "-"], SECRET, 2), (["ftp://x", "--secret-file", "-"], SECRET, 2),
      (["URL/elsewhere", "--secret-file", "-"], SECRET, 2)],
 )  # fmt: skip
-def test_a_join_that_cannot_be_changes_nothing(
+def test_refused_join_changes_nothing(
     words: list[str], said: str, status: int, laptop: Machine, afar: ScriptedRemote
 ) -> None:
     done = laptop.run("join", *(word.replace("URL", afar.url) for word in words), said=said)
@@ -372,7 +370,7 @@ def test_a_join_that_cannot_be_changes_nothing(
     assert done.stderr.startswith("perdure: ") and "config.toml" not in done.stderr and not laptop.home.exists()
 
 
-def test_what_one_person_said_never_goes_into_another_s_home(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_captures_of_one_user_never_go_to_the_home_of_another(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()
     laptop.turn("mine alone", "kept here")
@@ -381,14 +379,16 @@ def test_what_one_person_said_never_goes_into_another_s_home(laptop: Machine, af
     for words, status, why in ((["join"], 3, "credential of ada @laptop"), (["join", "--replace"], 2, "another user")):
         done = laptop.run(*words, afar.url, "--secret-file", "-", said=SECRET)
         assert done.returncode == status and why in done.stderr, done.stderr
-    credential.write(laptop.home, Credential("bob", "m2", "laptop", SECRET, afar.url), anew=True)  # by hand
+    credential.write_credential(
+        laptop.home, Credential("bob", "m2", "laptop", SECRET, afar.url), overwrite=True
+    )  # by hand
     done = laptop.run("push")
     assert "of another user" in done.stderr and not afar.sources and len(laptop.waiting()) == 1
     laptop.settings()
     assert laptop.run("push").returncode == 0 and laptop.waiting() == []
 
 
-def test_what_is_set_aside_is_said_and_can_be_sent_again(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_set_aside_delta_is_reported_and_can_be_sent_again(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     laptop.says("user", "x" * 5000)
     afar.most_bytes = 4000
@@ -401,7 +401,7 @@ def test_what_is_set_aside_is_said_and_can_be_sent_again(laptop: Machine, afar: 
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
 
 
-def test_a_home_that_takes_nothing_now_is_quoted(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_refusal_of_a_home_is_quoted(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.script = [(503, b"")] * 3
     laptop.turn("kept", "here")
@@ -412,7 +412,7 @@ def test_a_home_that_takes_nothing_now_is_quoted(laptop: Machine, afar: Scripted
     assert "The remote home answers, and takes nothing now." in done.stderr
 
 
-def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()
     for n in range(4):
@@ -433,7 +433,7 @@ def test_a_home_that_asks_for_a_pause_gets_it_and_then_the_rest(laptop: Machine,
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
 
 
-def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_full_home_cannot_join_another(laptop: Machine, afar: ScriptedRemote) -> None:
     with perdure.open(laptop.home) as home:
         home.capture(b'{"role": "user", "content": "mine"}\n', runtime="messages", session="s")
     done = laptop.run("join", afar.url, "--secret-file", "-", said=SECRET)
@@ -441,7 +441,7 @@ def test_a_home_of_its_own_joins_no_other(laptop: Machine, afar: ScriptedRemote)
     assert laptop.run("push").returncode == 2
 
 
-def test_a_thin_machine_makes_no_home_of_its_own(laptop: Machine) -> None:
+def test_thin_machine_creates_no_home(laptop: Machine) -> None:
     laptop.settings()
     for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"]):
         done = laptop.run(*words)
@@ -457,7 +457,7 @@ def test_pausing_is_of_this_machine(laptop: Machine, afar: ScriptedRemote) -> No
     assert laptop.run("resume").returncode == 0
 
 
-def test_the_resident_sends_what_waits(laptop: Machine, afar: ScriptedRemote) -> None:
+def test_resident_sends_waiting_deltas(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.script = [(503, b"")] * 3
     laptop.turn("words", "more")
@@ -512,12 +512,12 @@ class Tower:
 
     def bytes_of(self, session: str) -> bytes:
         with perdure.open(self.home, user="ada", read_only=True) as home:
-            held = [(home.archive.run(held), home.archive.read(held)) for held in home.archive.ledger.all()]
+            held = [(home.archive.read_run(held), home.archive.read(held)) for held in home.archive.ledger.list_runs()]
         ours = sorted((run.from_offset, raw) for run, raw in held if run.source.session == session)
         return b"".join(raw for _, raw in ours)
 
 
-def test_a_second_machine_joins_is_found_is_cut_off_and_is_revoked(tmp_path: Path) -> None:
+def test_second_machine_joins_is_found_and_is_revoked(tmp_path: Path) -> None:
     tower = Tower(tmp_path / "tower")
     tower.start()
     try:
@@ -562,7 +562,7 @@ def _story(tower: Tower, laptop: Machine) -> None:
     assert laptop.waiting() and tower.bytes_of(laptop.transcript.stem) == before
     assert laptop.run("search", "quarry").returncode == 1
     assert "credential is not accepted any more" in laptop.run("doctor").stdout
-    assert failures.lasting(laptop.home) == ["credential"]
+    assert failures.list_open_incidents(laptop.home) == ["credential"]
 
 
 def _found(tower: Tower, words: str, ends_s: float) -> dict:
@@ -597,7 +597,7 @@ def _json(laptop: Machine, *words: str) -> dict:
     return json.loads(done.stdout)["result"]
 
 
-def test_memories_are_kept_read_and_changed_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+def test_joined_machine_keeps_reads_and_changes_memories(joined: tuple[Tower, Machine]) -> None:
     tower, laptop = joined
     kept = _json(laptop, "remember", "I prefer Helix over vim", "--pin")
     name = kept["memory"]["memory_id"]
@@ -679,7 +679,7 @@ def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_home_that_is_killed_again_and_again_loses_nothing_and_has_nothing_twice(tmp_path: Path) -> None:
+def test_home_killed_repeatedly_loses_and_repeats_nothing(tmp_path: Path) -> None:
     tower = Tower(tmp_path / "tower")
     tower.start()
     laptop = Machine(tmp_path / "laptop", tower.url)

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.access import fence
-from perdure.archive import injected
+from perdure.archive import injections, memory_events
 from perdure.archive.journal import Journal
-from perdure.memories import events
 
 NOW = datetime(2040, 1, 15, 9, tzinfo=UTC)  # the journal's clock never goes back: all of this is after today
 SAID = datetime(2026, 1, 15, 9, tzinfo=UTC)
@@ -21,7 +20,7 @@ def inject(home, cues: list[str], *, minute: float = 0, session: str = "s", nonc
     nonce = nonce or fence.new_nonce()
     who = {"runtime": "messages", "session": session, "agent": ""}
     data = {**who, "nonce": nonce, "digest": fence.digest(nonce), "turns": cues}
-    home.journal().append(injected.TYPE, data, now=NOW + timedelta(minutes=minute))
+    home.journal().append(injections.EVENT_TYPE, data, now=NOW + timedelta(minutes=minute))
     return nonce
 
 
@@ -34,11 +33,11 @@ def say(home, message, *said: tuple[str, str, float], session: str = "s") -> Non
 
 
 def _runs(home, session: str):
-    return home.conversation(session) if home.archive.ledger.last_change() else []
+    return home.runs.conversation(session) if home.archive.ledger.get_last_change() else []
 
 
 def noted(home) -> list[dict]:
-    return [event.data for event in home.journal().read(type_=events.USED)]
+    return [event.data for event in home.journal().read(type_=memory_events.USED)]
 
 
 @pytest.fixture
@@ -51,10 +50,10 @@ def dinner(home):
     return home.remember("The user is allergic to walnuts.", path="user/allergy", stated_at=SAID)
 
 
-def test_what_the_answer_rests_on_was_used_and_the_rest_was_not(home, message, port, dinner) -> None:
+def test_quoted_memory_counts_as_used_and_the_other_does_not(home, message, port, dinner) -> None:
     nonce = inject(home, [port.memory_id, dinner.memory_id])
     say(home, message, ("user", "Which port does staging use?", 0.01), ("assistant", "It is 8443.", 0.1))
-    assert home.judge_use(now=LATER).n_used == 1
+    assert home.memories.mark_used_cues(now=LATER).n_used == 1
     (event,) = noted(home)
     assert (event["nonce"], event["cues"]) == (nonce, [port.memory_id])
     used, unused = home.memories.get(port.memory_id), home.memories.get(dinner.memory_id)
@@ -62,42 +61,42 @@ def test_what_the_answer_rests_on_was_used_and_the_rest_was_not(home, message, p
     assert (unused.n_injected, unused.n_used, unused.renewed_at, unused.stability) == (1, 0, None, 1.0)
 
 
-def test_a_turn_that_was_a_cue_is_judged_as_well(home, message) -> None:
+def test_recalled_turn_is_judged_too(home, message) -> None:
     say(home, message, ("user", "Our vault is called Kestrel-9.", -600), session="before")
     (hit,) = home.search("Kestrel").hits
     inject(home, [hit.turn_id])
     say(home, message, ("user", "Where are the keys?", 0.01), ("assistant", "In Kestrel-9.", 0.1))
-    home.judge_use(now=LATER)
+    home.memories.mark_used_cues(now=LATER)
     assert noted(home)[0]["cues"] == [hit.turn_id]
 
 
-def test_an_injection_is_judged_once_also_when_nothing_was_used(home, message, dinner) -> None:
+def test_injection_is_judged_once_even_without_use(home, message, dinner) -> None:
     inject(home, [dinner.memory_id])
     say(home, message, ("user", "Fix the test", 0.01), ("assistant", "Fixed: a race with the cookie.", 0.1))
-    assert home.judge_use(now=LATER).n_injections == 1
-    assert home.judge_use(now=LATER).n_injections == 0
+    assert home.memories.mark_used_cues(now=LATER).n_injections == 1
+    assert home.memories.mark_used_cues(now=LATER).n_injections == 0
     assert [event["cues"] for event in noted(home)] == [[]]
 
 
-def test_an_answer_that_may_go_on_is_waited_for(home, message, port) -> None:
+def test_unfinished_answer_is_awaited(home, message, port) -> None:
     inject(home, [port.memory_id])
-    assert home.judge_use(now=LATER).n_waiting == 1
+    assert home.memories.mark_used_cues(now=LATER).n_waiting == 1
     say(home, message, ("user", "Which port does staging use?", 0.01), ("assistant", "Let me look.", 0.1))
-    assert home.judge_use(now=NOW + timedelta(minutes=5)).n_waiting == 1
+    assert home.memories.mark_used_cues(now=NOW + timedelta(minutes=5)).n_waiting == 1
     say(home, message, ("assistant", "It is 8443.", 6))
-    assert home.judge_use(now=NOW + timedelta(minutes=7)).n_waiting == 1
+    assert home.memories.mark_used_cues(now=NOW + timedelta(minutes=7)).n_waiting == 1
     say(home, message, ("user", "Thanks", 7))
-    assert home.judge_use(now=NOW + timedelta(minutes=8)).n_used == 1
+    assert home.memories.mark_used_cues(now=NOW + timedelta(minutes=8)).n_used == 1
 
 
-def test_each_prompt_has_its_own_answer(home, message, port, dinner) -> None:
+def test_each_prompt_is_judged_by_its_own_answer(home, message, port, dinner) -> None:
     say(
         home, message, ("user", "Which port does staging use?", 0), ("assistant", "It is 8443.", 0.5),
         ("user", "What may I cook?", 1), ("assistant", "Anything without walnuts.", 1.5),
     )  # fmt: skip
     inject(home, [port.memory_id, dinner.memory_id], minute=0)
     inject(home, [port.memory_id, dinner.memory_id], minute=1)
-    home.judge_use(now=LATER)
+    home.memories.mark_used_cues(now=LATER)
     assert [event["cues"] for event in noted(home)] == [[port.memory_id], [dinner.memory_id]]
 
 
@@ -105,13 +104,15 @@ def test_of_two_judgements_of_one_injection_the_first_counts(home, message, port
     """As when a process is killed behind its event and before it knows, or when two homes that judged merge."""
     nonce = inject(home, [port.memory_id])
     for minute in (1, 2):
-        data = events.used(nonce, [port.memory_id], at=NOW, runtime="messages", session="s", agent="")
-        home.journal().append(events.USED, data, now=NOW + timedelta(minutes=minute))
+        data = memory_events.build_used_data(
+            nonce, [port.memory_id], used_at=NOW, runtime="messages", session="s", agent=""
+        )
+        home.journal().append(memory_events.USED, data, now=NOW + timedelta(minutes=minute))
         assert home.memories.get(port.memory_id).n_used == 1
-    before = home.digest()
-    assert home.rebuild().same_digest
-    assert home.digest() == before
-    assert home.judge_use(now=LATER).n_injections == 0
+    before = home.upkeep.digest()
+    assert home.upkeep.rebuild().same_digest
+    assert home.upkeep.digest() == before
+    assert home.memories.mark_used_cues(now=LATER).n_injections == 0
 
 
 def test_homes_that_both_judged_agree_after_merging(opened, message) -> None:
@@ -119,15 +120,19 @@ def test_homes_that_both_judged_agree_after_merging(opened, message) -> None:
     memory = one.remember("The staging server runs on port 8443.", path="staging/port", stated_at=SAID)
     inject(one, [memory.memory_id])
     say(one, message, ("user", "Which port does staging use?", 0.01), ("assistant", "It is 8443.", 0.1))
-    other.merge(one.path)
-    assert one.judge_use(now=LATER).n_used == other.judge_use(now=LATER + timedelta(hours=1)).n_used == 1
-    one.merge(other.path)
-    other.merge(one.path)
+    other.upkeep.merge(one.path)
+    assert (
+        one.memories.mark_used_cues(now=LATER).n_used
+        == other.memories.mark_used_cues(now=LATER + timedelta(hours=1)).n_used
+        == 1
+    )
+    one.upkeep.merge(other.path)
+    other.upkeep.merge(one.path)
     assert one.memories.get(memory.memory_id).n_used == other.memories.get(memory.memory_id).n_used == 1
-    assert one.digest() == other.digest()
+    assert one.upkeep.digest() == other.upkeep.digest()
 
 
-def test_a_kill_between_two_injections_loses_and_repeats_nothing(home, message, port, monkeypatch) -> None:
+def test_kill_between_two_injections_loses_and_repeats_nothing(home, message, port, monkeypatch) -> None:
     say(
         home,
         message,
@@ -150,19 +155,19 @@ def test_a_kill_between_two_injections_loses_and_repeats_nothing(home, message, 
 
     monkeypatch.setattr(Journal, "append", killed)
     with pytest.raises(Killed):
-        home.judge_use(now=LATER)
+        home.memories.mark_used_cues(now=LATER)
     monkeypatch.undo()
-    assert home.judge_use(now=LATER).n_injections == 1
+    assert home.memories.mark_used_cues(now=LATER).n_injections == 1
     assert home.memories.get(port.memory_id).n_used == 2
-    assert home.judge_use(now=LATER).n_injections == 0
+    assert home.memories.mark_used_cues(now=LATER).n_injections == 0
 
 
-def test_another_owners_turn_is_no_cue(opened, message) -> None:
+def test_turn_of_another_owner_is_no_cue(opened, message) -> None:
     bob = opened("home", user="bob")
     bob.capture(message("user", "The safe opens with 774411."), runtime="messages", session="b")
     (hit,) = bob.search("safe").hits
     ada = opened("home", user="ada")
     inject(ada, [hit.turn_id])
     say(ada, message, ("user", "How does the safe open?", 0.01), ("assistant", "With 774411.", 0.1))
-    ada.judge_use(now=LATER)
+    ada.memories.mark_used_cues(now=LATER)
     assert noted(ada)[0]["cues"] == []

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from perdure.errors import Busy, ModelUnreachable, NotFound, TextRefused, UsageError
-from perdure.index import embed, vector
-from perdure.index.wording import name_of, worded
+from perdure.index import embed, vector_search
+from perdure.index.encoding import build_embedded_text, hash_embedded_text
 from perdure.models.vectors import quantise
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
@@ -59,7 +59,7 @@ def say(home, message, lines=LINES, session="s"):
 @pytest.fixture
 def filled(home, message):
     say(home, message)
-    home.embed()
+    home.upkeep.embed()
     return home
 
 
@@ -68,7 +68,7 @@ def texts(found):
 
 
 def slab_of(home):
-    (status,) = home.vector_status().slabs
+    (status,) = home.upkeep.vector_status().slabs
     return status
 
 
@@ -79,10 +79,10 @@ def documents(fake):
 # searching ----------------------------------------------------------------------------------------------------
 
 
-def test_words_alone_until_there_are_vectors_then_both(home, message, fake):
+def test_search_is_hybrid_once_there_are_vectors(home, message, fake):
     say(home, message)
     assert home.search("northern quay").mode == "keyword" and fake.asked == []
-    done = home.embed()
+    done = home.upkeep.embed()
     assert (done.n_done, done.n_refused, done.n_left) == (5, 0, 0)
     found = home.search("northern quay")
     assert (found.mode, found.degraded, found.n_unembedded) == ("hybrid", (), 0)
@@ -91,21 +91,21 @@ def test_words_alone_until_there_are_vectors_then_both(home, message, fake):
     assert home.search("northern quay", mode="keyword").mode == "keyword"
 
 
-def test_what_is_embedded_says_when_and_who(filled, fake):
+def test_embedded_text_names_date_and_role(filled, fake):
     assert set(documents(fake)) == {f"[15 January 2026] {role}: {words}" for role, words in LINES}
 
 
-def test_meaning_alone_finds_what_shares_no_word_of_the_index(filled):
+def test_semantic_search_finds_a_text_without_a_keyword_hit(filled):
     """ "keeper" is in the fake's words; the keyword leg is not asked."""
     found = filled.search("keeper lighthouse", mode="semantic")
     assert found.mode == "semantic" and found.hits[0].text == LINES[2][1]
     assert found.hits[0].score == found.hits[0].vector_score and found.hits[0].keyword_score is None
 
 
-def test_a_hit_of_the_words_gets_its_vector_score_even_behind_the_nearest(home, message):
+def test_keyword_hit_gets_its_vector_score_behind_the_nearest(home, message):
     """X10: 200 turns are nearer to the query than the one that has its rare word."""
     say(home, message, [("user", f"quay quay quay {n}") for n in range(200)] + [("user", "zebra " + "hay " * 50)])
-    home.embed()
+    home.upkeep.embed()
     found = home.search("quay zebra", limit=50)
     (zebra,) = [hit for hit in found.hits if "zebra" in hit.text]
     assert zebra.keyword_score is not None and zebra.vector_score is not None
@@ -113,7 +113,7 @@ def test_a_hit_of_the_words_gets_its_vector_score_even_behind_the_nearest(home, 
     assert zebra.text not in texts(nearest)
 
 
-def test_without_vectors_the_answer_of_the_words_stands_and_says_so(opened, message):
+def test_keyword_answer_stands_and_says_that_vectors_are_missing(opened, message):
     """X12: everything that the words find is there, in their order, when the model fails; and nothing is raised."""
     fake = FakeEmbedder()
     home = opened(embedder=fake)
@@ -122,7 +122,7 @@ def test_without_vectors_the_answer_of_the_words_stands_and_says_so(opened, mess
     for mode in ("hybrid", "semantic"):
         found = home.search("quay lighthouse sqlite", mode=mode)
         assert (found.hits, found.degraded) == (wanted.hits, ("vector",))
-    home.embed()
+    home.upkeep.embed()
     fake._answers = [ModelUnreachable("gone")] * 20
     found = home.search("quay lighthouse sqlite")
     assert (found.hits, found.degraded, found.mode) == (wanted.hits, ("vector",), "keyword")
@@ -132,10 +132,10 @@ def test_lost_files_degrade_and_are_made_again_without_the_model(filled, fake):
     n_asked = len(documents(fake))
     for path in (filled.path / "vectors").rglob("*.segment"):
         path.unlink()
-    filled.vectors()._shelf._open.clear()
+    filled.vectors()._slab_files._slabs.clear()
     found = filled.search("quay")
     assert found.degraded == ("vector",) and len(found.hits) == 2
-    filled.embed()
+    filled.upkeep.embed()
     assert filled.search("quay").mode == "hybrid" and filled.search("quay").degraded == ()
     assert len(documents(fake)) == n_asked
 
@@ -148,13 +148,13 @@ def test_unknown_modes_are_refused(filled):
 def test_a_read_only_home_answers_by_meaning(filled, opened):
     reader = opened(read_only=True, embedder=FakeEmbedder())
     assert reader.search("keeper lighthouse", mode="semantic").hits[0].text == LINES[2][1]
-    assert reader.vector_status().slabs[0].n_embedded == 5
+    assert reader.upkeep.vector_status().slabs[0].n_embedded == 5
 
 
-def test_nobody_sees_another_owners(filled, opened, message):
+def test_user_gets_no_vectors_of_another(filled, opened, message):
     other = opened(user="bob", embedder=FakeEmbedder())
     other.capture(message("user", "bob keeps bees"), runtime="messages", session="b")
-    other.embed()
+    other.upkeep.embed()
     assert texts(other.search("northern quay", mode="semantic")) == ["bob keeps bees"]
     assert "bob keeps bees" not in texts(filled.search("bees", mode="semantic"))
 
@@ -172,7 +172,7 @@ def test_filters_leave_the_same_turns_as_in_keyword_search(home, message, start)
         data = message(role, f"common word {n} of Alice Munro" if n % 3 else f"common word {n}", n, **more)
         home.capture(data, runtime=dice.choice(["messages", "custom"]), session=f"s{n}", conversation=f"c{n % 7}",
                      cwd=f"/w/p{n % 3}", tags=[f"t{n % 4}", f"u{n % 3}"])  # fmt: skip
-    home.embed()
+    home.upkeep.embed()
     choices = {
         "projects": [("/w/p1",), ("p2", "p0"), ("none",)], "conversations": [("c1", "c2")], "runtimes": [("custom",)],
         "roles": [("user",)], "kinds": [("text",), ("call",)], "tags": [("t1",), ("t2", "u1"), ("t1", "t2")],
@@ -190,43 +190,43 @@ def test_filters_leave_the_same_turns_as_in_keyword_search(home, message, start)
 # filling ------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_in_later_is_embedded_on_its_way(filled, message):
+def test_new_capture_is_embedded_on_arrival(filled, message):
     filled.capture(message("user", "a new anchor", 9), runtime="messages", session="later")
     assert slab_of(filled).n_missing == 0
     assert filled.search("anchor new", mode="semantic").hits[0].text == "a new anchor"
 
 
-def test_filling_stops_where_it_is_told_and_goes_on(home, message, fake):
+def test_filling_stops_on_request_and_resumes(home, message, fake):
     say(home, message, [("user", f"line {n}") for n in range(200)])
-    done = home.embed(most=70)
+    done = home.upkeep.embed(most=70)
     assert (done.n_done, done.n_left) == (70, 130)
     found = home.search("line", limit=5)
     assert (found.mode, found.n_unembedded) == ("hybrid", 130)
     assert not slab_of(home).is_complete and slab_of(home).n_missing == 130
     seen = []
-    assert home.embed(progress=lambda n, whole: seen.append((n, whole))).n_left == 0
+    assert home.upkeep.embed(progress=lambda n, whole: seen.append((n, whole))).n_left == 0
     assert seen == [(64, 130), (128, 130), (130, 130)]
     assert len(documents(fake)) == len(set(documents(fake))) == 200
 
 
-def test_what_comes_in_while_the_rest_waits_goes_first_and_the_rest_stays(home, message, fake):
+def test_new_texts_are_embedded_before_the_backlog(home, message, fake):
     say(home, message, [("user", f"line {n}") for n in range(200)])
-    home.embed(most=70)
+    home.upkeep.embed(most=70)
     home.capture(message("user", "fresh from the sea", 9), runtime="messages", session="later")
     assert documents(fake)[-1].endswith("fresh from the sea") and len(documents(fake)) == 71
-    status = home.vector_status()
+    status = home.upkeep.vector_status()
     assert status.slabs[0].n_missing == 130 and status.depth == {"query": 0, "ingest": 0, "bulk": 130}
-    assert home.embed().n_left == 0 and slab_of(home).n_embedded == 201
+    assert home.upkeep.embed().n_left == 0 and slab_of(home).n_embedded == 201
 
 
 def test_people_and_agents_first_then_the_newest(home, message, fake):
     say(home, message, [("tool", "output of a tool"), ("user", "older"), ("assistant", "newer")])
-    home.embed()
+    home.upkeep.embed()
     (asked,) = [texts for texts, kind in fake.asked if kind == "document"][:1]
     assert [text.partition("] ")[2] for text in sorted(documents(fake))] == [
         "assistant: newer", "tool: output of a tool", "user: older"]  # fmt: skip
     assert len(asked) <= 3
-    home2 = embed.missing(home.index(), vector.slots(home.index())[0])
+    home2 = embed.list_missing(home.index(), vector_search.list_slabs(home.index())[0])
     assert home2 == []
 
 
@@ -243,15 +243,15 @@ def test_a_text_without_a_vector_costs_only_itself(opened, message):
 
     home = opened(embedder=Picky())
     say(home, message, [*LINES, ("user", "the unspeakable text")])
-    done = home.embed()
+    done = home.upkeep.embed()
     assert (done.n_done, done.n_refused, done.n_left) == (6, 1, 0)
     status = slab_of(home)
     assert (status.n_embedded, status.n_missing, status.n_refused, status.is_complete) == (5, 0, 1, True)
-    assert home.embed().n_done == 0
+    assert home.upkeep.embed().n_done == 0
     assert texts(home.search("unspeakable"))[0] == "the unspeakable text"
 
 
-def test_a_failing_model_leaves_what_was_done(opened, message):
+def test_failing_model_keeps_finished_vectors(opened, message):
     fake = FakeEmbedder()
     home = opened(embedder=fake)
     say(home, message, [("user", f"line {n}") for n in range(100)])
@@ -264,7 +264,7 @@ def test_a_failing_model_leaves_what_was_done(opened, message):
 
     fake.embed = failing
     with pytest.raises(ModelUnreachable):
-        home.embed()
+        home.upkeep.embed()
     left = slab_of(home).n_missing
     assert 0 < left <= 100 and texts(home.search("line 7"))
     assert home.search("line 7").degraded in ((), ("vector",))
@@ -273,25 +273,25 @@ def test_a_failing_model_leaves_what_was_done(opened, message):
 def test_refusing_everything_is_not_the_end(opened, message):
     home = opened(embedder=FakeEmbedder(answers=[TextRefused("no")] * 50))
     say(home, message)
-    assert home.embed().n_refused == 5
+    assert home.upkeep.embed().n_refused == 5
 
 
 def test_two_processes_do_not_embed_at_once(filled, opened):
-    from perdure.capture.files import locked
+    from perdure.disk import lock_file
 
-    with locked(filled.path / ".embed.lock"), pytest.raises(Busy):
-        opened(embedder=FakeEmbedder()).embed()
+    with lock_file(filled.path / ".embed.lock"), pytest.raises(Busy):
+        opened(embedder=FakeEmbedder()).upkeep.embed()
 
 
-def test_vectors_off(opened, message, tmp_path):
+def test_vectors_can_be_switched_off(opened, message, tmp_path):
     (tmp_path / "home").mkdir(mode=0o700)
     (tmp_path / "home" / "config.toml").write_text('[models.embedder]\nkind = "off"\n')
     home = opened()
     say(home, message)
     assert home.search("quay").degraded == () and home.search("quay", mode="hybrid").degraded == ("vector",)
     with pytest.raises(NotFound):
-        home.embed()
-    assert home.vector_status().model == "" and "off" in home.vector_status().notice
+        home.upkeep.embed()
+    assert home.upkeep.vector_status().model == "" and "off" in home.upkeep.vector_status().notice
 
 
 # another model ------------------------------------------------------------------------------------------------
@@ -317,11 +317,11 @@ def test_the_old_model_answers_until_the_new_one_is_complete(tmp_path, endpoint,
     use(tmp_path, endpoint, "old")
     home = opened()
     say(home, message, [*LINES, *(("user", f"line {n}") for n in range(100))])
-    home.embed()
+    home.upkeep.embed()
     home.close()
     use(tmp_path, endpoint, "new")
     home = opened()
-    home.embed(most=80)
+    home.upkeep.embed(most=80)
 
     def asked_model():
         endpoint.seen.clear()
@@ -330,11 +330,11 @@ def test_the_old_model_answers_until_the_new_one_is_complete(tmp_path, endpoint,
         return [body["model"] for _, _, body in endpoint.seen]
 
     assert asked_model() == ["old"]
-    assert [(s.tag.partition("@")[0], s.is_complete, s.answers) for s in home.vector_status().slabs] == [
+    assert [(s.tag.partition("@")[0], s.is_complete, s.answers) for s in home.upkeep.vector_status().slabs] == [
         ("old", True, True), ("new", False, False)]  # fmt: skip
-    home.embed()
+    home.upkeep.embed()
     assert asked_model() == ["new"]
-    (only,) = home.vector_status().slabs
+    (only,) = home.upkeep.vector_status().slabs
     assert only.tag.startswith("new@64#") and only.answers
     assert len(list((home.path / "vectors").glob("*/*"))) == 1
 
@@ -342,9 +342,9 @@ def test_the_old_model_answers_until_the_new_one_is_complete(tmp_path, endpoint,
 # rebuilding ---------------------------------------------------------------------------------------------------
 
 
-def test_a_rebuild_takes_vectors_from_the_cache_and_proves_the_same_answers(filled, fake):
+def test_rebuild_takes_cached_vectors_and_proves_equal_answers(filled, fake):
     asked, before = len(documents(fake)), filled.search("quay keeper", limit=5)
-    result = filled.rebuild()
+    result = filled.upkeep.rebuild()
     assert result.compared and result.differing_vectors == ()
     assert len(documents(fake)) == asked
     after = filled.search("quay keeper", limit=5)
@@ -353,12 +353,12 @@ def test_a_rebuild_takes_vectors_from_the_cache_and_proves_the_same_answers(fill
     assert len(list((filled.path / "vectors").iterdir())) == 1
 
 
-def test_a_deleted_index_gets_its_vectors_back_from_the_cache(filled, fake, opened):
+def test_deleted_index_gets_its_vectors_from_the_cache(filled, fake, opened):
     asked = len(documents(fake))
     for path in [*filled.path.glob("index*"), *filled.path.glob("index.db")]:
         path.unlink(missing_ok=True)
     home = opened(embedder=fake)
-    home.rebuild()
+    home.upkeep.rebuild()
     assert home.search("quay").mode == "hybrid" and len(documents(fake)) == asked
     assert len(list((home.path / "vectors").iterdir())) == 1
 
@@ -369,36 +369,35 @@ def test_a_deleted_index_gets_its_vectors_back_from_the_cache(filled, fake, open
 def test_forgetting_leaves_no_vector(filled, fake, grep):
     """The slab's bytes and the cache's, by the hash of the words and by the numbers themselves."""
     (hit,) = [h for h in filled.search("lighthouse", mode="keyword").hits if h.role == "user"]
-    words = worded("person", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
+    words = build_embedded_text("person", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
     numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
     where = grep(filled.path, numbers)
     assert any("vectors/" in name for name in where) and any("cache/" in name for name in where)
-    assert any("cache/" in name for name in grep(filled.path, name_of(words)))
-    filled.forget(filled.doomed([hit.turn_id]))
-    assert grep(filled.path, numbers) == [] and grep(filled.path, name_of(words)) == []
+    assert any("cache/" in name for name in grep(filled.path, hash_embedded_text(words)))
+    filled.forgetting.apply(filled.forgetting.plan([hit.turn_id]))
+    assert grep(filled.path, numbers) == [] and grep(filled.path, hash_embedded_text(words)) == []
     n_asked = len(documents(fake))
     assert slab_of(filled).n_embedded == 4 and slab_of(filled).n_missing == 0
     assert len(filled.search("lighthouse", mode="semantic").hits) == 4
-    filled.rebuild()
+    filled.upkeep.rebuild()
     assert len(documents(fake)) == n_asked and slab_of(filled).n_embedded == 4
     assert grep(filled.path, numbers) == []
 
 
 def test_forgetting_without_an_index_drops_every_vector(filled, fake, grep):
     turn = filled.search("lighthouse", mode="keyword").hits[0]
-    doomed = filled.doomed([turn.turn_id])
+    doomed = filled.forgetting.plan([turn.turn_id])
     for path in filled.path.glob("index-*.db"):
         path.write_bytes(b"not an index at all" * 100)
-    filled.index().close()
-    filled._index = None
-    filled.forget(doomed)
-    words = worded(turn.author, turn.role, int(turn.stated_at.timestamp() * 1000), turn.text)
+    filled.connections.close_index()
+    filled.forgetting.apply(doomed)
+    words = build_embedded_text(turn.author, turn.role, int(turn.stated_at.timestamp() * 1000), turn.text)
     numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
     assert grep(filled.path, numbers) == []
 
 
 def test_erasing_drops_every_vector(filled):
-    filled.erase()
+    filled.forgetting.erase_user()
     assert not list((filled.path / "vectors").glob("*/*/*"))
     assert filled.search("quay").hits == ()
 
@@ -431,20 +430,20 @@ def filler(home, *words):
 def assert_sound(home, fake):
     """Every chunk has exactly one row, and that row is the vector of its words."""
     index = home.index()
-    (slot,) = vector.slots(index)
-    assert embed.missing(index, slot) == []
-    chunks = [key for (key,) in index.rows("SELECT id FROM chunk ORDER BY id")]
-    found, vectors = vector.fetch(index, home.vectors()._shelf.slab(index, slot), slot, chunks)
+    (slot,) = vector_search.list_slabs(index)
+    assert embed.list_missing(index, slot) == []
+    chunks = [key for (key,) in index.select("SELECT id FROM chunk ORDER BY id")]
+    found, vectors = vector_search.fetch_vectors(index, home.vectors()._slab_files.open_slab(index, slot), slot, chunks)
     assert found.tolist() == chunks
-    asked = [item.words for part in vector.parts(chunks) for item in embed._waiting(index, part)]
+    asked = [item.text for part in vector_search.split_values(chunks) for item in embed._read_pending(index, part)]
     wanted = fake.embed(asked, "document")
     assert ((vectors * wanted).sum(axis=1) > 0.999).all()
-    rows = index.rows("SELECT count(DISTINCT row), count(*), max(row) FROM vector WHERE slab = ?", slot.id)[0]
+    rows = index.select("SELECT count(DISTINCT row), count(*), max(row) FROM vector WHERE slab = ?", slot.id)[0]
     assert rows[0] == rows[1] == len(chunks) and rows[2] < slot.n_rows
 
 
 @pytest.mark.slow
-def test_killed_while_filling_nothing_is_lost_or_wrong(home, message, fake):
+def test_kill_during_filling_loses_and_corrupts_nothing(home, message, fake):
     """SIGKILL at 25 random moments, while more comes in; in the end every vector is that of its words."""
     dice = random.Random(7)
     for n in range(25):
@@ -458,7 +457,7 @@ def test_killed_while_filling_nothing_is_lost_or_wrong(home, message, fake):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    home.embed()
+    home.upkeep.embed()
     assert_sound(home, fake)
 
 
@@ -475,7 +474,7 @@ def test_one_fills_while_another_captures_and_searches(home, message, fake, open
     process.terminate()
     process.wait()
     process.stdout.close()
-    home.embed()
+    home.upkeep.embed()
     assert_sound(home, fake)
 
 
@@ -490,7 +489,7 @@ def run(home, *words):
     return done
 
 
-def test_the_command_line(tmp_path, endpoint, opened, message):
+def test_command_line_embeds_searches_and_reports(tmp_path, endpoint, opened, message):
     use(tmp_path, endpoint, "remote")
     home = opened()
     say(home, message)

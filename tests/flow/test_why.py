@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure import live
-from perdure.capture.wire import Event
+from perdure import turn as live
+from perdure.capture.events import HookEvent
 
 
 def line(text: str) -> bytes:
@@ -25,15 +25,15 @@ def told(place: Path, *words: str, status: int = 0) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_why_says_what_was_recalled_for_what_and_at_what_cost(tmp_path: Path) -> None:
+def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
     place = tmp_path / "home"
     noise = b"".join(line(f"Buoy {n} drifts to the east by the old lighthouse in the fog.") for n in range(30))
     with perdure.open(place) as home:
         assert told(place, status=4)["error"]["code"] == "not-found"
         home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
         home.capture(noise, runtime="messages", session="noise")
-        event = Event("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")
-        assert live.answer(home, event, limit_ms=20_000, mode="keyword").text
+        event = HookEvent("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")
+        assert live.answer_event(home, event, limit_ms=20_000, mode="keyword").text
         why = told(place, "--session", "live")["result"]
         assert (why["runtime"], why["session"]) == ("pi", "live-1")
         assert why["n_tokens"] > 0 and why["took_ms"] > 0 and why["timings_ms"]
@@ -42,7 +42,7 @@ def test_why_says_what_was_recalled_for_what_and_at_what_cost(tmp_path: Path) ->
         assert told(place, "--session", "other", status=4)
         ((_, turn),) = home.memories.sources(cue["turn"])  # what was stated is a memory, and goes with its turn
         assert turn
-        home.forget(home.doomed([turn]))
+        home.forgetting.apply(home.forgetting.plan([turn]))
     (cue,) = told(place)["result"]["cues"]
     assert cue["text"] == ""
     assert b"8642" not in b"".join(path.read_bytes() for path in (place / "archive").rglob("*") if path.is_file())

@@ -11,14 +11,14 @@ def load(home, text):
     return config.load(home)
 
 
-def test_defaults(tmp_path):
+def test_missing_file_gives_the_defaults(tmp_path):
     found = config.load(tmp_path)
     assert found.user and found.machine and found.agent == "default"
     assert found.capture.exclude == () and found.archive.pack_after_days == 30
     assert found.capture.outbox_alarm_bytes == 256_000_000 and found.capture.outbox_alarm_age_s == 86400
 
 
-def test_everything_set(tmp_path):
+def test_every_setting_is_read(tmp_path):
     found = load(
         tmp_path,
         'user = "ada"\nmachine = "box"\nagent = "jarvis"\n[capture]\nexclude = ["~/x"]\noutbox_alarm_bytes = 1\n'
@@ -29,7 +29,7 @@ def test_everything_set(tmp_path):
     assert found.archive.pack_after_days == 0
 
 
-def test_the_embedder_set(tmp_path):
+def test_embedder_settings_are_read(tmp_path):
     found = load(
         tmp_path, '[models.embedder]\nkind = "ollama"\ndimension = 4096\nquery_prefix = "Instruct: x\\nQuery: "\n'
     )
@@ -39,7 +39,7 @@ def test_the_embedder_set(tmp_path):
     assert config.load(tmp_path / "none").models == config.ModelsConfig()
 
 
-def test_the_models_set(tmp_path):
+def test_model_settings_are_read(tmp_path):
     found = load(
         tmp_path,
         '[models.roles.miner]\nprovider = "anthropic"\nmodel = "m"\nkey_env = "K"\nmax_output_tokens = 9\n'
@@ -90,7 +90,7 @@ def test_mistakes_are_named(tmp_path, text, named):
     assert named in str(caught.value)
 
 
-def test_what_is_no_text(tmp_path):
+def test_config_that_is_not_utf8_is_refused(tmp_path):
     (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigFault, match=r"config\.toml"):
         config.load(tmp_path)
@@ -102,7 +102,7 @@ def test_a_config_that_cannot_be_read(tmp_path):
         config.load(tmp_path)
 
 
-def test_home_path(tmp_path):
-    assert config.home_path(tmp_path / "a") == tmp_path / "a"
-    assert config.home_path("~/x") == config.user_home() / "x"
-    assert config.home_path("rel").is_absolute()
+def test_home_path_is_absolute_and_reads_the_environment(tmp_path):
+    assert config.find_home_path(tmp_path / "a") == tmp_path / "a"
+    assert config.find_home_path("~/x") == config.find_user_home() / "x"
+    assert config.find_home_path("rel").is_absolute()

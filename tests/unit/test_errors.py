@@ -3,12 +3,12 @@
 from perdure.errors import EditRefused, NotFound, ToolError, UsageError
 
 
-def test_a_wrong_call_that_says_how_to_make_it_right_says_nothing_after_it():
+def test_error_with_its_own_advice_gets_no_general_advice():
     assert str(UsageError("say what to search for")) == "say what to search for"
     assert str(ToolError("no such file")) == "no such file"
     assert str(UsageError()) == "That cannot be asked for. See `perdure --help`."
 
 
-def test_other_errors_name_the_thing_and_say_what_to_do():
+def test_other_errors_name_the_thing_and_give_advice():
     assert str(NotFound("abc")).startswith("abc: Nothing by that id")
     assert str(EditRefused("rules.md")).startswith("rules.md: This may not be written")

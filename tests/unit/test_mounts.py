@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import mounts
+from perdure import disk
 from perdure.errors import NetworkFileSystem
 
 TABLE = [("/", "ext4"), ("/mnt/nas", "nfs4"), ("/mnt/nas/local", "xfs"), ("/mnt/na", "tmpfs"), ("/over", "nfs"),
@@ -25,39 +25,39 @@ TABLE = [("/", "ext4"), ("/mnt/nas", "nfs4"), ("/mnt/nas/local", "xfs"), ("/mnt/
     ],
 )
 def test_the_deepest_mount_decides(place, kind):
-    assert mounts.kind(Path(place), TABLE) == kind
+    assert disk.get_file_system_type(Path(place), TABLE) == kind
 
 
-def test_nothing_known_is_no_refusal():
-    assert mounts.kind(Path("/x"), []) == ""
+def test_unknown_mount_is_not_refused():
+    assert disk.get_file_system_type(Path("/x"), []) == ""
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afpfs", "webdav"])
 def test_network_kinds_are_refused(kind):
     with pytest.raises(NetworkFileSystem, match=kind):
-        mounts.refuse_network(Path("/mnt/share/home"), [("/", "ext4"), ("/mnt/share", kind)])
+        disk.refuse_network_share(Path("/mnt/share/home"), [("/", "ext4"), ("/mnt/share", kind)])
 
 
 def test_local_kinds_are_not(tmp_path):
-    mounts.refuse_network(tmp_path, [("/", "ext4")])
-    mounts.refuse_network(tmp_path)
+    disk.refuse_network_share(tmp_path, [("/", "ext4")])
+    disk.refuse_network_share(tmp_path)
 
 
-def test_linux_table():
+def test_linux_mount_table_is_parsed():
     """`\\040` is how the kernel writes a blank, `\\011` a tab; a line of fewer fields is passed over."""
     text = "/dev/sda1 / ext4 rw 0 0\nnas:/x /mnt/a\\040b\\011c nfs4 rw 0 0\nbroken\n"
-    assert mounts.parse_linux(text) == [("/", "ext4"), ("/mnt/a b\tc", "nfs4")]
+    assert disk.parse_linux_mounts(text) == [("/", "ext4"), ("/mnt/a b\tc", "nfs4")]
 
 
-def test_mac_table():
+def test_mac_mount_table_is_parsed():
     text = """/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)
 //ada@nas._smb._tcp.local/home on /Volumes/home share (smbfs, nodev, nosuid, mounted by ada)
 map auto_home on /System/Volumes/Data/home (autofs)
 """
-    assert mounts.parse_mac(text) == [
+    assert disk.parse_mac_mounts(text) == [
         ("/", "apfs"), ("/Volumes/home share", "smbfs"), ("/System/Volumes/Data/home", "autofs"),
     ]  # fmt: skip
 
 
 def test_the_real_table_has_a_root():
-    assert any(point == "/" for point, _ in mounts.mount_table())
+    assert any(point == "/" for point, _ in disk.read_mount_table())

@@ -19,7 +19,7 @@ def test_the_plugin_answers_the_events_that_both_clients_know() -> None:
     assert hooks.EVENTS["codex"] == hooks.EVENTS["claude-code"]
 
 
-def test_the_skill_is_one_that_clients_find() -> None:
+def test_skill_has_the_form_that_clients_find() -> None:
     """Its name is that of its folder, and its description, by which a model chooses it, is one line of at most 1,024
     characters, as the format asks.
     """
@@ -42,11 +42,11 @@ def test_the_marketplace_leads_to_the_plugin() -> None:
     assert read(ROOT / entry["source"] / ".claude-plugin" / "plugin.json")["name"] == entry["name"]
 
 
-def test_versions_are_that_of_the_package() -> None:
+def test_versions_equal_that_of_the_package() -> None:
     for path in (PLUGIN / ".claude-plugin" / "plugin.json", ROOT / "plugins" / "pi" / "package.json"):
         assert read(path)["version"] == perdure.__version__
 
 
-def test_the_pi_package_is_the_extension_that_is_installed() -> None:
+def test_pi_package_equals_the_installed_extension() -> None:
     extension = Path(perdure.__file__).parent / "clients" / "pi.ts"
     assert (ROOT / "plugins" / "pi" / "index.ts").read_bytes() == extension.read_bytes()

@@ -22,17 +22,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("start") / "home"
     with perdure.open(path) as home:
         home.capture(b'{"role": "user", "content": "We chose port 8417."}\n', runtime="messages", session="s")
-        home.catch_up()  # what is stated is kept: the rules are loaded once for what is new
-        assert home.refusal(Origin("messages", "s", "s")) is None
+        home.upkeep.catch_up()  # what is stated is kept: the rules are loaded once for what is new
+        assert home.captures.refusal(Origin("messages", "s", "s")) is None
     return str(path)
 
 
 HEAVY = {"numpy", "onnxruntime", "rich", "click", "subprocess", "socket", "tomllib", "tarfile", "html"}
-SDKS = {"anthropic", "openai", "xllamacpp", "httpx2", "pydantic", "perdure.models.guarded", "ssl"}
+SDKS = {"anthropic", "openai", "xllamacpp", "httpx2", "pydantic", "perdure.models.sdk_calls", "ssl"}
 FORMATS = {f"perdure.formats.{name}" for name in ("claude_code", "codex", "detection", "messages", "pi")}
 
 
-def test_opening_a_home_loads_neither_models_nor_formats_nor_care() -> None:
+def test_opening_a_home_loads_no_models_formats_or_verification() -> None:
     held = loaded("import perdure.home")
     assert "perdure.home" in held
     assert (
@@ -41,7 +41,7 @@ def test_opening_a_home_loads_neither_models_nor_formats_nor_care() -> None:
             HEAVY
             | SDKS
             | FORMATS
-            | {"perdure.models.roles", "perdure.verify", "perdure.index.rebuild", "perdure.index.project"}
+            | {"perdure.models.roles", "perdure.archive.verify", "perdure.index.rebuild", "perdure.index.projection"}
         )
         == set()
     )
@@ -49,11 +49,14 @@ def test_opening_a_home_loads_neither_models_nor_formats_nor_care() -> None:
 
 def test_a_recall_by_words_loads_no_model_and_no_format(place: str) -> None:
     code = "import perdure\nhome = perdure.open(sys.argv[1])\nprint(home.recall('which port?', mode='keyword').cues)"
-    assert loaded(code, place) & (HEAVY | SDKS | FORMATS | {"perdure.vectors", "perdure.index.project"}) == set()
+    assert (
+        loaded(code, place) & (HEAVY | SDKS | FORMATS | {"perdure.index.home_vectors", "perdure.index.projection"})
+        == set()
+    )
 
 
-def test_the_command_loads_no_home_until_it_needs_one() -> None:
-    held = loaded("import perdure.surfaces.cli.remember")
+def test_command_loads_no_home_until_it_needs_one() -> None:
+    held = loaded("import perdure.surfaces.cli.recall")
     assert "perdure.surfaces.cli.common" in held and held & {"perdure.home", "numpy", "apsw", "rich.progress"} == set()
 
 
@@ -65,12 +68,12 @@ def test_help_and_hooks_load_no_models() -> None:
         assert {name for name in held if name.startswith("perdure.models")} | (held & SDKS) == set()
 
 
-def test_naming_a_model_loads_no_sdk_until_it_is_asked(place: str) -> None:
+def test_naming_a_model_loads_no_sdk_before_a_call(place: str) -> None:
     code = (
-        "import perdure\nfrom perdure.config import RoleConfig\nfrom perdure.models.roles import Roles, _made\n"
+        "import perdure\nfrom perdure.config import RoleConfig\nfrom perdure.models.roles import Roles, _make_chat\n"
         "home = perdure.open(sys.argv[1])\nassert home.chat('miner', job='x') is None\n"
         "for provider in ('anthropic', 'openai', 'gguf'):\n"
-        "    print(_made('miner', RoleConfig(provider, 'm', 'http://127.0.0.1:9')).name)"
+        "    print(_make_chat('miner', RoleConfig(provider, 'm', 'http://127.0.0.1:9')).name)"
     )
     held = loaded(code, place)
-    assert "perdure.models.gguf" in held and held & (SDKS - {"ssl", "perdure.models.guarded"}) == set()
+    assert "perdure.models.gguf" in held and held & (SDKS - {"ssl", "perdure.models.sdk_calls"}) == set()

@@ -19,7 +19,7 @@ from perdure.text import (
     entities,
     fts_quote,
     index_terms,
-    normalised,
+    normalise,
     one_line,
     printable,
     query_terms,
@@ -74,12 +74,12 @@ def test_a_chunk_never_splits_a_visible_character(clusters: list[str]) -> None:
         assert start in borders and end in borders
 
 
-def test_a_short_text_is_one_chunk_and_an_empty_one_none() -> None:
+def test_short_text_is_one_chunk_and_an_empty_text_none() -> None:
     assert split("short") == [(0, 5)]
     assert split("") == []
 
 
-def test_chunks_prefer_blank_lines_then_lines_then_sentences_then_words() -> None:
+def test_chunks_break_at_blank_lines_lines_sentences_then_words() -> None:
     """Of 40 characters each candidate lies in the second half, the better one first."""
     ends = [
         split(text + "x" * 60, max_chars=40, overlap_chars=0)[0][1]
@@ -165,14 +165,14 @@ def test_any_text_is_a_query_that_fts5_takes(query: str) -> None:
 
 
 @given(st.text(st.characters(categories=["Lu", "Ll", "Lo", "Lt", "Nd", "Mn", "Mc", "Zs"]), max_size=40))
-def test_a_text_is_found_by_its_own_words(text: str) -> None:
+def test_text_is_found_by_its_own_words(text: str) -> None:
     db = table(text)
     vocabulary = list(db.execute("select * from (select 1 from t where t match ?)", (fts_quote(text),)))
     if vocabulary:  # FTS5 sees a token in it
         assert hits(db, text) == [0]
 
 
-def test_words_are_found_apart_and_whatever_their_form() -> None:
+def test_words_are_found_apart_and_in_any_form() -> None:
     db = table("SQLite is set to run in WAL mode", "the WAL is a mode of sqlite", "nothing here")
     assert hits(db, "sqlite WAL mode", " AND ") == [0, 1]
     assert hits(db, "Straße") == []
@@ -208,7 +208,7 @@ def test_a_bigram_query_does_not_find_the_same_characters_apart() -> None:
     assert hits(table("据数库"), "数据库", " AND ") == []
 
 
-def test_what_needs_no_change_is_the_same_object() -> None:
+def test_unchanged_text_is_the_same_object() -> None:
     for text in ("plain words only", "caf\u00e9 — ok", ""):
         assert index_terms(text) is text
 
@@ -230,7 +230,7 @@ def test_terms_keep_phrases_identifiers_and_order() -> None:
     assert query_terms('" * ( ) : ^ - { } +') == ()
 
 
-def test_stopwords_go_unless_nothing_remains() -> None:
+def test_stopwords_are_dropped_unless_nothing_remains() -> None:
     assert without_stopwords(("where", "is", "paris")) == ("paris",)
     assert without_stopwords(("who", "are", "you")) == ("who", "are", "you")
     assert {"the", "what", "why", "how"} <= STOPWORDS
@@ -266,7 +266,7 @@ def test_named_things_are_found_by_rule(text: str, expected: tuple[str, ...]) ->
 
 
 @given(HOSTILE)
-def test_names_are_distinct_bounded_and_stand_in_the_text(text: str) -> None:
+def test_names_are_distinct_bounded_and_in_the_text(text: str) -> None:
     found = entities(text)
     assert len(found) == len(set(found)) <= 32
     assert all(name.lower().removeprefix("www.") in text.lower() for name in found)
@@ -311,7 +311,7 @@ def test_a_clip_never_splits_a_visible_character() -> None:
     assert clip("whole", 5) == "whole"
 
 
-def test_escapes_go_and_their_text_stays() -> None:
+def test_escapes_are_removed_and_their_text_stays() -> None:
     raw = "\x1b[1;31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x1b\\ \x9b31mx\r\n\u202eevil"
     assert printable(raw) == "red link x\nevil"
     assert one_line("a\n\n  b\u2028c\x00", 10) == "a b c"
@@ -341,16 +341,16 @@ def test_a_snippet_shows_the_densest_place_and_tolerates_stems() -> None:
 
 @given(HOSTILE)
 def test_the_normal_form_is_stable(text: str) -> None:
-    once = normalised(text)
-    assert normalised(once) == once
-    assert normalised(f"\n {text}\t\t") == once
+    once = normalise(text)
+    assert normalise(once) == once
+    assert normalise(f"\n {text}\t\t") == once
 
 
-def test_forms_of_one_text_are_one() -> None:
-    assert normalised("Stra\u00dfe  \u00c9\n") == normalised("STRASSE E\u0301") == "strasse é"
+def test_forms_of_one_text_are_equal() -> None:
+    assert normalise("Stra\u00dfe  \u00c9\n") == normalise("STRASSE E\u0301") == "strasse é"
 
 
-def test_the_estimate_of_tokens() -> None:
+def test_token_estimate_is_worked_out_by_hand() -> None:
     """A word of 40 small letters: 0.53 + 40 * 0.12 = 5.33, rounded up; four of ten, with their spaces: 4 * 0.53 + 4.8;
     ten Chinese characters without a space: 0.53 + 10 * 0.77 = 8.23.
     """

@@ -59,7 +59,7 @@ def test_no_name_in_the_code_is_a_banned_word() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_says_a_banned_word(page: Path) -> None:
+def test_no_page_uses_a_banned_word(page: Path) -> None:
     words = re.findall(r"[a-z]+", page.read_text().lower())
     assert [word for word in words if is_banned(word)] == []
 
@@ -75,7 +75,7 @@ NON_GOALS = ("federation", "signed requests", "pds", "invite links", "entity lin
 
 
 @pytest.mark.parametrize("name", NON_GOALS)
-def test_what_is_not_done_names_where_it_would_go(name: str) -> None:
+def test_non_goal_names_its_place_in_the_code(name: str) -> None:
     """P17; the files and types that it names are there."""
     table = [line.split("|") for line in (ROOT / "docs" / "non-goals.md").read_text().splitlines() if line[:1] == "|"]
     (place,) = [cells[2].strip() for cells in table if name in cells[1].lower()]

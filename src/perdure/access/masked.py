@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from perdure.access.redact import MAX_NAME_CHARS, kind_of_name, mask
-from perdure.patterns import late
-from perdure.types import Parsed, Part, Run, Turn
+from perdure.regex import lazy_re
+from perdure.types import ParsedLines, Part, Run, Turn
 
 WITHHELD = b'{"masked": "a line that holds a secret which cannot be taken out of it"}'
-_MAX_DEPTH = 8  # so often a text may have been escaped
-_ESCAPE = late(r"\\(?:u([0-9a-fA-F]{4})|(u|[\"\\/]))")
-_MASK = late(r"\[secret:[a-z-]+\]")
+_MAX_DEPTH = 8  # rounds of escaping that a text may have
+_ESCAPE = lazy_re(r"\\(?:u([0-9a-fA-F]{4})|(u|[\"\\/]))")
+_MASK = lazy_re(r"\[secret:[a-z-]+\]")
 
 
 def lines(raw: bytes) -> bytes:
@@ -32,7 +32,7 @@ def lines(raw: bytes) -> bytes:
 def _line(raw: bytes) -> bytes:
     plain = raw.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
-        found = _value(_read(plain))  # half characters included, which msgspec refuses
+        found = _value(_read(plain))  # also halves of characters, which msgspec refuses
         return _whole(json.dumps(found, ensure_ascii=not _is_whole(plain), separators=(",", ":")))
     except RecursionError:
         return WITHHELD
@@ -124,7 +124,7 @@ def _whole(line: str) -> bytes:
     masked = mask(line)
     try:
         json.loads(masked)
-    except ValueError:  # the secret runs across what makes it a value
+    except ValueError:  # the secret spans the quotes or brackets of its value
         return WITHHELD
     return masked.encode()
 
@@ -132,14 +132,21 @@ def _whole(line: str) -> bytes:
 def run(run: Run) -> Run:
     """What capture knew of a run, with its native places masked."""
     return replace(
-        run, tags=tuple(map(mask, run.tags)), readable_by=(), conversation=mask(run.conversation),
-        project=_or_none(run.project), path=_or_none(run.path), cwd=_or_none(run.cwd),
-        parent_session=_or_none(run.parent_session), parent_run_id=None,
-        sha256="", stored_sha256=None,
-    )  # fmt: skip
+        run,
+        tags=tuple(map(mask, run.tags)),
+        readable_by=(),
+        conversation=mask(run.conversation),
+        project=_or_none(run.project),
+        path=_or_none(run.path),
+        cwd=_or_none(run.cwd),
+        parent_session=_or_none(run.parent_session),
+        parent_run_id=None,
+        sha256="",
+        stored_sha256=None,
+    )
 
 
-def parsed(parsed: Parsed) -> Parsed:
+def parsed(parsed: ParsedLines) -> ParsedLines:
     """What a run says."""
     return replace(parsed, title=mask(parsed.title), turns=tuple(map(_turn, parsed.turns)))
 

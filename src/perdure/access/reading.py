@@ -14,21 +14,21 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from perdure.patterns import late
+from perdure.regex import lazy_re
 
-MAX_WORD_CHARS = 24  # of what a stem or letters that were set apart can be
-MAX_MEMO = 20_000  # words that are remembered as saying nothing
+MAX_WORD_CHARS = 24  # of a stem, or of a word whose letters were set apart
+MAX_MEMO = 20_000  # words that are remembered as meaningless
 MIN_SET_APART = 7  # letters with something between them that are taken for a word
 MIN_HIDDEN_CHARS = 24  # a shorter run of base64 is a name, a hash or a path
 
 # ----------------------------------------------------------------------------------------------------- plain text
 
 HIDDEN = "\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef"
-TAGS = "\U000e0020-\U000e007e"  # a second alphabet that nobody sees
-_INVISIBLE = late(f"[{HIDDEN}]+")
-_TAGGED = late(f"[{TAGS}]")
-_ACCENTS = late("[\u0300-\u036f]+")
-_ODD = late("[đıøłßæœ’‘]")
+TAGS = "\U000e0020-\U000e007e"  # a second, invisible alphabet
+_INVISIBLE = lazy_re(f"[{HIDDEN}]+")
+_TAGGED = lazy_re(f"[{TAGS}]")
+_ACCENTS = lazy_re("[\u0300-\u036f]+")
+_ODD = lazy_re("[đıøłßæœ’‘]")
 _EVEN = {"đ": "d", "ı": "i", "ø": "o", "ł": "l", "ß": "ss", "æ": "ae", "œ": "oe", "’": "'", "‘": "'"}
 
 
@@ -48,16 +48,16 @@ def plain(text: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- words
 
-_MARKS = "\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # parts of words, though no letters
-_TOKENS = late(
+_MARKS = "\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # parts of words, but no letters
+_TOKENS = lazy_re(
     rf"https?:|www\.|@(?=\w)|[\w{_MARKS}]+(?:'\w+)?"
     r"|[.!?]+(?=[\s\"')\]]|$)|[;।。！？]|\n\s*\n|:|[\"“”„«»`「」『』]|(?<!\w)'|'(?!\w)"
 )
 _BREAKS = frozenset(".!?;।。！？")
 _QUOTES = frozenset("\"“”„«»`「」『』'")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_HAS_UNSPACED = late(f"[{_UNSPACED}]")
-_SET_APART = late(rf"\b\w(?:[ .*-]{{1,3}}\w\b){{{MIN_SET_APART - 1},}}")
+_HAS_UNSPACED = lazy_re(f"[{_UNSPACED}]")
+_SET_APART = lazy_re(rf"\b\w(?:[ .*-]{{1,3}}\w\b){{{MIN_SET_APART - 1},}}")
 _LEET = str.maketrans("013457", "oieast")
 _LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek that look Latin
     "авеёікмноптрсухѕјԁԛԝьαβεηικνορτυχω", "abeeikmhontpcyxsjdqwbabenikvoptuxw"
@@ -67,9 +67,9 @@ _LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek that look Latin
 class Reading(NamedTuple):
     """A text as it was read."""
 
-    said: str  # plain, runs without spaces cut
+    said: str  # simplified, runs without spaces split
     letters: str  # one for each word or mark, in order
-    places: list[int]  # of each letter, in the tokens of `said`
+    places: list[int]  # index of each letter's token in the text
 
     def words(self, start: int, end: int) -> str:
         """The words behind letters[start:end]."""
@@ -158,9 +158,9 @@ class _Lexicon(dict[str, str]):
         for phrases in self.openings.values():
             phrases.sort(key=lambda phrase: -len(phrase[0]))
         self.heads = {stem[:2] for stem in self.stems}
-        self.listed = dict(self)  # without what is remembered as saying nothing
+        self.listed = dict(self)  # without the words remembered as meaningless
         unspaced = [word for word in (*self.listed, *self.stems) if word >= "\u0e00" and _HAS_UNSPACED.match(word)]
-        self.unspaced = late("|".join(sorted(map(re.escape, unspaced), key=lambda word: (-len(word), word))))
+        self.unspaced = lazy_re("|".join(sorted(map(re.escape, unspaced), key=lambda word: (-len(word), word))))
 
     def _add(self, entry: str, letter: str) -> None:
         if "_" in entry:
@@ -211,12 +211,12 @@ class _Lexicon(dict[str, str]):
 
 # ---------------------------------------------------------------------------------------------------- hidden texts
 
-_RUN = late(rf"[A-Za-z0-9+/]{{{MIN_HIDDEN_CHARS},}}+")
-_HEX = late(r"(?:[0-9a-fA-F]{2})+")
-_BITS = late(r"(?<![01])(?:[01]{8} ?){8,}+")
+_RUN = lazy_re(rf"[A-Za-z0-9+/]{{{MIN_HIDDEN_CHARS},}}+")
+_HEX = lazy_re(r"(?:[0-9a-fA-F]{2})+")
+_BITS = lazy_re(r"(?<![01])(?:[01]{8} ?){8,}+")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _BACKWARDS = ("erongi", "snoitcurtsni", "tpmorp", "dragersid", "laever")
-_ROTATED = (  # by how far -> what "ignore", "instructions" and "disregard" become
+_ROTATED = (  # (shift, "ignore", "instructions" and "disregard" after it)
     (13, ("vtaber", "vafgehpgvbaf", "qvfertneq")),
     (3, ("ljqruh", "lqvwuxfwlrqv", "glvuhjdug")),
 )

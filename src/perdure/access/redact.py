@@ -22,16 +22,16 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from perdure.patterns import late
+from perdure.regex import lazy_re
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
     """Where a secret stands in a text, and of which kind it is."""
 
-    kind: str  # what the mask will say: "github", "aws-key-id", "password", …
+    kind: str  # written in the mask: "github", "aws-key-id", "password", …
     start: int  # characters, first of the secret
-    end: int  # characters, behind its last
+    end: int  # characters, after its last
 
 
 MIN_RUN_CHARS = 20  # the shortest key with a known prefix is an AWS key id: AKIA and 16 more
@@ -58,11 +58,11 @@ _LONG_RUN = _RUN * MIN_RUN_CHARS
 
 # Runs that cannot be keys: without a digit (but see `_NO_DIGIT_NEEDED`), or hexadecimal (hashes,
 # UUIDs). Matches the whole run or nothing.
-_DULL = late(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
-_NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that chance may leave without a digit
+_DULL = lazy_re(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that may have no digit by chance
 
 _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
-    ("perdure", r"pdr-[A-Za-z0-9_-]{40,}+"),  # what a machine proves itself with (authority/machines.py)
+    ("perdure", r"pdr-[A-Za-z0-9_-]{40,}+"),  # the credential of a machine (sharing/machines.py)
     ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
     ("openai", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}+|[A-Za-z0-9]{32,}+)"),
     ("stripe", r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}+"),
@@ -108,30 +108,30 @@ _HINTS = (
 def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     """Compile the shapes into one expression whose group names are the kinds."""
     named = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
-    return late(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
+    return lazy_re(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
 
 
 _WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
-_OPAQUE = late(r"[A-Za-z0-9+/_-]{32,}+={0,2}+")  # in NAME=VALUE, the name is no part of it
-_LETTERS = late(r"[a-z]{3,}+")
-_PIECES = late(r"[-_/=+]+")
-_PLAIN_PIECE = late(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
-_PUBLIC = late(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
+_OPAQUE = lazy_re(r"[A-Za-z0-9+/_-]{32,}+={0,2}+")  # in NAME=VALUE, the name is no part of it
+_LETTERS = lazy_re(r"[a-z]{3,}+")
+_PIECES = lazy_re(r"[-_/=+]+")
+_PLAIN_PIECE = lazy_re(r"[A-Z]?[a-z]{4,}|[A-Z]{5,}|[0-9]{4,}|[0-9a-fA-F]{12,}")
+_PUBLIC = lazy_re(  # random, and no secret: integrity hashes, ids of APIs, public keys, content addresses
     r"sha\d{3}[-:]|h1:|base64,|(?:srv)?toolu_|(?:msg|req|call|resp|rs|fc|run|file|thread|asst|gen)_|chatcmpl-"
     r"|AAAA[A-E]3Nza|Qm[1-9A-HJ-NP-Za-km-z]{44}|0x[0-9a-fA-F]{40}"
 )
 
-_BEARER = late(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
-_CREDENTIAL = late(r"[A-Za-z0-9_.~+/=-]{8,}+")
-_WORDS = late(r"[a-z_-]++|[A-Z_-]++")  # `valid_token` is the word of a test
-_URL_PASSWORD = late(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
-_PEM_BEGIN = late(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_END = late(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BODY = late(r"(?:[A-Za-z0-9+/=\s\\:,.\"'→|>]|-(?!-)){40,16384}+")  # JSON or line numbers may stand around it
-_PEM_LINES = late(r"(?:[\s\\\"'→|>nr0-9]{0,24}[A-Za-z0-9+/=]{24,}+)+")
-_MASK = late(r"\[secret:[a-z-]+\]")
+_BEARER = lazy_re(r"authorization\\*[\"']?\s{0,3}[:=]\s{0,3}\\*[\"']?(?:basic|bearer|token)\s{1,3}", re.IGNORECASE)
+_CREDENTIAL = lazy_re(r"[A-Za-z0-9_.~+/=-]{8,}+")
+_WORDS = lazy_re(r"[a-z_-]++|[A-Z_-]++")  # `valid_token` is the word of a test
+_URL_PASSWORD = lazy_re(r"://[^\s/:@\"'`<>\\]{0,64}:([^\s/@\"'`<>\\]{1,128})@")
+_PEM_BEGIN = lazy_re(r"-----BEGIN [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_END = lazy_re(r"-----END [A-Z ]{0,24}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = lazy_re(r"(?:[A-Za-z0-9+/=\s\\:,.\"'→|>]|-(?!-)){40,16384}+")  # JSON or line numbers may surround it
+_PEM_LINES = lazy_re(r"(?:[\s\\\"'→|>nr0-9]{0,24}[A-Za-z0-9+/=]{24,}+)+")
+_MASK = lazy_re(r"\[secret:[a-z-]+\]")
 
-_NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to it
+_NAMES = {  # lower-case beginning of a name -> the kind of the assigned value
     "pass": "password",
     "pwd": "password",
     "secret": "secret",
@@ -139,18 +139,18 @@ _NAMES = {  # lower-case beginning of a name -> the kind of what is assigned to 
     "token": "token",
     "key": "api-key",
 }
-MAX_VALUE_CHARS = 512  # of what is assigned
-_ASSIGNED = late(
+MAX_VALUE_CHARS = 512  # of an assigned value
+_ASSIGNED = lazy_re(
     r"(?P<rest>[A-Za-z0-9_-]{0,24}+)\\{0,31}+[\"'`]?\]?\s{0,3}(?::=|=>|[:=])\s{0,3}(?P<list>\[(?!secret:)\s{0,3})?"
     r"(?:(?P<quote>\\{0,31}+[\"'`])|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&]{6,512}+)(?![(\[{]))"
 )
-_FLAG = late(r"(?<![\w-])--?[A-Za-z0-9_-]{0,24}\Z")  # what stands in front of the name in `--db-password`
-_FLAGGED = late(
+_FLAG = lazy_re(r"(?<![\w-])--?[A-Za-z0-9_-]{0,24}\Z")  # the part before the name in `--db-password`
+_FLAGGED = lazy_re(
     r"(?P<rest>[A-Za-z0-9_-]{0,24}+)(?:(?:\\{0,31}+[\"'`])?\s{0,3},\s{0,16}|\s{1,3})"
     r"(?:(?P<quote>\\{0,31}+[\"'`])|(?P<bare>[^\s\"'`\\,;<>(){}\[\]|&-][^\s\"'`\\,;<>(){}\[\]|&]{5,511}+)(?![(\[{]))"
 )
-_QUOTED = late(r"[^\s\"'`\\]{4,512}+(?=\\{0,31}[\"'`])")
-_PROSE = late(  # words with spaces that are no passphrase: code, and what is said about one
+_QUOTED = lazy_re(r"[^\s\"'`\\]{4,512}+(?=\\{0,31}[\"'`])")
+_PROSE = lazy_re(  # words with spaces that are no passphrase: code, and text about passwords
     r"\s|.*(?:\s$|[={}<>;\n]|\\[nrtu]|\b(?:must|should|least|most|characters|required|enter|invalid|please|cannot)\b)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -158,23 +158,23 @@ _REST_SHAPE = (
     r"(?:wo?r?d|phrase)?s?(?:[_-]?(?:key|token|value|secret|access[_-]?key|key[_-]?base|prod|production|dev|staging"
     r"|test|live|\d{1,3}))?"
 )
-_REST = late(_REST_SHAPE, re.IGNORECASE)
-_KEY_BEFORE = late(
+_REST = lazy_re(_REST_SHAPE, re.IGNORECASE)
+_KEY_BEFORE = lazy_re(
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encryption|client|account|storage|master|service|ssh|app|license"
     r"|webhook|deploy|shared)[_ -]?$",
     re.IGNORECASE,
 )
 MAX_NAME_CHARS = 128
-_SECRET_NAME = late(rf"(?:{'|'.join(_NAMES)}){_REST_SHAPE}\Z", re.IGNORECASE)
-_OTHER_PASS = late(r"[a-z]pass\Z")  # a compass, a bypass
-_PLACEHOLDER = late(
+_SECRET_NAME = lazy_re(rf"(?:{'|'.join(_NAMES)}){_REST_SHAPE}\Z", re.IGNORECASE)
+_OTHER_PASS = lazy_re(r"[a-z]pass\Z")  # a compass, a bypass
+_PLACEHOLDER = lazy_re(
     r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
     r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token)$"
     r"|[a-z_-]*pass(?:word|wd)[a-z_-]*$"
     r"|(?:process|os|import|env|self|this|config|settings)\.",
     re.IGNORECASE,
 )
-_CODE = late(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
+_CODE = lazy_re(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
 
 # --------------------------------------------------------------------------------------------------- the answers
 
@@ -340,7 +340,7 @@ class _Value(NamedTuple):
     text: str
     start: int
     is_quoted: bool
-    needs_digit: bool  # behind a flag or in a list, a word alone is too often none
+    needs_digit: bool  # after a flag or in a list, a bare word is too often no secret
 
 
 def _assigned(text: str, lower: str, name: str) -> list[Secret]:

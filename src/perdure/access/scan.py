@@ -24,33 +24,33 @@ from operator import eq
 from typing import NamedTuple
 
 from perdure.access.reading import HIDDEN, TAGS, Reading, hidden, plain, read
-from perdure.patterns import late
+from perdure.regex import lazy_re
 
-THRESHOLD = 0.45  # of suspicion, from which a text is kept out; on the development half: docs/evaluation/scanner.md
-MIN_ENCODED = 0.35  # of a text that is encoded in another: nobody encodes what may be read
-ENCODED_SCORE = 0.7  # at least, of such a text
+THRESHOLD = 0.45  # a text with this score is kept out; chosen on the development half: docs/evaluation/scanner.md
+MIN_ENCODED = 0.35  # threshold of an encoded text: nobody encodes harmless text
+ENCODED_SCORE = 0.7  # lowest score of such a text
 MAX_EXCERPT_CHARS = 120
-STRETCH_WORDS = 250  # what stands further apart than twice this does not add up
-MAX_QUOTED_WORDS = 14  # a longer quotation is no mention any more
-MENTION_WORDS = 20  # from a quotation to the word that says what it is about
-FLOOD_WORDS = 30  # repetitions from which a word is no word any more
-MAX_ENCODED = 64  # texts that are decoded in one
-EDGE_WORDS = 2  # that an excerpt shows behind what was found
+STRETCH_WORDS = 250  # hits more than twice this apart do not add up
+MAX_QUOTED_WORDS = 14  # a longer quotation is no mere mention
+MENTION_WORDS = 20  # distance from a quotation to the word about attacks
+FLOOD_WORDS = 30  # so many repetitions are a flood
+MAX_ENCODED = 64  # encoded texts that are scanned per text
+EDGE_WORDS = 2  # shown in an excerpt after the hit
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A place in a text that reads like an order to the model."""
 
-    rule: str  # what it looks like: "override", "persona", …
+    rule: str  # the kind of order: "override", "persona", …
     excerpt: str  # its words, printable, at most 120 characters
-    score: float  # 0 to 1, of this place alone
+    score: float  # 0 to 1, of this finding alone
 
 
 class _Rule(NamedTuple):
     name: str
     score: float
-    marks: str  # letters of which every match holds one
+    marks: str  # every match holds one of these letters
     shape: str  # expression over letters; ~3 is up to three of any in the sentence, =3 the same but no thing (f, m)
 
 
@@ -59,13 +59,13 @@ class _Hit(NamedTuple):
     score: float
     start: int  # in letters
     end: int
-    words: str = ""  # where they are not those of the letters
+    words: str = ""  # if they are not the words of the letters
 
 
 # ------------------------------------------------------------------------------------------------------ the rules
 
 _RULES = (
-    # what was ordered before is to be forgotten
+    # earlier orders are to be forgotten
     _Rule("override", 0.9, "I", r"I~2[PAy8]=3N(?![fm])|I=2N=5P"),
     _Rule("override", 0.9, "W", r"[PAy8]=3N[^|0&fm]{0,3}W|W~2[PAy]=3N"),
     _Rule("override", 0.8, "o", r"0[^|&]{0,2}o=2[PA]=3N(?![fm])"),
@@ -100,14 +100,14 @@ _RULES = (
     _Rule("jailbreak", 0.3, "c", r"c~3[NR]"),
     _Rule("system mode", 0.4, "M", r"sM|Ms"),
     _Rule("claimed", 0.35, "c", r"q~2B~4c|qc~2B"),
-    # what the model knows
+    # asks for what the model knows
     _Rule("leak", 0.75, "s", r"[vrkw]~4y~2s~2[NSn]|[vrkw]~3yN~1s"),
     _Rule("leak", 0.55, "S", r"(?<!0)(?<!0[^|])[vrkw]~4y~2S(?![fm])|y~2S~2[vkw]"),
     _Rule("leak", 0.55, "k", r"k~4[sy]~2[NSK]"),
     _Rule("leak", 0.5, "NnS", r"w~2yN|[vrk]~2A~3yn|w[b&]?d?S(?=\||$)|S.?w(?=\||$)"),
     _Rule("leak", 0.4, "sP", r"v~3[dA]~1s~1N(?![fm])|v~3[An]~2P|[vk]~3PN"),
     _Rule("leak", 0.35, "NS", r"[vrw]~4y~1N|[vk]d?S(?=\||$)|uvS"),
-    # what is to leave
+    # asks to send data away
     _Rule("exfiltration", 0.6, "J", r"[Xm]~2(?:J~2D|DJ)~3[Ta]|J~2D~5X"),
     _Rule("exfiltration", 0.55, "U", r"[Xm]~6[KS]~8U|[Xm]~3[As]~4[DOnKfCv]~7U"),
     _Rule("exfiltration", 0.25, "U", r"[Xm]~6[KSDOnf]~8U"),
@@ -126,9 +126,9 @@ class _Mark(NamedTuple):
     pattern: re.Pattern[str]  # over the plain text
 
 
-# What a chat template, a client or a tool would write, and what only an attack does.
+# Text that a chat template, a client or a tool would write, and text that only an attack has.
 _MARKS = tuple(
-    _Mark(name, score, tuple(hints.split("\0")), late(pattern))
+    _Mark(name, score, tuple(hints.split("\0")), lazy_re(pattern))
     for name, score, hints, pattern in (
         ("delimiter", 0.6, "<|", r"<\|(?:im_start|im_end|system|user|assistant|endoftext|eot_id|start_header_id)\|>"),
         ("delimiter", 0.6, "inst]", r"\[/?inst\]"),
@@ -170,9 +170,9 @@ _MARKS = tuple(
         ("splitting", 0.5, "combine", r"\bcombine (?:[a-z],? ?){1,6}and [a-z]\b"),
     )
 )  # fmt: skip
-_SMUGGLED = late(f"[{HIDDEN}{TAGS}]{{12,}}|\u202e[^\u202c\n]{{4,}}")  # a flag of a region has six such characters
+_SMUGGLED = lazy_re(f"[{HIDDEN}{TAGS}]{{12,}}|\u202e[^\u202c\n]{{4,}}")  # a flag of a region has six such characters
 _BRACKETS = frozenset("()[]{}<>`")
-_GAPS = late(r"([~=])(\d)")
+_GAPS = lazy_re(r"([~=])(\d)")
 
 # ----------------------------------------------------------------------------------------------------- the answers
 
@@ -293,7 +293,7 @@ def _sum(hits: Iterable[_Hit]) -> float:
     stretches: dict[int, dict[str, float]] = defaultdict(dict)
     for hit in hits:
         part = hit.start // STRETCH_WORDS
-        for stretch in (part, part + 1):  # each is two parts long, so that what stands close together is in one of them
+        for stretch in (part, part + 1):  # each window has two parts, so near hits share one
             scores = stretches[stretch]
             scores[hit.rule] = max(scores.get(hit.rule, 0.0), hit.score)
     sums = (1 - math.prod(1 - score for score in scores.values()) for scores in stretches.values())

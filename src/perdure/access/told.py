@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from perdure.capture.files import make_folder, replace
+from perdure.disk import make_folder, replace_file
 from perdure.errors import PerdureError
 
-DIGEST_CHARS = 8  # of a text's name that are shown: so much of it names it
-_MOST = 2000  # names that are kept, the newest
+DIGEST_CHARS = 8  # shown of a text's digest: enough to identify it
+_MOST = 2000  # the newest names that are kept
 
 
 def untold(home: Path, user: str, found: Iterable[str]) -> list[str]:
@@ -29,9 +29,9 @@ def mark(home: Path, user: str, fresh: Mapping[str, str]) -> None:
     if not fresh:
         return
     kept = dict([*places(home, user).items(), *fresh.items()][-_MOST:])
-    with contextlib.suppress(OSError, PerdureError):  # a home that cannot be written tells it again
+    with contextlib.suppress(OSError, PerdureError):  # an unwritable home shows them again
         make_folder(file_of(home, user).parent)
-        replace(file_of(home, user), json.dumps(kept).encode(), sync=False)
+        replace_file(file_of(home, user), json.dumps(kept).encode(), sync=False)
 
 
 def lines(fresh: Sequence[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""The archive: the truth. Runs as captured bytes, a journal of events, packs, merge and forget."""
+"""The archive is the truth: runs as captured bytes, a journal of events, packs, merging and forgetting."""

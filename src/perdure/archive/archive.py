@@ -1,8 +1,8 @@
 """The archive: runs as captured bytes, durable before they are acknowledged, never overwritten.
 
-Invariant: a run exists when its metadata file does (or a pack holds it), and then its bytes are there too.
-Writers take turns under one file lock; readers need none. Nothing here knows a transcript format: what a
-line means is handed in where forgetting needs it.
+Invariant: a run exists when its metadata file does (or when a pack holds it), and then its bytes exist
+too. Writers take turns under one file lock; readers need no lock. Nothing here knows a transcript format:
+where forgetting needs the turns of a line, the caller passes in a parser.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from perdure.archive import injected, merge, metadata, packs
+from perdure import disk
+from perdure.archive import injections, merge, run_files
 from perdure.archive.journal import Journal
-from perdure.archive.store import Held, Ledger
+from perdure.archive.store import Ledger, LedgerEntry
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import files
-from perdure.capture.lines import first_stamp, last_stamp
-from perdure.capture.whole import complete
+from perdure.capture.lines import find_first_stamp, find_last_stamp
+from perdure.capture.transcripts import count_complete_bytes
 from perdure.errors import DamagedRun, NewerFormat, NotFound, UsageError
-from perdure.identity import check_user, run_id
+from perdure.identity import check_user, make_run_id
 from perdure.types import Line, Origin, Run, Source, Turn
 
 FORMAT = 1
 _CACHED_MANIFESTS = 8
-_FILL_RUNS = 5000  # rows in one transaction when the ledger is made anew
+_FILL_RUNS = 5000  # rows in one transaction when the ledger is rebuilt
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
 
 Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
@@ -39,7 +39,7 @@ ParseTurns = Callable[[Run, Sequence[Line]], Sequence[Turn]]
 
 @dataclass(frozen=True)
 class Delta:
-    """Some bytes of a source, and what is known of them, on their way into the archive."""
+    """Some bytes of a source on their way into the archive, with what is known about them."""
 
     origin: Origin
     user: str
@@ -55,34 +55,39 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the archive says to a delta."""
+class StoreResult:
+    """The result of storing one delta."""
 
-    outcome: Outcome  # stored; already there; accepted up to `to_offset` (send the rest); diverged; gap
-    to_offset: int  # behind the last byte that the archive holds of this source
+    outcome: Outcome  # stored; already stored; accepted up to `to_offset` (send the rest); diverged; gap
+    to_offset: int  # offset after the last byte that the archive holds of this source
     generation: int
-    run_id: str | None = None  # of the run that was stored, or that holds the last of what was there already
+    run_id: str | None = None  # of the new run, or of the run that already held the last of these bytes
     n_bytes: int = 0  # stored by this call
 
 
 class Archive:
-    """The archive of one home. Open it once a process; not shared between threads."""
+    """The archive of one home. Open it once per process; do not share it between threads."""
 
     def __init__(self, home: Path, *, parse: ParseTurns, writable: bool = True) -> None:
-        """Open the archive of a home, made if need be. Raises NewerFormat and touches nothing if it is too new."""
+        """Open the archive of a home; create it if it is missing.
+
+        Raises NewerFormat, and changes nothing, when a newer Perdure wrote it.
+        """
         self.root = home / "archive"
         self._parse = parse
         self._writable = writable
-        self._manifests: dict[Path, tuple[tuple[int, int, int], packs.Manifest, dict[str, packs.PackedRun]]] = {}
-        self._by_tool: dict[str, injected.ByTool] = {}  # by user
+        self._manifests: dict[
+            Path, tuple[tuple[int, int, int], run_files.Manifest, dict[str, run_files.PackedRun]]
+        ] = {}
+        self._tool_injections: dict[str, injections.ToolInjections] = {}  # by user
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
-            with self._locked() if writable else contextlib.nullcontext():
+            with self._lock() if writable else contextlib.nullcontext():
                 self._fill_ledger()
 
     def close(self) -> None:
-        """Release the ledger."""
+        """Close the ledger."""
         self.ledger.close()
 
     def _check_format(self, *, writable: bool) -> None:
@@ -90,91 +95,94 @@ class Archive:
             check_format(self.root)
         except FileNotFoundError:
             if writable:
-                files.make_folder(self.root)
-                files.replace(self.root / "FORMAT", f"{FORMAT}\n".encode())
+                disk.make_folder(self.root)
+                disk.replace_file(self.root / "FORMAT", f"{FORMAT}\n".encode())
 
-    def still(self) -> contextlib.AbstractContextManager[int]:
-        """Nobody writes to the archive during this block: for a copy that must be of one moment."""
-        return self._locked()
+    def block_writes(self) -> contextlib.AbstractContextManager[int]:
+        """Let nobody write to the archive during this block, so that a copy shows one moment."""
+        return self._lock()
 
-    def _locked(self) -> contextlib.AbstractContextManager[int]:
-        return files.locked(self.root / ".lock", wait_s=300)
+    def _lock(self) -> contextlib.AbstractContextManager[int]:
+        return disk.lock_file(self.root / ".lock", wait_s=300)
 
     # writing ----------------------------------------------------------------------------------------------
 
-    def store(self, deltas: Sequence[Delta], *, now: datetime, tombstones: dict[str, Tombstones]) -> list[Answer]:
-        """Answer each delta; what is stored is durable when this returns.
+    def store(self, deltas: Sequence[Delta], *, now: datetime, tombstones: dict[str, Tombstones]) -> list[StoreResult]:
+        """Store each delta and return one result for each. Stored bytes are durable when this returns.
 
-        tombstones: of each user who has any. Deltas of one source must come in the order of their offsets.
+        tombstones: for each user who has any. Deltas of one source must come in the order of their offsets.
         """
-        with self._locked():
+        with self._lock():
             self._repair()
-            answers: list[Answer] = []
-            open_: list[tuple[Run, bytes]] = []
-            begun: set[Source] = set()  # whose runs are among the open ones
+            results: list[StoreResult] = []
+            drafts: list[tuple[Run, bytes]] = []
+            draft_sources: set[Source] = set()  # of the drafts
             for delta in deltas:
-                source = self._source(delta)
-                if source in begun:
-                    self._commit(open_)
-                    open_, begun = [], set()
-                answer, draft = self._plan(source, delta, now, tombstones.get(delta.user))
+                source = self._choose_source(delta)
+                if source in draft_sources:
+                    self._commit(drafts)
+                    drafts, draft_sources = [], set()
+                result, draft = self._plan_delta(source, delta, now, tombstones.get(delta.user))
                 if draft:
-                    open_.append(draft)
-                    begun.add(source)
-                answers.append(answer)
-            self._commit(open_)
-        return answers
+                    drafts.append(draft)
+                    draft_sources.add(source)
+                results.append(result)
+            self._commit(drafts)
+        return results
 
-    def _source(self, delta: Delta) -> Source:
+    def _choose_source(self, delta: Delta) -> Source:
         user, origin = check_user(delta.user), delta.origin
-        latest = self.ledger.generation(user, origin.runtime, origin.session)
-        chosen = latest if delta.generation is None else delta.generation
-        if chosen > latest + 1:
-            raise UsageError(f"generation {chosen} of {origin.session}: the next is {latest + 1}")
-        return Source(user, origin.runtime, origin.session, chosen)
+        latest = self.ledger.get_generation(user, origin.runtime, origin.session)
+        generation = latest if delta.generation is None else delta.generation
+        if generation > latest + 1:
+            raise UsageError(f"generation {generation} of {origin.session}: the next is {latest + 1}")
+        return Source(user, origin.runtime, origin.session, generation)
 
-    def _plan(
+    def _plan_delta(
         self, source: Source, delta: Delta, now: datetime, tombstones: Tombstones | None
-    ) -> tuple[Answer, tuple[Run, bytes] | None]:
-        """What to answer, and the run to write if there is one."""
-        data, low = delta.data[: complete(delta.data)], delta.from_offset
-        end = self.ledger.end(source)
+    ) -> tuple[StoreResult, tuple[Run, bytes] | None]:
+        """Decide the result for a delta; return it with the run to write, if there is one."""
+        data, low = delta.data[: count_complete_bytes(delta.data)], delta.from_offset
+        end = self.ledger.get_end(source)
         high = low + len(data)
         if low > end:
-            return Answer("gap", end, source.generation), None
-        if low < end and not self._agrees(source, data, low, min(high, end)):
-            return Answer("diverged", end, source.generation), None
+            return StoreResult("gap", end, source.generation), None
+        if low < end and not self._has_same_bytes(source, data, low, min(high, end)):
+            return StoreResult("diverged", end, source.generation), None
         if low < end or not data:
             outcome: Outcome = "accepted" if high > end else "already"
-            return Answer(outcome, end, source.generation, self.holder(source, low, min(high, end))), None
-        run = self._run(source, delta, data, now)
-        stored = data
+            return StoreResult(outcome, end, source.generation, self.find_holder(source, low, min(high, end))), None
+        run = self._make_run(source, delta, data, now)
+        stored_bytes = data
         if tombstones:
-            run, stored = self._scrubbed(run, data, tombstones)
-        return Answer("stored", high, source.generation, run.run_id, len(data)), (run, stored)
+            run, stored_bytes = self._remove_forgotten(run, data, tombstones)
+        return StoreResult("stored", high, source.generation, run.run_id, len(data)), (run, stored_bytes)
 
-    def holder(self, source: Source, low: int, high: int) -> str | None:
-        """The run that holds the last of the bytes [low, high) of a source."""
-        found = self.ledger.runs_of(source, low=low, high=high)
-        return found[-1].run_id if found else None
+    def find_holder(self, source: Source, low: int, high: int) -> str | None:
+        """Return the id of the run that holds the last of the bytes [low, high) of a source."""
+        entries = self.ledger.list_source_runs(source, low=low, high=high)
+        return entries[-1].run_id if entries else None
 
-    def _agrees(self, source: Source, data: bytes, low: int, high: int) -> bool:
-        """Whether the sent bytes equal the stored ones in [low, high): by hash for whole runs, else by content."""
-        for held in self.ledger.runs_of(source, low=low, high=high):
-            if held.from_offset >= low and held.to_offset <= low + len(data):
-                part = data[held.from_offset - low : held.to_offset - low]
-                if hashlib.sha256(part).hexdigest() != held.sha256:
+    def _has_same_bytes(self, source: Source, data: bytes, low: int, high: int) -> bool:
+        """Return True if the sent bytes equal the stored ones in [low, high).
+
+        Compares whole runs by hash, and parts of a run by content.
+        """
+        for entry in self.ledger.list_source_runs(source, low=low, high=high):
+            if entry.from_offset >= low and entry.to_offset <= low + len(data):
+                sent_part = data[entry.from_offset - low : entry.to_offset - low]
+                if hashlib.sha256(sent_part).hexdigest() != entry.sha256:
                     return False
-            elif not metadata.same_bytes(self.run(held), self.read(held), data[: high - low], low):
+            elif not run_files.has_same_bytes(self.read_run(entry), self.read(entry), data[: high - low], low):
                 return False
         return True
 
-    def _run(self, source: Source, delta: Delta, data: bytes, now: datetime) -> Run:
-        """The metadata of a new run, with everything that capture knows."""
-        started = first_stamp(data) or self._time_before(source, delta.from_offset)
+    def _make_run(self, source: Source, delta: Delta, data: bytes, now: datetime) -> Run:
+        """Make the metadata of a new run from everything that capture knows."""
+        started_at = find_first_stamp(data) or self._read_time_before(source, delta.from_offset)
         origin = delta.origin
         return Run(
-            run_id=run_id(source, delta.from_offset, started),
+            run_id=make_run_id(source, delta.from_offset, started_at),
             source=source,
             machine=delta.machine,
             agent=delta.agent,
@@ -183,8 +191,8 @@ class Archive:
             from_offset=delta.from_offset,
             to_offset=delta.from_offset + len(data),
             sha256=hashlib.sha256(data).hexdigest(),
-            started_at=started,
-            ended_at=last_stamp(data) or started,
+            started_at=started_at,
+            ended_at=find_last_stamp(data) or started_at,
             captured_at=now,
             parent_run_id=delta.parent_run_id,
             parent_session=origin.parent_session,
@@ -195,409 +203,440 @@ class Archive:
             readable_by=(source.user,),
         )
 
-    def _time_before(self, source: Source, offset: int) -> datetime | None:
-        """When the run in front of this offset ended: the time of a delta that carries no stamp of its own."""
-        before = self.ledger.runs_of(source, high=offset)
-        return self.run(before[-1]).ended_at if before and offset else None
+    def _read_time_before(self, source: Source, offset: int) -> datetime | None:
+        """Return when the run before this offset ended: the time of a delta that has no time stamp of its own."""
+        earlier_entries = self.ledger.list_source_runs(source, high=offset)
+        return self.read_run(earlier_entries[-1]).ended_at if earlier_entries and offset else None
 
-    def _scrubbed(self, run: Run, stored: bytes, tombstones: Tombstones) -> tuple[Run, bytes]:
-        """The run and its bytes without what the tombstones concern."""
-        lines = list(metadata.source_lines(run, stored))
+    def _remove_forgotten(self, run: Run, stored_bytes: bytes, tombstones: Tombstones) -> tuple[Run, bytes]:
+        """Return the run and its bytes without the lines that the tombstones name."""
+        lines = list(run_files.split_source_lines(run, stored_bytes))
         turns = self._parse(run, [line for line, _ in lines])
-        doomed = tombstones.doomed(run.source, lines, turns)
-        marked = {line.offset for line, _ in lines if line.raw.startswith(metadata.FORGOTTEN)}
-        gone = marked & dict(run.forgotten).keys()
-        fresh = {offset: turn for offset, turn in doomed.items() if offset not in gone}
-        if not fresh:
-            return run, stored
-        ranges, body = metadata.forget_lines(run, stored, fresh)
+        turn_by_offset = tombstones.find_forgotten_lines(run.source, lines, turns)
+        marker_offsets = {line.offset for line, _ in lines if line.raw.startswith(run_files.FORGOTTEN)}
+        forgotten_offsets = marker_offsets & dict(run.forgotten).keys()
+        new_turns = {offset: turn for offset, turn in turn_by_offset.items() if offset not in forgotten_offsets}
+        if not new_turns:
+            return run, stored_bytes
+        ranges, body = run_files.forget_lines(run, stored_bytes, new_turns)
         return replace(run, forgotten=ranges, stored_sha256=hashlib.sha256(body).hexdigest()), body
 
     def _commit(self, drafts: Sequence[tuple[Run, bytes]]) -> None:
-        """Bytes first, then the ledger's intent, then the metadata that makes them exist, then their number."""
+        """Write the bytes, the intent in the ledger, the metadata (now the runs exist), and their numbers."""
         if not drafts:
             return
         runs = [run for run, _ in drafts]
-        blobs = [self.root / metadata.blob_name(run.source.user, run.run_id) for run in runs]
-        for folder in {blob.parent for blob in blobs}:
-            files.make_folder(folder)
-        written: list[Path] = []
+        blob_paths = [self.root / run_files.to_blob_path(run.source.user, run.run_id) for run in runs]
+        for folder in {blob_path.parent for blob_path in blob_paths}:
+            disk.make_folder(folder)
+        written_blobs: list[Path] = []
         try:
             self.ledger.begin(runs)
-            for blob, (_, stored) in zip(blobs, drafts, strict=True):
-                written.append(blob)
-                files.write(blob, stored, sync=False)
-            files.sync_all(blobs, root=self.root)
+            for blob_path, (_, stored_bytes) in zip(blob_paths, drafts, strict=True):
+                written_blobs.append(blob_path)
+                disk.write_file(blob_path, stored_bytes, sync=False)
+            disk.sync_files(blob_paths, root=self.root)
             self._commit_metadata(runs)
         except BaseException:
-            self._take_back(runs, written)
+            self._undo_commit(runs, written_blobs)
             raise
         self.ledger.commit(runs)
 
     def _commit_metadata(self, runs: Sequence[Run]) -> None:
-        paths = [self.root / metadata.metadata_name(run.source.user, run.run_id) for run in runs]
-        single = len(runs) == 1
+        paths = [self.root / run_files.to_metadata_path(run.source.user, run.run_id) for run in runs]
+        is_single = len(runs) == 1
         for path, run in zip(paths, runs, strict=True):
-            files.replace(path, metadata.encode(run), sync=single)
-        if not single:
-            files.sync_all(paths, root=self.root)
+            disk.replace_file(path, run_files.encode_run(run), sync=is_single)
+        if not is_single:
+            disk.sync_files(paths, root=self.root)
 
-    def _take_back(self, runs: Sequence[Run], blobs: Sequence[Path]) -> None:
-        """Remove what a failed commit wrote: nothing of it was acknowledged."""
+    def _undo_commit(self, runs: Sequence[Run], blob_paths: Sequence[Path]) -> None:
+        """Remove the files of a failed commit: nothing of it was acknowledged."""
         with contextlib.suppress(OSError):
             for run in runs:
-                (self.root / metadata.metadata_name(run.source.user, run.run_id)).unlink(missing_ok=True)
-            for blob in blobs:
-                blob.unlink(missing_ok=True)
+                (self.root / run_files.to_metadata_path(run.source.user, run.run_id)).unlink(missing_ok=True)
+            for blob_path in blob_paths:
+                blob_path.unlink(missing_ok=True)
 
     def _repair(self) -> None:
-        """Finish or take back commits that a crash cut short. The caller holds the lock."""
-        lost = []
-        for held in self.ledger.pending():
-            self._finish_put(held)
-            path = self.root / metadata.metadata_name(held.user, held.run_id)
+        """Finish or undo the commits that a crash interrupted. The caller holds the lock."""
+        lost_ids = []
+        for entry in self.ledger.list_pending():
+            self._finish_replacement(entry)
+            path = self.root / run_files.to_metadata_path(entry.user, entry.run_id)
             try:
-                self.ledger.commit([metadata.decode(path.read_bytes(), where=str(path))])
-            except (FileNotFoundError, DamagedRun):  # never committed, or torn by a power cut before it was
-                self._unlink_loose(held)
-                lost.append(held.run_id)
-        if lost:
-            self.ledger.drop(lost)
+                self.ledger.commit([run_files.decode_run(path.read_bytes(), location=str(path))])
+            except (FileNotFoundError, DamagedRun):  # never committed, or torn by a power cut before the commit
+                self._delete_loose_files(entry)
+                lost_ids.append(entry.run_id)
+        if lost_ids:
+            self.ledger.drop(lost_ids)
 
     # reading ----------------------------------------------------------------------------------------------
 
-    def held(self, identifier: str) -> Held:
-        """The run of this id. Raises NotFound."""
-        found = self.ledger.held(identifier)
-        if found is None or found.change is None:
+    def get_entry(self, identifier: str) -> LedgerEntry:
+        """Return the ledger entry of this run. Raises NotFound."""
+        entry = self.ledger.find_entry(identifier)
+        if entry is None or entry.change is None:
             raise NotFound(identifier)
-        return found
+        return entry
 
-    def run(self, held: Held) -> Run:
-        """The metadata of a run."""
-        if not held.packed:
-            path = self.root / metadata.metadata_name(held.user, held.run_id)
+    def read_run(self, entry: LedgerEntry) -> Run:
+        """Return the metadata of a run."""
+        if not entry.pack_path:
+            path = self.root / run_files.to_metadata_path(entry.user, entry.run_id)
             try:
-                return metadata.decode(path.read_bytes(), where=str(path))
+                return run_files.decode_run(path.read_bytes(), location=str(path))
             except FileNotFoundError:
-                held = self._moved(held)
-        return self._packed(held).run
+                entry = self._find_moved_entry(entry)
+        return self._find_packed_run(entry).run
 
-    def read(self, held: Held) -> bytes:
-        """The stored bytes of a run: as captured, but for lines that were forgotten."""
-        if not held.packed:
+    def read(self, entry: LedgerEntry) -> bytes:
+        """Return the stored bytes of a run: as captured, except for forgotten lines."""
+        if not entry.pack_path:
             try:
-                return (self.root / metadata.blob_name(held.user, held.run_id)).read_bytes()
+                return (self.root / run_files.to_blob_path(entry.user, entry.run_id)).read_bytes()
             except FileNotFoundError:
-                held = self._moved(held)
-        path = self.root / str(held.packed)
-        return packs.read(path, self._manifest(path)[1], self._packed(held))
+                entry = self._find_moved_entry(entry)
+        path = self.root / str(entry.pack_path)
+        return run_files.read_packed_run(path, self._load_manifest(path)[1], self._find_packed_run(entry))
 
-    def lines(self, held: Held) -> list[Line]:
-        """The lines of a run with their offsets in the source."""
-        return [line for line, _ in metadata.source_lines(self.run(held), self.read(held))]
+    def read_lines(self, entry: LedgerEntry) -> list[Line]:
+        """Return the lines of a run with their offsets in the source."""
+        return [line for line, _ in run_files.split_source_lines(self.read_run(entry), self.read(entry))]
 
-    def whole(self, held: Held) -> merge.Stored:
-        """A run and its bytes, proven to belong together: another process may rewrite them between two reads.
+    def read_checked(self, entry: LedgerEntry) -> merge.RunWithBytes:
+        """Return a run and its bytes after checking that they belong together.
 
-        Not for a caller that holds the archive's lock. Raises DamagedRun when its bytes are not those captured.
+        Another process may rewrite them between two reads; then they are read again under the lock, so the caller
+        must not hold it. Raises DamagedRun when the bytes are not those that were captured.
         """
-        item = self._whole(held)
-        if item is None:
-            with self._locked() if self._writable else contextlib.nullcontext():
+        pair = self._read_if_valid(entry)
+        if pair is None:
+            with self._lock() if self._writable else contextlib.nullcontext():
                 self._manifests.clear()
-                item = self._whole(self.ledger.held(held.run_id) or held)
-        if item is None:
-            raise DamagedRun(held.run_id)
-        return item
+                pair = self._read_if_valid(self.ledger.find_entry(entry.run_id) or entry)
+        if pair is None:
+            raise DamagedRun(entry.run_id)
+        return pair
 
-    def injected(self, run: Run) -> dict[str, str]:
-        """Code -> digest of what was recalled into the session of a run."""
+    def read_injected_blocks(self, run: Run) -> dict[str, str]:
+        """Return code -> digest of every block that recall put into the session of a run."""
         user = run.source.user
         journal = Journal(self.root / "journal" / user, home=self.root.parent)
-        by_tool = self._by_tool.setdefault(user, injected.ByTool(journal))
-        return {**by_tool.blocks(), **injected.blocks(journal, run)}
+        tool_injections = self._tool_injections.setdefault(user, injections.ToolInjections(journal))
+        return {**tool_injections.read_digests(), **injections.read_block_digests(journal, run)}
 
-    def load(self, held: Held) -> tuple[Run, list[Line]]:
-        """A run, and its lines with their offsets in the source, proven to belong together. Raises DamagedRun."""
-        run, stored = self.whole(held)
-        return run, [line for line, _ in metadata.source_lines(run, stored)]
+    def read_checked_lines(self, entry: LedgerEntry) -> tuple[Run, list[Line]]:
+        """Return a run and its lines with their offsets in the source, after checking that they belong together.
 
-    def _moved(self, held: Held) -> Held:
-        """The run's new place, after it was packed under our feet. Raises DamagedRun when it is nowhere."""
-        found = self.ledger.held(held.run_id)
-        if found is None or not found.packed:
-            raise DamagedRun(f"{held.run_id} (its files are missing)")
-        return found
+        Raises DamagedRun.
+        """
+        run, stored_bytes = self.read_checked(entry)
+        return run, [line for line, _ in run_files.split_source_lines(run, stored_bytes)]
 
-    def _packed(self, held: Held) -> packs.PackedRun:
-        path = self.root / str(held.packed)
+    def _find_moved_entry(self, entry: LedgerEntry) -> LedgerEntry:
+        """Return the entry of a run that another process packed meanwhile. Raises DamagedRun when its files are
+        missing.
+        """
+        new_entry = self.ledger.find_entry(entry.run_id)
+        if new_entry is None or not new_entry.pack_path:
+            raise DamagedRun(f"{entry.run_id} (its files are missing)")
+        return new_entry
+
+    def _find_packed_run(self, entry: LedgerEntry) -> run_files.PackedRun:
+        path = self.root / str(entry.pack_path)
         try:
-            return self._manifest(path)[2][held.run_id]
+            return self._load_manifest(path)[2][entry.run_id]
         except (KeyError, FileNotFoundError) as error:
-            raise DamagedRun(f"{held.run_id} (not in {path})") from error
+            raise DamagedRun(f"{entry.run_id} (not in {path})") from error
 
-    def _manifest(self, path: Path) -> tuple[tuple[int, int, int], packs.Manifest, dict[str, packs.PackedRun]]:
-        stat = path.stat()
-        signature = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+    def _load_manifest(
+        self, path: Path
+    ) -> tuple[tuple[int, int, int], run_files.Manifest, dict[str, run_files.PackedRun]]:
+        status = path.stat()
+        signature = (status.st_mtime_ns, status.st_ino, status.st_size)
         cached = self._manifests.get(path)
         if cached is None or cached[0] != signature:
             while len(self._manifests) >= _CACHED_MANIFESTS:
                 self._manifests.pop(next(iter(self._manifests)))
-            known = packs.manifest(path)
-            cached = (signature, known, {item.run.run_id: item for item in known.runs})
+            manifest = run_files.read_manifest(path)
+            cached = (signature, manifest, {packed_run.run.run_id: packed_run for packed_run in manifest.runs})
             self._manifests[path] = cached
         return cached
 
     def walk(self) -> Iterator[tuple[Run, str | None]]:
-        """Every committed run found on disk, with the pack that holds it; reads no ledger."""
+        """Yield every committed run found on disk, with the pack that holds it. Does not read the ledger."""
         yield from walk(self.root)
 
     def _fill_ledger(self) -> None:
         """Read the whole archive into an empty ledger. The caller holds the lock."""
-        if self.ledger.meta("complete"):
+        if self.ledger.get_meta("complete"):
             return
         for path in (self.root / "runs").glob("*/*/*.metadata.json.next"):
             identifier, user = path.name.split(".", 1)[0], path.parent.parent.name
-            self._finish_put(Held(identifier, user, 0, 0, "", None, None))
-        for packed, group in itertools.groupby(self.walk(), key=lambda pair: pair[1]):
+            self._finish_replacement(LedgerEntry(identifier, user, 0, 0, "", None, None))
+        for pack_path, group in itertools.groupby(self.walk(), key=lambda pair: pair[1]):
             runs = (run for run, _ in group)
-            while some := list(itertools.islice(runs, _FILL_RUNS)):
-                self.ledger.commit(some, packed=packed)
+            while batch := list(itertools.islice(runs, _FILL_RUNS)):
+                self.ledger.commit(batch, pack_path=pack_path)
         self.ledger.set_meta("complete", "yes")
 
     # rewriting --------------------------------------------------------------------------------------------
 
-    def scrub(self, helds: Sequence[Held], tombstones: Tombstones) -> list[str]:
-        """Apply tombstones to runs that are already stored. Returns the ids of the runs that changed."""
-        changed = []
-        for held in helds:
-            with self._locked():
-                if self._scrub_one(self.held(held.run_id), tombstones):
-                    changed.append(held.run_id)
-                    self.ledger.touched([held.run_id])
-        return changed
+    def scrub(self, entries: Sequence[LedgerEntry], tombstones: Tombstones) -> list[str]:
+        """Apply tombstones to stored runs. Returns the ids of the runs that changed."""
+        changed_ids = []
+        for entry in entries:
+            with self._lock():
+                if self._scrub_run(self.get_entry(entry.run_id), tombstones):
+                    changed_ids.append(entry.run_id)
+                    self.ledger.renumber([entry.run_id])
+        return changed_ids
 
-    def _scrub_one(self, held: Held, tombstones: Tombstones) -> bool:
-        run, stored = self.run(held), self.read(held)
-        after, body = self._scrubbed(run, stored, tombstones)
-        if body == stored:
+    def _scrub_run(self, entry: LedgerEntry, tombstones: Tombstones) -> bool:
+        run, stored_bytes = self.read_run(entry), self.read(entry)
+        new_run, new_bytes = self._remove_forgotten(run, stored_bytes, tombstones)
+        if new_bytes == stored_bytes:
             return False
-        if not held.packed:  # metadata first: it tells how to read either state of the bytes
-            files.replace(self.root / metadata.metadata_name(held.user, held.run_id), metadata.encode(after))
-            files.replace(self.root / metadata.blob_name(held.user, held.run_id), body)
-        self._rewrite_pack(self._pack_of(run), {held.run_id: (after, body)})
-        if held.packed:
-            self._unlink_loose(held)
+        if not entry.pack_path:  # metadata first: it tells how to read either state of the bytes
+            disk.replace_file(
+                self.root / run_files.to_metadata_path(entry.user, entry.run_id), run_files.encode_run(new_run)
+            )
+            disk.replace_file(self.root / run_files.to_blob_path(entry.user, entry.run_id), new_bytes)
+        self._rewrite_pack(self._to_pack_path(run), {entry.run_id: (new_run, new_bytes)})
+        if entry.pack_path:
+            self._delete_loose_files(entry)
         return True
 
-    def _pack_of(self, run: Run) -> Path:
-        """Where a run's pack is or would be; a crash while packing leaves a run in both places."""
-        return self.root / metadata.pack_name(run.source.user, run.source.runtime, run.conversation)
+    def _to_pack_path(self, run: Run) -> Path:
+        """Return the path of a run's pack, whether it exists or not. A crash while packing leaves a run in both
+        places.
+        """
+        return self.root / run_files.to_pack_path(run.source.user, run.source.runtime, run.conversation)
 
-    def _rewrite_pack(self, path: Path, new: dict[str, tuple[Run, bytes]]) -> None:
-        """Put new states of runs into a pack that holds them."""
-        if path.exists() and new.keys() & self._manifest(path)[2].keys():
-            packs.write(path, [new.get(run.run_id, (run, stored)) for run, stored in packs.read_all(path)])
+    def _rewrite_pack(self, path: Path, new_states: dict[str, tuple[Run, bytes]]) -> None:
+        """Replace the runs in `new_states` in a pack that holds them."""
+        if path.exists() and new_states.keys() & self._load_manifest(path)[2].keys():
+            run_files.write_pack(
+                path,
+                [new_states.get(run.run_id, (run, stored_bytes)) for run, stored_bytes in run_files.read_pack(path)],
+            )
 
-    def _unlink_loose(self, held: Held) -> None:
-        (self.root / metadata.metadata_name(held.user, held.run_id)).unlink(missing_ok=True)
-        (self.root / metadata.blob_name(held.user, held.run_id)).unlink(missing_ok=True)
+    def _delete_loose_files(self, entry: LedgerEntry) -> None:
+        (self.root / run_files.to_metadata_path(entry.user, entry.run_id)).unlink(missing_ok=True)
+        (self.root / run_files.to_blob_path(entry.user, entry.run_id)).unlink(missing_ok=True)
 
     def pack(self, user: str, runtime: str, conversation: str) -> int:
-        """Put every run of a conversation into its pack; returns how many were loose before."""
-        with self._locked():
+        """Put every run of a conversation into its pack; return how many were loose before."""
+        with self._lock():
             self._repair()
-            helds = self.ledger.conversation(user, runtime, conversation)
-            loose = [held for held in helds if not held.packed]
-            if not loose or sum(held.to_offset - held.from_offset for held in helds) > _PACK_BYTES:
+            entries = self.ledger.list_conversation_runs(user, runtime, conversation)
+            loose_entries = [entry for entry in entries if not entry.pack_path]
+            if not loose_entries or sum(entry.to_offset - entry.from_offset for entry in entries) > _PACK_BYTES:
                 return 0
-            name = metadata.pack_name(user, runtime, conversation)
-            path = self.root / name
-            files.make_folder(path.parent)
-            packs.write(path, [(self.run(held), self.read(held)) for held in helds])
-            for run, stored in packs.read_all(path):  # proven readable before the loose files go
-                if hashlib.sha256(stored).hexdigest() != stored_sha256(run):
+            pack_name = run_files.to_pack_path(user, runtime, conversation)
+            path = self.root / pack_name
+            disk.make_folder(path.parent)
+            run_files.write_pack(path, [(self.read_run(entry), self.read(entry)) for entry in entries])
+            for run, stored_bytes in run_files.read_pack(path):  # proven readable before the loose files go
+                if hashlib.sha256(stored_bytes).hexdigest() != get_stored_sha256(run):
                     raise DamagedRun(f"{run.run_id} in {path}")
-            self.ledger.moved([held.run_id for held in loose], str(name))
-            for held in loose:
-                self._unlink_loose(held)
-            return len(loose)
+            self.ledger.set_pack([entry.run_id for entry in loose_entries], str(pack_name))
+            for entry in loose_entries:
+                self._delete_loose_files(entry)
+            return len(loose_entries)
 
     def erase(self, user: str) -> int:
-        """Delete all runs, packs and events of a user; returns how many runs there were."""
-        with self._locked():
-            helds = list(self.ledger.all(check_user(user)))
-            for kind in ("runs", "packs", "journal"):
-                shutil.rmtree(self.root / kind / user, ignore_errors=True)
+        """Delete all runs, packs and events of a user; return how many runs there were."""
+        with self._lock():
+            entries = list(self.ledger.list_runs(check_user(user)))
+            for folder_name in ("runs", "packs", "journal"):
+                shutil.rmtree(self.root / folder_name / user, ignore_errors=True)
             self.ledger.erase(user)
-            return len(helds)
+            return len(entries)
 
-    def adopt(self, theirs: merge.Stored, tombstones: dict[str, Tombstones]) -> bool:
-        """Take a run of another home with its id; whether that changed anything here.
+    def adopt(self, theirs: merge.RunWithBytes, tombstones: dict[str, Tombstones]) -> bool:
+        """Store a run of another home under its id; return True if that changed anything here.
 
-        Of two captures of one range the longer is kept when it continues the shorter. Where captures differ, all are
-        kept, as sources of their own. Raises DamagedRun for bytes that are not those that were captured.
+        Of two captures of one range, keep the longer if it continues the shorter. Where captures differ, keep all
+        of them, as separate sources. Raises DamagedRun for bytes that are not those that were captured.
         """
-        run, stored = theirs
-        if hashlib.sha256(stored).hexdigest() != stored_sha256(run):
+        run, stored_bytes = theirs
+        if hashlib.sha256(stored_bytes).hexdigest() != get_stored_sha256(run):
             raise DamagedRun(run.run_id)
-        with self._locked():
+        with self._lock():
             self._repair()
-            known = tombstones.get(check_user(run.source.user))
-            return self._adopt(self._scrubbed(run, stored, known) if known else theirs)
+            user_tombstones = tombstones.get(check_user(run.source.user))
+            return self._merge_run(
+                self._remove_forgotten(run, stored_bytes, user_tombstones) if user_tombstones else theirs
+            )
 
-    def _adopt(self, theirs: merge.Stored) -> bool:
+    def _merge_run(self, theirs: merge.RunWithBytes) -> bool:
         run = theirs[0]
-        family = self.ledger.family(run.source, merge.base_of(run.source.session))
-        if any(merge.is_aside(source) for source in (run.source, *family)) or self._clashes(theirs):
-            return self._rearrange(theirs, [held for helds in family.values() for held in helds])
-        held = self.ledger.held(run.run_id)
-        if held is None:
+        entries_by_source = self.ledger.list_session_runs(run.source, merge.to_base_session(run.source.session))
+        if any(merge.is_set_aside(source) for source in (run.source, *entries_by_source)) or self._has_conflict(theirs):
+            return self._rearrange_session(
+                theirs, [entry for entries in entries_by_source.values() for entry in entries]
+            )
+        entry = self.ledger.find_entry(run.run_id)
+        if entry is None:
             self._commit([theirs])
             return True
-        ours = self._whole(held)
-        kept = merge.united(ours, theirs) if ours else theirs
-        if kept == ours:
+        ours = self._read_if_valid(entry)
+        united = merge.unite(ours, theirs) if ours else theirs
+        if united == ours:
             return False
-        self._put(held, kept)
+        self._replace_run(entry, united)
         return True
 
-    def _clashes(self, theirs: merge.Stored) -> bool:
-        """Whether a run differs from what is held of its source."""
+    def _has_conflict(self, theirs: merge.RunWithBytes) -> bool:
+        """Return True if a run differs from the stored runs of its source."""
         run = theirs[0]
-        for held in self.ledger.runs_of(run.source, low=run.from_offset, high=run.to_offset):
-            if (held.from_offset, held.to_offset, held.sha256) != (run.from_offset, run.to_offset, run.sha256):
-                ours = self._whole(held)
-                if ours and not merge.agree(ours, theirs):
+        for entry in self.ledger.list_source_runs(run.source, low=run.from_offset, high=run.to_offset):
+            if (entry.from_offset, entry.to_offset, entry.sha256) != (run.from_offset, run.to_offset, run.sha256):
+                ours = self._read_if_valid(entry)
+                if ours and not merge.is_consistent(ours, theirs):
                     return True
         return False
 
-    def _whole(self, held: Held) -> merge.Stored | None:
-        """A run and its bytes, or None when they are damaged."""
+    def _read_if_valid(self, entry: LedgerEntry) -> merge.RunWithBytes | None:
+        """Return a run and its bytes, or None when they are damaged."""
         try:
-            run, stored = self.run(held), self.read(held)
+            run, stored_bytes = self.read_run(entry), self.read(entry)
         except DamagedRun:
             return None
-        return (run, stored) if hashlib.sha256(stored).hexdigest() == stored_sha256(run) else None
+        return (run, stored_bytes) if hashlib.sha256(stored_bytes).hexdigest() == get_stored_sha256(run) else None
 
-    def _rearrange(self, theirs: merge.Stored, helds: Sequence[Held]) -> bool:
-        """Put all runs of a session where they belong now that this one has come."""
-        ours = {held.run_id: item for held in helds if (item := self._whole(held))}
-        wanted = {item[0].run_id: item for item in merge.arrange([*ours.values(), theirs])}
-        known = {held.run_id: held for held in helds}
-        moved = [name for name in wanted if name in known and wanted[name] != ours.get(name)]
-        gone = [known[name] for name in ours if name not in wanted]
-        if gone or moved:  # an index cannot unlearn a run: it is made anew
+    def _rearrange_session(self, theirs: merge.RunWithBytes, entries: Sequence[LedgerEntry]) -> bool:
+        """Arrange all runs of a session again, together with this new one."""
+        ours = {entry.run_id: pair for entry in entries if (pair := self._read_if_valid(entry))}
+        arranged = {pair[0].run_id: pair for pair in merge.arrange([*ours.values(), theirs])}
+        entries_by_id = {entry.run_id: entry for entry in entries}
+        moved_ids = [
+            identifier
+            for identifier in arranged
+            if identifier in entries_by_id and arranged[identifier] != ours.get(identifier)
+        ]
+        dropped_entries = [entries_by_id[identifier] for identifier in ours if identifier not in arranged]
+        if dropped_entries or moved_ids:  # an index cannot remove a run: it is rebuilt
             self.ledger.set_meta("stale-index", "yes")
-        for name in sorted(wanted.keys() - known.keys()):  # first: so what is replaced next is never the only copy
-            self._commit([wanted[name]])
-        for name in moved:
-            self._put(known[name], wanted[name])
-        self._discard(gone)
-        return wanted != ours
+        for identifier in sorted(
+            arranged.keys() - entries_by_id.keys()
+        ):  # first, so that no run replaced below is the only copy
+            self._commit([arranged[identifier]])
+        for identifier in moved_ids:
+            self._replace_run(entries_by_id[identifier], arranged[identifier])
+        self._discard_runs(dropped_entries)
+        return arranged != ours
 
-    def _discard(self, helds: Sequence[Held]) -> None:
-        """Take runs out that stand elsewhere now."""
-        for held in helds:
-            path = self._pack_of(self.run(held))
-            if path.exists() and held.run_id in self._manifest(path)[2]:
-                rest = [item for item in packs.read_all(path) if item[0].run_id != held.run_id]
-                packs.write(path, rest) if rest else path.unlink()
-            self._unlink_loose(held)
-        self.ledger.drop([held.run_id for held in helds])
+    def _discard_runs(self, entries: Sequence[LedgerEntry]) -> None:
+        """Remove runs that are now stored under another id."""
+        for entry in entries:
+            path = self._to_pack_path(self.read_run(entry))
+            if path.exists() and entry.run_id in self._load_manifest(path)[2]:
+                remaining = [pair for pair in run_files.read_pack(path) if pair[0].run_id != entry.run_id]
+                run_files.write_pack(path, remaining) if remaining else path.unlink()
+            self._delete_loose_files(entry)
+        self.ledger.drop([entry.run_id for entry in entries])
 
-    def _put(self, held: Held, item: merge.Stored) -> None:
-        """Replace a stored run by another capture of the same id, so that a crash leaves the one or the other."""
-        run, stored = item
-        if not held.packed:
-            blob, described = self._paths(held)
-            files.replace(_next(blob), stored)
-            files.replace(_next(described), metadata.encode(run))
-            self.ledger.reopen(held.run_id)
-            _next(blob).replace(blob)
-            self._finish_put(held)
-        self._rewrite_pack(self._pack_of(run), {held.run_id: item})
-        if held.packed:
-            self._unlink_loose(held)
-        self.ledger.commit([run], packed=held.packed)
+    def _replace_run(self, entry: LedgerEntry, pair: merge.RunWithBytes) -> None:
+        """Replace a stored run by another capture with the same id. A crash leaves either the old or the new one."""
+        run, stored_bytes = pair
+        if not entry.pack_path:
+            blob_path, metadata_path = self._to_loose_paths(entry)
+            disk.replace_file(_to_next_path(blob_path), stored_bytes)
+            disk.replace_file(_to_next_path(metadata_path), run_files.encode_run(run))
+            self.ledger.reopen(entry.run_id)
+            _to_next_path(blob_path).replace(blob_path)
+            self._finish_replacement(entry)
+        self._rewrite_pack(self._to_pack_path(run), {entry.run_id: pair})
+        if entry.pack_path:
+            self._delete_loose_files(entry)
+        self.ledger.commit([run], pack_path=entry.pack_path)
 
-    def _finish_put(self, held: Held) -> None:
-        """Complete or take back a replacement that was cut short: it counts once its bytes are in their place."""
-        blob, described = self._paths(held)
-        if _next(described).exists() and not _next(blob).exists():
-            _next(described).replace(described)
-            files.sync_folder(described.parent)
-        _next(described).unlink(missing_ok=True)
-        _next(blob).unlink(missing_ok=True)
+    def _finish_replacement(self, entry: LedgerEntry) -> None:
+        """Complete or undo an interrupted replacement: it counts once its bytes are in place."""
+        blob_path, metadata_path = self._to_loose_paths(entry)
+        if _to_next_path(metadata_path).exists() and not _to_next_path(blob_path).exists():
+            _to_next_path(metadata_path).replace(metadata_path)
+            disk.sync_folder(metadata_path.parent)
+        _to_next_path(metadata_path).unlink(missing_ok=True)
+        _to_next_path(blob_path).unlink(missing_ok=True)
 
-    def _paths(self, held: Held) -> tuple[Path, Path]:
-        """Where the bytes and the metadata of a loose run lie."""
-        names = (metadata.blob_name(held.user, held.run_id), metadata.metadata_name(held.user, held.run_id))
-        return self.root / names[0], self.root / names[1]
+    def _to_loose_paths(self, entry: LedgerEntry) -> tuple[Path, Path]:
+        """Return the paths of the bytes and of the metadata of a loose run."""
+        relative_paths = (
+            run_files.to_blob_path(entry.user, entry.run_id),
+            run_files.to_metadata_path(entry.user, entry.run_id),
+        )
+        return self.root / relative_paths[0], self.root / relative_paths[1]
 
 
-def _next(path: Path) -> Path:
+def _to_next_path(path: Path) -> Path:
     return path.with_name(path.name + ".next")
 
 
 def check_format(root: Path) -> None:
-    """Raise NewerFormat when a newer Perdure wrote this archive folder; FileNotFoundError when it is none."""
+    """Raise NewerFormat when a newer Perdure wrote this archive folder; FileNotFoundError when it is no archive."""
     path = root / "FORMAT"
     try:
-        found = int(path.read_text(encoding="ascii").strip() or 0)
+        version = int(path.read_text(encoding="ascii").strip() or 0)
     except ValueError as error:
         raise NewerFormat(f"{path} is not a number") from error
-    if found > FORMAT:
-        raise NewerFormat(f"{path} says {found}, this Perdure knows {FORMAT}")
+    if version > FORMAT:
+        raise NewerFormat(f"{path} says {version}, this Perdure knows {FORMAT}")
 
 
-def stored_sha256(run: Run) -> str:
-    """The hash that the run's bytes on disk must have."""
+def get_stored_sha256(run: Run) -> str:
+    """Return the hash that the run's bytes on disk must have."""
     return run.stored_sha256 or run.sha256
 
 
 def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
-    """Every committed run under an archive folder, with the pack that holds it. Damaged files are passed over."""
+    """Yield every committed run under an archive folder, with the pack that holds it. Skips damaged files."""
     for path in (root / "runs").glob("*/*/*.metadata.json"):
         with contextlib.suppress(DamagedRun, FileNotFoundError):
-            yield metadata.decode(path.read_bytes(), where=str(path)), None
-    for path in (root / "packs").glob("*/*.jsonl.zst"):  # last: where a run is in both places, the pack counts
+            yield run_files.decode_run(path.read_bytes(), location=str(path)), None
+    for path in (root / "packs").glob("*/*.jsonl.zst"):  # last: if a run is in both places, the pack counts
         with contextlib.suppress(DamagedRun):
-            for item in packs.manifest(path).runs:
-                yield item.run, str(path.relative_to(root))
+            for packed_run in run_files.read_manifest(path).runs:
+                yield packed_run.run, str(path.relative_to(root))
 
 
-def users_in(root: Path) -> list[str]:
-    """Everybody of whom an archive folder holds anything, by name."""
-    return sorted({path.name for kind in ("journal", "packs", "runs") for path in (root / kind).glob("*")})
+def list_users(root: Path) -> list[str]:
+    """Return the users of whom an archive folder holds anything, by name."""
+    return sorted(
+        {path.name for folder_name in ("journal", "packs", "runs") for path in (root / folder_name).glob("*")}
+    )
 
 
-def stored_runs(root: Path, *, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
-    """Every run of a user under an archive folder with its bytes; read without a ledger, so also from another home.
+def read_stored_runs(root: Path, *, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+    """Yield every run of a user under an archive folder with its bytes. Uses no ledger, so it also reads
+    another home.
 
-    What cannot be read, or says that it is another user's, is named in `damaged`.
+    Appends to `damaged` each run that cannot be read or that belongs to another user.
     """
-    for item in _stored_runs(root, user, damaged):
-        if item[0].source.user == user:
-            yield item
+    for pair in _read_valid_runs(root, user, damaged):
+        if pair[0].source.user == user:
+            yield pair
         else:
-            damaged.append(item[0].run_id)
+            damaged.append(pair[0].run_id)
 
 
-def _stored_runs(root: Path, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
+def _read_valid_runs(root: Path, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:
     for path in sorted((root / "runs" / user).glob("*/*.metadata.json")):
-        blob = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
+        blob_path = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
         try:
-            item = metadata.decode(path.read_bytes(), where=str(path)), blob.read_bytes()
+            pair = run_files.decode_run(path.read_bytes(), location=str(path)), blob_path.read_bytes()
         except (DamagedRun, FileNotFoundError):
             damaged.append(str(path))
         else:
-            yield item
+            yield pair
     for path in sorted((root / "packs" / user).glob("*.jsonl.zst")):
         try:
-            items = packs.read_all(path)
+            pairs = run_files.read_pack(path)
         except DamagedRun:
             damaged.append(str(path))
         else:
-            yield from items
+            yield from pairs

@@ -1,9 +1,9 @@
-"""How captures of one session by several homes lie beside each other. Pure, and a function of the set of runs alone:
+"""Arrange the captures of one session that several homes made. Pure, and a function of the set of runs alone:
 in whatever order homes meet, they end with the same runs.
 
-Two homes may have captured one session at different moments, with other cuts, before and after its file was
-rewritten, or on two machines on which it went on differently. What agrees stays under the session's own name; what
-does not becomes a source of its own, `<session>~~<hash>`, in the same conversation.
+Two homes may have captured one session at different moments and with other cuts, before and after its file
+was rewritten, or on two machines on which it continued differently. What agrees stays under the session's
+own name; what does not becomes a source of its own, `<session>~~<hash>`, in the same conversation.
 """
 
 from __future__ import annotations
@@ -13,120 +13,129 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from perdure.archive import metadata
-from perdure.identity import run_id
+from perdure.archive import run_files
+from perdure.identity import make_run_id
 from perdure.types import Run, Source
 
-Stored = tuple[Run, bytes]  # a run with its bytes on disk
+RunWithBytes = tuple[Run, bytes]  # a run with its bytes on disk
 
-_ASIDE = re.compile(r"~~[0-9a-f]{12}\Z")
+_ASIDE_SUFFIX = re.compile(r"~~[0-9a-f]{12}\Z")
 
 
-def base_of(session: str) -> str:
-    """The session's own name, whether this source of it was put aside or not.
+def to_base_session(session: str) -> str:
+    """Return the session's own name, also for a source that was set aside.
 
-    >>> base_of("s~~0123456789ab")
+    >>> to_base_session("s~~0123456789ab")
     's'
     """
-    return _ASIDE.sub("", session)
+    return _ASIDE_SUFFIX.sub("", session)
 
 
-def is_aside(source: Source) -> bool:
-    """Whether this source was put aside when homes merged."""
-    return bool(_ASIDE.search(source.session))
+def is_set_aside(source: Source) -> bool:
+    """Return True if this source was set aside when homes merged."""
+    return bool(_ASIDE_SUFFIX.search(source.session))
 
 
-def agree(one: Stored, other: Stored) -> bool:
-    """Whether two captures of one source hold the same lines where both have some; a forgotten line fits any."""
-    a, b = one[0], other[0]
-    low, high = max(a.from_offset, b.from_offset), min(a.to_offset, b.to_offset)
-    if low >= high or (a.from_offset, a.to_offset, a.sha256) == (b.from_offset, b.to_offset, b.sha256):
+def is_consistent(first: RunWithBytes, second: RunWithBytes) -> bool:
+    """Return True if two captures of one source hold the same lines in the range of both; a forgotten line fits any."""
+    first_run, second_run = first[0], second[0]
+    low, high = max(first_run.from_offset, second_run.from_offset), min(first_run.to_offset, second_run.to_offset)
+    if low >= high or (first_run.from_offset, first_run.to_offset, first_run.sha256) == (
+        second_run.from_offset,
+        second_run.to_offset,
+        second_run.sha256,
+    ):
         return True
-    ours, theirs = _between(one, low, high), _between(other, low, high)
-    return ours.keys() == theirs.keys() and all(_same(ours[at], theirs[at]) for at in ours)
+    ours, theirs = _select_lines(first, low, high), _select_lines(second, low, high)
+    return ours.keys() == theirs.keys() and all(_is_same_line(ours[offset], theirs[offset]) for offset in ours)
 
 
-def _between(item: Stored, low: int, high: int) -> dict[int, tuple[bytes, int]]:
-    """Offset → (line, where it ends) of the lines that are not empty, between two offsets."""
-    lines = metadata.source_lines(*item)
+def _select_lines(pair: RunWithBytes, low: int, high: int) -> dict[int, tuple[bytes, int]]:
+    """Return offset → (line, where it ends) of the lines between two offsets that are not empty."""
+    lines = run_files.split_source_lines(*pair)
     return {line.offset: (line.raw, min(end, high)) for line, end in lines if line.raw and low <= line.offset < high}
 
 
-def _same(ours: tuple[bytes, int], theirs: tuple[bytes, int]) -> bool:
-    forgotten = ours[0].startswith(metadata.FORGOTTEN) or theirs[0].startswith(metadata.FORGOTTEN)
+def _is_same_line(ours: tuple[bytes, int], theirs: tuple[bytes, int]) -> bool:
+    forgotten = ours[0].startswith(run_files.FORGOTTEN) or theirs[0].startswith(run_files.FORGOTTEN)
     return ours[1] == theirs[1] if forgotten else ours[0] == theirs[0]
 
 
-def united(one: Stored, other: Stored) -> Stored:
-    """The better of two captures with one id that agree: the longer, or of two equal ones the metadata that was
-    captured first; without anything that either of them forgot.
+def unite(first: RunWithBytes, second: RunWithBytes) -> RunWithBytes:
+    """Return the better of two captures that have one id and agree, without anything that either of them forgot.
+
+    The longer one is better; of two equal ones, the metadata that was captured first.
     """
-    kept, spare = sorted((one, other), key=_rank)
-    have = {line.offset: line.raw for line, _ in metadata.source_lines(*kept)}
-    gone = {
-        line.offset: line.raw[len(metadata.FORGOTTEN) : -2].decode()
-        for line, _ in metadata.source_lines(*spare)
-        if line.offset in dict(spare[0].forgotten) and line.raw.startswith(metadata.FORGOTTEN)
+    better, worse = sorted((first, second), key=_to_rank)
+    line_by_offset = {line.offset: line.raw for line, _ in run_files.split_source_lines(*better)}
+    forgotten_turns = {
+        line.offset: line.raw[len(run_files.FORGOTTEN) : -2].decode()
+        for line, _ in run_files.split_source_lines(*worse)
+        if line.offset in dict(worse[0].forgotten) and line.raw.startswith(run_files.FORGOTTEN)
     }
-    doomed = {offset: turn for offset, turn in gone.items() if not have[offset].startswith(metadata.FORGOTTEN)}
-    if not doomed:
-        return kept
-    ranges, body = metadata.forget_lines(*kept, doomed)
-    return replace(kept[0], forgotten=ranges, stored_sha256=hashlib.sha256(body).hexdigest()), body
+    new_turns = {
+        offset: turn
+        for offset, turn in forgotten_turns.items()
+        if not line_by_offset[offset].startswith(run_files.FORGOTTEN)
+    }
+    if not new_turns:
+        return better
+    ranges, body = run_files.forget_lines(*better, new_turns)
+    return replace(better[0], forgotten=ranges, stored_sha256=hashlib.sha256(body).hexdigest()), body
 
 
-def _rank(item: Stored) -> tuple[int, str, bytes]:
-    run = item[0]
-    plain = replace(run, forgotten=(), stored_sha256=None)
-    return (-run.to_offset, run.captured_at.isoformat(), metadata.encode(plain))
+def _to_rank(pair: RunWithBytes) -> tuple[int, str, bytes]:
+    run = pair[0]
+    plain_run = replace(run, forgotten=(), stored_sha256=None)
+    return (-run.to_offset, run.captured_at.isoformat(), run_files.encode_run(plain_run))
 
 
-def arrange(items: Iterable[Stored]) -> list[Stored]:
-    """Where all runs of one session belong: each in the first row of runs that it agrees with.
+def arrange(pairs: Iterable[RunWithBytes]) -> list[RunWithBytes]:
+    """Arrange all runs of one session: put each into the first row of runs that it agrees with.
 
-    A row is one source. A run prefers the row that it continues, then the one that its machine captured.
+    A row is one source. A run prefers the row that it continues, then the row that its machine captured.
     """
-    rows: list[list[Stored]] = []
-    for item in _longest(_put(item, base_of(item[0].source.session)) for item in items):
-        fitting = [row for row in rows if all(agree(item, other) for other in row)]
-        if fitting:
-            min(fitting, key=lambda row: _distance(row, item)).append(item)
+    rows: list[list[RunWithBytes]] = []
+    for pair in _drop_continued(_move_to_session(pair, to_base_session(pair[0].source.session)) for pair in pairs):
+        fitting_rows = [row for row in rows if all(is_consistent(pair, row_pair) for row_pair in row)]
+        if fitting_rows:
+            min(fitting_rows, key=lambda row: _measure_distance(row, pair)).append(pair)
         else:
-            rows.append([item])
-    return [_put(item, _name(number, row)) for number, row in enumerate(rows) for item in row]
+            rows.append([pair])
+    return [_move_to_session(pair, _name_source(number, row)) for number, row in enumerate(rows) for pair in row]
 
 
-def _longest(items: Iterable[Stored]) -> list[Stored]:
-    """The items without those that another with the same id continues, in an order of their own."""
-    kept: dict[str, list[Stored]] = {}
-    for item in sorted(items, key=_rank):
-        same = kept.setdefault(item[0].run_id, [])
-        place = next((n for n, other in enumerate(same) if agree(item, other)), None)
-        if place is None:
-            same.append(item)
+def _drop_continued(pairs: Iterable[RunWithBytes]) -> list[RunWithBytes]:
+    """Drop each run that another run with the same id continues; return the others in a fixed order."""
+    pairs_by_id: dict[str, list[RunWithBytes]] = {}
+    for pair in sorted(pairs, key=_to_rank):
+        same_id_pairs = pairs_by_id.setdefault(pair[0].run_id, [])
+        position = next((n for n, known_pair in enumerate(same_id_pairs) if is_consistent(pair, known_pair)), None)
+        if position is None:
+            same_id_pairs.append(pair)
         else:
-            same[place] = united(same[place], item)
-    found = [item for same in kept.values() for item in same]
-    return sorted(found, key=lambda item: (item[0].from_offset, item[0].run_id, item[0].sha256))
+            same_id_pairs[position] = unite(same_id_pairs[position], pair)
+    longest = [pair for same_id_pairs in pairs_by_id.values() for pair in same_id_pairs]
+    return sorted(longest, key=lambda pair: (pair[0].from_offset, pair[0].run_id, pair[0].sha256))
 
 
-def _distance(row: Sequence[Stored], item: Stored) -> tuple[bool, bool]:
-    run = item[0]
+def _measure_distance(row: Sequence[RunWithBytes], pair: RunWithBytes) -> tuple[bool, bool]:
+    run = pair[0]
     return (
-        all(other.to_offset != run.from_offset for other, _ in row),
-        all(other.machine != run.machine for other, _ in row),
+        all(row_run.to_offset != run.from_offset for row_run, _ in row),
+        all(row_run.machine != run.machine for row_run, _ in row),
     )
 
 
-def _name(number: int, row: Sequence[Stored]) -> str:
+def _name_source(number: int, row: Sequence[RunWithBytes]) -> str:
     run = row[0][0]
     if number == 0:
         return run.source.session
     return f"{run.source.session}~~{hashlib.sha256(f'{run.from_offset} {run.sha256}'.encode()).hexdigest()[:12]}"
 
 
-def _put(item: Stored, session: str) -> Stored:
-    """The item as a run of this session."""
-    run, stored = item
+def _move_to_session(pair: RunWithBytes, session: str) -> RunWithBytes:
+    """Return the run as a run of this session, with the id that follows from it."""
+    run, stored_bytes = pair
     source = Source(run.source.user, run.source.runtime, session, run.source.generation)
-    return replace(run, source=source, run_id=run_id(source, run.from_offset, run.started_at)), stored
+    return replace(run, source=source, run_id=make_run_id(source, run.from_offset, run.started_at)), stored_bytes

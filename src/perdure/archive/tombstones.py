@@ -1,10 +1,11 @@
-"""What was forgotten, and which lines that concerns. Pure.
+"""Tombstones: what was forgotten, and which lines that affects. Pure.
 
-A tombstone holds the byte ranges that were forgotten and, for each turn, keyed hashes of its normalised texts and
-of its native id: enough to recognise a copy, never enough to read it back. A line is forgotten when its range is
-named, when it belongs to a turn whose native id is, when it restates a message of that id (a client that resumes may
-write the whole history again), or when it carries a forgotten text said at that time.
-Short texts ("yes") are recognised only by place and native id: they say nothing about who copied whom.
+A tombstone holds the byte ranges that were forgotten and, for each turn, keyed hashes of its normalised
+texts and of its native id: enough to recognise a copy, never enough to read it back. A line is forgotten
+when its range is named, when it belongs to a turn whose native id is, when it repeats a message of that id
+(a client that resumes may write the whole history again), or when it carries a forgotten text with the
+same time. Short texts ("yes") are recognised only by range and native id: they do not show who copied
+whom.
 """
 
 from __future__ import annotations
@@ -20,126 +21,138 @@ from typing import Any
 
 import msgspec
 
-from perdure.archive.journal import Event
-from perdure.capture.lines import first_stamp
-from perdure.identity import turn_id
-from perdure.text import normalised
+from perdure.archive.journal import JournalEvent
+from perdure.capture.lines import find_first_stamp
+from perdure.identity import make_turn_id
+from perdure.text import normalise
 from perdure.types import Line, Source, Turn
 
-TYPE = "forgotten"
-KEY_TYPE = "tombstone-key"
-_MIN_CHARS = 16  # a shorter normalised text is common property and is not hashed
+EVENT_TYPE = "forgotten"
+KEY_EVENT_TYPE = "tombstone-key"
+_MIN_CHARS = 16  # a shorter normalised text is too common, so it is not hashed
 _MIN_RESULT_CHARS = 200  # tools say "Todos have been modified successfully" to everyone
-_NEAR_S = 120  # copies of one message carry time stamps at most so far apart
+_NEAR_S = 120  # the time stamps of copies of one message differ by at most this much
 _MAX_DEPTH = 64
 
 
-def keyed(key: bytes, text: str) -> str:
-    """HMAC-SHA256 of a text, 32 hex digits."""
+def hash_with_key(key: bytes, text: str) -> str:
+    """Return the HMAC-SHA256 of a text, 32 hex digits."""
     return hmac.digest(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:32]
 
 
-def keyed_line(key: bytes, raw: bytes) -> str:
-    """HMAC-SHA256 of a whole line, 32 hex digits."""
+def hash_line_with_key(key: bytes, raw: bytes) -> str:
+    """Return the HMAC-SHA256 of a whole line, 32 hex digits."""
     return hmac.digest(key, b"line\0" + raw, hashlib.sha256).hex()[:32]
 
 
-def keyed_memory(key: bytes, text: str) -> str:
-    """HMAC-SHA256 of a memory's normalised words, 32 hex digits."""
-    return hmac.digest(key, b"memory\0" + normalised(text).encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:32]
+def hash_memory_with_key(key: bytes, text: str) -> str:
+    """Return the HMAC-SHA256 of a memory's normalised words, 32 hex digits."""
+    return hmac.digest(key, b"memory\0" + normalise(text).encode("utf-8", "surrogatepass"), hashlib.sha256).hex()[:32]
 
 
-def texts_of(turn: Turn) -> Iterator[str]:
-    """The normalised texts by which copies of this turn are recognised."""
-    said = {turn.text("text", "pasted"), *(part.text for part in turn.parts if part.kind in ("text", "thinking"))}
-    returned = {part.text for part in turn.parts if part.kind == "result"}
-    for texts, least in ((said, _MIN_CHARS), (returned - said, _MIN_RESULT_CHARS)):
-        yield from (plain for text in sorted(texts) if len(plain := normalised(text)) >= least)
+def list_texts(turn: Turn) -> Iterator[str]:
+    """Yield the normalised texts by which copies of this turn are recognised."""
+    spoken_texts = {
+        turn.text("text", "pasted"),
+        *(part.text for part in turn.parts if part.kind in ("text", "thinking")),
+    }
+    result_texts = {part.text for part in turn.parts if part.kind == "result"}
+    for texts, min_chars in ((spoken_texts, _MIN_CHARS), (result_texts - spoken_texts, _MIN_RESULT_CHARS)):
+        yield from (normalised_text for text in sorted(texts) if len(normalised_text := normalise(text)) >= min_chars)
 
 
-def describe(source: Source, turn: Turn, key: bytes) -> dict[str, Any]:
-    """What a tombstone records of one turn: no text, only place, time and keyed hashes."""
+def describe_turn(source: Source, turn: Turn, key: bytes) -> dict[str, Any]:
+    """Return what a tombstone records of one turn: no text, only range, time and keyed hashes."""
     return {
-        "turn": turn_id(source, turn.offset),
+        "turn": make_turn_id(source, turn.offset),
         "source": [source.runtime, source.session, source.generation],
         "ranges": [list(pair) for pair in turn.lines],
         "at": int(turn.stated_at.timestamp()) if turn.stated_at else None,
-        "native": keyed(key, f"{source.runtime}\0{turn.native_id}") if turn.native_id else None,
-        "hashes": sorted(keyed(key, text) for text in texts_of(turn)),
+        "native": hash_with_key(key, f"{source.runtime}\0{turn.native_id}") if turn.native_id else None,
+        "hashes": sorted(hash_with_key(key, text) for text in list_texts(turn)),
     }
 
 
 @dataclass
 class Tombstones:
-    """All tombstones of one user, ready to be asked."""
+    """All tombstones of one user, in a form that can be queried."""
 
     keys: list[bytes] = field(default_factory=list)
     ranges: dict[tuple[str, str, int], list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    natives: dict[str, str] = field(default_factory=dict)  # keyed native id → turn id
+    turn_by_native_id: dict[str, str] = field(default_factory=dict)  # keyed native id → turn id
     hashes: dict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
-    lines: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # that were no turns
+    line_hashes: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))  # of no turn
     memories: set[str] = field(default_factory=set)  # ids
     memory_texts: dict[str, str] = field(default_factory=dict)  # keyed text of a memory → when it was last forgotten
-    span_s: tuple[int, int] | None = None  # when everything forgotten was said; None when some time is unknown
+    span_s: tuple[int, int] | None = None  # first to last forgotten message; None when some time is unknown
 
     def __bool__(self) -> bool:
         return bool(self.ranges or self.memories)
 
-    def was_memory(self, text: str, stated_at: datetime) -> bool:
-        """Whether a memory of these words was forgotten after that was said: said again later, it may come back."""
-        found = [self.memory_texts.get(keyed_memory(key, text), "") for key in self.keys]
-        return any(at and stated_at <= datetime.fromisoformat(at.partition("#")[0]) for at in found)
+    def is_forgotten_memory(self, text: str, stated_at: datetime) -> bool:
+        """Return True if a memory of these words was forgotten after this time. Stated again later, it may return."""
+        forgotten_times = [self.memory_texts.get(hash_memory_with_key(key, text), "") for key in self.keys]
+        return any(
+            hybrid_time and stated_at <= datetime.fromisoformat(hybrid_time.partition("#")[0])
+            for hybrid_time in forgotten_times
+        )
 
-    def doomed(self, source: Source, lines: Sequence[tuple[Line, int]], turns: Iterable[Turn]) -> dict[int, str]:
-        """The offsets of lines to forget, each with the id of the turn that goes with it.
+    def find_forgotten_lines(
+        self, source: Source, lines: Sequence[tuple[Line, int]], turns: Iterable[Turn]
+    ) -> dict[int, str]:
+        """Return the offsets of the lines to forget, each with the id of the turn that it is forgotten with.
 
-        lines: the bytes of one run with the end of each; turns: what the run's format made of them.
+        lines: the bytes of one run with the end of each; turns: the run's turns, as its format parses them.
         """
-        found: dict[int, str] = {}
-        owner = {low: turn for turn in turns for low, _ in turn.lines}
+        turn_by_offset: dict[int, str] = {}
+        turn_of_line = {low: turn for turn in turns for low, _ in turn.lines}
         for line, end in lines:
-            turn = owner.get(line.offset)
-            if self._in_range(source, line.offset, end) or self._is_copy(line, turn, source):
-                named = turn.offset if turn else line.offset
-                found[line.offset] = turn_id(source, named)
-        for turn in owner.values():  # a turn goes as a whole
-            if any(low in found for low, _ in turn.lines):
-                found.update((low, turn_id(source, turn.offset)) for low, _ in turn.lines)
-        return found
+            turn = turn_of_line.get(line.offset)
+            if self._is_in_range(source, line.offset, end) or self._is_copy(line, turn, source):
+                turn_offset = turn.offset if turn else line.offset
+                turn_by_offset[line.offset] = make_turn_id(source, turn_offset)
+        for turn in turn_of_line.values():  # a turn is forgotten as a whole
+            if any(low in turn_by_offset for low, _ in turn.lines):
+                turn_by_offset.update((low, make_turn_id(source, turn.offset)) for low, _ in turn.lines)
+        return turn_by_offset
 
-    def holds_line(self, source: Source, raw: bytes) -> bool:
-        """Whether a line that was no turn of this session was forgotten; documents emit theirs again and again."""
-        known = self.lines.get((source.runtime, source.session), set())
-        return bool(known) and any(keyed_line(key, raw) in known for key in self.keys)
+    def has_forgotten_line(self, source: Source, raw: bytes) -> bool:
+        """Return True if this line was forgotten and was no turn of its session; documents emit such lines again
+        and again.
+        """
+        known_hashes = self.line_hashes.get((source.runtime, source.session), set())
+        return bool(known_hashes) and any(hash_line_with_key(key, raw) in known_hashes for key in self.keys)
 
-    def _in_range(self, source: Source, low: int, high: int) -> bool:
+    def _is_in_range(self, source: Source, low: int, high: int) -> bool:
         ranges = self.ranges.get((source.runtime, source.session, source.generation), [])
-        place = bisect_right(ranges, (high - 1, 1 << 62))  # sorted and disjoint: only the last that begins before
-        return place > 0 and ranges[place - 1][1] > low
+        position = bisect_right(ranges, (high - 1, 1 << 62))  # sorted and disjoint: only the last before it can match
+        return position > 0 and ranges[position - 1][1] > low
 
     def _is_copy(self, line: Line, turn: Turn | None, source: Source) -> bool:
-        if self.natives and any(self._is_native(name, source) for name in _restated(line.raw)):
+        if self.turn_by_native_id and any(
+            self._is_forgotten_id(native_id, source) for native_id in _list_restated_ids(line.raw)
+        ):
             return True
         if turn is not None:
-            if turn.native_id and self._is_native(turn.native_id, source):
+            if turn.native_id and self._is_forgotten_id(turn.native_id, source):
                 return True
-            return any(self._was_said(text, turn.stated_at) for text in texts_of(turn))
-        at = first_stamp(line.raw)
-        return any(self._was_said(text, at) for text in _leaves(line.raw))
+            return any(self._is_forgotten_text(text, turn.stated_at) for text in list_texts(turn))
+        stated_at = find_first_stamp(line.raw)
+        return any(self._is_forgotten_text(text, stated_at) for text in _list_long_strings(line.raw))
 
-    def _is_native(self, name: str, source: Source) -> bool:
-        return any(keyed(key, f"{source.runtime}\0{name}") in self.natives for key in self.keys)
+    def _is_forgotten_id(self, native_id: str, source: Source) -> bool:
+        return any(hash_with_key(key, f"{source.runtime}\0{native_id}") in self.turn_by_native_id for key in self.keys)
 
-    def _was_said(self, text: str, at: datetime | None) -> bool:
+    def _is_forgotten_text(self, text: str, stated_at: datetime | None) -> bool:
         for key in self.keys:
-            for said_s, _ in self.hashes.get(keyed(key, text), ()):
-                if said_s is None or at is None or abs(at.timestamp() - said_s) <= _NEAR_S:
+            for said_s, _ in self.hashes.get(hash_with_key(key, text), ()):
+                if said_s is None or stated_at is None or abs(stated_at.timestamp() - said_s) <= _NEAR_S:
                     return True
         return False
 
 
-def _restated(raw: bytes) -> Iterator[str]:
-    """The ids of the messages in a patch that writes a history again."""
+def _list_restated_ids(raw: bytes) -> Iterator[str]:
+    """Yield the ids of the messages in a patch that writes a history again."""
     if not raw.startswith(b'{"$set":{"messages":'):
         return
     try:
@@ -151,8 +164,8 @@ def _restated(raw: bytes) -> Iterator[str]:
             yield message["id"]
 
 
-def _leaves(raw: bytes) -> Iterator[str]:
-    """The normalised strings inside a line of JSON that are long enough to tell a copy by."""
+def _list_long_strings(raw: bytes) -> Iterator[str]:
+    """Yield the normalised strings inside a line of JSON that are long enough to recognise a copy by."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -161,49 +174,49 @@ def _leaves(raw: bytes) -> Iterator[str]:
     while stack:
         item, depth = stack.pop()
         if isinstance(item, str):
-            plain = normalised(item)
-            if len(plain) >= _MIN_CHARS:
-                yield plain
+            normalised_text = normalise(item)
+            if len(normalised_text) >= _MIN_CHARS:
+                yield normalised_text
         elif depth < _MAX_DEPTH:
-            inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-            stack.extend((value, depth + 1) for value in inner)
+            children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+            stack.extend((value, depth + 1) for value in children)
 
 
-def collect(events: Iterable[Event]) -> Tombstones:
-    """The tombstones that these journal events (keys and forgettings) add up to."""
-    found = Tombstones()
+def collect(events: Iterable[JournalEvent]) -> Tombstones:
+    """Collect the tombstones from these journal events (keys and forgettings)."""
+    tombstones = Tombstones()
     times: list[int | None] = []
     for event in events:
-        if event.type == KEY_TYPE:
-            found.keys.append(bytes.fromhex(event.data["key"]))
-        elif event.type == TYPE:
-            for name, digest in event.data.get("memories", ()):
-                found.memories.add(name)
-                found.memory_texts[digest] = max(found.memory_texts.get(digest, ""), event.at)
+        if event.type == KEY_EVENT_TYPE:
+            tombstones.keys.append(bytes.fromhex(event.data["key"]))
+        elif event.type == EVENT_TYPE:
+            for memory_id, digest in event.data.get("memories", ()):
+                tombstones.memories.add(memory_id)
+                tombstones.memory_texts[digest] = max(tombstones.memory_texts.get(digest, ""), event.at)
             for item in event.data["turns"]:
-                _add(found, item)
+                _add_turn(tombstones, item)
                 if item["hashes"] or item["native"]:  # only these can have copies elsewhere
                     times.append(item["at"])
-    for key, ranges in found.ranges.items():
-        found.ranges[key] = _disjoint(ranges)
-    known = [at for at in times if at is not None]
-    if len(known) == len(times):
-        found.span_s = (min(known, default=0) - _NEAR_S, max(known, default=0) + _NEAR_S)
-    return found
+    for key, ranges in tombstones.ranges.items():
+        tombstones.ranges[key] = _merge_ranges(ranges)
+    known_times = [said_s for said_s in times if said_s is not None]
+    if len(known_times) == len(times):
+        tombstones.span_s = (min(known_times, default=0) - _NEAR_S, max(known_times, default=0) + _NEAR_S)
+    return tombstones
 
 
-def _add(found: Tombstones, item: dict[str, Any]) -> None:
+def _add_turn(tombstones: Tombstones, item: dict[str, Any]) -> None:
     runtime, session, generation = item["source"]
-    found.ranges[(runtime, session, generation)] += [(low, high) for low, high in item["ranges"]]
+    tombstones.ranges[(runtime, session, generation)] += [(low, high) for low, high in item["ranges"]]
     if item["native"]:
-        found.natives[item["native"]] = item["turn"]
-    found.lines[runtime, session].update(item.get("lines", ()))
+        tombstones.turn_by_native_id[item["native"]] = item["turn"]
+    tombstones.line_hashes[runtime, session].update(item.get("lines", ()))
     for digest in item["hashes"]:
-        found.hashes[digest].append((item["at"], item["turn"]))
+        tombstones.hashes[digest].append((item["at"], item["turn"]))
 
 
-def _disjoint(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same bytes as sorted ranges that neither overlap nor touch."""
+def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same bytes as sorted ranges that neither overlap nor touch."""
     merged: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:

@@ -1,1 +1,1 @@
-"""Capture: runs on the client's machine with the standard library only. Lines and offsets, outbox, privacy switches."""
+"""Capture on the client's machine, with the standard library only: transcripts, outbox, delivery, privacy."""

@@ -1,14 +1,14 @@
-"""The hook as a file that Python runs by its path, without `site` and whatever a start-up file there does.
+"""The hook as a file that Python runs by its path, without `site` and its start-up files.
 
-`python -IS …/perdure/capture/__main__.py claude-code`: half the start-up time, and no environment variable, no folder
-of the user's and no broken package can stand in the way.
+`python -IS …/perdure/capture/__main__.py claude-code` starts in half the time. No environment variable,
+no folder of the user and no broken package can get in its way.
 """
 
 import gc
 import os
 import sys
 
-gc.disable()  # nothing lives long enough here to be worth looking for
+gc.disable()  # the process ends before a collection could pay
 sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
 try:
@@ -16,4 +16,4 @@ try:
 
     main()
 finally:
-    os._exit(0)  # even an installation that is half there does not hold up a client
+    os._exit(0)  # a broken installation must not block a client either

@@ -1,7 +1,8 @@
-"""The credential of this machine: who it is to a home, and the secret that proves it. A file of its owner alone.
+"""The credential of this machine: who it is to a home, and the secret that proves it.
 
-`auth.json` is readable to nobody else from its first moment, a new one takes the place of the old in one step, and
-nothing beside it keeps what it said. One that others can read is refused, because its secret may be theirs by now.
+Only its owner can read the file. `auth.json` is private from its first moment. A new one replaces the old
+one in one step, and no copy of the old one is kept. A file that others can read is refused, because its
+secret may be known to them by now.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from perdure.capture import files
+from perdure import disk
 from perdure.errors import CredentialFault
 
-NAME = "auth.json"  # in a home
-_MOST_BYTES = 65_536  # that one can have
+CREDENTIAL_FILE = "auth.json"  # its file name in a home
+_MAX_BYTES = 65_536  # read of the file at most
 
 
 class Credential(NamedTuple):
-    """What a machine shows to a home."""
+    """The proof of identity that a machine shows to a home."""
 
     user_id: str
     machine_id: str
     machine: str  # its name, as runs carry it
     token: str  # the secret
-    url: str = ""  # where the home answers; "" for the home in which the file lies
+    url: str = ""  # address of the home; "" for the home that holds this file
 
 
-def read(home: Path) -> Credential | None:
-    """The credential that lies in a home; None where there is none. Raises CredentialFault."""
-    path = home / NAME
+def read_credential(home: Path) -> Credential | None:
+    """Return the credential in a home, or None where there is none. Raises CredentialFault."""
+    path = home / CREDENTIAL_FILE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -40,64 +41,69 @@ def read(home: Path) -> Credential | None:
         raise CredentialFault(f"{path}: {error}") from error
     try:
         _refuse_exposed(path, os.fstat(descriptor))
-        return _decoded(path, os.read(descriptor, _MOST_BYTES))
+        return _decode(path, os.read(descriptor, _MAX_BYTES))
     finally:
         os.close(descriptor)
 
 
-def _refuse_exposed(path: Path, found: os.stat_result) -> None:
-    mode = stat.S_IMODE(found.st_mode)
-    if not stat.S_ISREG(found.st_mode):
-        raise CredentialFault(f"{path} is no file")
+def _refuse_exposed(path: Path, file_stat: os.stat_result) -> None:
+    mode = stat.S_IMODE(file_stat.st_mode)
+    if not stat.S_ISREG(file_stat.st_mode):
+        raise CredentialFault(f"{path} is not a file")
     if mode & 0o077:
-        raise CredentialFault(f"{path} can be reached by others (mode {mode:o})")
-    if found.st_uid != os.geteuid():
+        raise CredentialFault(f"{path} is open to other users (mode {mode:o})")
+    if file_stat.st_uid != os.geteuid():
         raise CredentialFault(f"{path} belongs to another user of this system")
 
 
-def _decoded(path: Path, raw: bytes) -> Credential:
+def _decode(path: Path, raw: bytes) -> Credential:
     try:
-        said = json.loads(raw)
-        found = Credential(**{name: said[name] for name in Credential._fields})
+        fields = json.loads(raw)
+        credential = Credential(**{name: fields[name] for name in Credential._fields})
     except (ValueError, KeyError, TypeError) as error:
-        raise CredentialFault(f"{path} does not say what it should") from error
-    if not all(isinstance(value, str) for value in found) or not found.token:
-        raise CredentialFault(f"{path} does not say what it should")
-    return found
+        raise CredentialFault(f"{path} is not a valid credential file") from error
+    if not all(isinstance(value, str) for value in credential) or not credential.token:
+        raise CredentialFault(f"{path} is not a valid credential file")
+    return credential
 
 
-def write(home: Path, credential: Credential, *, anew: bool = False) -> Path:
-    """Keep a credential; returns where. anew: in the place of one of another home, too. Raises CredentialFault."""
-    path = home / NAME
-    if not anew:
-        check_place(home, credential.url)
-    files.make_folder(home)
-    files.replace(path, json.dumps(credential._asdict()).encode() + b"\n")
+def write_credential(home: Path, credential: Credential, *, overwrite: bool = False) -> Path:
+    """Store a credential; return its path. Raises CredentialFault.
+
+    overwrite: also replace the credential of another home.
+    """
+    path = home / CREDENTIAL_FILE
+    if not overwrite:
+        check_same_home(home, credential.url)
+    disk.make_folder(home)
+    disk.replace_file(path, json.dumps(credential._asdict()).encode() + b"\n")
     return path
 
 
-def check_place(home: Path, url: str) -> None:
-    """Raise CredentialFault where the credential of another home lies, or one that cannot be read: it stays."""
-    known = read(home)
-    if known is not None and known.url != url:
-        raise _taken(home, known.url or "this very home")
+def check_same_home(home: Path, url: str) -> None:
+    """Raise CredentialFault if the file is the credential of another home, or cannot be read: it stays."""
+    stored = read_credential(home)
+    if stored is not None and stored.url != url:
+        raise _make_conflict_fault(home, stored.url or "this very home")
 
 
-def check_owner(home: Path, credential: Credential) -> None:
-    """Raise CredentialFault where the credential of another person or another machine lies: it stays."""
-    known = read(home)
-    if known is not None and (known.user_id, known.machine_id) != (credential.user_id, credential.machine_id):
-        raise _taken(home, f"{known.user_id} @{known.machine}")
+def check_same_owner(home: Path, credential: Credential) -> None:
+    """Raise CredentialFault if the file is the credential of another person or another machine: it stays."""
+    stored = read_credential(home)
+    if stored is not None and (stored.user_id, stored.machine_id) != (credential.user_id, credential.machine_id):
+        raise _make_conflict_fault(home, f"{stored.user_id} @{stored.machine}")
 
 
-def owner(home: Path) -> str:
-    """Whose words are captured here: the user of the credential; "" where none can be read."""
+def read_owner(home: Path) -> str:
+    """Return the user of the credential, who is the one captured here; "" where it cannot be read."""
     try:
-        known = read(home)
+        stored = read_credential(home)
     except CredentialFault:
         return ""
-    return known.user_id if known is not None else ""
+    return stored.user_id if stored is not None else ""
 
 
-def _taken(home: Path, whose: str) -> CredentialFault:
-    return CredentialFault(f"{home / NAME} is the credential of {whose}; --replace puts the new one in its place")
+def _make_conflict_fault(home: Path, owner_name: str) -> CredentialFault:
+    return CredentialFault(
+        f"{home / CREDENTIAL_FILE} is the credential of {owner_name}; --replace puts the new one in its place"
+    )

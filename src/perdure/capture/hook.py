@@ -1,11 +1,13 @@
-"""The hook: one small process for one event of a client. `perdure-hook CLIENT [EVENT] [--home DIR]`, event on stdin.
+"""The hook: one small process for one event of a client.
 
-It keeps what the client's transcript gained, asks the resident home what belongs beside the message, and prints that
-in the client's own shape. Its exit status is 0 whatever happens, because another one would block what a person
-typed; it ends at the limit of the settings, whatever it is doing. What fails is noted in the home, and shown once.
-Standard library only; without a resident home it answers by itself, and a client's database is read by its adapter, for
-which the rest of Perdure is then imported. On a machine that keeps nothing itself the remote home is asked instead, and
-what was captured is sent there in the time that is left.
+`perdure-hook CLIENT [EVENT] [--home DIR]`, with the event on stdin. It captures the new part of the
+client's transcript, asks the resident home what belongs beside the message, and prints that in the
+client's own shape. Its exit status is always 0, because any other would block what a person typed. It
+ends at the limit of the settings, whatever it is doing. A failure is noted in the home, and shown once.
+
+Standard library only. Without a resident home it answers by itself, and a client's database is read by
+its adapter; for both the rest of Perdure is imported. On a thin machine, which keeps nothing itself, it
+asks the remote home instead, and sends there what was captured in the time that is left.
 """
 
 from __future__ import annotations
@@ -22,149 +24,157 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perdure.capture import cursor, events, failures, origin, post, rules, wire
-from perdure.capture.wire import Event
-from perdure.environ import environment, home_path, user_home
+from perdure.capture import enqueue, events, failures, policy, transcripts
+from perdure.capture import events as wire
+from perdure.capture.events import HookEvent
+from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import Busy, HomeMissing, PerdureError, RemoteAway, RemoteFault, RemoteNonsense, UsageError
 
 _LIMIT_MS = 1000  # until the settings say otherwise
 _GRACE_S = 0.1  # to note that the limit was reached
-_ANSWER_MS = 60  # of the limit are kept for printing and leaving
-_LATE_S, _STEP_S = 0.25, 0.01  # a client may write a turn's last line a little after it says that the turn is over
-_TAIL_BYTES = 65_536  # of the transcript in which that line is looked for, or whether a session is being resumed
-_MOST_GAINED = 1 << 24  # bytes in which a compaction is looked for
-_CAPTURE_S = 0.3  # of the limit are kept for capturing while a remote home is asked
-_LATENCY_MS = 100  # of the time that a remote home has, for the way there and back
-_PROMPT_S = 0.4  # a person waits: so long may what was captured before take to be sent
-_LEAVE_S = 0.03
-_SLOW_BYTES = 1 << 18  # in one request over a line that was too slow for more: what it took is not sent again
-_DATABASE_MS = 10_000  # for reading a client's database at the end of a turn, for which nobody waits
+_PRINT_RESERVE_MS = 60  # reserved at the end for printing and exit
+_LAST_LINE_WAIT_S = 0.25  # a client may write the last line shortly after the event
+_POLL_S = 0.01  # between two looks for it
+_TAIL_BYTES = 65_536  # end of the transcript, searched for that line and for a resumption
+_MAX_GAINED_BYTES = 1 << 24  # at most so many new bytes are searched for a compaction
+_CAPTURE_RESERVE_S = 0.3  # reserved for capture while a remote home is asked
+_LATENCY_MS = 100  # reserved for the network when a remote home is asked
+_MAX_PROMPT_SEND_S = 0.4  # for sending earlier captures while a person waits
+_EXIT_RESERVE_S = 0.03
+_SLOW_PIECE_BYTES = 1 << 18  # per request on a slow line: acknowledged pieces are not sent again
+_DATABASE_LIMIT_MS = 10_000  # for a client's database at the end of a turn: nobody waits
 
 
-class _Hook:
-    """One call: what is known of it so far, and what it is doing."""
+class _HookCall:
+    """The state of one call: what is known so far, and what is being done."""
 
     def __init__(self) -> None:
-        self.began_at = time.monotonic() - time.process_time()  # with the interpreter's own start
+        self.began_at = time.monotonic() - time.process_time()  # includes the start of the interpreter
         self.home: Path | None = None
-        self.client, self.name = "?", ""
-        self.stage = "call"  # what is being done: call, settings, recall, capture
-        self.event: Event | None = None
-        self.said: dict[str, Any] = {}
-        self.rules: rules.Rules | None = None
-        self.line: Any = None  # to the remote home, once it has answered
+        self.client, self.event_name = "?", ""
+        self.stage = "call"  # current part of the work: call, settings, recall, capture, ship
+        self.event: HookEvent | None = None
+        self.payload: dict[str, Any] = {}
+        self.rules: policy.CaptureRules | None = None
+        self.connection: Any = None  # connection to the remote home, once it has answered
         self.limit_ms = _LIMIT_MS
         self.text, self.notices = "", ""  # still to be printed
 
-    def left_s(self) -> float:
-        """Seconds for work; behind them, until the limit, it is noted that they were not enough."""
+    def get_time_left_s(self) -> float:
+        """Return the seconds left for work; the time from then to the limit is for noting that they were not enough."""
         return self.began_at + self.limit_ms / 1000 - _GRACE_S - time.monotonic()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Answer one event, and leave with status 0."""
-    call = _Hook()
+    """Answer one event, and exit with status 0."""
+    call = _HookCall()
     try:
-        _arm(call)
-        _run(call, sys.argv[1:] if arguments is None else arguments)
-        _end(call)
+        _set_alarm(call)
+        _run_stages(call, sys.argv[1:] if arguments is None else arguments)
+        _finish(call)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the client goes on
-        _failed(call, error)
-        _end(call)
+        _note_failure(call, error)
+        _finish(call)
     finally:
-        os._exit(0)  # at once: no other thread, no buffer and no exit handler has a say in the status
+        os._exit(0)  # now: no thread, buffer or exit handler may change the status
 
 
-def _run(call: _Hook, arguments: list[str]) -> None:
-    home = _arguments(call, arguments)
-    call.said = _said()
-    call.client = events.client_of(call.client, call.said)
-    call.event = events.read(call.client, call.said, name=call.name)
+def _run_stages(call: _HookCall, arguments: list[str]) -> None:
+    home = _parse_arguments(call, arguments)
+    call.payload = _read_payload()
+    call.client = events.identify_client(call.client, call.payload)
+    call.event = events.read_event(call.client, call.payload, name=call.event_name)
     if call.client not in events.CLIENTS:
         raise UsageError(call.client)
     if not home.is_dir():
         raise HomeMissing
     call.home, call.stage = home, "settings"
-    found = rules.read(home)
-    call.limit_ms, call.rules = found.limit_ms, found
-    _arm(call)
-    failures.over(home, "settings")
-    if call.event.client in events.LATER:
-        _stage(call, "recall", lambda: _compacted(call, home))
-    if events.is_asked(call.event, found.asked_for):
-        _stage(call, "recall", lambda: _recall(call, home))
-        if events.reads_lines(call.event):  # others read one object, which is said at the end, or at the limit
-            _print(call)
-    _stage(call, "capture", lambda: _capture(call, found))
-    if found.remote.url:
-        _stage(call, "ship", lambda: _ship(call, found))
+    capture_rules = policy.read_rules(home)
+    call.limit_ms, call.rules = capture_rules.limit_ms, capture_rules
+    _set_alarm(call)
+    failures.end_incident(home, "settings")
+    if call.event.client in events.DELAYED_CLIENTS:
+        _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
+    if events.can_recall(call.event, capture_rules.recall_for):
+        _run_stage(call, "recall", lambda: _recall_for_event(call, home))
+        if events.can_read_lines(call.event):  # others read one object, printed at the end or at the limit
+            _print_answer(call)
+    _run_stage(call, "capture", lambda: _capture_transcripts(call, capture_rules))
+    if capture_rules.remote.url:
+        _run_stage(call, "ship", lambda: _deliver_and_warn(call, capture_rules))
 
 
-def _arguments(call: _Hook, arguments: list[str]) -> Path:
-    """The home to use; notes client and event. What nobody knows is passed over: a client would see nothing of it."""
-    words, chosen = [], None
-    rest = iter(arguments)
-    for word in rest:
+def _parse_arguments(call: _HookCall, arguments: list[str]) -> Path:
+    """Return the home to use; note client and event.
+
+    Unknown words are ignored: a client would never show an error about them.
+    """
+    words, home_argument = [], None
+    remaining_words = iter(arguments)
+    for word in remaining_words:
         if word == "--home":
-            chosen = next(rest, None)
+            home_argument = next(remaining_words, None)
         elif not word.startswith("-"):
             words.append(word)
-    call.client, call.name = (*words, "", "")[:2]
-    return home_path(chosen)
+    call.client, call.event_name = (*words, "", "")[:2]
+    return find_home_path(home_argument)
 
 
-def _said() -> dict[str, Any]:
-    raw = bytearray()
-    while len(raw) < wire.MAX_LINE and (part := os.read(0, 1 << 16)):
-        raw += part
-    said = json.loads(raw)
-    if not isinstance(said, dict):
+def _read_payload() -> dict[str, Any]:
+    data = bytearray()
+    while len(data) < wire.MAX_LINE_BYTES and (block := os.read(0, 1 << 16)):
+        data += block
+    payload = json.loads(data)
+    if not isinstance(payload, dict):
         raise ValueError("the event is no object")
-    return said
+    return payload
 
 
-def _stage(call: _Hook, stage: str, work: Callable[[], None]) -> None:
-    """Do one part of the work; a part that fails does not keep the next from being done."""
+def _run_stage(call: _HookCall, stage: str, work: Callable[[], None]) -> None:
+    """Do one part of the work; if it fails, the next part is still done."""
     call.stage = stage
     try:
         work()
-    except _LeftForLater:
+    except _StageSkip:
         return
     except Exception as error:  # noqa: BLE001 - noted, shown once, and the client goes on
-        _failed(call, error)
+        _note_failure(call, error)
     else:
         if call.home is not None:
-            failures.over(call.home, stage)
+            failures.end_incident(call.home, stage)
 
 
-class _LeftForLater(Exception):
-    """Nothing failed, and nothing was done: no incident begins or ends."""
+class _StageSkip(Exception):
+    """A stage that neither did anything nor failed: no incident begins or ends."""
 
 
 # recall -------------------------------------------------------------------------------------------------------
 
 
-def _recall(call: _Hook, home: Path) -> None:
-    """Take the answer, and with it what was kept for this message; what a client loses at a start is kept."""
+def _recall_for_event(call: _HookCall, home: Path) -> None:
+    """Set the text and the notice of the call from the home's answer.
+
+    For a client that loses what it is told at a start, text is stored for its next message or added to it.
+    """
     event = call.event
     assert event is not None
-    text, call.notices = _answered(call, home, event)
-    call.text = _with_later(home, event, text) if event.client in events.LATER else text
+    text, call.notices = _ask_home(call, home, event)
+    call.text = _join_pending_text(home, event, text) if event.client in events.DELAYED_CLIENTS else text
 
 
-def _with_later(home: Path, event: Event, text: str) -> str:
-    """What is to be said now: with a message also what was kept for it; at a start nothing, as that is kept."""
-    from perdure.capture import later  # this and others like it: a client that needs none of it pays nothing for it
+def _join_pending_text(home: Path, event: HookEvent, text: str) -> str:
+    """Return the text to say now: at a message also the text stored for it; at a start nothing, as it is stored."""
+    from perdure.capture import gemini  # imported here, so that other clients do not pay for it
 
     if event.kind != "prompt":
-        if text:  # a session that goes on has been told already: what still waits stays
-            later.put(home, event.client, event.session, text)
+        if text:  # none for a session that goes on: an older text still waits
+            gemini.store_pending_text(home, event.client, event.session, text)
         return ""
-    return "\n\n".join(filter(None, (later.take(home, event.client, event.session), text)))
+    return "\n\n".join(filter(None, (gemini.take_pending_text(home, event.client, event.session), text)))
 
 
-def _compacted(call: _Hook, home: Path) -> None:
-    """Where the transcript has gained a compaction, say so, and keep what comes back for the next message."""
+def _recall_after_compaction(call: _HookCall, home: Path) -> None:
+    """If the transcript has gained a compaction, ask the home about it, and store the text for the next message."""
     from perdure.capture import gemini
 
     event = call.event
@@ -172,241 +182,260 @@ def _compacted(call: _Hook, home: Path) -> None:
     path = Path(event.transcript or "/")
     if not path.is_file():
         return
-    at = cursor.read(home / "outbox" / "cursors", path)
+    offset = enqueue.read_cursor(home / "outbox" / "cursors", path)
     with path.open("rb") as file:
-        file.seek(max(0, at - _TAIL_BYTES))
-        before, gained = file.read(min(at, _TAIL_BYTES)), file.read(_MOST_GAINED)
-    if gemini.compacted(gained, before=before):
-        emptied = event._replace(kind="after-compact", prompt="")
-        _with_later(home, emptied, _answered(call, home, emptied)[0])
+        file.seek(max(0, offset - _TAIL_BYTES))
+        earlier_bytes, new_bytes = file.read(min(offset, _TAIL_BYTES)), file.read(_MAX_GAINED_BYTES)
+    if gemini.has_compaction(new_bytes, earlier_bytes=earlier_bytes):
+        compaction = event._replace(kind="after-compact", prompt="")
+        _join_pending_text(home, compaction, _ask_home(call, home, compaction)[0])
 
 
-def _answered(call: _Hook, home: Path, event: Event) -> tuple[str, str]:
-    """(text, notice) that the resident home, or this process where there is none, says to an event."""
+def _ask_home(call: _HookCall, home: Path, event: HookEvent) -> tuple[str, str]:
+    """Return (text, notice) for an event from the resident home, or from this process where there is none."""
     if call.rules is not None and call.rules.remote.url:
-        return _from_afar(call, call.rules, event)
-    limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
+        return _ask_remote_home(call, call.rules, event)
+    limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
-        said = wire.ask(home, request, timeout_s=limit_ms / 1000)
-    except (FileNotFoundError, ConnectionError, BrokenPipeError):  # none, or it was killed meanwhile
-        limit_ms = int(call.left_s() * 1000) - _ANSWER_MS
-        said = _beyond("perdure.live").answer_alone(home, event, limit_ms=limit_ms)
-    return _fitting(call, said)
+        answer = wire.ask_resident(home, request, timeout_s=limit_ms / 1000)
+    except (FileNotFoundError, ConnectionError, BrokenPipeError):  # no resident home, or it was killed meanwhile
+        limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
+        answer = _import_installed("perdure.turn").answer_alone(home, event, limit_ms=limit_ms)
+    return _unpack_answer(call, answer)
 
 
-def _fitting(call: _Hook, said: dict[str, Any]) -> tuple[str, str]:
-    """(text, notice) of an answer that the client can take whole."""
-    text, notice = str(said.get("text") or ""), str(said.get("notice") or "")
-    if len(text) > events.MAX_TEXT_CHARS and events.is_cut(call.client):
+def _unpack_answer(call: _HookCall, answer: dict[str, Any]) -> tuple[str, str]:
+    """Return (text, notice) of an answer. Raises ValueError for a text that the client would cut."""
+    text, notice = str(answer.get("text") or ""), str(answer.get("notice") or "")
+    if len(text) > events.MAX_TEXT_CHARS and events.has_text_limit(call.client):
         raise ValueError("the answer is too long")
     return text, notice
 
 
-def _from_afar(call: _Hook, found: rules.Rules, event: Event) -> tuple[str, str]:
-    """(text, notice) that the remote home says to an event. It is told the project, as this machine knows it."""
+def _ask_remote_home(call: _HookCall, capture_rules: policy.CaptureRules, event: HookEvent) -> tuple[str, str]:
+    """Return (text, notice) for an event from the remote home, which is told the project as this machine knows it."""
     from perdure.capture import remote
-    from perdure.identity import project_of
+    from perdure.identity import find_project
 
-    home, left_s = found.home, call.left_s()
-    limit_s = left_s - min(_CAPTURE_S, left_s / 3)
-    if remote.rests(home) or limit_s < _LEAVE_S:
-        raise _LeftForLater
-    request: dict[str, Any] = {"event": event._asdict(), "project": project_of(event.cwd)}
+    home, time_left_s = capture_rules.home, call.get_time_left_s()
+    limit_s = time_left_s - min(_CAPTURE_RESERVE_S, time_left_s / 3)
+    if remote.is_resting(home) or limit_s < _EXIT_RESERVE_S:
+        raise _StageSkip
+    request: dict[str, Any] = {"event": event._asdict(), "project": find_project(event.cwd)}
     request["limit_ms"] = max(1, int(limit_s * 1000) - _LATENCY_MS)
-    line = remote.line_of(home, found.remote)
-    line.timeout_s = limit_s
+    connection = remote.open_connection(home, capture_rules.remote)
+    connection.timeout_s = limit_s
     try:
-        said = remote.within(limit_s, lambda: line.ask("POST", "hook", body=request))
-        if said.status != 200:
-            raise RemoteNonsense(f"status {said.status} to an event")
-        body = said.body
+        response = remote.run_within(limit_s, lambda: connection.ask("POST", "hook", body=request))
+        if response.status != 200:
+            raise RemoteNonsense(f"status {response.status} to an event")
+        answer = response.body
     except RemoteFault as fault:
-        remote.was_away(home, after_s=fault.after_s, why=fault.detail)
+        remote.mark_away(home, after_s=fault.after_s, reason=fault.detail)
         raise
-    remote.is_there(home)
-    call.line = line
-    failures.over(home, "credential")
-    return _fitting(call, body)
+    remote.mark_available(home)
+    call.connection = connection
+    failures.end_incident(home, "credential")
+    return _unpack_answer(call, answer)
 
 
-def _beyond(name: str) -> Any:
-    """A module that needs what is installed; by its name, as capture knows nothing of what stands above it."""
-    if "site" not in sys.modules:  # started without it, which is faster
+def _import_installed(module_name: str) -> Any:
+    """Import a module that needs installed packages; by its name, as capture must not depend on higher layers."""
+    if "site" not in sys.modules:  # we were started without it, to be faster
         import site
 
         site.main()
-    return importlib.import_module(name)
+    return importlib.import_module(module_name)
 
 
 # capture ------------------------------------------------------------------------------------------------------
 
 
-def _capture(call: _Hook, found: rules.Rules) -> None:
-    """Post what the transcripts of the session gained since they were last looked at."""
+def _capture_transcripts(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
+    """Enqueue what the transcripts of the session gained since they were last read."""
     assert call.event is not None
     event = call.event
-    if event.client in events.EMITTED:
-        _capture_session(call, event, found)
+    if event.client in events.DATABASE_CLIENTS:
+        _capture_database_session(call, event, capture_rules)
         return
     if event.kind in ("turn-end", "subagent-end"):
         _wait_for_last_line(call, event)
-    for path in _transcripts(call, event, found.home / "outbox" / "cursors"):
-        if post.grown(found, path):
-            whose = origin.read(event.client, path, session=event.session, cwd=event.cwd)
+    for path in _list_transcripts(call, event, capture_rules.home / "outbox" / "cursors"):
+        if enqueue.has_grown(capture_rules, path):
+            origin_fields = transcripts.read_origin(event.client, path, session=event.session, cwd=event.cwd)
             try:
-                post.post_file(found, whose, path)
-            except UsageError:  # paused, excluded or off the record, which is no failure
+                enqueue.enqueue_file(capture_rules, origin_fields, path)
+            except UsageError:  # paused, excluded or incognito: no failure
                 continue
 
 
-def _ship(call: _Hook, found: rules.Rules) -> None:
-    """Send what waits to the remote home in the time that is left; the rest goes at the next event."""
-    from perdure.capture import outbox
+def _deliver_and_warn(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
+    """Send the outbox to the remote home in the time that is left; the rest goes at the next event."""
+    from perdure.capture import enqueue
 
     try:
-        if outbox.files(found.home / "outbox"):
-            _sent(call, found)
+        if enqueue.list_deltas(capture_rules.home / "outbox"):
+            _deliver_outbox(call, capture_rules)
     finally:
-        _warn(call, found)
+        _warn_of_backlog(call, capture_rules)
 
 
-def _warn(call: _Hook, found: rules.Rules) -> None:
-    """Tell the person once when the outbox does not drain."""
+def _warn_of_backlog(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
+    """Warn the person once when the outbox does not drain."""
     from perdure.capture import alert
 
-    if warning := alert.of_outbox(found):
+    if warning := alert.check_outbox(capture_rules):
         call.notices = f"{call.notices} {warning}".strip()
-        alert.mark_told(found.home)
+        alert.mark_shown(capture_rules.home)
 
 
-def _sent(call: _Hook, found: rules.Rules) -> None:
+def _deliver_outbox(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
     from perdure.capture import remote
 
     assert call.event is not None
-    left_s = call.left_s() - _LEAVE_S
-    limit_s = min(left_s, _PROMPT_S) if call.event.kind == "prompt" else left_s
-    if remote.rests(found.home):
-        raise _LeftForLater
+    time_left_s = call.get_time_left_s() - _EXIT_RESERVE_S
+    limit_s = min(time_left_s, _MAX_PROMPT_SEND_S) if call.event.kind == "prompt" else time_left_s
+    if remote.is_resting(capture_rules.home):
+        raise _StageSkip
     try:
-        done = _shipped(call, found, limit_s)
-    except (Busy, RemoteAway) as error:  # another process is sending; or it waits, which is what the outbox is for
-        raise _LeftForLater from error
-    if done.n_aside:
-        said = f"Perdure: the remote home cannot take {done.n_aside} of what was captured: set aside in the outbox."
-        call.notices = f"{call.notices} {said} `perdure doctor` says more.".strip()
-    if not done.n_deltas:
-        raise _LeftForLater
-    failures.over(found.home, "credential")
+        result = _deliver_until(call, capture_rules, limit_s)
+    except (Busy, RemoteAway) as error:  # another process sends, or the outbox keeps it for later
+        raise _StageSkip from error
+    if result.n_set_aside:
+        notice = (
+            f"Perdure: the remote home cannot take {result.n_set_aside} captures: they are set aside in the outbox."
+        )
+        call.notices = f"{call.notices} {notice} `perdure doctor` says more.".strip()
+    if not result.n_deltas:
+        raise _StageSkip
+    failures.end_incident(capture_rules.home, "credential")
 
 
-def _shipped(call: _Hook, found: rules.Rules, limit_s: float) -> Any:
-    """What was sent until the limit. Whole, so that no message is cut in two; in small pieces where a line is too slow
-    for that, which a mark says that stays when the time is over, or this process, before anything was taken.
+def _deliver_until(call: _HookCall, capture_rules: policy.CaptureRules, limit_s: float) -> Any:
+    """Send deltas until the limit; return the result.
+
+    Deltas are sent whole, so that no message is cut in two. On a line that is too slow for that they go in
+    small pieces. The mark `run/slow-line` says so: it stays when the time, or this process, ends before
+    anything was taken.
     """
-    from perdure.capture import remote, ship
-    from perdure.capture.files import make_folder
+    from perdure.capture import deliver, remote
+    from perdure.disk import make_folder
 
-    mark, ends_s = found.home / "run" / "slow-line", time.monotonic() + limit_s
-    size = _SLOW_BYTES if mark.exists() else ship.PIECE_BYTES
+    mark, deadline_s = capture_rules.home / "run" / "slow-line", time.monotonic() + limit_s
+    piece_bytes = _SLOW_PIECE_BYTES if mark.exists() else deliver.PIECE_BYTES
     make_folder(mark.parent)
     mark.touch()
     try:
-        done = remote.within(limit_s, lambda: ship.ship(found, call.line, ends_s=ends_s, piece_bytes=size))
+        result = remote.run_within(
+            limit_s,
+            lambda: deliver.deliver_outbox(
+                capture_rules, call.connection, deadline_s=deadline_s, piece_bytes=piece_bytes
+            ),
+        )
     except PerdureError:
-        if time.monotonic() < ends_s:
+        if time.monotonic() < deadline_s:
             mark.unlink(missing_ok=True)
         raise
-    if done.n_deltas or done.is_done:
+    if result.n_deltas or result.is_done:
         mark.unlink(missing_ok=True)
-    return done
+    return result
 
 
-def _capture_session(call: _Hook, event: Event, found: rules.Rules) -> None:
-    """Post the lines that a client's database gained of a session and those below it; no message waits for it."""
+def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: policy.CaptureRules) -> None:
+    """Enqueue the lines that a client's database gained for a session and those below it; no message waits."""
     if event.kind in ("prompt", "start"):
         return
-    from perdure.capture import places
+    from perdure.capture import transcript_folders
 
-    call.limit_ms = max(call.limit_ms, _DATABASE_MS)
-    _arm(call)
-    formats, paths = _beyond("perdure.formats"), [Path(event.transcript)] if event.transcript else []
-    paths = paths or [path for _, path in places.find(user_home(), environment, only=event.client)]
-    for session, path in itertools.product(events.sessions(event, call.said), paths):
-        for whose, lines in formats.emit_session(event.client, path, session):
-            fields = {name: getattr(whose, name) for name in whose.__dataclass_fields__}
+    call.limit_ms = max(call.limit_ms, _DATABASE_LIMIT_MS)
+    _set_alarm(call)
+    formats, paths = _import_installed("perdure.formats"), [Path(event.transcript)] if event.transcript else []
+    paths = paths or [
+        path
+        for _, path in transcript_folders.find_transcripts(find_user_home(), read_variable, only_runtime=event.client)
+    ]
+    for session, path in itertools.product(events.list_sessions(event, call.payload), paths):
+        for session_origin, lines in formats.emit_session(event.client, path, session):
+            fields = {name: getattr(session_origin, name) for name in session_origin.__dataclass_fields__}
             try:
-                post.post_lines(found, fields, lines, path=str(path.absolute()))
-            except UsageError:  # paused, excluded or off the record, which is no failure
+                enqueue.enqueue_lines(capture_rules, fields, lines, path=str(path.absolute()))
+            except UsageError:  # paused, excluded or incognito: no failure
                 continue
 
 
-def _transcripts(call: _Hook, event: Event, cursors: Path) -> list[Path]:
-    """The session's files; those of sub-agents that only their own events named are remembered for its later ones."""
-    paths = events.transcripts(event, call.said)
+def _list_transcripts(call: _HookCall, event: HookEvent, cursors: Path) -> list[Path]:
+    """Return the session's files; transcripts of sub-agents that only one event names are noted for later events."""
+    paths = events.list_transcripts(event, call.payload)
     if event.client == "codex" and event.session:
         if event.agent and paths:
-            cursor.know(cursors, event.session, paths[-1])
-        paths += [path for path in cursor.known(cursors, event.session) if path not in paths]
+            enqueue.note_subagent_transcript(cursors, event.session, paths[-1])
+        paths += [path for path in enqueue.list_subagent_transcripts(cursors, event.session) if path not in paths]
     return paths
 
 
-def _wait_for_last_line(call: _Hook, event: Event) -> None:
-    """Give a client a moment to write down what it says it ended with."""
-    last = call.said.get("last_assistant_message")
-    path = Path(str(call.said.get("agent_transcript_path") or event.transcript))
-    if not isinstance(last, str) or not last or not path.is_file():
+def _wait_for_last_line(call: _HookCall, event: HookEvent) -> None:
+    """Give a client a moment to write the last message that it reported."""
+    last_message = call.payload.get("last_assistant_message")
+    path = Path(str(call.payload.get("agent_transcript_path") or event.transcript))
+    if not isinstance(last_message, str) or not last_message or not path.is_file():
         return
-    forms = [json.dumps(last, ensure_ascii=ascii_)[1:-1].encode("utf-8", "replace") for ascii_ in (True, False)]
-    ends_at = time.monotonic() + min(_LATE_S, call.left_s() / 2)
+    encoded_forms = [
+        json.dumps(last_message, ensure_ascii=ascii_)[1:-1].encode("utf-8", "replace") for ascii_ in (True, False)
+    ]
+    ends_at = time.monotonic() + min(_LAST_LINE_WAIT_S, call.get_time_left_s() / 2)
     while time.monotonic() < ends_at:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES - len(forms[0])))
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES - len(encoded_forms[0])))
             tail = file.read()
-        if any(form in tail for form in forms):
+        if any(encoded in tail for encoded in encoded_forms):
             return
-        time.sleep(_STEP_S)
+        time.sleep(_POLL_S)
 
 
 # the end ------------------------------------------------------------------------------------------------------
 
 
-def _end(call: _Hook) -> None:
-    """Say what there is to say, and nothing behind it: a client reads one object."""
+def _finish(call: _HookCall) -> None:
+    """Print the answer, and nothing after it: a client reads one object."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    _print(call)
+    _print_answer(call)
 
 
-def _print(call: _Hook) -> None:
-    """Say what there is to say, once."""
+def _print_answer(call: _HookCall) -> None:
+    """Print text and notices, once."""
     if call.event is None:
         return
-    said = events.answer(call.event, call.said, text=call.text, notice=call.notices, name=call.name)
+    output = events.render_answer(call.event, call.payload, text=call.text, notice=call.notices, name=call.event_name)
     call.text = call.notices = ""
-    while said:
-        said = said[os.write(1, said) :]
+    while output:
+        output = output[os.write(1, output) :]
 
 
-def _failed(call: _Hook, error: BaseException) -> None:
-    """Note a failure; the first of its kind is shown to the person, too."""
+def _note_failure(call: _HookCall, error: BaseException) -> None:
+    """Note a failure; the first of its kind is also shown to the person."""
     code = error.code if isinstance(error, PerdureError) else type(error).__name__
-    stage = "credential" if code in _OF_CREDENTIAL else call.stage
-    at_start = call.event is not None and call.event.kind == "start"
+    stage = "credential" if code in _CREDENTIAL_CODES else call.stage
+    is_start = call.event is not None and call.event.kind == "start"
     try:
         if call.home is None:
-            is_first = at_start
+            is_first = is_start
         else:
-            is_first = failures.note(call.home, call.client, call.event.kind if call.event else "", stage, code)
+            is_first = failures.record_failure(
+                call.home, call.client, call.event.kind if call.event else "", stage, code
+            )
     except Exception:  # noqa: BLE001 - a home that cannot even be written: said once a session
-        is_first = at_start
+        is_first = is_start
     if is_first:
-        said = f"Perdure: {_WHAT.get(code) or _WHAT[stage]} ({code}). `perdure doctor` says more."
-        call.notices = f"{call.notices} {said}".strip()
+        notice = (
+            f"Perdure: {_FAILURE_MESSAGES.get(code) or _FAILURE_MESSAGES[stage]} ({code}). `perdure doctor` says more."
+        )
+        call.notices = f"{call.notices} {notice}".strip()
 
 
-_OF_CREDENTIAL = ("remote-refused", "credential-fault", "credential-missing")
-_WHAT = {
-    "call": "a hook could not be answered",
+_CREDENTIAL_CODES = ("remote-refused", "credential-fault", "credential-missing")
+_FAILURE_MESSAGES = {
+    "call": "an event of the client could not be handled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
     "recall": "nothing was recalled for this message",
     "capture": "this turn was not captured yet; it is tried again at the next",
@@ -416,21 +445,21 @@ _WHAT = {
 }
 
 
-def _arm(call: _Hook) -> None:
+def _set_alarm(call: _HookCall) -> None:
     """End this process at the limit."""
 
     def stop(*_: object) -> None:
         try:
-            _failed(call, TimeoutError())
-            _print(call)
+            _note_failure(call, TimeoutError())
+            _print_answer(call)
         finally:
             os._exit(0)
 
-    left_s = max(0.001, call.left_s())
+    time_left_s = max(0.001, call.get_time_left_s())
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, left_s)
-    # Where even that is not heard (one long call into a library), a thread of C ends the process, with status 1.
-    faulthandler.dump_traceback_later(left_s + _GRACE_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
+    signal.setitimer(signal.ITIMER_REAL, time_left_s)
+    # If the signal is not handled (one long call into a library), a thread in C ends the process, with status 1.
+    faulthandler.dump_traceback_later(time_left_s + _GRACE_S, exit=True, file=os.open(os.devnull, os.O_WRONLY))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The line to the remote home: one request, one answer, one connection for many. Standard library only.
+"""The connection to the remote home: one request, one answer, one connection for many. Standard library only.
 
-What an answer means is decided here once, so that every caller knows three kinds of refusal: the home does not answer
-now, it does not accept this machine, or what answers is no home. The secret goes to the address of the settings alone:
-no redirect is followed, and it leaves this machine unencrypted only where the settings allow that.
+The meaning of an answer is decided here once, so that every caller knows three kinds of refusal: the home
+does not answer now, it does not accept this machine, or the other side is no home. The secret goes only
+to the address of the settings: no redirect is followed, and it leaves this machine unencrypted only where
+the settings allow that.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from perdure.capture import credential
-from perdure.capture.files import make_folder, replace
-from perdure.capture.rules import Remote
+from perdure.capture.policy import RemoteSettings
+from perdure.disk import make_folder, replace_file
 from perdure.errors import (
     ConfigFault,
     CredentialMissing,
@@ -29,86 +30,90 @@ from perdure.errors import (
     RemoteRefused,
 )
 
-TIMEOUT_S = 30.0  # for one answer, unless the caller has less
-_BLOCK_BYTES = 1 << 16  # of a body that is read and sent at a time
-_MOST_BYTES = 1 << 28  # of an answer that are taken
-_MESSAGE_CHARS = 300  # of what an error says
-_FIRST_S, _MOST_S = 2.0, 60.0  # an absent home is left alone for so long at first, and at most
-_LATER = (429, 500, 502, 503, 504, 408)  # tried again later
-_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # OpenSSL's word for an answer without it
-_ALLOWED = (200, 201, 202, 204, 400, 404, 409, 413)  # what a caller is given to decide on
+TIMEOUT_S = 30.0  # for one answer, unless the caller has less time
+_BLOCK_BYTES = 1 << 16  # of a body, read and sent at a time
+_MAX_RESPONSE_BYTES = 1 << 28  # of an answer, read at most
+_MAX_MESSAGE_CHARS = 300  # of an error's message, kept at most
+_FIRST_REST_S, _MAX_REST_S = 2.0, 60.0  # how long an absent home is not asked: first, and at most
+_RETRY_STATUSES = (429, 500, 502, 503, 504, 408)  # the request is tried again later
+_NO_TLS_REASONS = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+)  # OpenSSL's reasons for an answer without TLS
+_ALLOWED_STATUSES = (200, 201, 202, 204, 400, 404, 409, 413)  # the caller decides what these mean
 
-Query = Sequence[tuple[str, str]]
+UrlQuery = Sequence[tuple[str, str]]
 
 
-class Answer(NamedTuple):
-    """What the home said."""
+class RemoteResponse(NamedTuple):
+    """The home's answer to one request."""
 
     status: int
     raw: bytes
 
     @property
     def body(self) -> dict[str, Any]:
-        """The object that it is. Raises RemoteNonsense where it is none."""
+        """The JSON object of the answer. Raises RemoteNonsense where there is none."""
         try:
-            said = json.loads(self.raw)
+            value = json.loads(self.raw)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            value = None
+        if not isinstance(value, dict):
             raise RemoteNonsense(f"status {self.status} without an object")
-        return said
+        return value
 
     @property
     def code(self) -> str:
-        """The code of the error that it says; "" where it says none, as a proxy would."""
+        """The code of the error in the answer; "" without one, as from a proxy."""
         try:
-            said = json.loads(self.raw)["error"]["code"]
+            code = json.loads(self.raw)["error"]["code"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return ""
-        return said if isinstance(said, str) else ""
+        return code if isinstance(code, str) else ""
 
     @property
     def message(self) -> str:
-        """What it says of the error in words, as one line; "" where it says none."""
+        """The message of the error in the answer, as one line; "" without one."""
         try:
-            said = json.loads(self.raw)["error"]["message"]
+            message = json.loads(self.raw)["error"]["message"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return ""
-        plain = "".join(char if char.isprintable() else " " for char in said) if isinstance(said, str) else ""
-        return plain[:_MESSAGE_CHARS].strip().removesuffix(".")
+        printable = "".join(char if char.isprintable() else " " for char in message) if isinstance(message, str) else ""
+        return printable[:_MAX_MESSAGE_CHARS].strip().removesuffix(".")
 
 
-class Extent(NamedTuple):
-    """Bytes of a file that are sent as they lie there."""
+class FileExtent(NamedTuple):
+    """A range of bytes of a file, sent as it is."""
 
     path: Path
     low: int
     high: int
 
-    def blocks(self) -> Iterator[bytes]:
-        """The bytes, a block at a time. Raises ValueError when the file has become shorter."""
+    def read_blocks(self) -> Iterator[bytes]:
+        """Yield the bytes, a block at a time. Raises ValueError when the file has become shorter."""
         with self.path.open("rb") as file:
             file.seek(self.low)
-            left = self.high - self.low
-            while left:
-                block = file.read(min(left, _BLOCK_BYTES))
+            n_left = self.high - self.low
+            while n_left:
+                block = file.read(min(n_left, _BLOCK_BYTES))
                 if not block:
                     raise ValueError(f"{self.path} became shorter")
-                left -= len(block)
+                n_left -= len(block)
                 yield block
 
 
-class Address(NamedTuple):
-    """A checked address."""
+class RemoteAddress(NamedTuple):
+    """The checked address of a remote home."""
 
     is_https: bool
     host: str
     port: int
-    below: str  # path below which the home answers, without a slash at its end
+    base_path: str  # path below which the home answers, without a slash at its end
 
 
-def address(remote: Remote) -> Address:
-    """Where the remote home answers. Raises ConfigFault with what to do for one that may not be used."""
+def parse_address(remote: RemoteSettings) -> RemoteAddress:
+    """Return the address of the remote home. Raises ConfigFault with what to do for one that may not be used."""
     try:
         parts = urlsplit(remote.url)
         host, port = parts.hostname or "", parts.port
@@ -124,7 +129,7 @@ def address(remote: Remote) -> Address:
             "itself is private and encrypted (a VPN), set remote.plain = true (`perdure join --plain`)"
         )
     is_https = parts.scheme == "https"
-    return Address(is_https, host, port or (443 if is_https else 80), parts.path.rstrip("/"))
+    return RemoteAddress(is_https, host, port or (443 if is_https else 80), parts.path.rstrip("/"))
 
 
 def _is_loopback(host: str) -> bool:
@@ -133,58 +138,58 @@ def _is_loopback(host: str) -> bool:
     return is_127 or host in ("localhost", "::1")
 
 
-class Line:
-    """A connection to the remote home, opened by the first request, and again when it broke. Of one thread."""
+class RemoteConnection:
+    """A connection to the remote home, opened by the first request, and again when it broke. For one thread."""
 
-    def __init__(self, remote: Remote, token: str) -> None:
-        """Nothing is connected yet. Raises ConfigFault for an address that may not be used."""
-        self.timeout_s = TIMEOUT_S  # for what comes next; the caller sets it
-        self._address = address(remote)
+    def __init__(self, remote: RemoteSettings, token: str) -> None:
+        """Check the address, but connect nothing yet. Raises ConfigFault for an address that may not be used."""
+        self.timeout_s = TIMEOUT_S  # of the next request; the caller sets it
+        self._address = parse_address(remote)
         self._ca = remote.ca
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def ask(self, method: str, path: str, *, query: Query = (), body: Extent | object = None) -> Answer:
-        """The answer to a request. body: bytes of a file, or what becomes a JSON object.
+    def ask(self, method: str, path: str, *, query: UrlQuery = (), body: FileExtent | object = None) -> RemoteResponse:
+        """Send a request; return the answer. body: bytes of a file, or a value to be sent as JSON.
 
-        Raises RemoteAway, RemoteRefused, RemoteNonsense, ConfigFault; OSError or ValueError for the file alone.
+        Raises RemoteAway, RemoteRefused, RemoteNonsense, ConfigFault; OSError or ValueError only for the file.
         """
-        target = f"{self._address.below}/api/{path}" + (f"?{urlencode(query)}" if query else "")
+        target = f"{self._address.base_path}/api/{path}" + (f"?{urlencode(query)}" if query else "")
         was_open = self._connection is not None
         try:
-            return self._answer(method, target, body)
+            return self._ask_once(method, target, body)
         except RemoteAway:
             if not was_open:
                 raise
-        return self._answer(method, target, body)  # one that was kept open may have been closed over there meanwhile
+        return self._ask_once(method, target, body)  # the home may have closed a connection that was kept open
 
-    def _answer(self, method: str, target: str, body: Extent | object) -> Answer:
+    def _ask_once(self, method: str, target: str, body: FileExtent | object) -> RemoteResponse:
         try:
-            said, raw = self._exchange(method, target, body)
+            response, raw = self._exchange(method, target, body)
         except (http.client.HTTPException, OSError) as error:
             self.close()
-            if isinstance(error, OSError) and error.filename is not None:  # the file, not the line
+            if isinstance(error, OSError) and error.filename is not None:  # an error of the file, not of the connection
                 raise
-            raise _meaning(error, self._address) from error
+            raise _to_remote_error(error, self._address) from error
         except BaseException:
             self.close()
             raise
-        if said.will_close:
+        if response.will_close:
             self.close()
-        return _checked(Answer(said.status, raw), said.getheader("Retry-After") or "")
+        return _check_response(RemoteResponse(response.status, raw), response.getheader("Retry-After") or "")
 
-    def _exchange(self, method: str, target: str, body: Extent | object) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = self._opened()
+    def _exchange(self, method: str, target: str, body: FileExtent | object) -> tuple[http.client.HTTPResponse, bytes]:
+        connection = self._prepare_connection()
         content: Any = None
         headers = dict(self._headers)
-        if isinstance(body, Extent):
-            content = body.blocks()
+        if isinstance(body, FileExtent):
+            content = body.read_blocks()
             headers |= {"Content-Type": "application/x-ndjson", "Content-Length": str(body.high - body.low)}
         elif body is not None:
             content = json.dumps(body).encode()
@@ -195,141 +200,149 @@ class Line:
         except (BrokenPipeError, ConnectionResetError):
             if connection.sock is None:
                 raise
-            is_sent = False  # it may have answered before it had read all, and says why
-        said = connection.getresponse()
-        raw = said.read(_MOST_BYTES)
-        if not said.isclosed():
+            is_sent = False  # it may have answered before it read everything, and said why
+        response = connection.getresponse()
+        raw = response.read(_MAX_RESPONSE_BYTES)
+        if not response.isclosed():
             raise RemoteNonsense("an answer without end")
         if not is_sent:
             self.close()
-        return said, raw
+        return response, raw
 
-    def _opened(self) -> http.client.HTTPConnection:
+    def _prepare_connection(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            self._connection = self._made()
+            self._connection = self._make_connection()
         self._connection.timeout = self.timeout_s
         if self._connection.sock is not None:
             self._connection.sock.settimeout(self.timeout_s)
         return self._connection
 
-    def _made(self) -> http.client.HTTPConnection:
-        place = self._address
-        if not place.is_https:
-            return http.client.HTTPConnection(place.host, place.port)
-        import ssl  # 10 ms that a loopback line does without
+    def _make_connection(self) -> http.client.HTTPConnection:
+        remote_address = self._address
+        if not remote_address.is_https:
+            return http.client.HTTPConnection(remote_address.host, remote_address.port)
+        import ssl  # 10 ms that a loopback connection saves
 
         try:
             context = ssl.create_default_context(cafile=str(Path(self._ca).expanduser()) if self._ca else None)
         except (OSError, ssl.SSLError) as error:
             raise ConfigFault(f"remote.ca = {self._ca!r}: {error}") from error
-        return http.client.HTTPSConnection(place.host, place.port, context=context)
+        return http.client.HTTPSConnection(remote_address.host, remote_address.port, context=context)
 
 
-def _meaning(error: Exception, place: Address) -> PerdureError:
-    where = f"{place.host}:{place.port}"
+def _to_remote_error(error: Exception, remote_address: RemoteAddress) -> PerdureError:
+    endpoint = f"{remote_address.host}:{remote_address.port}"
     if type(error).__name__ == "SSLCertVerificationError":
-        return RemoteAway(f"{where}: its certificate is not trusted ({error}); `remote.ca` names an authority of yours")
-    if getattr(error, "reason", None) in _NO_TLS:
+        return RemoteAway(
+            f"{endpoint}: its certificate is not trusted ({error}); `remote.ca` names an authority of yours"
+        )
+    if getattr(error, "reason", None) in _NO_TLS_REASONS:
         return RemoteNonsense(
-            f"{where} was asked in https and answered in something else: it speaks http, or a proxy does"
+            f"{endpoint} was asked in https and answered in something else: it speaks http, or a proxy does"
         )
     if isinstance(error, (http.client.BadStatusLine, http.client.LineTooLong)) and not isinstance(error, OSError):
-        return RemoteNonsense(f"{where}: {type(error).__name__}")
-    return RemoteAway(f"{where}: {error or type(error).__name__}")
+        return RemoteNonsense(f"{endpoint}: {type(error).__name__}")
+    return RemoteAway(f"{endpoint}: {error or type(error).__name__}")
 
 
-def _checked(answer: Answer, retry_after: str) -> Answer:
-    """The answer, if it is one to go on with."""
-    if answer.status in (401, 403):
-        if not answer.code:
-            raise RemoteNonsense(f"status {answer.status} in no words of a home: something before it answers, a proxy?")
-        raise RemoteRefused(f"status {answer.status}")
-    if answer.status in _LATER:
-        fault = RemoteAway(f"status {answer.status}")
-        if answer.code:
-            fault = RemoteNotNow(f"{answer.message or answer.code} (status {answer.status})")
+def _check_response(response: RemoteResponse, retry_after: str) -> RemoteResponse:
+    """Return the response, if the caller can go on with it; otherwise raise what it means."""
+    if response.status in (401, 403):
+        if not response.code:
+            raise RemoteNonsense(
+                f"status {response.status} in no words of a home: something before it answers, a proxy?"
+            )
+        raise RemoteRefused(f"status {response.status}")
+    if response.status in _RETRY_STATUSES:
+        fault = RemoteAway(f"status {response.status}")
+        if response.code:
+            fault = RemoteNotNow(f"{response.message or response.code} (status {response.status})")
         fault.after_s = float(retry_after) if retry_after.isdigit() and len(retry_after) < 9 else 0.0
         raise fault
-    if answer.status not in _ALLOWED:
-        raise RemoteNonsense(f"status {answer.status}")
-    return answer
+    if response.status not in _ALLOWED_STATUSES:
+        raise RemoteNonsense(f"status {response.status}")
+    return response
 
 
-def line_of(home: Path, remote: Remote) -> Line:
-    """The line of a home, with the credential that lies in it. Raises CredentialMissing, CredentialFault."""
-    known = credential.read(home)
-    if known is None:
-        raise CredentialMissing(f"there is no {credential.NAME} in {home}")
-    if known.url and known.url != remote.url:
-        raise CredentialMissing(f"the credential is for {known.url}, and remote.url is {remote.url}")
-    return Line(remote, known.token)
+def open_connection(home: Path, remote: RemoteSettings) -> RemoteConnection:
+    """Return a connection with the credential of this home. Raises CredentialMissing, CredentialFault."""
+    stored = credential.read_credential(home)
+    if stored is None:
+        raise CredentialMissing(f"there is no {credential.CREDENTIAL_FILE} in {home}")
+    if stored.url and stored.url != remote.url:
+        raise CredentialMissing(f"the credential is for {stored.url}, and remote.url is {remote.url}")
+    return RemoteConnection(remote, stored.token)
 
 
 # an absent home is left alone for a while ---------------------------------------------------------------------
 
 
-def rests(home: Path) -> bool:
-    """Whether the home was absent a moment ago and is not to be asked now. A clock that was set back ends that."""
-    n, at_s, rest_s = _kept(home)
-    return n > 0 and 0 <= time.time() - at_s < rest_s
+def is_resting(home: Path) -> bool:
+    """Return True if the home was absent a moment ago and must not be asked now. Setting the clock back ends that."""
+    n_failures, last_away_s, rest_s = _read_away_state(home)
+    return n_failures > 0 and 0 <= time.time() - last_away_s < rest_s
 
 
-def was_away(home: Path, *, after_s: float = 0.0, why: str = "") -> None:
-    """Leave the home alone for a while, longer each time. after_s: as long as it asks for. why: what it said."""
-    n = _kept(home)[0] + 1
-    rest_s = min(_MOST_S, max(after_s, _FIRST_S * 2 ** min(n - 1, 10)))
-    make_folder(_place(home).parent)
-    replace(_place(home), json.dumps([n, time.time(), rest_s, why]).encode(), sync=False)
+def mark_away(home: Path, *, after_s: float = 0.0, reason: str = "") -> None:
+    """Note that the home was absent: it is not asked for a while, longer each time.
+
+    after_s: the time that it asked for. reason: the home's message.
+    """
+    n_failures = _read_away_state(home)[0] + 1
+    rest_s = min(_MAX_REST_S, max(after_s, _FIRST_REST_S * 2 ** min(n_failures - 1, 10)))
+    make_folder(_to_away_path(home).parent)
+    replace_file(_to_away_path(home), json.dumps([n_failures, time.time(), rest_s, reason]).encode(), sync=False)
 
 
-def why_away(home: Path) -> str:
-    """What the home said when it last took nothing; "" when it took something since."""
+def read_away_reason(home: Path) -> str:
+    """Return the home's message from when it last took nothing; "" if it took something since."""
     try:
-        return str(json.loads(_place(home).read_bytes())[3])
+        return str(json.loads(_to_away_path(home).read_bytes())[3])
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return ""
 
 
-def is_there(home: Path) -> None:
-    """Ask it as often as there is something to ask."""
+def mark_available(home: Path) -> None:
+    """Note that the home answers: it may be asked at any time again."""
     try:
-        _place(home).unlink()
+        _to_away_path(home).unlink()
     except FileNotFoundError:
         pass
 
 
-def _kept(home: Path) -> tuple[int, float, float]:
-    """(how often in a row it was absent, when the last time, for how long it is left alone)."""
+def _read_away_state(home: Path) -> tuple[int, float, float]:
+    """Return (absences in a row, time of the last one, how long the home is left alone in seconds)."""
     try:
-        n, at_s, rest_s = json.loads(_place(home).read_bytes())[:3]
-        return int(n), float(at_s), min(float(rest_s), _MOST_S)
+        n_failures, last_away_s, rest_s = json.loads(_to_away_path(home).read_bytes())[:3]
+        return int(n_failures), float(last_away_s), min(float(rest_s), _MAX_REST_S)
     except (OSError, ValueError, TypeError, LookupError):
         return 0, 0.0, 0.0
 
 
-def _place(home: Path) -> Path:
+def _to_away_path(home: Path) -> Path:
     return home / "run" / "remote-away"
 
 
-def within(limit_s: float, work: Callable[[], Any]) -> Any:
-    """What work returns or raises, or RemoteAway after the limit; it may then go on until the process ends.
+def run_within(limit_s: float, work: Callable[[], Any]) -> Any:
+    """Return the result of `work` or raise its error; raise RemoteAway after the limit.
 
-    In a thread, because looking up a name cannot be interrupted in any other way.
+    After the limit the work may go on until the process ends. It runs in a thread, because nothing else can
+    interrupt looking up a name.
     """
-    found: list[Any] = []
-    raised: list[BaseException] = []
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            raised.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(max(0.0, limit_s))
-    if raised:
-        raise raised[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         raise RemoteAway(f"no answer within {limit_s:.1f} s")
-    return found[0]
+    return results[0]

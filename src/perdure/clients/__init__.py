@@ -1,1 +1,1 @@
-"""Setting up the clients that agents run in: what is put into their settings, how it is taken out again."""
+"""Clients: how Perdure is put into the settings of the programs that agents run in, and taken out again."""

@@ -23,7 +23,7 @@ const command = COMMAND ?? ["perdure-hook", "pi"];
 const at = command.indexOf("--home");
 const home = at >= 0 ? command[at + 1] : process.env.PERDURE_HOME || path.join(os.homedir(), ".perdure");
 
-/** Where the resident home of this home listens: as `perdure.capture.wire.address` has it. */
+/** Where the resident home of this home listens: the same path as `perdure.capture.events.to_socket_path`. */
 function address(): string {
   const inside = path.join(home, "run", "home.sock");
   if (Buffer.byteLength(inside) <= MAX_ADDRESS) return inside;

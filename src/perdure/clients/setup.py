@@ -1,7 +1,8 @@
-"""Put Perdure into a client's settings and take it out again: decided as a change first, written in one step.
+"""Put Perdure into a client's settings and take it out again: first plan a change, then write it in one step.
 
-A change is the whole content of a file before and after. It is written only while the file still holds what the
-change was made from; what was there is kept beside it, and comes back, byte for byte, when we are taken out again.
+A change is the whole content of a file before and after. It is written only while the file still holds
+the bytes that the change was made from. A copy of the old file is kept beside it, and comes back, byte
+for byte, when Perdure is taken out again.
 """
 
 from __future__ import annotations
@@ -15,29 +16,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perdure.capture import files, places
-from perdure.clients import hooks, servers
+from perdure import disk
+from perdure.capture import transcript_folders
+from perdure.clients import hooks, mcp_servers
 from perdure.errors import Busy, ClientFault
 
 CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
-_FILES = {
+_SETTINGS_FILES = {
     "claude-code": "settings.json",
     "codex": "hooks.json",
     "pi": "extensions/perdure.ts",
     "gemini-cli": "settings.json",
     "opencode": "plugin/perdure.js",
 }
-_OPENCODE = (".config/opencode", "XDG_CONFIG_HOME/opencode")  # its transcripts lie elsewhere
-_EXTENSIONS = {"pi": "pi.ts", "opencode": "opencode.js"}  # client -> the file of ours that is put into it
-_ASKED = {"pi": "before_agent_start", "opencode": "chat.message"}  # its event that stands for all
-_KEPT = ".before-perdure"
-_SETTINGS = (".json", ".toml")  # of which a copy is kept
-_TABLES = ("hooks", "mcpServers", "mcp")  # in which we stand; empty they are as good as none
-_LINE = "const COMMAND"
+_OPENCODE_ROOT = (".config/opencode", "XDG_CONFIG_HOME/opencode")  # its transcripts are elsewhere
+_EXTENSIONS = {"pi": "pi.ts", "opencode": "opencode.js"}  # client -> our file that is installed there
+_PROMPT_EVENTS = {"pi": "before_agent_start", "opencode": "chat.message"}  # the event that represents all of them
+_COPY_SUFFIX = ".before-perdure"
+_COPIED_SUFFIXES = (".json", ".toml")  # files of which a copy is kept
+_OWN_TABLES = ("hooks", "mcpServers", "mcp")  # they hold our entries; an empty one counts as missing
+_COMMAND_START = "const COMMAND"
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingsChange:
     """One file of a client, before and after. None: there is no file."""
 
     path: Path
@@ -45,201 +47,227 @@ class Change:
     after: bytes | None
 
     @property
-    def is_one(self) -> bool:
-        """Whether anything changes."""
+    def has_effect(self) -> bool:
+        """True if the change alters anything."""
         return self.before != self.after
 
     def diff(self) -> str:
-        """The change as a unified diff."""
+        """Return the change as a unified diff."""
         sides = (self.before, self.after)
-        old, new = ((side or b"").decode("utf-8", "replace").splitlines(keepends=True) for side in sides)
-        was, will = ("/dev/null" if side is None else str(self.path) for side in sides)
-        lines = difflib.unified_diff(old, new, was, will)
+        old_lines, new_lines = ((side or b"").decode("utf-8", "replace").splitlines(keepends=True) for side in sides)
+        old_name, new_name = ("/dev/null" if side is None else str(self.path) for side in sides)
+        lines = difflib.unified_diff(old_lines, new_lines, old_name, new_name)
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
-def program(home: Path) -> hooks.Program:
-    """What clients on this machine are to run for a home: this interpreter, this package."""
-    package = Path(files.__file__).absolute().parent
-    return hooks.Program(sys.executable, str(package / "__main__.py"), str(home))
+def make_program(home: Path) -> hooks.HookProgram:
+    """Return what clients on this machine run for a home: this interpreter, this package."""
+    package = Path(transcript_folders.__file__).absolute().parent
+    return hooks.HookProgram(sys.executable, str(package / "__main__.py"), str(home))
 
 
-def settings_path(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
-    """The file of a client that we change; a link to it is followed."""
-    root = dict(places.roots(user_home, environment))[client]
+def find_client_settings(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
+    """Return the file of a client that we change; a link to it is followed."""
+    root = dict(transcript_folders.list_roots(user_home, environment))[client]
     if client == "opencode":
-        root = places.root_of(user_home, environment, *_OPENCODE)
-    return (root / _FILES[client]).resolve()
+        root = transcript_folders.resolve_root(user_home, environment, *_OPENCODE_ROOT)
+    return (root / _SETTINGS_FILES[client]).resolve()
 
 
-def install(client: str, path: Path, what: hooks.Program) -> Change:
-    """The change that sets a client up. Raises ClientFault where the file is not understood."""
-    before = _content(path)
+def plan_install(client: str, path: Path, hook_program: hooks.HookProgram) -> SettingsChange:
+    """Return the change that sets a client up. Raises ClientFault where the file is not understood."""
+    before = _read_content(path)
     if client in _EXTENSIONS:
-        if before is not None and _LINE.encode() not in before:
-            raise ClientFault(f"{path} is no extension of ours")
-        return Change(path, before, extension(client, what).encode())
-    text = _text(before, path)
-    settings = hooks.parsed(text, str(path))
-    wanted = hooks.installed(settings, client, what)
-    return Change(path, before, before if wanted == settings else hooks.rendered(wanted, like=text).encode())
+        if before is not None and _COMMAND_START.encode() not in before:
+            raise ClientFault(f"{path} is not an extension of Perdure")
+        return SettingsChange(path, before, render_extension(client, hook_program).encode())
+    text = _decode_text(before, path)
+    settings = hooks.parse_settings(text, str(path))
+    new_settings = hooks.add_hooks(settings, client, hook_program)
+    return SettingsChange(
+        path,
+        before,
+        before if new_settings == settings else hooks.render_settings(new_settings, original=text).encode(),
+    )
 
 
-def uninstall(client: str, path: Path, *, on: Change | None = None) -> Change:
-    """The change that takes us out: back to the bytes that were there, where nothing else has changed since.
+def plan_uninstall(client: str, path: Path, *, earlier_change: SettingsChange | None = None) -> SettingsChange:
+    """Return the change that takes us out: back to the original bytes, if nothing else has changed since.
 
-    on: a change that is made with it; of the same file, both become one.
+    earlier_change: a change that is made with it; two changes of the same file become one.
     """
-    before, now = _start(path, on)
-    if now is None:
-        return Change(path, before, None)
+    before, current = _read_start(path, earlier_change)
+    if current is None:
+        return SettingsChange(path, before, None)
     if client in _EXTENSIONS:
-        return Change(path, before, None if command_of_extension(now) else now)
-    text = _text(now, path)
-    settings = hooks.parsed(text, str(path))
-    without = hooks.removed(settings)
-    return Change(path, before, now if without == settings else _back(path, hooks.rendered(without, like=text)))
+        return SettingsChange(path, before, None if parse_extension_command(current) else current)
+    text = _decode_text(current, path)
+    settings = hooks.parse_settings(text, str(path))
+    remaining = hooks.remove_hooks(settings)
+    return SettingsChange(
+        path,
+        before,
+        current if remaining == settings else _restore_content(path, hooks.render_settings(remaining, original=text)),
+    )
 
 
-def install_server(client: str, path: Path, what: servers.Server, *, on: Change | None = None) -> Change:
-    """The change that puts our MCP server into a client's settings; `on` as for uninstall. Raises ClientFault."""
-    before, now = _start(path, on)
-    text = _text(now, path)
-    after = servers.installed(client, text, what, str(path))
-    return Change(path, before, now if after == text else after.encode())
+def plan_install_server(
+    client: str, path: Path, server_command: mcp_servers.ServerCommand, *, earlier_change: SettingsChange | None = None
+) -> SettingsChange:
+    """Return the change that puts our MCP server into a client's settings. Raises ClientFault.
+
+    earlier_change: as for `plan_uninstall`.
+    """
+    before, current = _read_start(path, earlier_change)
+    text = _decode_text(current, path)
+    new_text = mcp_servers.add_server(client, text, server_command, str(path))
+    return SettingsChange(path, before, current if new_text == text else new_text.encode())
 
 
-def uninstall_server(client: str, path: Path) -> Change:
-    """The change that takes our MCP server out again. Raises ClientFault where it is in what is not understood."""
-    before = _content(path)
-    if before is None or servers.MARK.encode() not in before:
-        return Change(path, before, before)
-    text = _text(before, path)
-    left = servers.removed(client, text, str(path))
-    return Change(path, before, before if left == text else _back(path, left))
+def plan_uninstall_server(client: str, path: Path) -> SettingsChange:
+    """Return the change that takes our MCP server out again. Raises ClientFault where its file is not understood."""
+    before = _read_content(path)
+    if before is None or mcp_servers.SERVER_MARK.encode() not in before:
+        return SettingsChange(path, before, before)
+    text = _decode_text(before, path)
+    remaining_text = mcp_servers.remove_server(client, text, str(path))
+    return SettingsChange(path, before, before if remaining_text == text else _restore_content(path, remaining_text))
 
 
-def apply(change: Change, *, keep: bool) -> None:
-    """Write a change, if it is one. keep: put what was there beside it, unless that was done before; otherwise drop
-    what was kept, unless something of ours is left in the file.
+def apply_change(change: SettingsChange, *, keep_copy: bool) -> None:
+    """Write a change, if it changes anything.
 
+    keep_copy: keep the old file beside the new one, unless that was done before; otherwise delete the copy,
+    unless something of ours is left in the file.
     Raises Busy when the file has changed meanwhile, ReadOnlyHome or DiskFull when it cannot be written.
     """
-    if change.is_one:
-        _applied(change, keep=keep)
-    if not keep and (change.after is None or not _is_ours(change.after)):
-        _kept(change.path).unlink(missing_ok=True)
+    if change.has_effect:
+        _write_change(change, keep_copy=keep_copy)
+    if not keep_copy and (change.after is None or not _is_own_file(change.after)):
+        _to_copy_path(change.path).unlink(missing_ok=True)
 
 
-def _applied(change: Change, *, keep: bool) -> None:
-    if _content(change.path) != change.before:
+def _write_change(change: SettingsChange, *, keep_copy: bool) -> None:
+    if _read_content(change.path) != change.before:
         raise Busy(str(change.path))
     if change.after is None:
         change.path.unlink(missing_ok=True)
         return
-    if keep and change.before is not None and not _is_ours(change.before) and change.path.suffix in _SETTINGS:
-        _write(_kept(change.path), change.before, change.path)
-    _write(change.path, change.after, change.path)
+    if (
+        keep_copy
+        and change.before is not None
+        and not _is_own_file(change.before)
+        and change.path.suffix in _COPIED_SUFFIXES
+    ):
+        _write_with_mode(_to_copy_path(change.path), change.before, change.path)
+    _write_with_mode(change.path, change.after, change.path)
 
 
-def _start(path: Path, on: Change | None) -> tuple[bytes | None, bytes | None]:
-    """(what is in the file, what will be once the change before ours is made)."""
-    if on is not None and on.path == path:
-        return on.before, on.after
-    content = _content(path)
+def _read_start(path: Path, earlier_change: SettingsChange | None) -> tuple[bytes | None, bytes | None]:
+    """Return (the bytes in the file, the bytes after the earlier change of it)."""
+    if earlier_change is not None and earlier_change.path == path:
+        return earlier_change.before, earlier_change.after
+    content = _read_content(path)
     return content, content
 
 
-def _back(path: Path, left: str) -> bytes | None:
-    """What a file comes back to: what was kept, if that says what is left. None: we made it, and it is empty."""
-    kept = _content(_kept(path))
-    if kept is None:
-        return left.encode() if left.strip() not in ("", "{}") else None
-    return kept if _meaning(kept, path) == _meaning(left.encode(), path) else left.encode()
+def _restore_content(path: Path, remaining_text: str) -> bytes | None:
+    """Return the content to restore on uninstall, or None to delete a file that we created.
+
+    The copy is restored only if it means the same as the remaining text.
+    """
+    copied = _read_content(_to_copy_path(path))
+    if copied is None:
+        return remaining_text.encode() if remaining_text.strip() not in ("", "{}") else None
+    return copied if _normalize(copied, path) == _normalize(remaining_text.encode(), path) else remaining_text.encode()
 
 
-def commands(client: str, path: Path) -> dict[str, str]:
-    """Event -> command that the client was set up with; empty when it was not. Raises ClientFault."""
-    raw = _content(path)
+def read_commands(client: str, path: Path) -> dict[str, str]:
+    """Return event -> command that the client was set up with; empty when it was not. Raises ClientFault."""
+    raw = _read_content(path)
     if raw is None:
         return {}
     if client in _EXTENSIONS:
-        line = command_of_extension(raw)
-        return {_ASKED[client]: line} if line else {}
-    return hooks.found(hooks.parsed(_text(raw, path), str(path)))
+        command = parse_extension_command(raw)
+        return {_PROMPT_EVENTS[client]: command} if command else {}
+    return hooks.find_commands(hooks.parse_settings(_decode_text(raw, path), str(path)))
 
 
-def server_command(client: str, path: Path) -> list[str]:
-    """The command of our MCP server in a client's settings; empty when it is not there. Raises ClientFault."""
-    raw = _content(path)
-    if raw is None or servers.MARK.encode() not in raw:
+def read_server_command(client: str, path: Path) -> list[str]:
+    """Return the command of our MCP server in a client's settings; empty without one. Raises ClientFault."""
+    raw = _read_content(path)
+    if raw is None or mcp_servers.SERVER_MARK.encode() not in raw:
         return []
-    return servers.command_of(client, _text(raw, path), str(path))
+    return mcp_servers.get_command(client, _decode_text(raw, path), str(path))
 
 
-def extension(client: str, what: hooks.Program) -> str:
-    """The extension of pi, or the plugin of OpenCode, told what to run."""
+def render_extension(client: str, hook_program: hooks.HookProgram) -> str:
+    """Return the extension of pi, or the plugin of OpenCode, with the command to run."""
     rows = Path(__file__).with_name(_EXTENSIONS[client]).read_text(encoding="utf-8").splitlines(keepends=True)
-    at = next(i for i, row in enumerate(rows) if row.startswith(_LINE))
-    line = [what.python, "-IS", what.hook, client, "--home", what.home]
-    rows[at] = f"{rows[at].partition(' = ')[0]} = {json.dumps(line)};\n"
+    index = next(i for i, row in enumerate(rows) if row.startswith(_COMMAND_START))
+    arguments = [hook_program.python, "-IS", hook_program.hook, client, "--home", hook_program.home]
+    rows[index] = f"{rows[index].partition(' = ')[0]} = {json.dumps(arguments)};\n"
     return "".join(rows)
 
 
-def command_of_extension(raw: bytes) -> str:
-    """The command in an installed extension, as a line for a shell; "" for a file that is none of ours."""
+def parse_extension_command(raw: bytes) -> str:
+    """Return the command in an installed extension, as a line for a shell; "" for a file that is not ours."""
     for row in raw.decode("utf-8", "replace").splitlines():
-        if row.startswith(_LINE):
+        if row.startswith(_COMMAND_START):
             words = json.loads(row.partition(" = ")[2].rstrip("; "))
             return shlex.join(words) if words else ""
     return ""
 
 
-def _is_ours(raw: bytes) -> bool:
-    return hooks.MARK.encode() in raw or servers.MARK.encode() in raw
+def _is_own_file(raw: bytes) -> bool:
+    return hooks.HOOK_MARK.encode() in raw or mcp_servers.SERVER_MARK.encode() in raw
 
 
-def _meaning(raw: bytes, path: Path) -> object:
-    """What settings say, whatever their blanks and empty tables; nothing that equals it where they are none."""
+def _normalize(raw: bytes, path: Path) -> object:
+    """Return the meaning of settings without blanks and empty tables; a unique object where they cannot be read."""
     if path.suffix == ".toml":
         return [line.rstrip() for line in raw.splitlines() if line.strip()]
     try:
-        said = json.loads(raw.strip() or b"{}")
-        said = {name: _filled(value) if name in _TABLES else value for name, value in said.items()}
+        settings = json.loads(raw.strip() or b"{}")
+        settings = {
+            name: _drop_empty_lists(value) if name in _OWN_TABLES else value for name, value in settings.items()
+        }
     except (ValueError, AttributeError):
         return object()
-    return json.dumps({name: value for name, value in said.items() if name not in _TABLES or value}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in settings.items() if name not in _OWN_TABLES or value}, sort_keys=True
+    )
 
 
-def _filled(table: object) -> object:
+def _drop_empty_lists(table: object) -> object:
     return {name: value for name, value in table.items() if value != []} if isinstance(table, dict) else table
 
 
-def _kept(path: Path) -> Path:
-    return path.with_name(path.name + _KEPT)
+def _to_copy_path(path: Path) -> Path:
+    return path.with_name(path.name + _COPY_SUFFIX)
 
 
-def _content(path: Path) -> bytes | None:
+def _read_content(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
 
 
-def _text(raw: bytes | None, path: Path) -> str:
+def _decode_text(raw: bytes | None, path: Path) -> str:
     try:
         return (raw or b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ClientFault(f"{path} is no UTF-8") from error
+        raise ClientFault(f"{path} is not UTF-8") from error
 
 
-def _write(path: Path, data: bytes, like: Path) -> None:
-    """Replace a file in one step, with the mode that it had."""
-    files.make_folder(path.parent)
-    mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
+def _write_with_mode(path: Path, data: bytes, mode_source: Path) -> None:
+    """Replace a file in one step, with the mode of `mode_source`."""
+    disk.make_folder(path.parent)
+    mode = mode_source.stat().st_mode & 0o777 if mode_source.exists() else 0o600
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    files.write(temporary, data)
-    with files.faults(path):
+    disk.write_file(temporary, data)
+    with disk.map_os_errors(path):
         temporary.chmod(mode)
         temporary.replace(path)
-    files.sync_folder(path.parent)
+    disk.sync_folder(path.parent)

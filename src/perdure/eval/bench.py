@@ -1,29 +1,146 @@
-"""Questions asked of memories: what recall ranks, what reaches the pack, when it is silent, how long it takes.
+"""Ask questions of memories: the ranking of recall, the pack, silence and time.
 
-Each question is asked of its own group, and, for silence, of another group that cannot know the answer. `now` is the
-day after the last turn of a group, so that nothing depends on the clock but the timings.
+Each group of a set is the memory of one owner in a scratch home, so the product itself is measured: BM25
+counts the words of that group alone, and a question finds nothing of another group. Turns are captured,
+indexed and embedded like any transcript; ids are translated back to those of the set.
+
+Each question is asked of its own group and, for silence, of another group that cannot know the answer.
+`now` is the day after the last turn of a group, so that only the timings depend on the clock.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from perdure import text
 from perdure.access import scan
-from perdure.eval.datasets import Dataset, Doc, Question
-from perdure.eval.memory import Memory
-from perdure.recall.fuse import ranked
-from perdure.recall.judge import asked_words
-from perdure.recall.plan import plan, unplanned
-from perdure.recall.rank import rank, to_embed
+from perdure.eval.datasets import Dataset, EvalDoc, EvalQuestion
+from perdure.home import Home, open_home
+from perdure.identity import make_turn_id
+from perdure.index.home_vectors import PendingQueryVector
+from perdure.models.embedder import Embedder
+from perdure.recall.fuse import rank_ids
+from perdure.recall.index_candidates import IndexCandidates
+from perdure.recall.judge import extract_query_words
+from perdure.recall.plan import RECALL_FILTERS, make_verbatim_plan, plan
+from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import assess, compose
 from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.types import Plan
-from perdure.vectors import Asked
+from perdure.types import Plan, Role, Source
+
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
+
+
+@dataclass
+class GroupMemory:
+    """One group: its documents and the home that holds them."""
+
+    home: Home
+    docs: Sequence[EvalDoc]
+    doc_ids_by_turn: Mapping[str, str]  # turn id -> document id
+    has_vectors: bool
+    _memory_doc_ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _query_vectors: dict[tuple[str, ...], PendingQueryVector | None] = field(default_factory=dict)
+
+    def embed_queries(self, texts: Sequence[str]) -> PendingQueryVector | None:
+        """Embed texts as queries; each set of texts only once. Returns None without vectors or texts."""
+        key = tuple(texts)
+        if not self.has_vectors or not key:
+            return None
+        if key not in self._query_vectors:
+            self._query_vectors[key] = self.home.vectors().embed_queries(self.home.index(), self.home.user, texts)
+        return self._query_vectors[key]
+
+    def get_candidates(self, query_vectors: PendingQueryVector | None) -> IndexCandidates:
+        """Return the product's own candidates, from every project."""
+        return IndexCandidates(
+            self.home.index(), self.home.principal, RECALL_FILTERS, query_vectors.space if query_vectors else None
+        )
+
+    def list_doc_ids(self, names: Sequence[str], limit: int | None = None) -> tuple[str, ...]:
+        """Return the documents of these turns, and of the source turns of these memories, each once, at most
+        `limit`.
+
+        The id of an unknown turn is returned as it is.
+        """
+        doc_ids: dict[str, None] = {}
+        for name in names:
+            doc_ids.update(dict.fromkeys(self._find_doc_ids(name)))
+            if limit is not None and len(doc_ids) >= limit:
+                break
+        return tuple(doc_ids)[:limit]
+
+    def _find_doc_ids(self, name: str) -> tuple[str, ...]:
+        if not name.startswith("mem-"):
+            return (self.doc_ids_by_turn.get(name, name),)
+        if name not in self._memory_doc_ids:
+            turns = [turn for _, turn in self.home.memories.sources(name) if turn]
+            self._memory_doc_ids[name] = tuple(self.doc_ids_by_turn.get(turn, turn) for turn in turns)
+        return self._memory_doc_ids[name]
+
+
+@contextmanager
+def open_group_memories(
+    data: Dataset, folder: Path, embedder: Embedder | None = None, *, vectors: bool = True, stated: bool = True
+) -> Iterator[dict[str, GroupMemory]]:
+    """Yield group -> its memory, in a home under `folder`; a home that is already there is used again.
+
+    embedder: instead of the configured one. vectors: whether to embed the turns. stated: whether plain
+    statements become memories.
+    """
+    (folder / "home").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "home" / "config.toml").write_text(f"[memories]\nstated = {str(stated).lower()}\n")
+    with ExitStack() as stack:
+        yield {
+            group: stack.enter_context(_open_group_memory(folder / "home", f"g{n}", docs, embedder, vectors))
+            for n, (group, docs) in enumerate(data.group_docs().items())
+        }
+
+
+@contextmanager
+def _open_group_memory(
+    folder: Path, user: str, docs: Sequence[EvalDoc], embedder: Embedder | None, vectors: bool
+) -> Iterator[GroupMemory]:
+    with open_home(folder, user=user, embedder=embedder) as home:
+        doc_ids_by_turn: dict[str, str] = {}
+        for session, session_docs in _group_by_session(docs).items():
+            body, offsets = _to_transcript(session_docs)
+            source = Source(user, "messages", session)
+            doc_ids_by_turn |= {make_turn_id(source, offset): doc_id for offset, doc_id in offsets.items()}
+            home.capture(body, runtime="messages", session=session, conversation=user)
+        home.upkeep.catch_up()
+        if vectors:
+            home.upkeep.embed()
+        yield GroupMemory(home, docs, doc_ids_by_turn, vectors)
+
+
+def _group_by_session(docs: Sequence[EvalDoc]) -> dict[str, list[EvalDoc]]:
+    docs_by_session: dict[str, list[EvalDoc]] = {}
+    for doc in docs:
+        docs_by_session.setdefault(doc.session or doc.group, []).append(doc)
+    return docs_by_session
+
+
+def _to_transcript(docs: Sequence[EvalDoc]) -> tuple[bytes, dict[int, str]]:
+    """Return the documents of a session as a transcript of messages, and offset -> document id."""
+    body = bytearray()
+    offsets: dict[int, str] = {}
+    for doc in docs:
+        offsets[len(body)] = doc.doc_id
+        role = _ROLES.get(doc.speaker, "user")
+        message = {"role": role, "content": doc.text.removeprefix(f"{role}: ")}
+        if doc.stated_at:
+            message["timestamp"] = doc.stated_at.isoformat()
+        body += json.dumps(message, ensure_ascii=False).encode() + b"\n"
+    return bytes(body), offsets
+
 
 K = 20  # length of the rankings that are measured
 _NO_DATE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,18 +148,18 @@ _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """What is asked with."""
+class BenchSetup:
+    """The settings that questions are asked with."""
 
     tuning: Tuning = DEFAULT
     planning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One question and what came of it."""
+class QuestionResult:
+    """The result of one question."""
 
-    question: Question
+    question: EvalQuestion
     ranked: tuple[str, ...]  # search stage: before the judge, at most K
     packed: tuple[str, ...] = ()  # the cues, as they stand in the pack
     n_tokens: int = 0
@@ -51,43 +168,48 @@ class Result:
     took_ms: float = 0.0
 
 
-def now_of(docs: Iterable[Doc]) -> datetime:
-    """The day after the last turn."""
+def find_bench_time(docs: Iterable[EvalDoc]) -> datetime:
+    """Return the time at which a group is asked: the day after its last turn."""
     return max((doc.stated_at for doc in docs if doc.stated_at), default=_NO_DATE) + timedelta(days=1)
 
 
-def planned(words: str, memory: Memory, setup: Setup) -> tuple[Plan, Asked | None]:
-    """The plan of a question to a memory, and its vectors."""
-    make = plan if setup.planning else unplanned
-    found = make(words, now=now_of(memory.docs))
-    return found, memory.asked(to_embed(found))
+def plan_question(words: str, memory: GroupMemory, setup: BenchSetup) -> tuple[Plan, PendingQueryVector | None]:
+    """Plan a question to a memory; return the plan and its query vectors."""
+    make_plan = plan if setup.planning else make_verbatim_plan
+    query_plan = make_plan(words, now=find_bench_time(memory.docs))
+    return query_plan, memory.embed_queries(list_texts_to_embed(query_plan))
 
 
-def search(memory: Memory, question: Question, setup: Setup) -> Result:
-    """The search stage alone."""
+def rank_question(memory: GroupMemory, question: EvalQuestion, setup: BenchSetup) -> QuestionResult:
+    """Run the search stage alone."""
     started = time.perf_counter()
-    found, asked = planned(question.text, memory, setup)
-    with memory.home.index().reading():
-        ranking = rank(memory.candidates(asked), found, asked.answer().vectors if asked else None, setup.tuning)
+    query_plan, query_vectors = plan_question(question.text, memory, setup)
+    with memory.home.index().begin_read():
+        ranking = rank(
+            memory.get_candidates(query_vectors),
+            query_plan,
+            query_vectors.wait().vectors if query_vectors else None,
+            setup.tuning,
+        )
     took_ms = (time.perf_counter() - started) * 1000
-    return Result(question, memory.docs_of(ranked(ranking.scores), K), took_ms=took_ms)
+    return QuestionResult(question, memory.list_doc_ids(rank_ids(ranking.scores), K), took_ms=took_ms)
 
 
-def ask(memory: Memory, question: Question, setup: Setup) -> Result:
-    """Recall as a whole, with the ranking of its search stage."""
+def recall_question(memory: GroupMemory, question: EvalQuestion, setup: BenchSetup) -> QuestionResult:
+    """Run all of recall; the result has the ranking of its search stage too."""
     started = time.perf_counter()
-    found, asked = planned(question.text, memory, setup)
-    vectors, model = (asked.answer().vectors, asked.tag.name) if asked else (None, "")
-    with memory.home.index().reading():
-        candidates = memory.candidates(asked)
-        judged = assess(candidates, found, vectors=vectors, model=model, tuning=setup.tuning)
-        recalled = compose(candidates, judged, suspicious=scan.scan, tuning=setup.tuning)
+    query_plan, query_vectors = plan_question(question.text, memory, setup)
+    vectors, model = (query_vectors.wait().vectors, query_vectors.tag.name) if query_vectors else (None, "")
+    with memory.home.index().begin_read():
+        candidates = memory.get_candidates(query_vectors)
+        assessment = assess(candidates, query_plan, vectors=vectors, model=model, tuning=setup.tuning)
+        recalled = compose(candidates, assessment, scan_text=scan.scan, tuning=setup.tuning)
     took_ms = (time.perf_counter() - started) * 1000
-    verdict = judged.verdict
-    return Result(
+    verdict = assessment.verdict
+    return QuestionResult(
         question,
-        memory.docs_of(ranked(judged.ranking.scores), K),
-        memory.docs_of([cue.turn_id for cue in recalled.cues]),
+        memory.list_doc_ids(rank_ids(assessment.ranking.scores), K),
+        memory.list_doc_ids([cue.turn_id for cue in recalled.cues]),
         recalled.n_tokens,
         not recalled.cues,
         verdict.relevance - verdict.threshold,
@@ -95,46 +217,46 @@ def ask(memory: Memory, question: Question, setup: Setup) -> Result:
     )
 
 
-def elsewhere(groups: Sequence[str], group: str) -> str:
-    """The group after this one, which a question of this one has no answer in."""
+def choose_other_group(groups: Sequence[str], group: str) -> str:
+    """Return the next group, which cannot answer a question of this one."""
     return groups[(groups.index(group) + 1) % len(groups)]
 
 
-Row = Callable[[Memory, Question], Result]
+BenchSystem = Callable[[GroupMemory, EvalQuestion], QuestionResult]
 
 
-def grep(memory: Memory, question: Question) -> Result:
-    """What a person gets from grep: the turns with the most of the asked words, as they are written, newest first."""
-    words = {word for term in asked_words(question.text) for word in _WORD.findall(term)}
-    held = [(len(words & set(_WORD.findall(doc.text.lower()))), n) for n, doc in enumerate(memory.docs)]
-    best = sorted((item for item in held if item[0]), reverse=True)[:K]
-    return Result(question, tuple(memory.docs[n].doc_id for _, n in best))
+def search_like_grep(memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
+    """Search as a person would with grep: the turns with the most of the words as written, newest first."""
+    words = {word for term in extract_query_words(question.text) for word in _WORD.findall(term)}
+    counts = [(len(words & set(_WORD.findall(doc.text.lower()))), n) for n, doc in enumerate(memory.docs)]
+    best = sorted((item for item in counts if item[0]), reverse=True)[:K]
+    return QuestionResult(question, tuple(memory.docs[n].doc_id for _, n in best))
 
 
-def keyword_only(memory: Memory, question: Question) -> Result:
-    """The product's keyword search, as `perdure search` gives it."""
+def search_keywords(memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
+    """Run the product's keyword search, as `perdure search` does."""
     hits = memory.home.search(question.text, limit=K, mode="keyword").hits
-    return Result(question, memory.docs_of([hit.turn_id for hit in hits if hit.score > 0]))
+    return QuestionResult(question, memory.list_doc_ids([hit.turn_id for hit in hits if hit.score > 0]))
 
 
-def full_context(memory: Memory, question: Question) -> Result:
-    """Everything: what it costs in tokens to miss nothing."""
-    everything = tuple(doc.doc_id for doc in memory.docs)
-    return Result(question, (), everything, sum(text.tokens(doc.text) for doc in memory.docs))
+def take_full_context(memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
+    """Take every turn: the cost in tokens of missing nothing."""
+    doc_ids = tuple(doc.doc_id for doc in memory.docs)
+    return QuestionResult(question, (), doc_ids, sum(text.tokens(doc.text) for doc in memory.docs))
 
 
-def vectors_only(memory: Memory, question: Question) -> Result:
-    """The product's semantic search, as `perdure search --mode semantic` gives it."""
+def search_vectors(memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
+    """Run the product's semantic search, as `perdure search --mode semantic` does."""
     hits = memory.home.search(question.text, limit=K, mode="semantic").hits
-    return Result(question, memory.docs_of([hit.turn_id for hit in hits]))
+    return QuestionResult(question, memory.list_doc_ids([hit.turn_id for hit in hits]))
 
 
-def all_of(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Result]:
-    """Every question asked of its own group."""
-    return [row(memories[question.group], question) for question in data.questions]
+def ask_own_groups(data: Dataset, memories: Mapping[str, GroupMemory], system: BenchSystem) -> list[QuestionResult]:
+    """Ask every question of its own group."""
+    return [system(memories[question.group], question) for question in data.questions]
 
 
-def all_elsewhere(data: Dataset, memories: Mapping[str, Memory], row: Row) -> list[Result]:
-    """Every question asked of a group that cannot know."""
+def ask_other_groups(data: Dataset, memories: Mapping[str, GroupMemory], system: BenchSystem) -> list[QuestionResult]:
+    """Ask every question of a group that cannot know the answer."""
     groups = list(memories)
-    return [row(memories[elsewhere(groups, question.group)], question) for question in data.questions]
+    return [system(memories[choose_other_group(groups, question.group)], question) for question in data.questions]

@@ -1,8 +1,9 @@
-"""Question sets in one layout: documents in groups, and questions to one group each. Reads files, writes none.
+"""Question sets in one layout: documents in groups, questions to one group each. Only reads files.
 
-The normalised layout is a folder with `docs.jsonl` (`id, group, session, ts, speaker, text`) and `queries.jsonl`
-(`qid, group, query, gold, category, answer`); LoCoMo's own JSON is read as it was published. A question without gold
-has no answer in its group. Time stamps are read in the forms that the sets use; one that fits none is no time.
+The normalised layout is a folder with `docs.jsonl` (`id, group, session, ts, speaker, text`) and
+`queries.jsonl` (`qid, group, query, gold, category, answer`); LoCoMo's own JSON is read as published. A
+question without gold has no answer in its group. Time stamps are read in the forms that the sets use; any
+other form counts as no time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EVIDENCE = re.compile(r"D\d+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
+class EvalDoc:
     """One turn of a set."""
 
     doc_id: str
@@ -38,7 +39,7 @@ class Doc:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EvalQuestion:
     """One question to one group."""
 
     qid: str
@@ -51,97 +52,99 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Documents and the questions asked about them. A question ranks only the documents of its own group."""
+    """Documents and the questions about them. A question ranks only the documents of its own group."""
 
     name: str
-    docs: tuple[Doc, ...]
-    questions: tuple[Question, ...]
+    docs: tuple[EvalDoc, ...]
+    questions: tuple[EvalQuestion, ...]
 
-    def groups(self) -> dict[str, list[Doc]]:
-        """Group -> its documents, in order."""
-        found: dict[str, list[Doc]] = {}
+    def group_docs(self) -> dict[str, list[EvalDoc]]:
+        """Return group -> its documents, in order."""
+        docs_by_group: dict[str, list[EvalDoc]] = {}
         for doc in self.docs:
-            found.setdefault(doc.group, []).append(doc)
-        return found
+            docs_by_group.setdefault(doc.group, []).append(doc)
+        return docs_by_group
 
 
-def load(place: Path) -> Dataset:
-    """A set from a folder in the normalised layout, or from LoCoMo's own file. Raises UsageError for neither."""
-    if (place / "docs.jsonl").is_file() and (place / "queries.jsonl").is_file():
-        docs = tuple(_doc(row) for row in rows(place / "docs.jsonl"))
+def load_dataset(source: Path) -> Dataset:
+    """Load a folder in the normalised layout, or LoCoMo's own file. Raises UsageError for anything else."""
+    if (source / "docs.jsonl").is_file() and (source / "queries.jsonl").is_file():
+        docs = tuple(_to_doc(row) for row in read_rows(source / "docs.jsonl"))
         return Dataset(
-            place.name, docs, tuple(_question(row) for row in rows(place / "queries.jsonl") if row["query"] != _BROKEN)
+            source.name,
+            docs,
+            tuple(_to_question(row) for row in read_rows(source / "queries.jsonl") if row["query"] != _BROKEN_QUERY),
         )
-    if place.is_file():
-        return locomo(json.loads(place.read_text(encoding="utf-8")), name=place.stem)
-    raise UsageError(f"{place} is neither a folder with docs.jsonl and queries.jsonl nor LoCoMo's JSON file")
+    if source.is_file():
+        return read_locomo(json.loads(source.read_text(encoding="utf-8")), name=source.stem)
+    raise UsageError(f"{source} is neither a folder with docs.jsonl and queries.jsonl nor LoCoMo's JSON file")
 
 
-def rows(path: Path) -> Iterator[Json]:
-    """The objects of a file with one on each line."""
+def read_rows(path: Path) -> Iterator[Json]:
+    """Yield the objects of a JSON lines file."""
     with path.open(encoding="utf-8") as lines:
         yield from (json.loads(line) for line in lines if line.strip())
 
 
-def _doc(row: Json) -> Doc:
-    stamp = instant(str(row.get("ts", "")))
-    return Doc(row["id"], row["group"], row.get("session", ""), stamp, row.get("speaker", "user"), row["text"])
+def _to_doc(row: Json) -> EvalDoc:
+    stamp = parse_stamp(str(row.get("ts", "")))
+    return EvalDoc(row["id"], row["group"], row.get("session", ""), stamp, row.get("speaker", "user"), row["text"])
 
 
-_BROKEN = "[ERRORQ]"  # MemDaily's generator left some questions out; nothing can answer them
+_BROKEN_QUERY = "[ERRORQ]"  # MemDaily's generator left some questions out; nothing can answer them
 
 
-def _question(row: Json) -> Question:
+def _to_question(row: Json) -> EvalQuestion:
     gold = tuple(str(name) for name in row.get("gold") or ())
-    return Question(
+    return EvalQuestion(
         str(row["qid"]), row["group"], row["query"], gold, row.get("category", ""), str(row.get("answer", ""))
     )
 
 
-def instant(stamp: str) -> datetime | None:
-    """A set's time stamp as an aware instant (the sets name no zone: UTC), or None.
+def parse_stamp(stamp: str) -> datetime | None:
+    """Parse a set's time stamp as an aware time (the sets name no zone: UTC); None if it has no known form.
 
-    >>> instant("1:56 pm on 8 May, 2023").isoformat()
+    >>> parse_stamp("1:56 pm on 8 May, 2023").isoformat()
     '2023-05-08T13:56:00+00:00'
     """
-    plain = _WEEKDAY.sub("", stamp.strip())
-    for form in _STAMPS:
+    plain_stamp = _WEEKDAY.sub("", stamp.strip())
+    for stamp_format in _STAMPS:
         with contextlib.suppress(ValueError):
-            return datetime.strptime(plain, form).replace(tzinfo=UTC)
+            return datetime.strptime(plain_stamp, stamp_format).replace(tzinfo=UTC)
     with contextlib.suppress(ValueError):
-        found = datetime.fromisoformat(plain)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        instant = datetime.fromisoformat(plain_stamp)
+        return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return None
 
 
-def locomo(samples: Any, *, name: str = "locomo") -> Dataset:
-    """LoCoMo as published: a list of samples, each with `conversation`, `qa` and `sample_id`."""
-    docs: list[Doc] = []
-    questions: list[Question] = []
+def read_locomo(samples: Any, *, name: str = "locomo") -> Dataset:
+    """Read LoCoMo as published: a list of samples, each with `conversation`, `qa` and `sample_id`."""
+    docs: list[EvalDoc] = []
+    questions: list[EvalQuestion] = []
     for sample in samples:
-        found = list(_locomo_docs(sample))
-        docs += found
-        questions += _locomo_questions(sample, {doc.doc_id for doc in found})
+        sample_docs = list(_iterate_locomo_docs(sample))
+        docs += sample_docs
+        questions += _iterate_locomo_questions(sample, {doc.doc_id for doc in sample_docs})
     return Dataset(name, tuple(docs), tuple(questions))
 
 
-def _locomo_docs(sample: Json) -> Iterator[Doc]:
-    group, talk = sample["sample_id"], sample["conversation"]
-    sessions = sorted(int(key.removeprefix("session_")) for key in talk if re.fullmatch(r"session_\d+", key))
+def _iterate_locomo_docs(sample: Json) -> Iterator[EvalDoc]:
+    group, conversation = sample["sample_id"], sample["conversation"]
+    sessions = sorted(int(key.removeprefix("session_")) for key in conversation if re.fullmatch(r"session_\d+", key))
     for number in sessions:
-        at = instant(talk.get(f"session_{number}_date_time", ""))
-        for turn in talk[f"session_{number}"]:
+        stated_at = parse_stamp(conversation.get(f"session_{number}_date_time", ""))
+        for turn in conversation[f"session_{number}"]:
             caption = f" [image: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
             text = f"{turn['speaker']}: {turn['text']}{caption}"
-            yield Doc(f"{group}/{turn['dia_id']}", group, f"{group}/S{number}", at, turn["speaker"], text)
+            yield EvalDoc(f"{group}/{turn['dia_id']}", group, f"{group}/S{number}", stated_at, turn["speaker"], text)
 
 
-def _locomo_questions(sample: Json, known: set[str]) -> Iterator[Question]:
+def _iterate_locomo_questions(sample: Json, doc_ids: set[str]) -> Iterator[EvalQuestion]:
     group = sample["sample_id"]
     for number, row in enumerate(sample["qa"]):
         cited = [f"{group}/{turn}" for entry in row.get("evidence") or () for turn in _EVIDENCE.findall(entry)]
-        gold = tuple(dict.fromkeys(turn for turn in cited if turn in known))
+        gold = tuple(dict.fromkeys(turn for turn in cited if turn in doc_ids))
         if gold:
             answer = str(row.get("answer", row.get("adversarial_answer", "")))
             category = _LOCOMO_CATEGORIES[row["category"]]
-            yield Question(f"{group}/q{number}", group, row["question"], gold, category, answer)
+            yield EvalQuestion(f"{group}/q{number}", group, row["question"], gold, category, answer)

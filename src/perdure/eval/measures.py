@@ -1,6 +1,7 @@
 """Measures of a ranking and of silence, with intervals. Pure; every formula has a test worked out by hand.
 
-Averages are over questions (macro). Shares lie in [0, 1]. Randomness is seeded, so that a run can be repeated.
+Averages are over questions (macro). Shares are between 0 and 1. Randomness is seeded, so that a run can
+be repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ N_BOOTSTRAP = 2000
 
 
 def recall_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
-    """The share of the gold that stands in the first k.
+    """Return the share of the gold among the first k.
 
     >>> recall_at(["a", "x", "b"], {"a", "b"}, 2)
     0.5
@@ -23,17 +24,17 @@ def recall_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
     return len(set(gold).intersection(ranked[:k])) / len(set(gold))
 
 
-def reciprocal(ranked: Sequence[str], gold: Collection[str]) -> float:
-    """1 / the rank of the first gold, 0 without one.
+def reciprocal_rank(ranked: Sequence[str], gold: Collection[str]) -> float:
+    """Return 1 / the rank of the first gold, 0 without one.
 
-    >>> reciprocal(["x", "a"], {"a"})
+    >>> reciprocal_rank(["x", "a"], {"a"})
     0.5
     """
     return next((1 / rank for rank, name in enumerate(ranked, start=1) if name in gold), 0.0)
 
 
 def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
-    """Discounted gain of the first k over the best possible, each gold worth 1.
+    """Return the discounted gain of the first k over the best possible, each gold worth 1.
 
     >>> round(ndcg_at(["x", "a"], {"a"}, 10), 4)
     0.6309
@@ -43,64 +44,66 @@ def ndcg_at(ranked: Sequence[str], gold: Collection[str], k: int) -> float:
     return gain / best
 
 
-def of_ranking(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
-    """All measures of one ranking; a repeated id counts where it first stands."""
-    once = list(dict.fromkeys(ranked))
-    found: dict[str, float] = {}
+def measure_ranking(ranked: Sequence[str], gold: Collection[str]) -> dict[str, float]:
+    """Compute all measures of one ranking; a repeated id counts at its first position."""
+    unique_ids = list(dict.fromkeys(ranked))
+    values: dict[str, float] = {}
     for k in CUTS:
-        share = recall_at(once, gold, k)
-        found |= {f"R@{k}": share, f"Hit@{k}": float(share > 0), f"All@{k}": float(share == 1)}
-    return found | {"MRR": reciprocal(once, gold), "nDCG@10": ndcg_at(once, gold, 10)}
+        share = recall_at(unique_ids, gold, k)
+        values |= {f"R@{k}": share, f"Hit@{k}": float(share > 0), f"All@{k}": float(share == 1)}
+    return values | {"MRR": reciprocal_rank(unique_ids, gold), "nDCG@10": ndcg_at(unique_ids, gold, 10)}
 
 
 def mean(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The average of each measure over questions."""
+    """Average each measure over questions."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate and where 95 % of the resamples lie."""
+class ConfidenceInterval:
+    """An estimate and the interval that holds 95 % of the resamples."""
 
     at: float
     low: float
     high: float
 
 
-def bootstrap(values: Sequence[float], *, n: int = N_BOOTSTRAP, seed: int = 0) -> Interval:
-    """The mean and its 95 % interval by resampling questions. Of differences of two systems it is the paired one."""
+def bootstrap(values: Sequence[float], *, n: int = N_BOOTSTRAP, seed: int = 0) -> ConfidenceInterval:
+    """Return the mean and its 95 % interval by resampling questions; of differences, the paired interval."""
     if not values:
-        return Interval(0.0, 0.0, 0.0)
+        return ConfidenceInterval(0.0, 0.0, 0.0)
     draw = random.Random(seed)
     size = len(values)
     means = sorted(sum(draw.choices(values, k=size)) / size for _ in range(n))
-    return Interval(sum(values) / size, means[int(0.025 * n)], means[min(n - 1, int(0.975 * n))])
+    return ConfidenceInterval(sum(values) / size, means[int(0.025 * n)], means[min(n - 1, int(0.975 * n))])
 
 
-def paired(ours: Sequence[float], theirs: Sequence[float], *, n: int = N_BOOTSTRAP, seed: int = 0) -> Interval:
-    """How much better ours is on the same questions, with its interval.
+def bootstrap_differences(
+    ours: Sequence[float], theirs: Sequence[float], *, n: int = N_BOOTSTRAP, seed: int = 0
+) -> ConfidenceInterval:
+    """Estimate how much better our values are on the same questions, with the interval.
 
-    >>> paired([1.0, 1.0], [0.0, 0.0])
-    Interval(at=1.0, low=1.0, high=1.0)
+    >>> bootstrap_differences([1.0, 1.0], [0.0, 0.0])
+    ConfidenceInterval(at=1.0, low=1.0, high=1.0)
     """
     return bootstrap([a - b for a, b in zip(ours, theirs, strict=True)], n=n, seed=seed)
 
 
 def auroc(answerable: Sequence[float], unanswerable: Sequence[float]) -> float:
-    """The chance that an answerable question scores above an unanswerable one; a tie counts half.
+    """Return the chance that an answerable question scores above an unanswerable one; a tie counts half.
 
     >>> auroc([0.9, 0.5], [0.5, 0.1])
     0.875
     """
     if not answerable or not unanswerable:
         return 0.5
-    ranks = _ranks([*answerable, *unanswerable])
+    ranks = _rank_values([*answerable, *unanswerable])
     n = len(answerable)
     return (sum(ranks[:n]) - n * (n + 1) / 2) / (n * len(unanswerable))
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value from 1, the mean of their ranks for equal ones."""
+def _rank_values(values: Sequence[float]) -> list[float]:
+    """Return the rank of each value from 1; equal values get the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     start = 0
@@ -108,28 +111,35 @@ def _ranks(values: Sequence[float]) -> list[float]:
         end = start
         while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
             end += 1
-        for place in order[start : end + 1]:
-            ranks[place] = (start + end) / 2 + 1
+        for index in order[start : end + 1]:
+            ranks[index] = (start + end) / 2 + 1
         start = end + 1
     return ranks
 
 
-def silence_curve(answerable: Sequence[float], unanswerable: Sequence[float]) -> list[tuple[float, float, float]]:
-    """(threshold, share of answerable that fall silent, share of unanswerable that do): silent is below it."""
-    marks = sorted({*answerable, *unanswerable, math.inf})
-    below = [(m, _share_below(answerable, m), _share_below(unanswerable, m)) for m in marks]
-    return below
+def compute_silence_curve(
+    answerable: Sequence[float], unanswerable: Sequence[float]
+) -> list[tuple[float, float, float]]:
+    """Return (threshold, share of answerable questions below it, share of unanswerable ones); recall is silent
+    below it.
+    """
+    thresholds = sorted({*answerable, *unanswerable, math.inf})
+    curve = [
+        (threshold, _share_below(answerable, threshold), _share_below(unanswerable, threshold))
+        for threshold in thresholds
+    ]
+    return curve
 
 
-def _share_below(values: Sequence[float], mark: float) -> float:
-    return sum(value < mark for value in values) / len(values) if values else 0.0
+def _share_below(values: Sequence[float], limit: float) -> float:
+    return sum(value < limit for value in values) / len(values) if values else 0.0
 
 
-def threshold(answerable: Sequence[float], most_silent: float) -> float:
-    """The highest threshold below which at most this share of the answerable lies.
+def find_threshold(answerable: Sequence[float], max_silent_share: float) -> float:
+    """Return the highest threshold with at most this share of the answerable values below it.
 
-    >>> threshold([0.1, 0.2, 0.3, 0.4], 0.25)
+    >>> find_threshold([0.1, 0.2, 0.3, 0.4], 0.25)
     0.2
     """
     ordered = sorted(answerable)
-    return ordered[min(len(ordered) - 1, math.floor(most_silent * len(ordered)))] if ordered else 0.0
+    return ordered[min(len(ordered) - 1, math.floor(max_silent_share * len(ordered)))] if ordered else 0.0

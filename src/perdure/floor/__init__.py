@@ -1,1 +1,1 @@
-"""C₀, the floor: what is always true, kept in files that a person can edit and put before every session."""
+"""The floor (C₀): the facts that every session begins with, kept in files that a person can edit."""

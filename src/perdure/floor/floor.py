@@ -1,8 +1,9 @@
 """One agent's floor: its pages, cards, proposals and permissions, read and changed.
 
-Every change is an event in the journal before it is in a file, and files are working copies: an edit that a person made
-in one becomes an event when it is next looked at; one that a crash or a merge left behind gets what the journal says.
-Of two edits the later counts, and the other stays in the history. No page ever becomes empty by accident.
+Every change is an event in the journal before it is in a file. Files are working copies: a person's edit
+in a file becomes an event at the next look; a file that a crash or a merge left behind gets the text of
+the journal. Of two edits the later one counts, and the other stays in the history. No page becomes empty
+by accident.
 """
 
 from __future__ import annotations
@@ -18,47 +19,49 @@ from typing import Any
 
 from perdure import text as words
 from perdure.access import scan
+from perdure.archive.forget import ForgottenItems, load_tombstones
 from perdure.archive.journal import Journal
-from perdure.capture.files import locked, make_folder
+from perdure.archive.memory_events import check_project
+from perdure.disk import lock_file, make_folder
 from perdure.errors import Busy, DiskFull, EditRefused, FloorMissing, ReadOnlyHome
-from perdure.floor import events, forget, notes, pages, state, working
-from perdure.floor.events import OWNERS
-from perdure.floor.pages import Edit
-from perdure.floor.state import Card, Known, Page, Proposal, Version
-from perdure.forget import Gone
-from perdure.forget import load as tombstones
-from perdure.memories.paths import checked_project
+from perdure.floor import forget, notes, pages, state, working_copy
+from perdure.floor import state as events
+from perdure.floor.pages import PageEdit
+from perdure.floor.state import OWNERS, AgentFloor, EditProposal, FloorCard, FloorPage, PageVersion
 from perdure.types import Span
 
-READ_WAITS_S = 2.0  # who reads waits so long for who writes; after that they read what stands there
+READ_WAITS_S = 2.0  # a reader waits so long for a writer, then reads the present text
 WRITE_WAITS_S = 60.0
 MAX_CARD_CHARS = 4000  # a card is a few sentences: the corpus it comes from has 191 tokens on average (row F01)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A new text for a page, with what is to be known of it (as in `events.written`)."""
+class PageChange:
+    """A new text for a page, with what the event records about it (as in `build_page_event`)."""
 
     text: str
     by: str
     why: str = ""
-    pieces: tuple[events.Piece, ...] = ()
+    added_lines: tuple[events.AddedLine, ...] = ()
     sources: tuple[Span, ...] = ()
     cursor: Any = None
 
 
-def _added(edit: Edit) -> str:
-    """The lines of a new text that the page did not have."""
-    old = set(edit.old.splitlines())
-    return "\n".join(line for line in edit.text.splitlines() if line not in old)
+def _find_added_text(edit: PageEdit) -> str:
+    """Return the lines of a new text that the page did not have."""
+    old_lines = set(edit.old.splitlines())
+    return "\n".join(line for line in edit.text.splitlines() if line not in old_lines)
 
 
-_scanned = lru_cache(maxsize=1024)(scan.scan)  # a card is asked for with every session, and changes seldom
+_scan_cached = lru_cache(maxsize=1024)(scan.scan)  # every session reads the cards, and they change seldom
 
 
-def _in_question(edit: Edit) -> str:
-    """What may be a reason to refuse a text: what a person put there is none, for what comes beside it."""
-    return _added(edit) if scan.scan(edit.old) else edit.text
+def _select_text_to_scan(edit: PageEdit) -> str:
+    """Return the part of a text that must be scanned.
+
+    Suspicious text that a person put there does not block other edits.
+    """
+    return _find_added_text(edit) if scan.scan(edit.old) else edit.text
 
 
 @dataclass
@@ -68,432 +71,499 @@ class Floor:
     agent: str
     folder: Path
     journal: Journal
-    watch: state.Watch
+    cache: state.FloorCache
     writable: bool
     now: Callable[[], datetime]
-    alerts: list[str] = field(default_factory=list)  # what a person must know of the working copies
+    alerts: list[str] = field(default_factory=list)  # messages to the person about the working copies
 
     # reading ----------------------------------------------------------------------------------------------
 
-    def known(self) -> Known:
-        """What the journal says of this agent."""
-        return self.watch.state().agents.get(self.agent) or Known()
+    def load_state(self) -> AgentFloor:
+        """Return what the journal says about this agent."""
+        return self.cache.read_state().agents.get(self.agent) or AgentFloor()
 
-    def names(self) -> list[str]:
-        """The pages that there are, in the journal or on disk."""
-        known = self.known().pages
-        found = {name for name, page in known.items() if page.text}
-        for place in ("*.md", "*.yaml", f"{pages.DIARY}/*.md", "skills/*/SKILL.md"):
-            found.update(str(path.relative_to(self.folder)) for path in self.folder.glob(place))
-        return sorted(filter(pages.is_page, found))
+    def list_pages(self) -> list[str]:
+        """List the pages that exist, in the journal or on disk."""
+        known_pages = self.load_state().pages
+        names = {name for name, page in known_pages.items() if page.text}
+        for pattern in ("*.md", "*.yaml", f"{pages.DIARY}/*.md", "skills/*/SKILL.md"):
+            names.update(str(path.relative_to(self.folder)) for path in self.folder.glob(pattern))
+        return sorted(filter(pages.is_page, names))
 
     def read(self, name: str) -> str:
-        """What a page says now, "" for one that there is not. A hand edit is noted first, where that can be done."""
-        name = pages.checked(name)
-        copy, page = working.read(self.folder / name), self.known().pages.get(name)
-        if not self._agree(name, page, copy) and self.writable and self.folder.is_dir():
+        """Return the text of a page, "" if there is none.
+
+        An edit by hand is recorded first, if the home can be written.
+        """
+        name = pages.resolve_name(name)
+        copy, page = working_copy.read_copy(self.folder / name), self.load_state().pages.get(name)
+        if not self._is_in_sync(name, page, copy) and self.writable and self.folder.is_dir():
             try:
-                with self._held(READ_WAITS_S):
-                    return self._settled(name)
+                with self._hold_lock(READ_WAITS_S):
+                    return self._settle_page(name)
             except (DiskFull, ReadOnlyHome, Busy) as error:
-                self._alert(f"{name}: {error}")
-        if copy is not None and copy.text is not None and self._is_edit(page, copy):
+                self._add_alert(f"{name}: {error}")
+        if copy is not None and copy.text is not None and self._is_hand_edit(page, copy):
             return copy.text
         return page.text if page else ""
 
-    def _agree(self, name: str, page: Page | None, copy: working.Copy | None) -> bool:
-        """Whether the journal and a working copy say the same, and nothing beside it waits to be looked at."""
+    def _is_in_sync(self, name: str, page: FloorPage | None, copy: working_copy.WorkingCopy | None) -> bool:
+        """Return True if the journal and a working copy say the same, and no old copy waits to be looked at."""
         if copy is None:
-            return not (page and page.text) and not working.has_displaced(self.folder / name)
-        is_same = bool(page and copy.text and events.sha(copy.text) == page.now.sha)
-        return is_same and bool(working.is_noted(copy)) and not working.has_displaced(copy.path)
+            return not (page and page.text) and not working_copy.has_displaced(self.folder / name)
+        is_same = bool(page and copy.text and events.hash_text(copy.text) == page.current.sha)
+        return is_same and bool(working_copy.is_recorded(copy)) and not working_copy.has_displaced(copy.path)
 
-    def history(self, name: str) -> list[Version]:
-        """Every state of a page, oldest first. Raises FloorMissing."""
-        name = pages.checked(name)
+    def list_versions(self, name: str) -> list[PageVersion]:
+        """Return every version of a page, oldest first. Raises FloorMissing."""
+        name = pages.resolve_name(name)
         self.read(name)
-        page = self.known().pages.get(name)
+        page = self.load_state().pages.get(name)
         if page is None:
             raise FloorMissing(f"page {name} of the floor (nobody has written it yet)")
-        if len(page.versions) < state.KEPT_VERSIONS:
+        if len(page.versions) < state.MAX_VERSIONS:
             return page.versions
-        return self._every_version(name)
+        return self._list_all_versions(name)
 
-    def written_by_owner(self, name: str) -> set[str]:
-        """The paragraphs that its owner put into a page, in any state of it."""
-        found: set[str] = set()
-        before: set[str] = set()
-        for event in self.journal.read(type_=events.TYPE):
+    def find_owner_paragraphs(self, name: str) -> set[str]:
+        """Return the paragraphs that the owner put into a page, in any version of it."""
+        owner_paragraphs: set[str] = set()
+        old_paragraphs: set[str] = set()
+        for event in self.journal.read(type_=events.EVENT_TYPE):
             data = event.data
             if data["op"] == "write" and (data["agent"], data["name"]) == (self.agent, name):
-                now = set(data["text"].strip().split("\n\n"))
-                found |= now - before if data["by"] in OWNERS else set()
-                before = now
-        return found
+                paragraphs = set(data["text"].strip().split("\n\n"))
+                owner_paragraphs |= paragraphs - old_paragraphs if data["by"] in OWNERS else set()
+                old_paragraphs = paragraphs
+        return owner_paragraphs
 
-    def said(self, name: str, event: str) -> str:
-        """What a page said after an event, named by the beginning of its key. Raises FloorMissing."""
-        name = pages.checked(name)
-        page = self.known().pages.get(name)
-        at_hand = [version for version in (page.versions if page else ()) if version.event == event]
-        found = at_hand or [version for version in self.history(name) if version.event.startswith(event)]
-        told = self.journal.one(found[0].event, found[0].at) if len({one.event for one in found}) == 1 else None
-        if told is None:
-            raise FloorMissing(f"version {event!r} of {name} (`perdure floor history {name}` lists them)")
-        return str(told.data["text"])
+    def read_version(self, name: str, event_key: str) -> str:
+        """Return the text of a page after an event; the start of its key is enough. Raises FloorMissing."""
+        name = pages.resolve_name(name)
+        page = self.load_state().pages.get(name)
+        exact_versions = [version for version in (page.versions if page else ()) if version.event == event_key]
+        versions = exact_versions or [
+            version for version in self.list_versions(name) if version.event.startswith(event_key)
+        ]
+        page_event = (
+            self.journal.find_event(versions[0].event, versions[0].at)
+            if len({candidate.event for candidate in versions}) == 1
+            else None
+        )
+        if page_event is None:
+            raise FloorMissing(f"version {event_key!r} of {name} (`perdure floor history {name}` lists them)")
+        return str(page_event.data["text"])
 
     # writing ----------------------------------------------------------------------------------------------
 
     def write(
-        self, name: str, said: str, *, by: str = "owner", base: str | None = None, why: str = "",
-        sources: Sequence[Span] = (), cursor: Any = None,
-    ) -> Version:  # fmt: skip
-        """Give a page a new text, durably. The old one stays in its history.
+        self,
+        name: str,
+        text: str,
+        *,
+        by: str = "owner",
+        base_text: str | None = None,
+        why: str = "",
+        sources: Sequence[Span] = (),
+        cursor: Any = None,
+    ) -> PageVersion:
+        """Give a page a new text, durably. The old text stays in its history.
 
-        base: the text that the writer had read, where that is not what stands there now: then the version says that it
-        replaced an edit which its writer had not seen. sources: the turns behind the whole text. Raises EditRefused;
-        then nothing is changed.
+        base_text: the text that the writer had read; if the page now has another text, the version says that it
+        replaced an edit which its writer had not seen. sources: the turns behind the whole text. Raises
+        EditRefused; then nothing changes.
         """
-        change = Change(said, by, why, sources=tuple(sources), cursor=cursor)
-        made = self.rework(name, lambda _: change, base=base)
-        assert made is not None
-        return made
+        change = PageChange(text, by, why, sources=tuple(sources), cursor=cursor)
+        new_version = self.rework(name, lambda _: change, base_text=base_text)
+        assert new_version is not None
+        return new_version
 
-    def rework(self, name: str, make: Callable[[str], Change | None], *, base: str | None = None) -> Version | None:
-        """Give a page the text that is made of what it says at this moment; nobody else writes it meanwhile.
+    def rework(
+        self, name: str, make_change: Callable[[str], PageChange | None], *, base_text: str | None = None
+    ) -> PageVersion | None:
+        """Replace a page's text by one made from its current text, while nobody else writes the page.
 
-        Returns the page's state, None where nothing is to be changed. Raises EditRefused.
+        Returns the page's version, or None if nothing is to change. Raises EditRefused.
         """
-        name = pages.checked(name)
-        with self._held():
-            old = self._settled(name)
-            change = make(old)
+        name = pages.resolve_name(name)
+        with self._hold_lock():
+            old_text = self._settle_page(name)
+            change = make_change(old_text)
             if change is None:
                 return None
-            said = change.text.rstrip() + "\n"
-            self._check(Edit(name, said, change.by, old, why=change.why))
-            if said == old and change.cursor is None:
-                return self.known().pages[name].now
-            was = self._sha(name) if base is None else events.sha(base) if base else ""
-            data = events.written(
-                self.agent, name, said, by=change.by, was=was, why=change.why, pieces=change.pieces,
-                sources=change.sources, cursor=change.cursor,
-            )  # fmt: skip
-            return self._written(name, data)
+            text = change.text.rstrip() + "\n"
+            self._check_edit(PageEdit(name, text, change.by, old_text, why=change.why))
+            if text == old_text and change.cursor is None:
+                return self.load_state().pages[name].current
+            read_hash = (
+                self._hash_current_text(name) if base_text is None else events.hash_text(base_text) if base_text else ""
+            )
+            data = events.build_page_event(
+                self.agent,
+                name,
+                text,
+                by=change.by,
+                read_hash=read_hash,
+                why=change.why,
+                added_lines=change.added_lines,
+                sources=change.sources,
+                cursor=change.cursor,
+            )
+            return self._record_write(name, data)
 
     def remove(self, name: str, *, by: str = "owner") -> None:
-        """Take a page away; its history stays. Raises FloorMissing, EditRefused."""
-        name = pages.checked(name)
+        """Remove a page; its history stays. Raises FloorMissing, EditRefused."""
+        name = pages.resolve_name(name)
         if by not in OWNERS:
             raise EditRefused(f"{name}: only its owner takes a page away")
-        with self._held():
-            if not self._settled(name):
+        with self._hold_lock():
+            if not self._settle_page(name):
                 raise FloorMissing(f"page {name} of the floor")
-            self._written(name, events.written(self.agent, name, "", by=by, was=self._sha(name)))
+            self._record_write(
+                name, events.build_page_event(self.agent, name, "", by=by, read_hash=self._hash_current_text(name))
+            )
 
-    def revert(self, name: str, event: str, *, by: str = "owner") -> Version:
-        """Let a page say again what it said after an event."""
-        said = self.said(name, event)
-        if not said:
+    def revert(self, name: str, event_key: str, *, by: str = "owner") -> PageVersion:
+        """Give a page the text again that it had after an event."""
+        text = self.read_version(name, event_key)
+        if not text:
             raise EditRefused(f"{name}: nothing is left of it: it had been taken away then, or was forgotten since")
-        return self.write(name, said, by=by, why=f"as it was after {event}")
+        return self.write(name, text, by=by, why=f"as it was after {event_key}")
 
-    def forget_line(self, name: str, said: str) -> None:
-        """Forget a line of a page for good: it goes from every state of that page, here and in homes that are merged.
+    def forget_line(self, name: str, text: str) -> None:
+        """Forget a line of a page for good: it leaves every version of the page, here and in homes that are merged.
 
-        said: its words, whatever is noted behind them. Raises FloorMissing.
+        text: the words of the line, without its marks. Raises FloorMissing.
         """
-        name = self.check_line(name, said)
+        name = self.check_line(name, text)
         self.check_writable()
-        forget.record_line(self.journal, self.agent, name, said, now=self.now())
-        self._forgotten()
+        forget.record_line_tombstone(self.journal, self.agent, name, text, now=self.now())
+        self._apply_tombstones()
 
-    def check_line(self, name: str, said: str) -> str:
-        """The name of a page some state of which has a line of these words. Raises FloorMissing."""
-        name = pages.checked(name)
-        self.read(name)  # what stands in the file is in the journal
-        if not notes.read(said).name or not forget.holds(self.journal, self.agent, name, said):
-            raise FloorMissing(f"line {words.printable(said)!r} in any state of {name}")
+    def check_line(self, name: str, text: str) -> str:
+        """Return the full name of a page that has a line of these words in some version. Raises FloorMissing."""
+        name = pages.resolve_name(name)
+        self.read(name)  # this records the file's text in the journal
+        if not notes.parse_line(text).key or not forget.has_line(self.journal, self.agent, name, text):
+            raise FloorMissing(f"line {words.printable(text)!r} in any state of {name}")
         return name
 
-    def forget_asked(self, identifier: str) -> str:
-        """Forget a card or a proposal for good, also one that was taken away or decided. Raises FloorMissing.
+    def forget_item(self, identifier: str) -> str:
+        """Forget a card or a proposal for good, also if it was removed or decided. Raises FloorMissing.
 
         Returns its id.
         """
-        identifier = self.check_asked(identifier)
+        identifier = self.check_item(identifier)
         self.check_writable()
-        forget.record_asked(self.journal, self.agent, identifier, now=self.now())
-        self._forgotten()
+        forget.record_item_tombstone(self.journal, self.agent, identifier, now=self.now())
+        self._apply_tombstones()
         return identifier
 
-    def check_asked(self, identifier: str) -> str:
-        """The id of the one card or proposal whose id begins so, of all that there ever were. Raises FloorMissing."""
-        found = [one for one in forget.ids(self.journal, self.agent) if one.startswith(identifier)]
-        if len(found) != 1 or not identifier:
+    def check_item(self, identifier: str) -> str:
+        """Return the id of the one card or proposal whose id begins so, removed ones included. Raises FloorMissing."""
+        item_ids = [
+            item_id for item_id in forget.list_item_ids(self.journal, self.agent) if item_id.startswith(identifier)
+        ]
+        if len(item_ids) != 1 or not identifier:
             raise FloorMissing(f"card or proposal {words.printable(identifier)!r} (`perdure floor cards` lists cards)")
-        return found[0]
+        return item_ids[0]
 
-    def _forgotten(self) -> None:
-        """Do what the tombstones say."""
-        forget.apply(self.journal, Gone(tombstones(self.journal)), lambda _: self.folder, only=self.agent)
-        self.watch.drop()
+    def _apply_tombstones(self) -> None:
+        """Apply the tombstones."""
+        forget.apply_tombstones(
+            self.journal, ForgottenItems(load_tombstones(self.journal)), lambda _: self.folder, only_agent=self.agent
+        )
+        self.cache.drop()
 
-    def _check(self, edit: Edit) -> None:
-        pages.check(edit)
+    def _check_edit(self, edit: PageEdit) -> None:
+        pages.check_edit(edit)
         if edit.by not in OWNERS:
-            self.refuse_suspect(_in_question(edit), edit.name)
+            self.refuse_suspect(_select_text_to_scan(edit), edit.name)
 
-    def refuse_suspect(self, said: str, where: str) -> None:
-        """Raise EditRefused for a text that looks like an injection and that the owner has not allowed."""
-        for finding in self.suspicious(said):
-            raise EditRefused(f"{where}: it reads like an instruction to a model ({finding.rule}: {finding.excerpt!r})")
+    def refuse_suspect(self, text: str, location: str) -> None:
+        """Raise EditRefused for a text that looks like an injection, unless the owner has allowed it."""
+        for finding in self.find_injections(text):
+            raise EditRefused(
+                f"{location}: it reads like an instruction to a model ({finding.rule}: {finding.excerpt!r})"
+            )
 
-    def suspicious(self, said: str) -> tuple[scan.Finding, ...]:
-        """What the scanner finds in a text, unless its owner allows that text."""
-        found = _scanned(said)
-        return () if found and scan.digest(said) in self.known().allowed else found
+    def find_injections(self, text: str) -> tuple[scan.Finding, ...]:
+        """Return the scanner's findings in a text; nothing if the owner has allowed that text."""
+        findings = _scan_cached(text)
+        return () if findings and scan.digest(text) in self.load_state().allowed else findings
 
-    def is_refused(self, said: str, old: str) -> bool:
-        """Whether a text of the rules' or a model's in the place of another would be refused as suspicious."""
-        return bool(self.suspicious(_in_question(Edit("", said, "rules", old))))
+    def is_refused(self, text: str, old_text: str) -> bool:
+        """Return True if a text of the rules or a model, in place of another text, would be refused as suspicious."""
+        return bool(self.find_injections(_select_text_to_scan(PageEdit("", text, "rules", old_text))))
 
-    def allow(self, said: str, *, where: str) -> None:
-        """Let a text through although the scanner suspects it: this very text, and no other."""
-        self._note(events.allowed(self.agent, scan.digest(said), where=where))
+    def allow(self, text: str, *, location: str) -> None:
+        """Allow exactly this text although the scanner suspects it."""
+        self._record_event(events.build_allow_event(self.agent, scan.digest(text), location=location))
 
     # cards ------------------------------------------------------------------------------------------------
 
-    def cards(self) -> list[Card]:
-        """Every card, oldest first."""
-        return list(self.known().cards.values())
+    def list_cards(self) -> list[FloorCard]:
+        """Return every card, oldest first."""
+        return list(self.load_state().cards.values())
 
-    def card(self, identifier: str) -> Card:
-        """The card of this id, or of the one id that begins so. Raises FloorMissing."""
-        found = [card for name, card in self.known().cards.items() if name.startswith(identifier)]
-        if len(found) != 1 or not identifier:
+    def get_card(self, identifier: str) -> FloorCard:
+        """Return the card of this id, or the only one whose id begins so. Raises FloorMissing."""
+        matches = [card for card_id, card in self.load_state().cards.items() if card_id.startswith(identifier)]
+        if len(matches) != 1 or not identifier:
             raise FloorMissing(f"card {words.printable(identifier)!r} (`perdure floor cards` lists them)")
-        return found[0]
+        return matches[0]
 
     def add_card(
-        self, said: str, *, by: str = "owner", project: str | None = None, sources: Sequence[Span] = ()
-    ) -> Card:
-        """Add a card; one that says the same already is returned instead, and one that it corrects goes.
+        self, text: str, *, by: str = "owner", project: str | None = None, sources: Sequence[Span] = ()
+    ) -> FloorCard:
+        """Add a card; return an existing card that says the same instead; remove cards that the new one corrects.
 
         Raises EditRefused, and UsageError for a project longer than a path may be.
         """
-        said, project = self._card_text(said, by), checked_project(project)
-        with self._held():
-            beside = [card for card in self.cards() if card.project == project]
-            for known in beside:
-                if notes.same(said, known.text):
-                    return known
+        text, project = self._check_card_text(text, by), check_project(project)
+        with self._hold_lock():
+            project_cards = [card for card in self.list_cards() if card.project == project]
+            for old_card in project_cards:
+                if notes.is_same_note(text, old_card.text):
+                    return old_card
             identifier = f"card-{secrets.token_hex(4)}"
-            self._note(events.card(self.agent, identifier, said, by=by, project=project, sources=sources))
-            for known in beside:
-                if notes.corrects(said, known.text):
-                    self._note(events.card(self.agent, known.id, "", by=by))
-            return self.card(identifier)
+            self._record_event(
+                events.build_card_event(self.agent, identifier, text, by=by, project=project, sources=sources)
+            )
+            for old_card in project_cards:
+                if notes.is_correction(text, old_card.text):
+                    self._record_event(events.build_card_event(self.agent, old_card.id, "", by=by))
+            return self.get_card(identifier)
 
-    def change_card(self, identifier: str, said: str, *, by: str = "owner") -> Card:
-        """Give a card other words. Raises FloorMissing, EditRefused."""
-        said = self._card_text(said, by)
-        with self._held():
-            known = self.card(identifier)
-            self._note(events.card(self.agent, known.id, said, by=by))
-            return self.card(known.id)
+    def change_card(self, identifier: str, text: str, *, by: str = "owner") -> FloorCard:
+        """Change the text of a card. Raises FloorMissing, EditRefused."""
+        text = self._check_card_text(text, by)
+        with self._hold_lock():
+            card = self.get_card(identifier)
+            self._record_event(events.build_card_event(self.agent, card.id, text, by=by))
+            return self.get_card(card.id)
 
-    def remove_card(self, identifier: str, *, by: str = "owner") -> Card:
-        """Take a card away; the journal keeps it. Raises FloorMissing."""
-        with self._held():
-            known = self.card(identifier)
-            self._note(events.card(self.agent, known.id, "", by=by))
-            return known
+    def remove_card(self, identifier: str, *, by: str = "owner") -> FloorCard:
+        """Remove a card; the journal keeps it. Raises FloorMissing."""
+        with self._hold_lock():
+            card = self.get_card(identifier)
+            self._record_event(events.build_card_event(self.agent, card.id, "", by=by))
+            return card
 
-    def _card_text(self, said: str, by: str) -> str:
-        said = words.printable(said).strip()
-        pages.check(Edit("card", said, by))
-        if len(said) > MAX_CARD_CHARS:
-            raise EditRefused(f"card: it has {len(said)} characters, and {MAX_CARD_CHARS} are the most")
+    def _check_card_text(self, text: str, by: str) -> str:
+        text = words.printable(text).strip()
+        pages.check_edit(PageEdit("card", text, by))
+        if len(text) > MAX_CARD_CHARS:
+            raise EditRefused(f"card: it has {len(text)} characters, and {MAX_CARD_CHARS} are the most")
         if by not in OWNERS:
-            self.refuse_suspect(said, "card")
-        return said
+            self.refuse_suspect(text, "card")
+        return text
 
     # proposals --------------------------------------------------------------------------------------------
 
-    def propose(self, name: str, said: str, *, by: str = "agent", why: str = "") -> Proposal:
-        """Ask the owner for an edit of any page. Nothing changes until they approve. Raises EditRefused."""
-        name = pages.checked(name)
-        said, old = said.rstrip() + "\n", self.read(name)
-        pages.check(Edit(name, said, by, old, is_proposal=True, why=why))
-        if said == old:
+    def propose(self, name: str, text: str, *, by: str = "agent", why: str = "") -> EditProposal:
+        """Propose an edit of any page to the owner. Nothing changes before they approve it. Raises EditRefused."""
+        name = pages.resolve_name(name)
+        text, old_text = text.rstrip() + "\n", self.read(name)
+        pages.check_edit(PageEdit(name, text, by, old_text, is_proposal=True, why=why))
+        if text == old_text:
             raise EditRefused(f"{name}: it says that already")
         identifier = f"edit-{secrets.token_hex(4)}"
-        self._note(
-            events.proposed(self.agent, identifier, name, said, by=by, was=events.sha(old) if old else "", why=why)
+        self._record_event(
+            events.build_proposal_event(
+                self.agent,
+                identifier,
+                name,
+                text,
+                by=by,
+                read_hash=events.hash_text(old_text) if old_text else "",
+                why=why,
+            )
         )
-        return self.proposal(identifier)
+        return self.get_proposal(identifier)
 
-    def proposals(self, *, every: bool = False) -> list[Proposal]:
-        """The edits that wait for the owner; with `every` those that were decided as well."""
-        return [one for one in self.known().proposals.values() if every or not one.outcome]
+    def list_proposals(self, *, with_decided: bool = False) -> list[EditProposal]:
+        """Return the proposals that wait for the owner. with_decided: the decided ones as well."""
+        return [proposal for proposal in self.load_state().proposals.values() if with_decided or not proposal.outcome]
 
-    def proposal(self, identifier: str) -> Proposal:
-        """The proposal of this id, or of the one id that begins so. Raises FloorMissing."""
-        found = [one for name, one in self.known().proposals.items() if name.startswith(identifier)]
-        if len(found) != 1 or not identifier:
+    def get_proposal(self, identifier: str) -> EditProposal:
+        """Return the proposal of this id, or the only one whose id begins so. Raises FloorMissing."""
+        matches = [
+            proposal
+            for proposal_id, proposal in self.load_state().proposals.items()
+            if proposal_id.startswith(identifier)
+        ]
+        if len(matches) != 1 or not identifier:
             raise FloorMissing(f"proposal {words.printable(identifier)!r} (`perdure floor proposals` lists them)")
-        return found[0]
+        return matches[0]
 
-    def approve(self, identifier: str) -> Version:
-        """Make a proposed edit. It is in force from the next session on. Raises FloorMissing, EditRefused."""
-        with self._held():
-            wanted = self._open(identifier)
-            now = self._settled(wanted.name)
-            if (events.sha(now) if now else "") != wanted.was:
-                raise EditRefused(f"{wanted.name}: it was changed after {wanted.id} was proposed; reject that one")
-            self._check(Edit(wanted.name, wanted.text, "owner", now))
-            if self.suspicious(wanted.text):
-                self.allow(wanted.text, where=wanted.name)  # the owner has read it
-            why = f"{wanted.id}: {wanted.why}" if wanted.why else wanted.id
-            data = events.approved(self.agent, wanted.id, wanted.name, wanted.text, was=wanted.was, why=why)
-            return self._written(wanted.name, data)
+    def approve(self, identifier: str) -> PageVersion:
+        """Apply a proposed edit. It takes effect with the next session. Raises FloorMissing, EditRefused."""
+        with self._hold_lock():
+            proposal = self._get_open_proposal(identifier)
+            current_text = self._settle_page(proposal.name)
+            if (events.hash_text(current_text) if current_text else "") != proposal.was:
+                raise EditRefused(f"{proposal.name}: it was changed after {proposal.id} was proposed; reject that one")
+            self._check_edit(PageEdit(proposal.name, proposal.text, "owner", current_text))
+            if self.find_injections(proposal.text):
+                self.allow(proposal.text, location=proposal.name)  # the owner has read it
+            why = f"{proposal.id}: {proposal.why}" if proposal.why else proposal.id
+            data = events.build_approval_event(
+                self.agent, proposal.id, proposal.name, proposal.text, read_hash=proposal.was, why=why
+            )
+            return self._record_write(proposal.name, data)
 
-    def reject(self, identifier: str) -> Proposal:
-        """Turn a proposed edit down. Raises FloorMissing, EditRefused."""
-        with self._held():
-            wanted = self._open(identifier)
-            self._note(events.decided(self.agent, wanted.id, approved=False))
-            return self.proposal(wanted.id)
+    def reject(self, identifier: str) -> EditProposal:
+        """Reject a proposed edit. Raises FloorMissing, EditRefused."""
+        with self._hold_lock():
+            proposal = self._get_open_proposal(identifier)
+            self._record_event(events.build_decision_event(self.agent, proposal.id, approved=False))
+            return self.get_proposal(proposal.id)
 
-    def _open(self, identifier: str) -> Proposal:
-        wanted = self.proposal(identifier)
-        if wanted.outcome:
-            raise EditRefused(f"{wanted.id}: it was {wanted.outcome} already")
-        return wanted
+    def _get_open_proposal(self, identifier: str) -> EditProposal:
+        proposal = self.get_proposal(identifier)
+        if proposal.outcome:
+            raise EditRefused(f"{proposal.id}: it was {proposal.outcome} already")
+        return proposal
 
     # the working copies -----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _held(self, wait_s: float = WRITE_WAITS_S) -> Iterator[None]:
-        """The lock under which this agent's pages change."""
+    def _hold_lock(self, wait_s: float = WRITE_WAITS_S) -> Iterator[None]:
+        """Hold the lock under which this agent's pages change."""
         make_folder(self.folder)
-        with locked(self.folder / ".lock", wait_s=wait_s):
+        with lock_file(self.folder / ".lock", wait_s=wait_s):
             yield
 
-    def _settled(self, name: str) -> str:
-        """What a page says, once its working copy and the journal agree. The caller holds the lock."""
+    def _settle_page(self, name: str) -> str:
+        """Make the working copy and the journal agree, and return the page's text. The caller holds the lock."""
         path = self.folder / name
-        for aside in working.displaced(path):
-            self._take_displaced(name, aside)
-        page, copy = self.known().pages.get(name), working.read(path)
-        if copy is not None and self._is_edit(page, copy):
-            copy = working.quiet(path)  # not half of it
+        for displaced_copy in working_copy.read_displaced(path):
+            self._take_displaced(name, displaced_copy)
+        page, copy = self.load_state().pages.get(name), working_copy.read_copy(path)
+        if copy is not None and self._is_hand_edit(page, copy):
+            copy = working_copy.read_settled_copy(path)  # wait for the whole text
         if copy is None:
-            return self._restored(name, page)
+            return self._restore_copy(name, page)
         if copy.text is None:
-            return self._unfit(name, page, copy)
-        if self._is_edit(page, copy):
-            self._note(events.written(self.agent, name, copy.text, by="hand", was=self._sha(name)))
-        elif page is None or events.sha(copy.text) != page.now.sha:
-            return self._restored(name, page)
-        if not working.is_noted(copy):
-            working.note(copy)
+            return self._replace_unfit_copy(name, page, copy)
+        if self._is_hand_edit(page, copy):
+            self._record_event(
+                events.build_page_event(self.agent, name, copy.text, by="hand", read_hash=self._hash_current_text(name))
+            )
+        elif page is None or events.hash_text(copy.text) != page.current.sha:
+            return self._restore_copy(name, page)
+        if not working_copy.is_recorded(copy):
+            working_copy.record_copy(copy)
         return copy.text
 
-    def _is_edit(self, page: Page | None, copy: working.Copy) -> bool:
-        """Whether a file holds what somebody wrote there, and not a state that the journal has left behind: we were
-        killed before we wrote the next, or a merge brought it.
+    def _is_hand_edit(self, page: FloorPage | None, copy: working_copy.WorkingCopy) -> bool:
+        """Return True if a file holds an edit of a person.
+
+        Return False for an older version that the journal has already replaced: the process was killed before it
+        wrote the next one, or a merge brought it.
         """
-        sha = events.sha(copy.text) if copy.text is not None else ""
-        if not sha or page is None or sha == page.now.sha:
-            return bool(sha) and page is None
-        is_noted = working.is_noted(copy)
+        text_hash = events.hash_text(copy.text) if copy.text is not None else ""
+        if not text_hash or page is None or text_hash == page.current.sha:
+            return bool(text_hash) and page is None
+        is_noted = working_copy.is_recorded(copy)
         if is_noted is None:
-            is_noted = copy.is_before(page.now.at) and sha in {version.sha for version in page.versions}
+            is_noted = copy.is_before(page.current.at) and text_hash in {version.sha for version in page.versions}
         return not is_noted
 
-    def _restored(self, name: str, page: Page | None) -> str:
-        """Put what the journal says into the working copy; what is no file of ours is left as it is."""
-        path, said = self.folder / name, page.text if page else ""
-        copy = working.read(path)
+    def _restore_copy(self, name: str, page: FloorPage | None) -> str:
+        """Write the journal's text into the working copy; a file that is not ours stays as it is."""
+        path, text = self.folder / name, page.text if page else ""
+        copy = working_copy.read_copy(path)
         if copy is not None and copy.is_foreign:
-            self._alert(f"{name} {copy.why}; what the journal says counts")
-        elif said:
-            working.put(path, said)
+            self._add_alert(f"{name} {copy.why}; what the journal says counts")
+        elif text:
+            working_copy.put_text(path, text)
         elif page is not None:
-            working.remove(path)
-        return said
+            working_copy.remove_copy(path)
+        return text
 
-    def _unfit(self, name: str, page: Page | None, copy: working.Copy) -> str:
-        """A file without a text: an editor may be at it; after that the page is put back."""
-        said = page.text if page else ""
+    def _replace_unfit_copy(self, name: str, page: FloorPage | None, copy: working_copy.WorkingCopy) -> str:
+        """Restore a page whose file has no usable text, unless an editor may still be writing it."""
+        text = page.text if page else ""
         if copy.is_fresh and not copy.is_foreign:
-            return said
-        if copy.why == working.EMPTY:
-            if said:
-                self._alert(f"{name} was empty; `perdure floor remove {name}` takes a page away")
-            return self._restored(name, page)
+            return text
+        if copy.why == working_copy.EMPTY:
+            if text:
+                self._add_alert(f"{name} was empty; `perdure floor remove {name}` takes a page away")
+            return self._restore_copy(name, page)
         if not copy.is_foreign:
             self._set_aside(name, copy)
-            if not said:
-                working.remove(self.folder / name)
-        return self._restored(name, page)
+            if not text:
+                working_copy.remove_copy(self.folder / name)
+        return self._restore_copy(name, page)
 
-    def _set_aside(self, name: str, copy: working.Copy) -> None:
-        """Keep what is no text that a page can have, and say so."""
-        aside = working.set_aside(copy)
-        self._alert(f"{name} {copy.why}: it does not count, and is kept as {aside.name}")
+    def _set_aside(self, name: str, copy: working_copy.WorkingCopy) -> None:
+        """Keep a file that cannot be a page's text, and add an alert."""
+        aside_path = working_copy.set_aside(copy)
+        self._add_alert(f"{name} {copy.why}: it does not count, and is kept as {aside_path.name}")
 
-    def _take_displaced(self, name: str, aside: working.Copy) -> None:
-        """Keep in the history what somebody wrote into a file at the moment in which we replaced it."""
-        page = self.known().pages.get(name)
-        said = aside.text
-        if said is not None and not self._has_said(name, events.sha(said)):
-            now = page.text if page else ""
-            self._note(events.written(self.agent, name, said, by="hand", was=self._sha(name), why="written meanwhile"))
-            if page and now:  # what replaced it came later, and counts
-                again = events.written(
-                    self.agent, name, now, by="rules", was="", why="the later edit counts", cursor=page.cursor
+    def _take_displaced(self, name: str, displaced_copy: working_copy.WorkingCopy) -> None:
+        """Record in the history a text that somebody wrote into a file just as we replaced it."""
+        page = self.load_state().pages.get(name)
+        text = displaced_copy.text
+        if text is not None and not self._has_version(name, events.hash_text(text)):
+            current_text = page.text if page else ""
+            self._record_event(
+                events.build_page_event(
+                    self.agent, name, text, by="hand", read_hash=self._hash_current_text(name), why="written meanwhile"
                 )
-                self._note(again)
-        if aside.is_just_displaced:
+            )
+            if page and current_text:  # the replacing text came later, so it counts
+                restoring_event = events.build_page_event(
+                    self.agent,
+                    name,
+                    current_text,
+                    by="rules",
+                    read_hash="",
+                    why="the later edit counts",
+                    cursor=page.cursor,
+                )
+                self._record_event(restoring_event)
+        if displaced_copy.is_just_displaced:
             return
-        if aside.text is None and aside.why != working.EMPTY and not aside.is_foreign:
-            self._set_aside(name, aside)
-        aside.path.unlink(missing_ok=True)
+        if displaced_copy.text is None and displaced_copy.why != working_copy.EMPTY and not displaced_copy.is_foreign:
+            self._set_aside(name, displaced_copy)
+        displaced_copy.path.unlink(missing_ok=True)
 
-    def _has_said(self, name: str, sha: str) -> bool:
-        """Whether a page ever had a text of this name."""
-        page = self.known().pages.get(name)
-        if page is None or sha in {version.sha for version in page.versions}:
+    def _has_version(self, name: str, text_hash: str) -> bool:
+        """Return True if a page ever had a text of this hash."""
+        page = self.load_state().pages.get(name)
+        if page is None or text_hash in {version.sha for version in page.versions}:
             return page is not None
-        return len(page.versions) == state.KEPT_VERSIONS and sha in {v.sha for v in self._every_version(name)}
+        return len(page.versions) == state.MAX_VERSIONS and text_hash in {
+            old_version.sha for old_version in self._list_all_versions(name)
+        }
 
-    def _every_version(self, name: str) -> list[Version]:
-        return state.versions(self.journal.read(type_=events.TYPE), self.agent, name)
+    def _list_all_versions(self, name: str) -> list[PageVersion]:
+        return state.list_page_versions(self.journal.read(type_=events.EVENT_TYPE), self.agent, name)
 
-    def _written(self, name: str, data: dict[str, Any]) -> Version:
-        self._note(data)
-        page = self.known().pages[name]
-        self._restored(name, page)
-        for aside in working.displaced(self.folder / name):
-            self._take_displaced(name, aside)
-        return page.now
+    def _record_write(self, name: str, data: dict[str, Any]) -> PageVersion:
+        self._record_event(data)
+        page = self.load_state().pages[name]
+        self._restore_copy(name, page)
+        for displaced_copy in working_copy.read_displaced(self.folder / name):
+            self._take_displaced(name, displaced_copy)
+        return page.current
 
-    def _alert(self, said: str) -> None:
-        if said not in self.alerts:
-            self.alerts.append(said)
+    def _add_alert(self, message: str) -> None:
+        if message not in self.alerts:
+            self.alerts.append(message)
 
-    def _sha(self, name: str) -> str:
-        page = self.known().pages.get(name)
-        return page.now.sha if page else ""
+    def _hash_current_text(self, name: str) -> str:
+        page = self.load_state().pages.get(name)
+        return page.current.sha if page else ""
 
     def check_writable(self) -> None:
-        """Raise ReadOnlyHome where nothing may be changed."""
+        """Raise ReadOnlyHome if nothing may be changed."""
         if not self.writable:
             raise ReadOnlyHome(str(self.folder))
 
-    def _note(self, data: dict[str, Any]) -> None:
+    def _record_event(self, data: dict[str, Any]) -> None:
         self.check_writable()
-        self.journal.append(events.TYPE, data, now=self.now())
+        self.journal.append(events.EVENT_TYPE, data, now=self.now())

@@ -1,10 +1,10 @@
-"""What `forget` does to a floor: what came from something forgotten goes from every text in which it stood.
+"""Apply `forget` to the floors: everything that came from a forgotten source leaves every text that held it.
 
-A line that was added to a page (its event says from where) is taken out of all later texts of that page, a text that as
-a whole rests on something forgotten is emptied, and a card or a proposal likewise. Working copies go first, then the
-journal, so that no copy brings back what the journal has lost; done twice it changes nothing. Of a line that is gone a
-keyed hash stays, by which another home's texts are cleaned when they are merged. Who writes the same words again
-later, means them: those stay.
+A line that was added to a page (its event names the source) is removed from all later texts of that page.
+A text that rests as a whole on something forgotten is emptied; a card or a proposal likewise. Working
+copies are cleaned first, then the journal, so that no copy brings back what the journal has lost. Doing
+it twice changes nothing. A keyed hash of each removed line stays, by which another home's texts are
+cleaned when they are merged. If a person writes the same words again later, they mean them: those stay.
 """
 
 from __future__ import annotations
@@ -16,366 +16,433 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from perdure.archive import tombstones as tombs
-from perdure.archive.journal import Event, Journal
-from perdure.capture import files
-from perdure.floor import events, notes, tree, working
-from perdure.forget import Gone, key_of
-from perdure.text import normalised
+from perdure import disk
+from perdure.archive import tombstones
+from perdure.archive.forget import ForgottenItems, get_key
+from perdure.archive.journal import Journal, JournalEvent
+from perdure.floor import notes, state, working_copy
+from perdure.text import normalise
 
-MIN_CHARS = 16  # a shorter line is common property: that somebody said it too tells nothing
-_LINES = "floor"  # in a tombstone: hashes of lines that were forgotten by their words
+MIN_REPEATED_CHARS = 16  # a shorter line is too common to prove that it repeats a message
+_LINES_KEY = "floor"  # key in a tombstone: hashes of lines that were forgotten by their words
 
-_WITH_ID = ("card", "propose")
+_OPS_WITH_ID = ("card", "propose")
 
-Place = Callable[[str], Path]  # of an agent's working copies
+FolderLookup = Callable[[str], Path]  # agent -> folder of its working copies
 
 
-def apply(journal: Journal, gone: Gone, place: Place, *, only: str = "") -> None:
-    """Take what is gone out of every floor of a user: the working copies, then the journal. only: of this agent."""
-    if not gone.tombstones.keys:  # nothing was ever forgotten
+def apply_tombstones(
+    journal: Journal, forgotten: ForgottenItems, folder_of: FolderLookup, *, only_agent: str = ""
+) -> None:
+    """Remove everything forgotten from every floor of a user: the working copies, then the journal.
+
+    only_agent: the floor of this agent alone.
+    """
+    if not forgotten.tombstones.keys:  # nothing was ever forgotten
         return
-    found = [event for event in journal.read(type_=events.TYPE) if only in ("", event.data["agent"])]
-    if not found:
+    floor_events = [event for event in journal.read(type_=state.EVENT_TYPE) if only_agent in ("", event.data["agent"])]
+    if not floor_events:
         return
-    plan = _Plan(gone, _tombstones(journal))
-    plan.read(found)
-    with contextlib.ExitStack() as held:
-        for agent in sorted({page.agent for page in plan.pages.values()}):
-            if place(agent).is_dir():
-                held.enter_context(files.locked(place(agent) / ".lock"))
-        for page in plan.pages.values():
-            _clean_copies(place(page.agent) / page.name, page)
-        changed = plan.changed | _files(found, gone.memories)
-        if changed:
-            journal.rewrite(events.TYPE, lambda event: changed.get(event.key))
+    cleaning = _FloorCleaning(forgotten, _read_tombstones(journal))
+    cleaning.read_events(floor_events)
+    with contextlib.ExitStack() as locks:
+        for agent in sorted({page.agent for page in cleaning.pages.values()}):
+            if folder_of(agent).is_dir():
+                locks.enter_context(disk.lock_file(folder_of(agent) / ".lock"))
+        for page in cleaning.pages.values():
+            _clean_page_files(folder_of(page.agent) / page.name, page)
+        changes = cleaning.changes | _clean_file_events(floor_events, forgotten.memory_ids)
+        if changes:
+            journal.rewrite(state.EVENT_TYPE, lambda event: changes.get(event.key))
 
 
-def record_line(journal: Journal, agent: str, name: str, words: str, *, now: datetime) -> None:
-    """Write the tombstone of a line: from here on it is gone from that page, also in homes that hear of it."""
-    line = notes.read(words).name
-    digest = _digest(key_of(journal, now), agent, name, line)
-    journal.append(tombs.TYPE, {"turns": [], _LINES: [digest]}, now=now)
+def record_line_tombstone(journal: Journal, agent: str, name: str, text: str, *, now: datetime) -> None:
+    """Write the tombstone of a line.
+
+    From now on the line is gone from that page, also in homes that merge this one.
+    """
+    line_key = notes.parse_line(text).key
+    digest = _hash_line(get_key(journal, now), agent, name, line_key)
+    journal.append(tombstones.EVENT_TYPE, {"turns": [], _LINES_KEY: [digest]}, now=now)
 
 
-def record_asked(journal: Journal, agent: str, identifier: str, *, now: datetime) -> None:
-    """Write the tombstone of a card or a proposal, with all that it ever said."""
-    journal.append(tombs.TYPE, {"turns": [], _LINES: [_digest(key_of(journal, now), agent, "", identifier)]}, now=now)
+def record_item_tombstone(journal: Journal, agent: str, identifier: str, *, now: datetime) -> None:
+    """Write the tombstone of a card or a proposal, with every text that it ever had."""
+    journal.append(
+        tombstones.EVENT_TYPE,
+        {"turns": [], _LINES_KEY: [_hash_line(get_key(journal, now), agent, "", identifier)]},
+        now=now,
+    )
 
 
-def ids(journal: Journal, agent: str) -> set[str]:
-    """The cards and proposals of an agent of which any words are left, those that were taken away too."""
-    found = (event.data for event in journal.read(type_=events.TYPE))
-    return {data["id"] for data in found if data["op"] in _WITH_ID and data["agent"] == agent and data["text"]}
+def list_item_ids(journal: Journal, agent: str) -> set[str]:
+    """Return the ids of an agent's cards and proposals that still have a text somewhere, removed ones included."""
+    event_data = (event.data for event in journal.read(type_=state.EVENT_TYPE))
+    return {data["id"] for data in event_data if data["op"] in _OPS_WITH_ID and data["agent"] == agent and data["text"]}
 
 
-def holds(journal: Journal, agent: str, name: str, words: str) -> bool:
-    """Whether some text of a page, or one that was proposed for it, has a line of these words."""
-    line = notes.read(words).name
+def has_line(journal: Journal, agent: str, name: str, text: str) -> bool:
+    """Return True if some text of a page, or a text proposed for it, has a line of these words."""
+    line_key = notes.parse_line(text).key
     return any(
-        line in map(_name, event.data["text"].splitlines())
-        for event in journal.read(type_=events.TYPE)
+        line_key in map(_to_key, event.data["text"].splitlines())
+        for event in journal.read(type_=state.EVENT_TYPE)
         if event.data["op"] in ("write", "propose") and (event.data["agent"], event.data["name"]) == (agent, name)
     )
 
 
-def repeating(pages: Iterable[tuple[str, str]], said: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(page, line) of every line that repeats what somebody said, word for word. pages: (name, text).
+def find_repeating_lines(pages: Iterable[tuple[str, str]], messages: Sequence[str]) -> Iterator[tuple[str, str]]:
+    r"""Yield (page, line) of every line that repeats a message word for word. pages: (name, text).
 
-    >>> list(repeating([("core.md", "# House\\n- The key is under the mat")], ["the key is under the mat!"]))
+    >>> pages = [("core.md", "# House\n- The key is under the mat")]
+    >>> list(find_repeating_lines(pages, ["the key is under the mat!"]))
     [('core.md', '- The key is under the mat')]
     """
-    whole = [f" {_bare(one)} " for one in said]
+    bare_messages = [f" {_to_bare_words(message)} " for message in messages]
     for name, text in pages:
-        for raw in text.splitlines():
-            line = f" {_bare(notes.read(raw).words)} "
-            if any(min(line, one, key=len) in max(line, one, key=len) for one in whole if _is_long(line, one)):
-                yield name, raw
+        for raw_line in text.splitlines():
+            line = f" {_to_bare_words(notes.parse_line(raw_line).words)} "
+            if any(
+                min(line, message, key=len) in max(line, message, key=len)
+                for message in bare_messages
+                if _has_enough_chars(line, message)
+            ):
+                yield name, raw_line
 
 
-def _is_long(*found: str) -> bool:
-    """Whether none of some texts is too short to tell anything."""
-    return min(map(len, found)) >= MIN_CHARS
+def _has_enough_chars(*texts: str) -> bool:
+    """Return True if every text is long enough to tell something."""
+    return min(map(len, texts)) >= MIN_REPEATED_CHARS
 
 
-def _bare(said: str) -> str:
-    """Words without what stands between them."""
-    return " ".join("".join(c if c.isalnum() else " " for c in normalised(said)).split())
+def _to_bare_words(text: str) -> str:
+    """Return the words of a text without punctuation."""
+    return " ".join("".join(character if character.isalnum() else " " for character in normalise(text)).split())
 
 
 # ------------------------------------------------------------------------------------------------- what goes
 
 
 @dataclass
-class _Page:
+class _CleanedPage:
     """One page while its events are read in their order."""
 
     agent: str
     name: str
-    lost: dict[str, str] = field(default_factory=dict)  # line -> until when it is gone
-    by_words: dict[str, str] = field(default_factory=dict)  # the same of lines that went by their words, "" for others
-    spared: set[str] = field(default_factory=set)  # lines that somebody wrote again
-    tainted: set[str] = field(default_factory=set)  # lines of texts that are gone as a whole
-    clean: set[str] = field(default_factory=set)  # lines that stood there for other reasons
-    texts: dict[str, str] = field(default_factory=dict)  # by name, as they were
-    shas: dict[str, str] = field(default_factory=dict)  # name of a text -> of what is left of it
-    emptied: set[str] = field(default_factory=set)  # names of the texts that are gone as a whole
-    marks: frozenset[str] = frozenset()  # memories that are gone
-    digests: Callable[[str], Iterable[str]] = lambda _: ()  # by which a line would be known
-    hashes: Mapping[str, str] = field(default_factory=dict)  # of the lines that went by their words -> until when
-    before: str = ""  # the last text as it was
-    said: str = ""  # what counts now
+    lost_until: dict[str, str] = field(default_factory=dict)  # line -> time until which it is forgotten
+    hashed_until: dict[str, str] = field(
+        default_factory=dict
+    )  # the same for lines forgotten by their words; "" for others
+    rewritten_keys: set[str] = field(default_factory=set)  # lines that somebody wrote again
+    tainted_keys: set[str] = field(default_factory=set)  # lines of texts that were forgotten as a whole
+    clean_keys: set[str] = field(default_factory=set)  # lines that the page has for other reasons
+    texts: dict[str, str] = field(default_factory=dict)  # hash -> original text
+    hash_after: dict[str, str] = field(default_factory=dict)  # hash of a text -> hash of its cleaned text
+    emptied_hashes: set[str] = field(default_factory=set)  # hashes of texts that were forgotten as a whole
+    forgotten_memories: frozenset[str] = frozenset()  # ids of forgotten memories
+    hash_line: Callable[[str], Iterable[str]] = lambda _: ()  # line -> its possible hashes
+    until_by_hash: Mapping[str, str] = field(default_factory=dict)  # hash of a forgotten line -> until when
+    last_text: str = ""  # the last original text
+    current_text: str = ""  # the current text
 
-    def strip(self, text: str) -> str:
-        """What is left of a text; "" where nothing is."""
-        left = "".join(raw for raw in text.splitlines(keepends=True) if not self._is_gone(raw))
-        return left if left.strip() else ""
+    def strip_lines(self, text: str) -> str:
+        """Return a text without the forgotten lines; "" if nothing remains."""
+        remaining = "".join(raw_line for raw_line in text.splitlines(keepends=True) if not self._is_forgotten(raw_line))
+        return remaining if remaining.strip() else ""
 
-    def _is_gone(self, raw: str) -> bool:
-        line = notes.read(raw)
-        if line.memory in self.marks:
+    def _is_forgotten(self, raw_line: str) -> bool:
+        line = notes.parse_line(raw_line)
+        if line.memory in self.forgotten_memories:
             return True
-        is_lost = bool(self.lost_at(line.name)) and line.name not in self.spared
-        return is_lost or (line.name in self.tainted and line.name not in self.clean)
+        is_lost = bool(self.find_lost_until(line.key)) and line.key not in self.rewritten_keys
+        return is_lost or (line.key in self.tainted_keys and line.key not in self.clean_keys)
 
-    def misses(self, text: str) -> bool:
-        """Whether lines went from a text only because one that rested on something forgotten had them too."""
-        return any(name in self.tainted and name not in self.clean for name in _names(text))
+    def has_lost_clean_lines(self, text: str) -> bool:
+        """Return True if a text loses lines only because a forgotten text had them too."""
+        return any(key in self.tainted_keys and key not in self.clean_keys for key in _to_keys(text))
 
-    def lost_at(self, name: str) -> str:
-        """Until when a line is gone; "" for one that is not."""
-        return max(self.lost.get(name, ""), self.worded_at(name))
+    def find_lost_until(self, key: str) -> str:
+        """Return the time until which a line is forgotten; "" if it is not."""
+        return max(self.lost_until.get(key, ""), self.find_hashed_until(key))
 
-    def worded_at(self, name: str) -> str:
-        """The same of a line that went by its words, whoever had added it."""
-        if name and self.hashes and name not in self.by_words:
-            found = (self.hashes[digest] for digest in self.digests(name) if digest in self.hashes)
-            self.by_words[name] = max(found, default="")
-        return self.by_words.get(name, "")
+    def find_hashed_until(self, key: str) -> str:
+        """Do the same for a line that was forgotten by its words, whoever had added it."""
+        if key and self.until_by_hash and key not in self.hashed_until:
+            instants = (self.until_by_hash[digest] for digest in self.hash_line(key) if digest in self.until_by_hash)
+            self.hashed_until[key] = max(instants, default="")
+        return self.hashed_until.get(key, "")
 
-    def anew(self, data: Mapping[str, Any]) -> set[str]:
-        """The lines of a text that its writer put there; none where we cannot tell what was there before."""
-        names = _names(data["text"])
+    def find_new_keys(self, data: Mapping[str, Any]) -> set[str]:
+        """Return the lines that the writer of a text added; none if the text before it is unknown."""
+        keys = _to_keys(data["text"])
         if not data["was"]:
-            return names.difference(*map(_names, self.texts.values()))
-        return names - _names(self.texts[data["was"]]) if data["was"] in self.texts else set()
+            return keys.difference(*map(_to_keys, self.texts.values()))
+        return keys - _to_keys(self.texts[data["was"]]) if data["was"] in self.texts else set()
 
 
-class _Plan:
-    """What is to become of every event. gone: what was forgotten. hashes: lines, each with the time of forgetting."""
+class _FloorCleaning:
+    """The new form of every event. Lines that were forgotten by hash carry the time of forgetting."""
 
-    def __init__(self, gone: Gone, tombstones: Sequence[Event]) -> None:
-        """Nothing is read yet."""
-        self._gone = gone
-        self._at = max((event.at for event in tombstones), default="")
-        self._hashes: dict[str, str] = {}
+    def __init__(self, forgotten: ForgottenItems, tombstones: Sequence[JournalEvent]) -> None:
+        self._forgotten = forgotten
+        self._forgotten_at = max((event.at for event in tombstones), default="")
+        self._until_by_hash: dict[str, str] = {}
         for event in tombstones:
-            self._hashes |= dict.fromkeys(event.data.get(_LINES, ()), event.at)
-        self._asked: set[tuple[str, str]] = set()  # cards and proposals that go with all that they say
-        self.pages: dict[tuple[str, str], _Page] = {}
-        self.changed: dict[str, dict[str, Any]] = {}  # by the key of the event
+            self._until_by_hash |= dict.fromkeys(event.data.get(_LINES_KEY, ()), event.at)
+        self._forgotten_items: set[tuple[str, str]] = (
+            set()
+        )  # cards and proposals that are forgotten with all their texts
+        self.pages: dict[tuple[str, str], _CleanedPage] = {}
+        self.changes: dict[str, dict[str, Any]] = {}  # event key -> new data
 
-    def read(self, found: Sequence[Event]) -> None:
-        """Take all events, in their order."""
-        for event in found:
-            self._hashes |= dict(event.data.get("gone", ()))
-        for event in found:
-            self._find(event)
-        for event in found:
-            act = {"write": self._write, "propose": self._propose, "card": self._card}.get(event.data["op"])
-            data = act(event) if act else None
+    def read_events(self, floor_events: Sequence[JournalEvent]) -> None:
+        """Read all events, in their order."""
+        for event in floor_events:
+            self._until_by_hash |= dict(event.data.get("gone", ()))
+        for event in floor_events:
+            self._mark_forgotten(event)
+        for event in floor_events:
+            clean = {"write": self._clean_write, "propose": self._clean_proposal, "card": self._clean_card}.get(
+                event.data["op"]
+            )
+            data = clean(event) if clean else None
             if data is not None and data != event.data:
-                self.changed[event.key] = data
+                self.changes[event.key] = data
 
-    def _page(self, data: dict[str, Any]) -> _Page:
+    def _get_page(self, data: dict[str, Any]) -> _CleanedPage:
         agent, name = data["agent"], data["name"]
         if (agent, name) not in self.pages:
-            keys = self._gone.tombstones.keys
-            self.pages[agent, name] = _Page(
-                agent, name, marks=self._gone.memories, hashes=self._hashes,
-                digests=lambda line: [_digest(key, agent, name, line) for key in keys],
-            )  # fmt: skip
+            secret_keys = self._forgotten.tombstones.keys
+            self.pages[agent, name] = _CleanedPage(
+                agent,
+                name,
+                forgotten_memories=self._forgotten.memory_ids,
+                until_by_hash=self._until_by_hash,
+                hash_line=lambda line_key: [
+                    _hash_line(secret_key, agent, name, line_key) for secret_key in secret_keys
+                ],
+            )
         return self.pages[agent, name]
 
-    def _find(self, event: Event) -> None:
-        """Note the lines and cards that an event says came from something forgotten."""
+    def _mark_forgotten(self, event: JournalEvent) -> None:
+        """Mark the lines and cards of an event that came from something forgotten."""
         data = event.data
-        if data["op"] in _WITH_ID and ((data["op"] == "card" and self._rests_on_it(data)) or self._is_named(data)):
-            self._asked.add((data["agent"], data["id"]))
+        if data["op"] in _OPS_WITH_ID and (
+            (data["op"] == "card" and self._has_forgotten_source(data)) or self._has_forgotten_id(data)
+        ):
+            self._forgotten_items.add((data["agent"], data["id"]))
         if data["op"] == "write":
-            lost = [piece for piece in events.pieces_of(data) if self._is_gone(piece)]
-            self._page(data).lost |= dict.fromkeys(_names_of(lost), self._at)
+            lost_lines = [added for added in state.read_added_lines(data) if self._is_forgotten_line(added)]
+            self._get_page(data).lost_until |= dict.fromkeys(_collect_keys(lost_lines), self._forgotten_at)
 
-    def _is_gone(self, piece: events.Piece) -> bool:
-        return piece.memory in self._gone.memories or any(map(self._gone.overlaps, piece.sources))
+    def _is_forgotten_line(self, added: state.AddedLine) -> bool:
+        return added.memory in self._forgotten.memory_ids or any(map(self._forgotten.is_forgotten, added.sources))
 
-    def _is_named(self, data: dict[str, Any]) -> bool:
-        """Whether a card or a proposal was forgotten by its id."""
-        keys = self._gone.tombstones.keys if self._hashes else ()
-        return any(_digest(key, data["agent"], "", data["id"]) in self._hashes for key in keys)
+    def _has_forgotten_id(self, data: dict[str, Any]) -> bool:
+        """Return True if a card or a proposal was forgotten by its id."""
+        keys = self._forgotten.tombstones.keys if self._until_by_hash else ()
+        return any(_hash_line(key, data["agent"], "", data["id"]) in self._until_by_hash for key in keys)
 
-    def _rests_on_it(self, data: dict[str, Any]) -> bool:
-        return any(map(self._gone.overlaps, events.sources(data)))
+    def _has_forgotten_source(self, data: dict[str, Any]) -> bool:
+        return any(map(self._forgotten.is_forgotten, state.read_sources(data)))
 
-    def _write(self, event: Event) -> dict[str, Any]:
-        data, page = event.data, self._page(event.data)
-        if data.get("forgotten") or self._rests_on_it(data) or events.sha(data["text"]) in page.emptied:
-            return self._emptied(page, data)
-        old = data["text"]
-        pieces = events.pieces_of(data)
-        live = [piece for piece in pieces if not self._is_gone(piece)]
-        gone = [piece for piece in pieces if piece not in live]
-        anew, meant = page.anew(data), _names_of(live)
-        page.clean |= anew
-        page.spared |= {
-            name
-            for name in anew - _names_of(gone)
-            if (at := page.lost_at(name)) and (event.at > at or (name in meant and not page.worded_at(name)))
+    def _clean_write(self, event: JournalEvent) -> dict[str, Any]:
+        data, page = event.data, self._get_page(event.data)
+        if (
+            data.get("forgotten")
+            or self._has_forgotten_source(data)
+            or state.hash_text(data["text"]) in page.emptied_hashes
+        ):
+            return self._empty_text(page, data)
+        old_text = data["text"]
+        added_lines = state.read_added_lines(data)
+        live_lines = [added for added in added_lines if not self._is_forgotten_line(added)]
+        lost_lines = [added for added in added_lines if added not in live_lines]
+        new_keys, live_keys = page.find_new_keys(data), _collect_keys(live_lines)
+        page.clean_keys |= new_keys
+        page.rewritten_keys |= {
+            key
+            for key in new_keys - _collect_keys(lost_lines)
+            if (lost_until := page.find_lost_until(key))
+            and (event.at > lost_until or (key in live_keys and not page.find_hashed_until(key)))
         }
-        new = page.strip(old)
-        kept = [piece._replace(line=left) for piece in live if (left := page.strip(piece.line))]
-        self._pass(page, old, new)
-        found = {**data, "text": new, "was": page.shas.get(data["was"], data["was"])}
-        if (page.agent, data.get("approves", "")) in self._asked:
-            found.pop("why", None)  # the proposal's
-        if new != old or kept != pieces:
-            found.pop("why", None)
-            found |= {"gone": self._left_of(page, data, gone)}
-            found |= {"pieces": [[p.line, p.memory, events.spans(p.sources)] for p in kept]}
-            found = {name: value for name, value in found.items() if value or name not in ("gone", "pieces")}
-        if page.misses(old):
-            found["cursor"] = None  # what was not forgotten is missing too: the job reads all of it again
-        return found
+        new_text = page.strip_lines(old_text)
+        kept_lines = [
+            added._replace(line=remaining) for added in live_lines if (remaining := page.strip_lines(added.line))
+        ]
+        self._remember_texts(page, old_text, new_text)
+        new_data = {**data, "text": new_text, "was": page.hash_after.get(data["was"], data["was"])}
+        if (page.agent, data.get("approves", "")) in self._forgotten_items:
+            new_data.pop("why", None)  # the proposal's
+        if new_text != old_text or kept_lines != added_lines:
+            new_data.pop("why", None)
+            new_data |= {"gone": self._list_line_hashes(page, data, lost_lines)}
+            new_data |= {
+                "pieces": [
+                    [kept_line.line, kept_line.memory, state.spans_to_json(kept_line.sources)]
+                    for kept_line in kept_lines
+                ]
+            }
+            new_data = {key: value for key, value in new_data.items() if value or key not in ("gone", "pieces")}
+        if page.has_lost_clean_lines(old_text):
+            new_data["cursor"] = None  # lines that were not forgotten are missing too: the job reads everything again
+        return new_data
 
-    def _emptied(self, page: _Page, data: dict[str, Any]) -> dict[str, Any]:
-        """What is left of a text that as a whole rests on something forgotten: that it was there."""
-        old = data["text"]
-        if old:
-            page.tainted |= _names(old) - page.clean
-            page.emptied.add(events.sha(old))
-            page.texts[events.sha(old)] = page.before = old
-            page.shas[events.sha(old)] = events.sha(page.said) if page.said else ""
-        was = page.shas.get(data["was"], data["was"])
-        return {**{n: v for n, v in data.items() if n != "why"}, "text": "", "was": was, "forgotten": True}
+    def _empty_text(self, page: _CleanedPage, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the event of a text that rests as a whole on something forgotten.
 
-    def _pass(self, page: _Page, old: str, new: str) -> None:
-        page.before = old
-        page.said = new
-        if old:
-            page.texts[events.sha(old)] = old
-            page.shas[events.sha(old)] = events.sha(new) if new else ""
+        It only says that there was a text.
+        """
+        old_text = data["text"]
+        if old_text:
+            page.tainted_keys |= _to_keys(old_text) - page.clean_keys
+            page.emptied_hashes.add(state.hash_text(old_text))
+            page.texts[state.hash_text(old_text)] = page.last_text = old_text
+            page.hash_after[state.hash_text(old_text)] = state.hash_text(page.current_text) if page.current_text else ""
+        read_hash = page.hash_after.get(data["was"], data["was"])
+        return {
+            **{name: value for name, value in data.items() if name != "why"},
+            "text": "",
+            "was": read_hash,
+            "forgotten": True,
+        }
 
-    def _left_of(self, page: _Page, data: dict[str, Any], lost: Sequence[events.Piece]) -> list[list[str]]:
-        """The hashes by which lines that are gone are known in what other homes bring."""
-        key = self._gone.tombstones.keys[0]  # there is one where something was forgotten
-        found = [[_digest(key, page.agent, page.name, name), self._at] for name in sorted(_names_of(lost))]
-        return [*data.get("gone", ()), *found]
+    def _remember_texts(self, page: _CleanedPage, old_text: str, new_text: str) -> None:
+        page.last_text = old_text
+        page.current_text = new_text
+        if old_text:
+            page.texts[state.hash_text(old_text)] = old_text
+            page.hash_after[state.hash_text(old_text)] = state.hash_text(new_text) if new_text else ""
 
-    def _propose(self, event: Event) -> dict[str, Any]:
-        data, page = event.data, self._page(event.data)
-        is_gone = self._rests_on_it(data) or (data["agent"], data["id"]) in self._asked
-        text = "" if is_gone else page.strip(data["text"])
-        found = {**data, "text": text, "was": page.shas.get(data["was"], data["was"])}
-        return found if text == data["text"] else {**found, "why": "", "forgotten": True}
+    def _list_line_hashes(
+        self, page: _CleanedPage, data: dict[str, Any], lost_lines: Sequence[state.AddedLine]
+    ) -> list[list[str]]:
+        """Return the hashes by which removed lines are recognised in texts from other homes."""
+        secret_key = self._forgotten.tombstones.keys[0]  # a key exists once something was forgotten
+        new_hashes = [
+            [_hash_line(secret_key, page.agent, page.name, line_key), self._forgotten_at]
+            for line_key in sorted(_collect_keys(lost_lines))
+        ]
+        return [*data.get("gone", ()), *new_hashes]
 
-    def _card(self, event: Event) -> dict[str, Any]:
-        is_gone = (event.data["agent"], event.data["id"]) in self._asked and event.data["text"]
-        return {**event.data, "text": "", "forgotten": True} if is_gone else event.data
+    def _clean_proposal(self, event: JournalEvent) -> dict[str, Any]:
+        data, page = event.data, self._get_page(event.data)
+        is_forgotten = self._has_forgotten_source(data) or (data["agent"], data["id"]) in self._forgotten_items
+        text = "" if is_forgotten else page.strip_lines(data["text"])
+        new_data = {**data, "text": text, "was": page.hash_after.get(data["was"], data["was"])}
+        return new_data if text == data["text"] else {**new_data, "why": "", "forgotten": True}
+
+    def _clean_card(self, event: JournalEvent) -> dict[str, Any]:
+        is_forgotten = (event.data["agent"], event.data["id"]) in self._forgotten_items and event.data["text"]
+        return {**event.data, "text": "", "forgotten": True} if is_forgotten else event.data
 
 
-def _files(found: Sequence[Event], gone: Collection[str]) -> dict[str, dict[str, Any]]:
-    """What is to be left of events about the memory tool's files, by their keys: where the memory of any state of a
-    file is forgotten, all its states go, with its name. gone: ids of memories.
+def _clean_file_events(
+    floor_events: Sequence[JournalEvent], forgotten_ids: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the new form of events about the memory tool's files, by event key.
+
+    If the memory of any state of a file is forgotten, all its states go, and its name too.
     """
     origins: dict[str, str] = {}
-    about = [event for event in found if event.data["op"] == "file"]
-    for event in about:
-        was = event.data.get("was", "")
-        origins[event.key] = origins.get(was, was) or event.key
-    lost = {origins[event.key] for event in about if events.memory_of(event.key, event.at) in gone}
+    file_events = [event for event in floor_events if event.data["op"] == "file"]
+    for event in file_events:
+        previous_event = event.data.get("was", "")
+        origins[event.key] = origins.get(previous_event, previous_event) or event.key
+    lost_origins = {
+        origins[event.key] for event in file_events if state.derive_memory_id(event.key, event.at) in forgotten_ids
+    }
     return {
-        event.key: events.unfiled(event.data["agent"], was=event.data.get("was", ""))
-        for event in about
-        if origins[event.key] in lost
+        event.key: state.build_forgotten_file_event(event.data["agent"], previous_event=event.data.get("was", ""))
+        for event in file_events
+        if origins[event.key] in lost_origins
     }
 
 
-def with_states(journal: Journal, ids: Iterable[str]) -> set[str]:
-    """These ids, and for what a file says those of all that it said, or another of the same path before and after it.
+def add_file_states(journal: Journal, ids: Iterable[str]) -> set[str]:
+    """Return these ids, and for each file the ids of all its texts, or of other files at the same path.
 
-    By the file's own events: a memory that was retired is no longer linked to the next.
+    It follows the file's own events: a memory that was retired is no longer linked to the next one.
     """
-    found = set(ids)
-    if not found:
-        return found
-    for named in _states(event for event in journal.read(type_=events.TYPE) if event.data["op"] == "file"):
-        if named & found:
-            found |= named
-    return found
+    all_ids = set(ids)
+    if not all_ids:
+        return all_ids
+    for state_ids in _group_file_states(
+        event for event in journal.read(type_=state.EVENT_TYPE) if event.data["op"] == "file"
+    ):
+        if state_ids & all_ids:
+            all_ids |= state_ids
+    return all_ids
 
 
-def _states(about: Iterable[Event]) -> Iterable[set[str]]:
-    """The ids of the memories of each file. about: events about files, in their order."""
-    of_event: dict[str, set[str]] = {}
-    at: dict[str, dict[str, set[str]]] = {}  # agent -> path -> ids; a path outlives its file
-    for event in about:
+def _group_file_states(file_events: Iterable[JournalEvent]) -> Iterable[set[str]]:
+    """Return the memory ids of each file, grouped. file_events: in their order."""
+    ids_by_event: dict[str, set[str]] = {}
+    ids_by_agent: dict[str, dict[str, set[str]]] = {}  # agent -> path -> ids; a path outlives its file
+    for event in file_events:
         data = event.data
-        files = at.setdefault(data["agent"], {})
+        ids_by_path = ids_by_agent.setdefault(data["agent"], {})
         if "to" in data:
-            tree.move(files, set(), data["path"], data["to"])
+            state.move_path(ids_by_path, set(), data["path"], data["to"])
         elif data.get("text") is not None:
-            ids = of_event.get(data.get("was", ""), files.get(data["path"], set()))
-            ids.add(events.memory_of(event.key, event.at))
-            of_event[event.key] = files[data["path"]] = ids
-    return {id(ids): ids for ids in of_event.values()}.values()
+            ids = ids_by_event.get(data.get("was", ""), ids_by_path.get(data["path"], set()))
+            ids.add(state.derive_memory_id(event.key, event.at))
+            ids_by_event[event.key] = ids_by_path[data["path"]] = ids
+    return {id(ids): ids for ids in ids_by_event.values()}.values()
 
 
-def _tombstones(journal: Journal) -> list[Event]:
-    return journal.read(type_=tombs.TYPE)
+def _read_tombstones(journal: Journal) -> list[JournalEvent]:
+    return journal.read(type_=tombstones.EVENT_TYPE)
 
 
-def _name(raw: str) -> str:
-    return notes.read(raw).name
+def _to_key(raw_line: str) -> str:
+    return notes.parse_line(raw_line).key
 
 
-def _names(text: str) -> set[str]:
-    return set(map(_name, text.splitlines())) - {""}
+def _to_keys(text: str) -> set[str]:
+    return set(map(_to_key, text.splitlines())) - {""}
 
 
-def _names_of(pieces: Iterable[events.Piece]) -> set[str]:
-    return {name for piece in pieces for name in _names(piece.line)}
+def _collect_keys(added_lines: Iterable[state.AddedLine]) -> set[str]:
+    return {key for added in added_lines for key in _to_keys(added.line)}
 
 
-def _digest(key: bytes, agent: str, name: str, line: str) -> str:
-    return tombs.keyed_line(key, f"floor\0{agent}\0{name}\0{line}".encode("utf-8", "surrogatepass"))
+def _hash_line(secret_key: bytes, agent: str, name: str, line_key: str) -> str:
+    return tombstones.hash_line_with_key(
+        secret_key, f"floor\0{agent}\0{name}\0{line_key}".encode("utf-8", "surrogatepass")
+    )
 
 
 # ------------------------------------------------------------------------------------------------- the files
 
 
-def _clean_copies(path: Path, page: _Page) -> None:
-    """Take what is gone out of a working copy, and of what lies beside it."""
-    beside = [
+def _clean_page_files(path: Path, page: _CleanedPage) -> None:
+    """Remove forgotten lines from a working copy, and from the old copies beside it."""
+    aside_paths = [
         *path.parent.glob(f".{path.name}.*.displaced"),
         *path.parent.glob(f"{path.name}.refused-*"),
     ]
-    for place in (path, *beside):
-        copy = working.read(place)
+    for copy_path in (path, *aside_paths):
+        copy = working_copy.read_copy(copy_path)
         if copy is not None:
-            _clean(copy, page, is_page=place == path)
+            _clean_copy(copy, page, is_page=copy_path == path)
 
 
-def _clean(copy: working.Copy, page: _Page, *, is_page: bool) -> None:
+def _clean_copy(copy: working_copy.WorkingCopy, page: _CleanedPage, *, is_page: bool) -> None:
     if copy.is_foreign:
         return
-    old = copy.text
-    said = copy.path.read_bytes().decode("utf-8", "replace") if old is None else old
-    left = (page.said if is_page else "") if events.sha(said) in page.emptied else page.strip(said)
-    if left == said:
+    old_text = copy.text
+    text = copy.path.read_bytes().decode("utf-8", "replace") if old_text is None else old_text
+    remaining = (
+        (page.current_text if is_page else "")
+        if state.hash_text(text) in page.emptied_hashes
+        else page.strip_lines(text)
+    )
+    if remaining == text:
         return
-    if left and old is not None:
-        is_noted = working.is_noted(copy) if is_page else False
-        is_known = events.sha(said) in page.shas if is_noted is None else is_noted
-        working.rewrite(copy, left, is_known=is_known)
+    if remaining and old_text is not None:
+        is_noted = working_copy.is_recorded(copy) if is_page else False
+        is_known = state.hash_text(text) in page.hash_after if is_noted is None else is_noted
+        working_copy.rewrite_copy(copy, remaining, is_known=is_known)
     else:
         copy.path.unlink(missing_ok=True)

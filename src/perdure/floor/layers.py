@@ -1,8 +1,9 @@
 """The layers of C₀ in their order, each within its budget of tokens, and their bill. Pure.
 
-The same pages, cards and insights give the same layers, byte for byte: that is what a provider's cache holds, and what
-stays when the model is changed. What is cut says so, what looks like an injection is left out and says so. Time and
-place change with every message and are no layer: `here` makes them for the end of the message.
+The same pages, cards and insights give the same layers, byte for byte: a provider's cache relies on that,
+and the layers stay the same when the model is changed. A text that was cut says so; a text that looks
+like an injection is left out and reported. Time and location change with every message, so they are no
+layer: `format_location_line` makes them for the end of the message.
 """
 
 from __future__ import annotations
@@ -22,118 +23,124 @@ from perdure.access.scan import Finding, digest, scan
 from perdure.access.told import DIGEST_CHARS
 from perdure.config import FloorConfig
 from perdure.floor import notes, pages
-from perdure.floor.state import Card
-from perdure.patterns import late
+from perdure.floor.state import FloorCard
+from perdure.regex import lazy_re
 
-REBUILT_AT = 1.2  # times its target, recent.md is made anew (row F12)
+REBUILD_RATIO = 1.2  # times its target: a larger recent.md is rebuilt (row F12)
 MAX_VALUE_CHARS = 200  # of a variable or a fact
-PAGE_FULL = 0.5  # of its budget, that whole paragraphs of a page take at least: else a part of the next follows
-DAY_TURNS_AT_H = 6  # a night's work belongs to the day before (row F04)
-_VARIABLE = late(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-_ABOUT = late(r"[ \t]*<!--.*?-->", 16)  # DOTALL: what a page notes about its own lines costs a reader nothing
-_INNER = late(r"(?<=\n)(?=[^\n])")  # where a line begins that is not the first
-_BREAK = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"  # what a reader may take for the end of a line
-_OWNERS = ("system", "profile")  # the layers that are the owner's words
-Suspicious = Callable[[str], Sequence[Finding]]
-Kept = Literal["first", "last"]
+MIN_PAGE_SHARE = 0.5  # of its budget: if whole paragraphs take less, a part of the next follows
+DAY_STARTS_AT_H = 6  # a night's work belongs to the day before (row F04)
+_VARIABLE = lazy_re(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+_HTML_COMMENT = lazy_re(r"[ \t]*<!--.*?-->", 16)  # DOTALL; comments about lines must cost no tokens
+_LATER_LINE_START = lazy_re(r"(?<=\n)(?=[^\n])")  # start of every line but the first
+_LINE_BREAKS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"  # characters that a reader may take for a line end
+_OWNER_LAYERS = ("system", "profile")  # layers in the owner's words
+InjectionFinder = Callable[[str], Sequence[Finding]]
+KeptEnd = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """What layers are made of, as it stands."""
+class FloorMaterial:
+    """The input of the layers."""
 
     pages: Mapping[str, str]  # name -> text
-    cards: Sequence[Card]  # oldest first, those of this project and of none
+    cards: Sequence[FloorCard]  # oldest first; those of this project and those without one
     insights: Sequence[str]  # surest first
     variables: Mapping[str, str]  # for the system prompt
-    today: date  # by the clock of the diary
-    project: str | None = None  # where the session runs: notes of another stay away
-    facts: Mapping[str, str] = field(default_factory=dict)  # of `here`, which are scanned as well
+    today: date  # by the diary's clock
+    project: str | None = None  # of the session: notes of other projects are left out
+    facts: Mapping[str, str] = field(default_factory=dict)  # of the location line; they are scanned too
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A text that is left out until its owner allows it."""
 
-    where: str  # the page, the id of a card, or "insights"
-    text: str  # as it would be injected
+    location: str  # the page, the id of a card, or "insights"
+    text: str  # in the form for injection
     finding: Finding
 
     @property
     def digest(self) -> str:
-        """Its name, by which it is allowed."""
+        """The name by which it is allowed."""
         return digest(self.text)
 
     @property
     def alert(self) -> str:
-        """It in words."""
-        name, found = self.digest[:DIGEST_CHARS], self.finding
-        return f"{self.where} was left out ({name}): {found.rule}, {found.excerpt!r}"
+        """The message to the person."""
+        short_digest, finding = self.digest[:DIGEST_CHARS], self.finding
+        return f"{self.location} was left out ({short_digest}): {finding.rule}, {finding.excerpt!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer as it goes into a context."""
+    """One layer of a context."""
 
     name: str
-    role: str  # what it is for, in words
+    role: str  # its purpose, in words
     source: str  # the page, or "journal"
-    text: str  # "" where there is nothing
+    text: str  # "" if there is none
     n_rows: int = 0  # pages, cards, notes in it
-    n_tokens: int = 0  # of all that it adds to a context, its name included
-    n_left: int = 0  # rows for which there was no room: they stay where they are
+    n_tokens: int = 0  # everything it adds to a context, its heading included
+    n_left: int = 0  # rows that did not fit; they stay in their page
     suspects: tuple[Suspect, ...] = ()
-    unknown: tuple[str, ...] = ()  # variables for which there is nothing
-    rows: tuple[str, ...] = ()  # the text in the pieces that stay whole where a client has little room
-    joint: str = "\n\n"  # between them
+    unknown_variables: tuple[str, ...] = ()  # variables without a value
+    rows: tuple[str, ...] = ()  # the text in pieces that stay whole if a client has little room
+    separator: str = "\n\n"  # between the rows
 
     @property
     def alerts(self) -> tuple[str, ...]:
-        """What was left out because it looks like an injection, and what cannot be filled in."""
-        return (*(suspect.alert for suspect in self.suspects), *self.unfilled.values())
+        """Messages about suspected texts and about variables without a value."""
+        return (*(suspect.alert for suspect in self.suspects), *self.missing_values.values())
 
     @property
-    def unfilled(self) -> dict[str, str]:
-        """What cannot be filled in: by its name, in words."""
-        return {f"{self.source}:{name}": f"{self.source}: nothing is known for {{{{{name}}}}}" for name in self.unknown}
+    def missing_values(self) -> dict[str, str]:
+        """Messages about variables without a value, by source and name."""
+        return {
+            f"{self.source}:{name}": f"{self.source}: nothing is known for {{{{{name}}}}}"
+            for name in self.unknown_variables
+        }
 
     @property
-    def said(self) -> str:
-        """It under its name, as it stands in a context; "" where there is nothing."""
-        return headed(self.name, self.text) if self.text else ""
+    def headed_text(self) -> str:
+        """The text under the layer's name, as a context holds it; "" if there is none."""
+        return add_heading(self.name, self.text) if self.text else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
     """C₀ for one session."""
 
-    layers: tuple[Layer, ...]  # in their order, those without text too
-    beside: tuple[Suspect, ...] = ()  # facts that are left out of `here`
+    layers: tuple[Layer, ...]  # in order, also those without text
+    suspect_facts: tuple[Suspect, ...] = ()  # facts left out of the location line
 
     @property
     def text(self) -> str:
-        """All of it, each layer under its name."""
-        return "\n\n".join(layer.said for layer in self.layers if layer.text)
+        """All layers, each under its name."""
+        return "\n\n".join(layer.headed_text for layer in self.layers if layer.text)
 
     @property
     def n_tokens(self) -> int:
-        """What it costs in every context: the sum of its layers."""
+        """The cost in every context: the sum over the layers."""
         return sum(layer.n_tokens for layer in self.layers)
 
     @property
     def suspects(self) -> tuple[Suspect, ...]:
-        """What was left out because it looks like an injection."""
-        return (*(suspect for layer in self.layers for suspect in layer.suspects), *self.beside)
+        """All texts that were left out because they look like an injection."""
+        return (*(suspect for layer in self.layers for suspect in layer.suspects), *self.suspect_facts)
 
     @property
-    def unfilled(self) -> dict[str, str]:
-        """What cannot be filled in: by its name, in words."""
-        return {name: said for layer in self.layers for name, said in layer.unfilled.items()}
+    def missing_values(self) -> dict[str, str]:
+        """Messages about variables without a value, by source and name."""
+        return {name: explanation for layer in self.layers for name, explanation in layer.missing_values.items()}
 
     @property
     def alerts(self) -> tuple[str, ...]:
-        """What a person must know."""
-        return (*(alert for layer in self.layers for alert in layer.alerts), *(one.alert for one in self.beside))
+        """All messages that a person must see."""
+        return (
+            *(alert for layer in self.layers for alert in layer.alerts),
+            *(suspect.alert for suspect in self.suspect_facts),
+        )
 
 
 _ROLES = {
@@ -147,264 +154,292 @@ _ROLES = {
     "diary": "letters from the days before",
 }
 
-_BLANK = rf"[^\S{_BREAK}]"
-_HEAD = late(rf"(?<![^{_BREAK}])(?=(?:{_BLANK}|[>*+-])*#+{_BLANK}*({'|'.join(_ROLES)})\b)", re.IGNORECASE)
+_BLANK = rf"[^\S{_LINE_BREAKS}]"
+_LAYER_HEADING = lazy_re(
+    rf"(?<![^{_LINE_BREAKS}])(?=(?:{_BLANK}|[>*+-])*#+{_BLANK}*({'|'.join(_ROLES)})\b)", re.IGNORECASE
+)
 
 
-def budget(name: str, budgets: FloorConfig) -> int:
-    """The most tokens of a layer; of the diary, of each of its two pages.
+def get_budget(name: str, budgets: FloorConfig) -> int:
+    """Return the most tokens of a layer; for the diary, of each of its two pages.
 
-    recent.md may outgrow what it is written for before it is rebuilt.
+    recent.md may grow beyond the size it is written for before it is rebuilt.
     """
-    most: int = getattr(budgets, f"{name}_tokens")
-    return math.ceil(most * REBUILT_AT) if name == "recent" else most
+    max_tokens: int = getattr(budgets, f"{name}_tokens")
+    return math.ceil(max_tokens * REBUILD_RATIO) if name == "recent" else max_tokens
 
 
-def headed(name: str, said: str) -> str:
-    """A layer's text under its name."""
-    return f"# {name}\n\n{said}"
+def add_heading(name: str, text: str) -> str:
+    """Return a layer's text under its name."""
+    return f"# {name}\n\n{text}"
 
 
-def needed(today: date) -> list[str]:
-    """The pages of which layers are made on a day of the diary."""
-    named = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
-    return named + [_diary_page(day) for day in _diary_days(today)]
+def list_needed_pages(today: date) -> list[str]:
+    """List the pages that the layers need on a day of the diary."""
+    names = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
+    return names + [_to_diary_name(day) for day in _list_diary_days(today)]
 
 
-def defused(said: str, name: str = "") -> str:
-    """A text in which no line looks like the heading of a layer, but for that of the layer in which it stands.
+def defuse_headings(text: str, name: str = "") -> str:
+    r"""Mark every line that looks like the heading of another layer, so that it is none.
 
-    >>> defused("tabs\\n\\n# Profile\\n\\nThe owner wants it")
-    'tabs\\n\\n| # Profile\\n\\nThe owner wants it'
+    >>> defuse_headings("tabs\n\n# Profile\n\nThe owner wants it")
+    'tabs\n\n| # Profile\n\nThe owner wants it'
     """
-    return _HEAD.sub(lambda match: "" if match[1].lower() == name else "| ", said)
+    return _LAYER_HEADING.sub(lambda match: "" if match[1].lower() == name else "| ", text)
 
 
-def _diary_days(today: date) -> tuple[date, date]:
+def _list_diary_days(today: date) -> tuple[date, date]:
     return today - timedelta(days=1), today
 
 
-def _diary_page(day: date) -> str:
+def _to_diary_name(day: date) -> str:
     return f"{pages.DIARY}/{day.isoformat()}.md"
 
 
-def assembled(material: Material, budgets: FloorConfig, suspicious: Suspicious) -> Layers:
-    """The layers of a session. suspicious: what the scanner finds in a text that its owner has not allowed."""
-    make = _Maker(material, budgets, suspicious)
-    found = (
-        make.system(), make.page("profile", pages.PROFILE), make.page("core", pages.CORE), make.notes(),
-        make.insights(), make.cards(), make.page("recent", pages.RECENT),
-        make.diary(),
-    )  # fmt: skip
-    return Layers(found, clean(material.facts, suspicious)[1])
+def assemble(material: FloorMaterial, budgets: FloorConfig, find_injections: InjectionFinder) -> Layers:
+    """Assemble the layers of a session. find_injections: the findings in a text that its owner has not allowed."""
+    builder = _LayerBuilder(material, budgets, find_injections)
+    layers = (
+        builder.build_system(),
+        builder.build_page("profile", pages.PROFILE),
+        builder.build_page("core", pages.CORE),
+        builder.build_notes(),
+        builder.build_insights(),
+        builder.build_cards(),
+        builder.build_page("recent", pages.RECENT),
+        builder.build_diary(),
+    )
+    return Layers(layers, clean_values(material.facts, find_injections)[1])
 
 
 @dataclass(frozen=True)
-class _Maker:
-    material: Material
+class _LayerBuilder:
+    material: FloorMaterial
     budgets: FloorConfig
-    suspicious: Suspicious
+    find_injections: InjectionFinder
 
-    def system(self) -> Layer:
-        written = self._said(pages.SYSTEM)
-        if suspects := self._suspects(written, pages.SYSTEM):
-            return _made("system", pages.SYSTEM, [], suspects=suspects)
-        given = self.material.variables
-        used = {name: given[name] for name in _VARIABLE.findall(written) if name in given}
-        known, suspects = clean(used, self.suspicious)
-        said, missing = rendered(written, known)
-        unknown = tuple(name for name in missing if name not in given)
-        layer = self._cut("system", pages.SYSTEM, said, self._most("system"))
-        return replace(layer, unknown=unknown, suspects=suspects)
+    def build_system(self) -> Layer:
+        template = self._read_page(pages.SYSTEM)
+        if suspects := self._find_suspects(template, pages.SYSTEM):
+            return _make_layer("system", pages.SYSTEM, [], suspects=suspects)
+        variables = self.material.variables
+        used_values = {name: variables[name] for name in _VARIABLE.findall(template) if name in variables}
+        clean_used, suspects = clean_values(used_values, self.find_injections)
+        text, missing = fill_variables(template, clean_used)
+        unknown = tuple(name for name in missing if name not in variables)
+        layer = self._cut_to_budget("system", pages.SYSTEM, text, self._count_text_tokens("system"))
+        return replace(layer, unknown_variables=unknown, suspects=suspects)
 
-    def page(self, name: str, source: str) -> Layer:
-        return self._layer(name, source, self._most(name))
+    def build_page(self, name: str, source: str) -> Layer:
+        return self._build_from_page(name, source, self._count_text_tokens(name))
 
-    def notes(self) -> Layer:
-        said = injected(notes.shown(self.material.pages.get(pages.NOTES, ""), self.material.project))
-        lines = [line for line in said.splitlines() if line.strip()]
-        suspects = self._suspects(said, pages.NOTES)
+    def build_notes(self) -> Layer:
+        text = clean_page_text(
+            notes.select_for_project(self.material.pages.get(pages.NOTES, ""), self.material.project)
+        )
+        lines = [line for line in text.splitlines() if line.strip()]
+        suspects = self._find_suspects(text, pages.NOTES)
         if suspects:
-            lines, suspects = self._fine_lines(lines) or ([], suspects)
-        plain = [defused(line, "notes") for line in lines]
-        kept, n_left = _within(plain, self._most("notes"), keep="last", joint="\n")
-        return _made("notes", pages.NOTES, kept, joint="\n", n_left=n_left, suspects=suspects)
+            lines, suspects = self._split_suspect_lines(lines) or ([], suspects)
+        defused_lines = [defuse_headings(line, "notes") for line in lines]
+        kept_lines, n_left = _select_rows(defused_lines, self._count_text_tokens("notes"), keep="last", separator="\n")
+        return _make_layer("notes", pages.NOTES, kept_lines, separator="\n", n_left=n_left, suspects=suspects)
 
-    def _fine_lines(self, lines: Sequence[str]) -> tuple[list[str], tuple[Suspect, ...]] | None:
-        """(the lines that are fine, those that are not), where the others are suspected no more without these."""
-        suspects = {line: found for line in lines if (found := self._suspects(line, pages.NOTES))}
-        kept = [line for line in lines if line not in suspects]
-        if self.suspicious("\n".join(line for line in kept if not scan(line))):  # a line that is allowed is no reason
+    def _split_suspect_lines(self, lines: Sequence[str]) -> tuple[list[str], tuple[Suspect, ...]] | None:
+        """Return (fine lines, suspects) if the fine lines raise no suspicion without the others; else None."""
+        suspects = {line: line_suspects for line in lines if (line_suspects := self._find_suspects(line, pages.NOTES))}
+        fine_lines = [line for line in lines if line not in suspects]
+        if self.find_injections(
+            "\n".join(line for line in fine_lines if not scan(line))
+        ):  # skip lines that the owner allowed
             return None
-        return kept, tuple(one for found in suspects.values() for one in found)
+        return fine_lines, tuple(suspect for line_suspects in suspects.values() for suspect in line_suspects)
 
-    def listed(self, name: str, rows: Sequence[tuple[str, str]], *, keep: Kept) -> Layer:
-        """Rows, (where it stands, text), each for itself: a suspected one goes alone."""
+    def build_list(self, name: str, rows: Sequence[tuple[str, str]], *, keep: KeptEnd) -> Layer:
+        """Build a layer from rows (location, text), each checked alone: a suspected row goes alone."""
         suspects: list[Suspect] = []
 
-        def fine() -> Iterator[str]:
-            for where, row in rows if keep == "first" else reversed(rows):
-                found = self._suspects(row, where)
-                suspects.extend(found)
-                if not found:
-                    yield f"- {_INNER.sub('  ', defused(_masked(row)))}"
+        def select_fine() -> Iterator[str]:
+            for location, row in rows if keep == "first" else reversed(rows):
+                row_suspects = self._find_suspects(row, location)
+                suspects.extend(row_suspects)
+                if not row_suspects:
+                    yield f"- {_LATER_LINE_START.sub('  ', defuse_headings(_mask_cached(row)))}"
 
-        kept, _ = _fitting(fine(), self._most(name), "\n")
-        ordered = kept if keep == "first" else kept[::-1]
-        n_left = len(rows) - len(suspects) - len(kept)
-        return _made(name, "journal", ordered, joint="\n", n_left=n_left, suspects=tuple(suspects))
+        kept_rows, _ = _fit_rows(select_fine(), self._count_text_tokens(name), "\n")
+        ordered_rows = kept_rows if keep == "first" else kept_rows[::-1]
+        n_left = len(rows) - len(suspects) - len(kept_rows)
+        return _make_layer(name, "journal", ordered_rows, separator="\n", n_left=n_left, suspects=tuple(suspects))
 
-    def insights(self) -> Layer:
-        return self.listed("insights", [("insights", said) for said in self.material.insights], keep="first")
+    def build_insights(self) -> Layer:
+        return self.build_list("insights", [("insights", text) for text in self.material.insights], keep="first")
 
-    def cards(self) -> Layer:
-        return self.listed("cards", [(card.id, card.text) for card in self.material.cards], keep="last")
+    def build_cards(self) -> Layer:
+        return self.build_list("cards", [(card.id, card.text) for card in self.material.cards], keep="last")
 
-    def diary(self) -> Layer:
-        found: list[str] = []
+    def build_diary(self) -> Layer:
+        day_texts: list[str] = []
         suspects: list[Suspect] = []
         n_left = 0
-        for day in _diary_days(self.material.today):
-            name = _diary_page(day)
-            head = f"## {day.isoformat()}\n\n"
-            layer = self._layer("diary", name, self._most("diary") - words.tokens(head))
-            found += [head + layer.text] if layer.text else []
+        for day in _list_diary_days(self.material.today):
+            name = _to_diary_name(day)
+            heading = f"## {day.isoformat()}\n\n"
+            layer = self._build_from_page("diary", name, self._count_text_tokens("diary") - words.tokens(heading))
+            day_texts += [heading + layer.text] if layer.text else []
             suspects += layer.suspects
             n_left += layer.n_left
-        return _made("diary", f"{pages.DIARY}/", found, n_left=n_left, suspects=tuple(suspects))
+        return _make_layer("diary", f"{pages.DIARY}/", day_texts, n_left=n_left, suspects=tuple(suspects))
 
-    def _most(self, name: str) -> int:
-        """The tokens that the text of a layer may have, beside its name."""
-        return budget(name, self.budgets) - words.tokens(headed(name, "\n\n"))
+    def _count_text_tokens(self, name: str) -> int:
+        """Return the tokens that a layer's text may have, besides its heading."""
+        return get_budget(name, self.budgets) - words.tokens(add_heading(name, "\n\n"))
 
-    def _said(self, name: str) -> str:
-        return injected(self.material.pages.get(name, ""))
+    def _read_page(self, name: str) -> str:
+        return clean_page_text(self.material.pages.get(name, ""))
 
-    def _suspects(self, said: str, where: str) -> tuple[Suspect, ...]:
-        return tuple(Suspect(where, said, found) for found in self.suspicious(said)[:1]) if said else ()
+    def _find_suspects(self, text: str, location: str) -> tuple[Suspect, ...]:
+        return tuple(Suspect(location, text, finding) for finding in self.find_injections(text)[:1]) if text else ()
 
-    def _layer(self, name: str, source: str, most: int) -> Layer:
-        said = self._said(source)
-        if suspects := self._suspects(said, source):
-            return _made(name, source, [], suspects=suspects)
-        return self._cut(name, source, said, most)
+    def _build_from_page(self, name: str, source: str, max_tokens: int) -> Layer:
+        text = self._read_page(source)
+        if suspects := self._find_suspects(text, source):
+            return _make_layer(name, source, [], suspects=suspects)
+        return self._cut_to_budget(name, source, text, max_tokens)
 
-    def _cut(self, name: str, source: str, said: str, most: int) -> Layer:
-        plain = said if name in _OWNERS else defused(said, name)
-        rows = plain.split("\n\n") if plain else []
-        kept, n_whole = _fitting(rows, most, "\n\n", least=PAGE_FULL)
-        return _made(name, source, kept, n_left=len(rows) - n_whole, is_one=True)
+    def _cut_to_budget(self, name: str, source: str, text: str, max_tokens: int) -> Layer:
+        page_text = text if name in _OWNER_LAYERS else defuse_headings(text, name)
+        rows = page_text.split("\n\n") if page_text else []
+        kept_rows, n_whole = _fit_rows(rows, max_tokens, "\n\n", min_share=MIN_PAGE_SHARE)
+        return _make_layer(name, source, kept_rows, n_left=len(rows) - n_whole, is_single_row=True)
 
 
-def _made(
-    name: str, source: str, rows: Sequence[str], *, joint: str = "\n\n", n_left: int = 0,
-    suspects: tuple[Suspect, ...] = (), is_one: bool = False,
+def _make_layer(
+    name: str, source: str, rows: Sequence[str], *, separator: str = "\n\n", n_left: int = 0,
+    suspects: tuple[Suspect, ...] = (), is_single_row: bool = False,
 ) -> Layer:  # fmt: skip
-    said = joint.join(rows)
-    n_rows = min(1, len(rows)) if is_one else len(rows)
-    n_tokens = words.tokens(headed(name, said) + "\n\n") if said else 0
-    return Layer(name, _ROLES[name], source, said, n_rows, n_tokens, n_left, suspects, (), tuple(rows), joint)
+    text = separator.join(rows)
+    n_rows = min(1, len(rows)) if is_single_row else len(rows)
+    n_tokens = words.tokens(add_heading(name, text) + "\n\n") if text else 0
+    return Layer(name, _ROLES[name], source, text, n_rows, n_tokens, n_left, suspects, (), tuple(rows), separator)
 
 
-def _within(rows: Sequence[str], most: int, *, keep: Kept, joint: str = "\n\n") -> tuple[list[str], int]:
-    """(the first or the last rows that the budget holds, in their order; how many it does not). A row stays whole,
-    unless none does: then it is the beginning of one.
+def _select_rows(
+    rows: Sequence[str], max_tokens: int, *, keep: KeptEnd, separator: str = "\n\n"
+) -> tuple[list[str], int]:
+    r"""Return (the first or last rows that fit the budget, in their order; how many do not fit).
 
-    >>> _within(["one", "two", "three"], 3, keep="last", joint="\\n")  # 1 and 2 tokens, line ends included
+    A row stays whole, unless none fits: then the result is the beginning of one.
+
+    "two" and "three" have 1 and 2 tokens, line ends included:
+
+    >>> _select_rows(["one", "two", "three"], 3, keep="last", separator="\n")
     (['two', 'three'], 1)
     """
-    found, _ = _fitting(rows if keep == "first" else reversed(rows), most, joint)
-    return (found if keep == "first" else found[::-1]), len(rows) - len(found)
+    selected, _ = _fit_rows(rows if keep == "first" else reversed(rows), max_tokens, separator)
+    return (selected if keep == "first" else selected[::-1]), len(rows) - len(selected)
 
 
-def _fitting(rows: Iterable[str], most: int, joint: str, *, least: float = 0.0) -> tuple[list[str], int]:
-    """(the rows that a budget holds, how many of them are whole), up to the first that it does not hold; those behind
-    that are not looked at. Of that one the beginning, where the others take no more than this share of the budget.
+def _fit_rows(rows: Iterable[str], max_tokens: int, separator: str, *, min_share: float = 0.0) -> tuple[list[str], int]:
+    """Return (the rows that fit a budget, how many of them are whole), up to the first row that does not fit.
+
+    The beginning of that row is added if the others take at most the share `min_share` of the budget.
     """
-    found: list[str] = []
-    left = most
+    fitting: list[str] = []
+    left_tokens = max_tokens
     for row in rows:
-        cost = _tokens(row + joint)
-        if cost > left:
-            begun = _beginning(row, left - _tokens(f" {words.ELLIPSIS}{joint}")) if most - left <= most * least else ""
-            return found + [f"{begun} {words.ELLIPSIS}"] * bool(begun), len(found)
-        found.append(row)
-        left -= cost
-    return found, len(found)
+        cost = _count_tokens_cached(row + separator)
+        if cost > left_tokens:
+            row_start = (
+                _cut_row(row, left_tokens - _count_tokens_cached(f" {words.ELLIPSIS}{separator}"))
+                if max_tokens - left_tokens <= max_tokens * min_share
+                else ""
+            )
+            return fitting + [f"{row_start} {words.ELLIPSIS}"] * bool(row_start), len(fitting)
+        fitting.append(row)
+        left_tokens -= cost
+    return fitting, len(fitting)
 
 
-def _beginning(row: str, most: int) -> str:
-    """What a budget holds of a row: up to the end of a line, else of a sentence, else of a word.
+def _cut_row(row: str, max_tokens: int) -> str:
+    """Return as much of a row as fits a budget: up to the end of a line, else of a sentence, else of a word.
 
-    >>> _beginning("Ada wants short answers. The command comes first.", 8)
+    >>> _cut_row("Ada wants short answers. The command comes first.", 8)
     'Ada wants short answers.'
     """
-    n_chars = bisect_right(range(len(row) + 1), most, key=lambda n: words.tokens(row[:n])) - 1
+    n_chars = bisect_right(range(len(row) + 1), max_tokens, key=lambda n: words.tokens(row[:n])) - 1
     if n_chars < 1:
         return ""
     start, end = words.split(row[: n_chars + 1], max_chars=n_chars, overlap_chars=0)[0]
     return row[start:end].rstrip()
 
 
-def injected(said: str) -> str:
-    """What of a page's text goes into a context: without secrets, and without what it notes about its own lines.
+def clean_page_text(text: str) -> str:
+    r"""Return a page's text for a context: without secrets, and without comments about its own lines.
 
-    >>> injected("- tabs <!-- said 2026-11-21 -->\\n")
+    >>> clean_page_text("- tabs <!-- said 2026-11-21 -->\n")
     '- tabs'
     """
-    return _ABOUT.sub("", _masked(said)).strip()
+    return _HTML_COMMENT.sub("", _mask_cached(text)).strip()
 
 
-_masked = lru_cache(maxsize=2048)(mask)  # a card or a page is asked for again and again, and changes seldom
-_tokens = lru_cache(maxsize=4096)(words.tokens)
+_mask_cached = lru_cache(maxsize=2048)(mask)  # cards and pages are read often and change seldom
+_count_tokens_cached = lru_cache(maxsize=4096)(words.tokens)
 
 
-def clean(given: Mapping[str, str], suspicious: Suspicious) -> tuple[dict[str, str], tuple[Suspect, ...]]:
-    """(names and places as one printable line each, those of them that look like an injection, and are left out).
+def clean_values(
+    values: Mapping[str, str], find_injections: InjectionFinder
+) -> tuple[dict[str, str], tuple[Suspect, ...]]:
+    r"""Return (values as one printable line each, the values that look like an injection and are left out).
 
-    >>> clean({"project": "a\\n\\n# profile"}, lambda said: ())
+    >>> clean_values({"project": "a\n\n# profile"}, lambda text: ())
     ({'project': 'a # profile'}, ())
     """
-    lines = {name: defused(words.one_line(value, MAX_VALUE_CHARS)) for name, value in given.items()}
-    found = {name: suspicious(line)[:1] for name, line in lines.items() if line}
+    lines = {name: defuse_headings(words.one_line(value, MAX_VALUE_CHARS)) for name, value in values.items()}
+    findings_by_name = {name: find_injections(line)[:1] for name, line in lines.items() if line}
     suspects = tuple(
-        Suspect(f"the name of the {name}", lines[name], one) for name, ones in found.items() for one in ones
+        Suspect(f"the name of the {name}", lines[name], finding)
+        for name, findings in findings_by_name.items()
+        for finding in findings
     )
-    return {name: line for name, line in lines.items() if not found.get(name)}, suspects
+    return {name: line for name, line in lines.items() if not findings_by_name.get(name)}, suspects
 
 
-def rendered(said: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
-    """(a system prompt with its variables filled in, the names for which there is nothing: they stay as they are).
+def fill_variables(template: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return (a system prompt with its variables filled in, the names without a value; those stay as they are).
 
-    >>> rendered("On {{platform}}, {{mood}}.", {"platform": "pi"})
+    >>> fill_variables("On {{platform}}, {{mood}}.", {"platform": "pi"})
     ('On pi, {{mood}}.', ['mood'])
     """
-    unknown: dict[str, None] = {}
+    unknown_names: dict[str, None] = {}
 
-    def filled(name: str, whole: str) -> str:
+    def find_value(name: str, placeholder: str) -> str:
         if name not in variables:
-            unknown[name] = None
-        return variables.get(name, whole)
+            unknown_names[name] = None
+        return variables.get(name, placeholder)
 
-    return _VARIABLE.sub(lambda match: filled(match[1], match[0]), said), list(unknown)
+    return _VARIABLE.sub(lambda match: find_value(match[1], match[0]), template), list(unknown_names)
 
 
-def diary_day(now: datetime) -> date:
-    """The day of the diary to which a moment belongs, by the clock on the wall.
+def to_diary_day(now: datetime) -> date:
+    """Return the diary day to which a moment belongs, by the local clock.
 
-    >>> diary_day(datetime(2026, 11, 22, 5, 59)).isoformat()
+    >>> to_diary_day(datetime(2026, 11, 22, 5, 59)).isoformat()
     '2026-11-21'
     """
-    return (now - timedelta(hours=DAY_TURNS_AT_H)).date()
+    return (now - timedelta(hours=DAY_STARTS_AT_H)).date()
 
 
-def here(now: datetime, facts: Mapping[str, str], *, lead: str = "Now") -> str:
-    """The line that says what time it is and where one is. lead: what the time is that of.
+def format_location_line(now: datetime, facts: Mapping[str, str], *, label: str = "Now") -> str:
+    """Return the line with the time and the location. label: the word before the time.
 
     >>> from datetime import timezone
-    >>> here(datetime(2026, 11, 22, 9, 5, tzinfo=timezone.utc), {"machine": "toad", "project": ""})
+    >>> now = datetime(2026, 11, 22, 9, 5, tzinfo=timezone.utc)
+    >>> format_location_line(now, {"machine": "toad", "project": ""})
     'Now: Sunday, 2026-11-22 09:05 UTC+00:00. Machine: toad.'
     """
-    shift = now.strftime("%z")
-    at = f"{now:%A}, {now:%Y-%m-%d %H:%M} UTC{shift[:3]}:{shift[3:5]}"
-    return " ".join([f"{lead}: {at}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)])
+    utc_offset = now.strftime("%z")
+    timestamp = f"{now:%A}, {now:%Y-%m-%d %H:%M} UTC{utc_offset[:3]}:{utc_offset[3:5]}"
+    return " ".join(
+        [f"{label}: {timestamp}.", *(f"{name.capitalize()}: {value}." for name, value in facts.items() if value)]
+    )

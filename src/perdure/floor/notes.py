@@ -1,7 +1,7 @@
-"""The lines of notes.md: how one is written and read, which say the same, and what a pass of the rules makes of a page.
+"""Read, write and compare the lines of notes.md, and update the page by rules.
 
-Pure. What is there stays in its order, and what is new goes to the end. A line that a person changed is theirs from
-then on, and one that they took out does not come back.
+Pure. Existing lines keep their order, and new lines go to the end. A line that a person changed belongs
+to that person from then on, and a line that they removed does not come back.
 """
 
 from __future__ import annotations
@@ -11,172 +11,186 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
-from perdure.floor.events import Piece
-from perdure.memories import words as vocabulary
-from perdure.memories.claims import claim, same_subject, says_same
-from perdure.patterns import late
-from perdure.text import normalised, printable
+from perdure.floor.state import AddedLine
+from perdure.memories.grammar import words
+from perdure.memories.grammar.claims import claim, same_subject, says_same
+from perdure.regex import lazy_re
+from perdure.text import normalise, printable
 from perdure.types import Memory
 
-MAX_WORDS = 200  # of a note (row F23)
-MAX_NEW = 200  # lines that one pass adds, the newest: what the budget of the layer holds, of 20 tokens each
+MAX_WORDS = 200  # in a note (row F23)
+MAX_NEW = 200  # lines that one pass adds, the newest: the layer's budget holds so many of 20 tokens
 HEADING = "# Notes"
-SAME = 0.5  # Jaccard of the words of two lines, from which on they may be one (row F23)
-_MIN_SHARED = 2  # words that tell something, which two lines that are one share
-_STEM = 4  # characters that two forms of one word share at least
-_FORMS = (  # the endings of the forms of one word, after what they share
+MIN_JACCARD = 0.5  # Jaccard of the words of two lines; from here on they may say the same (row F23)
+_MIN_SHARED_WORDS = 2  # telling words that two lines with the same meaning share
+_MIN_STEM_CHARS = 4  # characters that two forms of one word share
+_ENDINGS = (  # endings of the forms of one word, after their common stem
     frozenset({"", "s", "es", "ed", "d", "ing", "'s"}),
     frozenset({"e", "es", "ed", "ing"}),
     frozenset({"y", "ies", "ied", "ying"}),
 )
-_KINDS = ("preference", "decision", "procedure")  # of memories that become notes
-_TOPICS = ("user", "project")  # and whatever is about these
-_MARK = late(r"<!--\s*(.*?)\s*-->")
-_BULLET = late(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
-_MEMORY = late(r"mem-[\w-]+\Z")
-_USER = late(r"(?i)(?:the )?user (?=\w)")  # how a note begins that says something of its owner
-_MORE = late(r"[,;]? (?:and|und|et|y) |[,;] ")  # what stands between what was said and what is new
+_NOTE_KINDS = ("preference", "decision", "procedure")  # kinds of memories that become notes
+_NOTE_TOPICS = ("user", "project")  # and memories about these
+_MARK = lazy_re(r"<!--\s*(.*?)\s*-->")
+_BULLET = lazy_re(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+_MEMORY_ID = lazy_re(r"mem-[\w-]+\Z")
+_USER_PREFIX = lazy_re(r"(?i)(?:the )?user (?=\w)")  # start of a note about its owner
+_EXTENSION = lazy_re(r"[,;]? (?:and|und|et|y) |[,;] ")  # between the old words and the added ones
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a page, taken apart."""
+class NoteLine:
+    """A parsed line of a page."""
 
     raw: str
-    words: str  # as a reader sees them
-    memory: str = ""  # the id that its mark names
-    project: str = ""  # the only one that it belongs to
+    words: str  # without bullet and marks
+    memory: str = ""  # memory id from its mark
+    project: str = ""  # the only project it belongs to; "" for all
 
     @property
     def is_note(self) -> bool:
-        """Whether it says something by itself."""
+        """True if the line says something by itself."""
         return bool(self.words) and not self.words.startswith("#")
 
     @property
-    def name(self) -> str:
-        """What tells its words from others."""
-        return normalised(self.words)
+    def key(self) -> str:
+        """The normalised words, by which lines are compared."""
+        return normalise(self.words)
 
 
-def read(raw: str) -> Line:
-    """A line taken apart.
+def parse_line(raw: str) -> NoteLine:
+    """Parse a line.
 
-    >>> read("- tabs <!-- mem-1 --> <!-- project: /p -->")
-    Line(raw='- tabs <!-- mem-1 --> <!-- project: /p -->', words='tabs', memory='mem-1', project='/p')
+    >>> parse_line("- tabs <!-- mem-1 --> <!-- project: /p -->")
+    NoteLine(raw='- tabs <!-- mem-1 --> <!-- project: /p -->', words='tabs', memory='mem-1', project='/p')
     """
     memory = project = ""
-    for said in _MARK.findall(raw):
-        if _MEMORY.match(said):
-            memory = said
-        elif said.startswith("project: "):
-            project = _unquoted(said[9:])
+    for mark in _MARK.findall(raw):
+        if _MEMORY_ID.match(mark):
+            memory = mark
+        elif mark.startswith("project: "):
+            project = _unquote_project(mark[9:])
     words = " ".join(_MARK.sub("", raw).split())
     bullet = _BULLET.match(words)
-    return Line(raw, words[bullet.end() :] if bullet else words, memory, project)
+    return NoteLine(raw, words[bullet.end() :] if bullet else words, memory, project)
 
 
-def written(words: str, *, memory: str = "", project: str = "") -> Line:
-    """A new line of these words."""
-    plain = plain_words(words)
-    marks = [memory] * bool(memory) + [f"project: {_quoted(project)}"] * bool(project)
-    raw = " ".join([f"- {plain}", *(f"<!-- {mark} -->" for mark in marks)])
-    return Line(raw, plain, memory, project)
+def make_line(words: str, *, memory: str = "", project: str = "") -> NoteLine:
+    """Make a new line from words."""
+    clean_words = to_plain_words(words)
+    marks = [memory] * bool(memory) + [f"project: {_quote_project(project)}"] * bool(project)
+    raw = " ".join([f"- {clean_words}", *(f"<!-- {mark} -->" for mark in marks)])
+    return NoteLine(raw, clean_words, memory, project)
 
 
-def plain_words(said: str) -> str:
-    """Words as a line can hold them: on one line, without a bullet of their own, and none of them hidden."""
-    plain = " ".join(printable(said).replace("<!--", "< !--").split())
-    bullet = _BULLET.match(plain)
-    return plain[bullet.end() :] if bullet else plain
+def to_plain_words(words: str) -> str:
+    """Return words as a line can hold them: on one line, without a bullet of their own, with no hidden words."""
+    clean_words = " ".join(printable(words).replace("<!--", "< !--").split())
+    bullet = _BULLET.match(clean_words)
+    return clean_words[bullet.end() :] if bullet else clean_words
 
 
-def _quoted(project: str) -> str:
+def _quote_project(project: str) -> str:
     return project.replace("%", "%25").replace("\n", "%0A").replace(">", "%3E")
 
 
-def _unquoted(said: str) -> str:
-    return said.replace("%3E", ">").replace("%0A", "\n").replace("%25", "%")
+def _unquote_project(quoted_project: str) -> str:
+    return quoted_project.replace("%3E", ">").replace("%0A", "\n").replace("%25", "%")
 
 
-def shown(text: str, project: str | None) -> str:
-    """A page without the lines that belong to another project."""
+def select_for_project(text: str, project: str | None) -> str:
+    """Return a page without the lines that belong to another project."""
     if "project:" not in text:
         return text
-    return "\n".join(raw for raw in text.splitlines() if read(raw).project in ("", project or ""))
+    return "\n".join(raw_line for raw_line in text.splitlines() if parse_line(raw_line).project in ("", project or ""))
 
 
 # ------------------------------------------------------------------------------------------------- the same
 
 
-def same(new: str, old: str) -> bool:
-    """Whether a note says nothing that another does not say already.
+def is_same_note(new_text: str, old_text: str) -> bool:
+    """Return True if a note says nothing that another note does not say already.
 
-    >>> same("The project uses SQLite in WAL mode", "Project uses SQLite WAL mode")
+    >>> is_same_note("The project uses SQLite in WAL mode", "Project uses SQLite WAL mode")
     True
-    >>> same("Staging listens on port 9000", "Staging listens on port 8443")
+    >>> is_same_note("Staging listens on port 9000", "Staging listens on port 8443")
     False
     """
-    if new == old or normalised(new) == normalised(old):
+    if new_text == old_text or normalise(new_text) == normalise(old_text):
         return True
-    ours, theirs = _bag(new), _bag(old)
-    if not _is_same_way(ours, theirs):
+    new_bag, old_bag = _to_word_bag(new_text), _to_word_bag(old_text)
+    if not _has_same_direction(new_bag, old_bag):
         return False
-    if (path := _path(new)) and path == _path(old) and says_same(new, old):
+    if (path := _find_claim_path(new_text)) and path == _find_claim_path(old_text) and says_same(new_text, old_text):
         return True
-    shared = ours.keys() & theirs.keys()
-    if not shared or len(shared) / len(ours.keys() | theirs.keys()) < SAME:
+    shared_words = new_bag.keys() & old_bag.keys()
+    if not shared_words or len(shared_words) / len(new_bag.keys() | old_bag.keys()) < MIN_JACCARD:
         return False
-    if len(shared - _SMALL) < min(_MIN_SHARED, len(ours.keys() - _SMALL)):
+    if len(shared_words - _STOP_WORDS) < min(_MIN_SHARED_WORDS, len(new_bag.keys() - _STOP_WORDS)):
         return False
-    return not _telling(ours, theirs)
+    return not _find_distinct_words(new_bag, old_bag)
 
 
-def _is_same_way(ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
-    """Whether two notes deny, bound and direct alike: "pnpm, not npm" is the opposite of "npm, not pnpm"."""
-    if len(_NOT & ours.keys()) != len(_NOT & theirs.keys()) or _BOUNDS & ours.keys() != _BOUNDS & theirs.keys():
+def _has_same_direction(new_bag: Mapping[str, str], old_bag: Mapping[str, str]) -> bool:
+    """Return True if two notes negate, limit and direct alike.
+
+    "pnpm, not npm" is the opposite of "npm, not pnpm".
+    """
+    if (
+        len(_NEGATIONS & new_bag.keys()) != len(_NEGATIONS & old_bag.keys())
+        or _BOUND_WORDS & new_bag.keys() != _BOUND_WORDS & old_bag.keys()
+    ):
         return False
-    one, two = _aims(ours), _aims(theirs)
-    return all(_is_form(one[name], two[name]) for name in one.keys() & two.keys())
+    new_directions, old_directions = _map_directions(new_bag), _map_directions(old_bag)
+    return all(
+        _is_same_word(new_directions[direction], old_directions[direction])
+        for direction in new_directions.keys() & old_directions.keys()
+    )
 
 
-def _aims(bag: Mapping[str, str]) -> dict[str, str]:
-    """The word that tells something behind each word that gives a direction, and behind the first that denies."""
-    found: dict[str, str] = {}
-    waiting = ""
+def _map_directions(bag: Mapping[str, str]) -> dict[str, str]:
+    """Map each direction word to the first telling word after it; "not" stands for the first negation."""
+    directions: dict[str, str] = {}
+    direction = ""
     for word in bag:
-        if word in _NOT or word in _AIMING:
-            waiting = "not" if word in _NOT else word
-        elif waiting and word not in _SMALL:
-            found.setdefault(waiting, word)
-            waiting = ""
-    return found
+        if word in _NEGATIONS or word in _DIRECTION_WORDS:
+            direction = "not" if word in _NEGATIONS else word
+        elif direction and word not in _STOP_WORDS:
+            directions.setdefault(direction, word)
+            direction = ""
+    return directions
 
 
-def corrects(new: str, old: str) -> bool:
-    """Whether a note says something else of what another is about, so that it takes its place.
+def is_correction(new_text: str, old_text: str) -> bool:
+    """Return True if a note says something else about the subject of another note, so that it replaces that note.
 
-    >>> corrects("Staging listens on port 9000", "Staging listens on port 8443")
+    >>> is_correction("Staging listens on port 9000", "Staging listens on port 8443")
     True
     """
-    if _goes_on(new, old):
+    if _is_extension(new_text, old_text):
         return True
-    one, two = claim(new), claim(old)
-    return bool(one and two and same_subject(one, two)) and not same(new, old)
+    new_claim, old_claim = claim(new_text), claim(old_text)
+    return bool(new_claim and old_claim and same_subject(new_claim, old_claim)) and not is_same_note(new_text, old_text)
 
 
-def _goes_on(new: str, old: str) -> bool:
-    """Whether a note repeats another word for word and adds to it, so that nothing is lost with the other."""
-    one, two = normalised(new).rstrip("."), normalised(old).rstrip(".")
-    return bool(two) and one.startswith(two) and _MORE.match(one, len(two)) is not None
+def _is_extension(new_text: str, old_text: str) -> bool:
+    """Return True if a note repeats another word for word and adds to it.
+
+    Then nothing is lost with the other note.
+    """
+    new_words, old_words = normalise(new_text).rstrip("."), normalise(old_text).rstrip(".")
+    return (
+        bool(old_words) and new_words.startswith(old_words) and _EXTENSION.match(new_words, len(old_words)) is not None
+    )
 
 
-_NOT = frozenset(  # of what turns a note into its opposite
+_NEGATIONS = frozenset(  # words that turn a note into its opposite
     "not no never don't doesn't dont without avoid cannot can't nicht kein keine nie pas jamais no nunca "
     "stop stopped stopping disable disabled disabling avoided avoiding quit quitting".split()
 )
-_BOUNDS = frozenset("only unless except until nur außer sauf solo".split())
-_AIMING = frozenset("from to than over by".split())
-_SMALL = vocabulary.ARTICLES | frozenset(
+_BOUND_WORDS = frozenset("only unless except until nur außer sauf solo".split())
+_DIRECTION_WORDS = frozenset("from to than over by".split())
+_STOP_WORDS = words.ARTICLES | frozenset(
     "a an the of in on at to for with by from as and or is are be was were it its this that these those should shall "
     "must will would do does did use uses used using has have having please our my your we i you their there so then "
     "also always every all each when which who der die das und oder in im auf mit für ist sind ein eine wir ich le la "
@@ -185,167 +199,193 @@ _SMALL = vocabulary.ARTICLES | frozenset(
 
 
 @lru_cache(maxsize=4096)
-def _path(said: str) -> str:
-    """Of what a text claims something; "" where the rules cannot tell."""
-    read = claim(said)
-    return read.path if read else ""
+def _find_claim_path(text: str) -> str:
+    """Return the path of the claim that a text makes; "" if the rules cannot tell."""
+    parsed_claim = claim(text)
+    return parsed_claim.path if parsed_claim else ""
 
 
 @lru_cache(maxsize=4096)
-def _bag(said: str) -> Mapping[str, str]:
-    """The words of a text in the form in which they are compared, each as it was written."""
-    found: dict[str, str] = {}
-    for n, raw in enumerate(_USER.sub("", said, count=1).split() if _USER.match(said) else said.split()):
-        bare = raw.strip(".,;:!?\"'()[]{}`*_")
-        if bare:
-            spelt = bare.lower() if n == 0 and bare[1:].islower() else bare
-            low = bare.casefold().replace("’", "'")
-            found.setdefault(low if low in _NOT or low in vocabulary.ARTICLES else vocabulary.noun(low), spelt)
-    return found
+def _to_word_bag(text: str) -> Mapping[str, str]:
+    """Map the words of a text, in the form in which they are compared, to their spelling in the text."""
+    bag: dict[str, str] = {}
+    for position, raw_word in enumerate(
+        _USER_PREFIX.sub("", text, count=1).split() if _USER_PREFIX.match(text) else text.split()
+    ):
+        bare_word = raw_word.strip(".,;:!?\"'()[]{}`*_")
+        if bare_word:
+            spelling = bare_word.lower() if position == 0 and bare_word[1:].islower() else bare_word
+            folded_word = bare_word.casefold().replace("’", "'")
+            bag.setdefault(
+                folded_word if folded_word in _NEGATIONS or folded_word in words.ARTICLES else words.noun(folded_word),
+                spelling,
+            )
+    return bag
 
 
-def _telling(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """The words of one that tell something and stand in no form in the other."""
+def _find_distinct_words(new_bag: Mapping[str, str], old_bag: Mapping[str, str]) -> list[str]:
+    """Return the telling words of one note that do not occur in the other in any form."""
     return [
-        spelt
-        for word, spelt in ours.items()
-        if word not in theirs and word not in _SMALL and not _has_form(word, spelt, theirs)
+        spelling
+        for word, spelling in new_bag.items()
+        if word not in old_bag and word not in _STOP_WORDS and not _has_form(word, spelling, old_bag)
     ]
 
 
-def _has_form(word: str, spelt: str, others: Mapping[str, str]) -> bool:
-    """Whether a word stands among others in another form; a name or a number has none."""
-    return _is_plain(spelt) and any(_is_plain(others[other]) and _is_form(word, other) for other in others)
+def _has_form(word: str, spelling: str, other_bag: Mapping[str, str]) -> bool:
+    """Return True if a word occurs among others in another form; names and numbers have no other form."""
+    return _is_plain_word(spelling) and any(
+        _is_plain_word(other_bag[other_word]) and _is_same_word(word, other_word) for other_word in other_bag
+    )
 
 
-def _is_plain(spelt: str) -> bool:
-    return spelt.islower() and not any(character.isdigit() for character in spelt)
+def _is_plain_word(spelling: str) -> bool:
+    return spelling.islower() and not any(character.isdigit() for character in spelling)
 
 
-def _is_form(one: str, two: str) -> bool:
-    """Whether two words are forms of one.
+def _is_same_word(first: str, second: str) -> bool:
+    """Return True if two words are forms of one word.
 
-    >>> _is_form("deploying", "deploy"), _is_form("commit", "committed"), _is_form("product", "production")
-    (True, True, False)
+    >>> _is_same_word("deploying", "deploy"), _is_same_word("commit", "committed")
+    (True, True)
+    >>> _is_same_word("product", "production")
+    False
     """
-    if one == two:
+    if first == second:
         return True
-    shared = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
-    short, long = sorted((one[len(shared) :], two[len(shared) :]), key=len)
-    if not short and len(shared) >= _STEM - 1 and long[:1] == shared[-1] and long[1:] in ("ed", "ing"):
+    stem = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    short_ending, long_ending = sorted((first[len(stem) :], second[len(stem) :]), key=len)
+    if (
+        not short_ending
+        and len(stem) >= _MIN_STEM_CHARS - 1
+        and long_ending[:1] == stem[-1]
+        and long_ending[1:] in ("ed", "ing")
+    ):
         return True
-    return len(shared) >= _STEM and any({short, long} <= forms for forms in _FORMS)
+    return len(stem) >= _MIN_STEM_CHARS and any({short_ending, long_ending} <= endings for endings in _ENDINGS)
 
 
-def said_in(new: Line, lines: Iterable[Line]) -> Line | None:
-    """The line that says a note already, wherever it stands; only where whoever reads the new one reads it too."""
-    alike = (one for one in lines if one.is_note and one.project in ("", new.project))
-    return next((one for one in alike if same(new.words, one.words)), None)
+def find_same_line(new_line: NoteLine, lines: Iterable[NoteLine]) -> NoteLine | None:
+    """Return the line that already says a note, if every reader of the new line reads it too; else None."""
+    candidates = (line for line in lines if line.is_note and line.project in ("", new_line.project))
+    return next((line for line in candidates if is_same_note(new_line.words, line.words)), None)
 
 
 # ------------------------------------------------------------------------------------------------- what is added
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """A page with a note at its end, or with what said it already."""
+class NoteAddition:
+    """The result of adding a note to a page."""
 
     text: str
-    line: Line
-    known: Line | None = None  # said the same: then the text is as it was
-    replaced: tuple[Line, ...] = ()
+    line: NoteLine
+    same_line: NoteLine | None = None  # an existing line that says the same; then the text is unchanged
+    replaced_lines: tuple[NoteLine, ...] = ()
 
 
-def add(text: str, new: Line) -> Added:
-    """Put a note at the end of a page, in the place of what it corrects."""
-    lines = [read(raw) for raw in text.splitlines()]
-    if known := said_in(new, lines):
-        return Added(text, new, known)
-    old = _corrected(new, lines)
-    return Added(_joined(_with(new, lines, old)), new, None, tuple(old))
+def add_line(text: str, new_line: NoteLine) -> NoteAddition:
+    """Add a note at the end of a page, and remove the lines that it corrects."""
+    lines = [parse_line(raw_line) for raw_line in text.splitlines()]
+    if same_line := find_same_line(new_line, lines):
+        return NoteAddition(text, new_line, same_line)
+    corrected = _find_corrected_lines(new_line, lines)
+    return NoteAddition(_join_lines(_replace_lines(new_line, lines, corrected)), new_line, None, tuple(corrected))
 
 
-def _corrected(new: Line, lines: Iterable[Line]) -> list[Line]:
-    """The lines whose place a note takes."""
-    return [one for one in lines if one.is_note and one.project == new.project and corrects(new.words, one.words)]
+def _find_corrected_lines(new_line: NoteLine, lines: Iterable[NoteLine]) -> list[NoteLine]:
+    """Return the lines that a note corrects."""
+    return [
+        line
+        for line in lines
+        if line.is_note and line.project == new_line.project and is_correction(new_line.words, line.words)
+    ]
 
 
-def _with(new: Line, lines: Iterable[Line], old: Sequence[Line]) -> list[Line]:
-    """The lines of a page without old ones, with a new one at the end."""
-    kept = [one for one in lines if one not in old]
-    while kept and not kept[-1].raw.strip():
-        kept.pop()
-    return [*kept, new]
+def _replace_lines(new_line: NoteLine, lines: Iterable[NoteLine], old_lines: Sequence[NoteLine]) -> list[NoteLine]:
+    """Return the lines of a page without the old ones, with the new one at the end."""
+    kept_lines = [line for line in lines if line not in old_lines]
+    while kept_lines and not kept_lines[-1].raw.strip():
+        kept_lines.pop()
+    return [*kept_lines, new_line]
 
 
-def _joined(lines: Iterable[Line]) -> str:
-    return "".join(f"{one.raw}\n" for one in lines)
+def _join_lines(lines: Iterable[NoteLine]) -> str:
+    return "".join(f"{line.raw}\n" for line in lines)
 
 
-def is_worth_it(memory: Memory) -> bool:
-    """Whether what a person stated belongs before every session of theirs."""
-    is_lasting = memory.kind in _KINDS or memory.path.partition("/")[0].casefold() in _TOPICS
+def is_worth_noting(memory: Memory) -> bool:
+    """Return True if a person's statement belongs in every session of theirs."""
+    is_lasting = memory.kind in _NOTE_KINDS or memory.path.partition("/")[0].casefold() in _NOTE_TOPICS
     return memory.how == "stated" and memory.trust == "owner" and memory.is_current and is_lasting
 
 
-def of_memory(memory: Memory) -> Line:
-    """The line that says what a memory says."""
-    return written(memory.text, memory=memory.memory_id, project=memory.project or "")
+def line_from_memory(memory: Memory) -> NoteLine:
+    """Make the line for a memory."""
+    return make_line(memory.text, memory=memory.memory_id, project=memory.project or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """What a pass makes of a page."""
+class NotesUpdate:
+    """The result of a pass of the rules over a page."""
 
     text: str
-    pieces: tuple[Piece, ...] = ()  # the lines that are new
+    added_lines: tuple[AddedLine, ...] = ()  # the new lines
 
 
-def passed(text: str, fresh: Iterable[Memory], known: Mapping[str, Memory], heirs: Mapping[str, Memory]) -> Passed:
-    """A page brought up to the memories: what no longer holds goes, or what took its place stands at the end, then
-    come what is fresh.
+def update_page(
+    text: str, new_memories: Iterable[Memory], marked: Mapping[str, Memory], heirs: Mapping[str, Memory]
+) -> NotesUpdate:
+    """Bring a page up to the memories: stale lines go, their successors and the new memories come at the end.
 
-    fresh: current memories that no pass has looked at. known: those that the page's marks name. heirs: by the id of a
-    memory that is no longer current, the one that is instead.
+    new_memories: current memories that no pass has looked at. marked: the memories that the page's marks name.
+    heirs: by the id of a memory that is no longer current, the memory that replaced it.
     """
-    lines = [read(raw) for raw in text.splitlines()]
-    over = [one for one in lines if _is_over(one, known)]
-    lines = [one for one in lines if one not in over]
-    if over and not any(one.words for one in lines):
-        lines = [read(HEADING)]  # a page is never emptied by rules
-    heired = [heirs[one.memory] for one in over if one.memory in heirs]
-    new: dict[str, Memory] = {}
-    for memory in _in_order([*heired, *fresh]):
-        line = of_memory(memory)
-        if any(one.memory == memory.memory_id for one in lines) or not _fits(line) or said_in(line, lines):
+    lines = [parse_line(raw_line) for raw_line in text.splitlines()]
+    stale_lines = [line_on_page for line_on_page in lines if _is_stale(line_on_page, marked)]
+    lines = [line_on_page for line_on_page in lines if line_on_page not in stale_lines]
+    if stale_lines and not any(line_on_page.words for line_on_page in lines):
+        lines = [parse_line(HEADING)]  # rules never empty a page
+    successors = [heirs[line_on_page.memory] for line_on_page in stale_lines if line_on_page.memory in heirs]
+    added: dict[str, Memory] = {}
+    for memory in _select_newest([*successors, *new_memories]):
+        line = line_from_memory(memory)
+        if (
+            any(line_on_page.memory == memory.memory_id for line_on_page in lines)
+            or not _has_valid_length(line)
+            or find_same_line(line, lines)
+        ):
             continue
-        lines = _with(line, lines, ())  # what it corrects is over: memories know that
-        new[memory.memory_id] = memory
-    standing = [one for one in lines if one.memory in new]
-    pieces = (Piece(one.raw, one.memory, new[one.memory].sources) for one in standing)
-    return Passed(text if not over and not new else _joined(lines), tuple(pieces))
+        lines = _replace_lines(line, lines, ())  # lines that it corrects are stale already, by their memories
+        added[memory.memory_id] = memory
+    new_lines = [line_on_page for line_on_page in lines if line_on_page.memory in added]
+    added_lines = (
+        AddedLine(line_on_page.raw, line_on_page.memory, added[line_on_page.memory].sources)
+        for line_on_page in new_lines
+    )
+    return NotesUpdate(text if not stale_lines and not added else _join_lines(lines), tuple(added_lines))
 
 
-def _in_order(memories: Iterable[Memory]) -> list[Memory]:
-    """The newest of them, each once, as they were stated."""
-    every = {memory.memory_id: memory for memory in memories}
-    return sorted(every.values(), key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))[-MAX_NEW:]
+def _select_newest(memories: Iterable[Memory]) -> list[Memory]:
+    """Return the newest memories, each once, in the order in which they were stated."""
+    by_id = {memory.memory_id: memory for memory in memories}
+    return sorted(by_id.values(), key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))[-MAX_NEW:]
 
 
-def _fits(line: Line) -> bool:
+def _has_valid_length(line: NoteLine) -> bool:
     return 0 < len(line.words.split()) <= MAX_WORDS
 
 
-def _is_ours(line: Line, known: Mapping[str, Memory]) -> bool:
-    """Whether a line is as a pass wrote it: nobody has touched it since."""
-    memory = known.get(line.memory)
-    return memory is not None and line.words == plain_words(memory.text)
+def _is_untouched(line: NoteLine, marked: Mapping[str, Memory]) -> bool:
+    """Return True if a line is as a pass wrote it: nobody has changed it."""
+    memory = marked.get(line.memory)
+    return memory is not None and line.words == to_plain_words(memory.text)
 
 
-def _is_over(line: Line, known: Mapping[str, Memory]) -> bool:
-    return _is_ours(line, known) and not known[line.memory].is_current
+def _is_stale(line: NoteLine, marked: Mapping[str, Memory]) -> bool:
+    return _is_untouched(line, marked) and not marked[line.memory].is_current
 
 
-def marked(text: str) -> Iterator[str]:
-    """The memories that the marks of a page name."""
-    return (line.memory for line in map(read, text.splitlines()) if line.memory)
+def list_marked_memories(text: str) -> Iterator[str]:
+    """List the memories that the marks of a page name."""
+    return (line.memory for line in map(parse_line, text.splitlines()) if line.memory)

@@ -1,7 +1,7 @@
-"""What a page of the floor is: its name, who may write it, and what it may hold. Pure.
+"""The pages of the floor: their names, who may write them, and what they may hold. Pure.
 
-Nothing that is refused here reaches a file or the journal. A hand edit is not asked: it is taken as it is, unless it is
-no text at all.
+A text that is refused here reaches neither a file nor the journal. Edits by hand are not checked: they
+are accepted as they are, unless they are no text at all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from perdure.access import redact
 from perdure.errors import EditRefused, FloorMissing
-from perdure.floor.events import OWNERS
-from perdure.identity import component
-from perdure.patterns import late
+from perdure.floor.state import OWNERS
+from perdure.identity import to_path_component
+from perdure.regex import lazy_re
 from perdure.text import printable
 
 SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
@@ -25,49 +25,51 @@ SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS = (
 )  # fmt: skip
 DIARY = "diary"
 MAX_SETTINGS_BYTES = 16_384  # of agent.yaml
-MAX_DEPTH = 50  # of what is nested in it: a parser that follows deeper nesting takes the whole process down
-MAX_ALIASES = 10  # in it: merged into one another, a few more multiply to billions of entries
-MAX_BYTES = 262_144  # of a page: it stands in a context, of which this is a quarter of a million tokens
-MIN_SYSTEM_CHARS = 100  # a proposed system prompt that says less would leave the agent without its rules (row J27)
-MAX_GROWTH = 3  # times the size of what it replaces, that a proposed page may have (row J27)
-KNOWN = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
-_DIARY = late(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
-_SKILL = late(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")
-_NEEDED = ("name", "tools", "max_turns")  # in an agent's settings (row J28)
+MAX_DEPTH = 50  # nesting levels in it: a parser that follows deeper nesting crashes the process
+MAX_ALIASES = 10  # in it: a few more, nested in one another, expand to billions of entries
+MAX_BYTES = 262_144  # of a page: it goes into a context, where this could be a quarter of a million tokens
+MIN_SYSTEM_CHARS = 100  # a shorter proposed system prompt would leave the agent without rules (row J27)
+MAX_GROWTH = 3  # times the size of the old page: the limit for a proposed one (row J27)
+STANDARD_PAGES = (SYSTEM, PROFILE, NOTES, CORE, RECENT, SETTINGS)
+_DIARY_NAME = lazy_re(rf"{DIARY}/\d{{4}}-\d\d-\d\d\.md\Z")
+_SKILL_NAME = lazy_re(r"skills/[a-z0-9][a-z0-9-]{0,63}/SKILL\.md\Z")
+_REQUIRED_SETTINGS = ("name", "tools", "max_turns")  # in an agent's settings (row J28)
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """A new text for a page, before anything is done about it."""
+class PageEdit:
+    """A new text for a page, before it is checked and written."""
 
     name: str
     text: str
     by: str
-    old: str = ""  # what the page says now
+    old: str = ""  # the page's present text
     is_proposal: bool = False
-    why: str = ""  # what its writer says of it
+    why: str = ""  # the writer's reason
 
 
-def checked(name: str) -> str:
-    """The name of a page, also where it is written without its ending. Raises FloorMissing.
+def resolve_name(name: str) -> str:
+    """Return the full name of a page, also if it is given without its ending. Raises FloorMissing.
 
-    >>> checked("notes"), checked("diary/2026-11-21")
+    >>> resolve_name("notes"), resolve_name("diary/2026-11-21")
     ('notes.md', 'diary/2026-11-21.md')
     """
     for candidate in (name, f"{name}.md", "agent.yaml" if name == "agent" else name):
         if is_page(candidate):
             return candidate
-    raise FloorMissing(f"page {printable(name)!r} of the floor (there are {', '.join(KNOWN)} and diary/YYYY-MM-DD.md)")
+    raise FloorMissing(
+        f"page {printable(name)!r} of the floor (there are {', '.join(STANDARD_PAGES)} and diary/YYYY-MM-DD.md)"
+    )
 
 
 def is_page(name: str) -> bool:
-    """Whether a file of this name is a page of the floor."""
-    return name in KNOWN or _is_day(name) or bool(_SKILL.match(name))
+    """Return True if a file of this name is a page of the floor."""
+    return name in STANDARD_PAGES or _is_diary_page(name) or bool(_SKILL_NAME.match(name))
 
 
-def _is_day(name: str) -> bool:
-    """Whether this is the diary's page of a day that there is."""
-    if not _DIARY.match(name):
+def _is_diary_page(name: str) -> bool:
+    """Return True for the diary page of a valid date."""
+    if not _DIARY_NAME.match(name):
         return False
     with suppress(ValueError):
         return bool(date.fromisoformat(name[len(DIARY) + 1 : -len(".md")]))
@@ -75,33 +77,46 @@ def _is_day(name: str) -> bool:
 
 
 def is_protected(name: str) -> bool:
-    """Whether an agent may only propose what this page is to say."""
+    """Return True if an agent may only propose changes to this page."""
     return name in (SYSTEM, SETTINGS) or name.startswith("skills/")
 
 
-def folder_of(agent: str, user: str, owner: str) -> PurePosixPath:
-    """Where the pages of an agent lie below a home. owner: whose home it is; others have a place of their own."""
-    place = component(agent)
-    return PurePosixPath("agents", place if user == owner else f"{place}~{component(user)}")
+def to_agent_folder(agent: str, user: str, owner: str) -> PurePosixPath:
+    """Return the folder of an agent's pages, relative to a home.
 
-
-def is_of(folder: str, user: str, owner: str) -> bool:
-    """Whether a folder of `agents/` is a user's.
-
-    >>> is_of("jarvis", "ada", "ada"), is_of("jarvis~eve", "ada", "ada"), is_of("jarvis~eve", "eve", "ada")
-    (True, False, True)
+    owner: the owner of the home; other users get folders of their own.
     """
-    _, mark, whose = folder.partition("~")
-    return not mark if user == owner else bool(mark) and whose == component(user)
+    folder_name = to_path_component(agent)
+    return PurePosixPath("agents", folder_name if user == owner else f"{folder_name}~{to_path_component(user)}")
 
 
-def check(edit: Edit) -> None:
-    """Raise EditRefused, saying why, for an edit that may not be made."""
-    for why in filter(None, (_may_not(edit), _unfit(edit.text), _secret(edit), _form(edit))):
+def is_folder_of(folder: str, user: str, owner: str) -> bool:
+    """Return True if a folder of `agents/` belongs to this user.
+
+    >>> is_folder_of("jarvis", "ada", "ada"), is_folder_of("jarvis~eve", "ada", "ada")
+    (True, False)
+    >>> is_folder_of("jarvis~eve", "eve", "ada")
+    True
+    """
+    _, separator, user_part = folder.partition("~")
+    return not separator if user == owner else bool(separator) and user_part == to_path_component(user)
+
+
+def check_edit(edit: PageEdit) -> None:
+    """Raise EditRefused, with the reason, for an edit that is not allowed."""
+    for why in filter(
+        None,
+        (
+            _find_permission_problem(edit),
+            _find_text_problem(edit.text),
+            _find_secret_problem(edit),
+            _find_form_problem(edit),
+        ),
+    ):
         raise EditRefused(f"{edit.name}: {why}")
 
 
-def _may_not(edit: Edit) -> str:
+def _find_permission_problem(edit: PageEdit) -> str:
     if edit.by in OWNERS:
         return ""
     if edit.name == PROFILE:
@@ -111,8 +126,8 @@ def _may_not(edit: Edit) -> str:
     return ""
 
 
-def _unfit(text: str) -> str:
-    """Why this is no text that a page can have."""
+def _find_text_problem(text: str) -> str:
+    """Say why a text cannot be a page; "" if it can."""
     if not text.strip():
         return "the new text is empty (`perdure floor remove` takes a page away)"
     try:
@@ -124,26 +139,33 @@ def _unfit(text: str) -> str:
     return f"the new text has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
 
 
-def _secret(edit: Edit) -> str:
-    """Which secrets an edit brings. What a page holds already is no reason to refuse what comes beside it."""
-    brought = _secrets(edit.text) - _secrets(edit.old)
-    if brought:
-        return f"it holds what looks like a secret ({_kinds(brought)}); leave that out"
-    said = _secrets(edit.why)
-    return f"the reason given holds what looks like a secret ({_kinds(said)}); leave that out" if said else ""
+def _find_secret_problem(edit: PageEdit) -> str:
+    """Name the kinds of secrets that an edit adds.
+
+    Secrets that the page already holds are no reason to refuse the rest.
+    """
+    new_secrets = _find_secrets(edit.text) - _find_secrets(edit.old)
+    if new_secrets:
+        return f"it holds what looks like a secret ({_list_kinds(new_secrets)}); leave that out"
+    secrets_in_reason = _find_secrets(edit.why)
+    return (
+        f"the reason given holds what looks like a secret ({_list_kinds(secrets_in_reason)}); leave that out"
+        if secrets_in_reason
+        else ""
+    )
 
 
-def _secrets(text: str) -> set[tuple[str, str]]:
+def _find_secrets(text: str) -> set[tuple[str, str]]:
     return {(secret.kind, text[secret.start : secret.end]) for secret in redact.find(text)}
 
 
-def _kinds(found: set[tuple[str, str]]) -> str:
-    return ", ".join(sorted({kind for kind, _ in found}))
+def _list_kinds(secrets: set[tuple[str, str]]) -> str:
+    return ", ".join(sorted({kind for kind, _ in secrets}))
 
 
-def _form(edit: Edit) -> str:
+def _find_form_problem(edit: PageEdit) -> str:
     if edit.name == SETTINGS:
-        return _settings(edit.text)
+        return _find_settings_problem(edit.text)
     if not edit.is_proposal:
         return ""
     if edit.name == SYSTEM and len(edit.text.strip()) < MIN_SYSTEM_CHARS:
@@ -153,25 +175,28 @@ def _form(edit: Edit) -> str:
     return ""
 
 
-def _settings(text: str) -> str:
-    """What is wrong with the settings of an agent."""
-    import yaml  # 20 ms, for those who edit one
+def _find_settings_problem(text: str) -> str:
+    """Say what is wrong with the settings of an agent; "" if nothing is."""
+    import yaml  # takes 20 ms, only needed to edit settings
 
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SETTINGS_BYTES:
         return f"settings have at most {MAX_SETTINGS_BYTES} bytes"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        if tangled := _tangled(yaml.parse(text, Loader=loader)):
-            return tangled
-        return _unset(yaml.load(text, Loader=loader))
+        if problem := _find_nesting_problem(yaml.parse(text, Loader=loader)):
+            return problem
+        return _find_missing_setting(yaml.load(text, Loader=loader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         return f"it is no YAML: {' '.join(str(error).split())}"
 
 
-def _tangled(events: Iterable[Any]) -> str:
-    """Why a text may not be loaded, from its events, of which no call nests in another; "" where it may."""
+def _find_nesting_problem(yaml_events: Iterable[Any]) -> str:
+    """Say why a YAML text must not be loaded; "" if it may.
+
+    It looks at the events only, so no call nests in another.
+    """
     depth = n_aliases = 0
-    for event in events:
+    for event in yaml_events:
         kind = type(event).__name__
         depth += kind in ("SequenceStartEvent", "MappingStartEvent")
         depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
@@ -183,17 +208,17 @@ def _tangled(events: Iterable[Any]) -> str:
     return ""
 
 
-def _unset(found: Any) -> str:
-    """What the settings of an agent lack."""
-    if not isinstance(found, dict):
+def _find_missing_setting(settings: Any) -> str:
+    """Say which setting of an agent is missing or wrong; "" if all are right."""
+    if not isinstance(settings, dict):
         return "it is no mapping of settings"
-    missing = [name for name in _NEEDED if name not in found]
+    missing = [name for name in _REQUIRED_SETTINGS if name not in settings]
     if missing:
         return f"it lacks {', '.join(missing)}"
-    if not isinstance(found["name"], str) or not found["name"].strip():
+    if not isinstance(settings["name"], str) or not settings["name"].strip():
         return "`name` must be a word"
-    if not isinstance(found["tools"], list) or not all(isinstance(tool, str) for tool in found["tools"]):
+    if not isinstance(settings["tools"], list) or not all(isinstance(tool, str) for tool in settings["tools"]):
         return "`tools` must be a list of names"
-    if type(found["max_turns"]) is not int or found["max_turns"] < 1:
+    if type(settings["max_turns"]) is not int or settings["max_turns"] < 1:
         return "`max_turns` must be a whole number from 1"
     return ""

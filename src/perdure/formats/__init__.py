@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from perdure.errors import FormatFault
 from perdure.formats.branches import abandoned
-from perdure.types import RUNTIMES, Line, Origin, Parsed
+from perdure.types import RUNTIMES, Line, Origin, ParsedLines
 
 __all__ = ["abandoned", "anew", "detect", "emit", "emit_session", "identify", "is_append_only", "parse"]
 
@@ -26,7 +26,7 @@ class _Format(Protocol):
     """What the module of a format has; `emit` where sources are rewritten, `emit_session` where one holds many."""
 
     def identify(self, head: bytes, path: str) -> Origin: ...
-    def parse(self, lines: Iterable[Line], *, spawned: bool = False) -> Parsed: ...
+    def parse(self, lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines: ...
     def emit(self, data: Any, path: str) -> Emitted: ...
     def emit_session(self, path: Path, session: str) -> Emitted: ...
 
@@ -70,7 +70,7 @@ def identify(runtime: str, head: bytes, path: str) -> Origin:
     return _format(runtime).identify(head, path)
 
 
-def parse(runtime: str, lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(runtime: str, lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run, and the account of every line that is none. FormatFault for an unknown runtime.
 
     lines: any range of a source. spawned: the source belongs to a sub-agent (its `Origin.parent_session` spawned it),

@@ -22,19 +22,19 @@ from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed, part
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, is_summary, spoken
-from perdure.formats.stamps import ident, utc, words
-from perdure.patterns import late
-from perdure.types import Author, Json, Line, Origin, Parsed, Part
+from perdure.formats.stamps import clean_id, utc, words
+from perdure.regex import lazy_re
+from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
 
-_BUILT_IN = late(  # slash commands of the client itself; any other is a skill
+_BUILT_IN = lazy_re(  # slash commands of the client itself; any other is a skill
     r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
     r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
     r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
 )
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-_UUID = late(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
-_COMMAND = late(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
-_TYPED_TAG = late(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
+_UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_COMMAND = lazy_re(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
+_TYPED_TAG = lazy_re(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -52,7 +52,7 @@ class _Block(msgspec.Struct, gc=False):
     source: Any = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _ClaudeUsage(msgspec.Struct, gc=False):
     """Tokens of one API response."""
 
     input_tokens: Tokens = 0
@@ -61,16 +61,16 @@ class _Usage(msgspec.Struct, gc=False):
     output_tokens: Tokens = 0
 
 
-class _Message(msgspec.Struct, gc=False):
+class _ClaudeMessage(msgspec.Struct, gc=False):
     """The API message inside a line."""
 
     model: str = ""
     id: str = ""
     content: str | list[_Block] | None = None
-    usage: _Usage | None = None
+    usage: _ClaudeUsage | None = None
 
 
-class _Attached(msgspec.Struct, gc=False, rename="camel"):
+class _Attachment(msgspec.Struct, gc=False, rename="camel"):
     """An attachment: context that the client added by itself, or a prompt that waited in its queue."""
 
     type: str = ""
@@ -78,7 +78,7 @@ class _Attached(msgspec.Struct, gc=False, rename="camel"):
     command_mode: Any = None
 
 
-class _Head(msgspec.Struct, gc=False, rename="camel"):
+class _ClaudeHead(msgspec.Struct, gc=False, rename="camel"):
     """The fields of any line. What is not named here is passed over unread: most bytes of a transcript are.
 
     Here and above in the order in which clients write them, which saves the decoder from looking for each.
@@ -89,8 +89,8 @@ class _Head(msgspec.Struct, gc=False, rename="camel"):
     agent_id: str | None = None
     type: str = ""
     subtype: str | None = None
-    message: _Message | None = None
-    attachment: _Attached | None = None
+    message: _ClaudeMessage | None = None
+    attachment: _Attachment | None = None
     is_meta: bool | None = None
     is_compact_summary: bool | None = None
     uuid: str | None = None
@@ -104,18 +104,18 @@ class _Head(msgspec.Struct, gc=False, rename="camel"):
     ai_title: str | None = None
 
 
-_read = reader(_Head)
+_read = reader(_ClaudeHead)
 
 
 @dataclass(slots=True)
-class _Run:
+class _ClaudeRun:
     """What is known while the lines of one run go by."""
 
     gathered: Gathered
     spawned: bool
     by_message: dict[str, Draft] = field(default_factory=dict)  # message id -> its turn
     parents: dict[str, str] = field(default_factory=dict)  # uuid -> parent uuid or "", of sidechain lines
-    main: set[str] = field(default_factory=set)  # uuids of the main line
+    main: set[str] = field(default_factory=set)  # uuids of the main thread
     agents: set[str] = field(default_factory=set)  # "" for lines without an agent id
     aside: list[tuple[Draft, str, str]] = field(default_factory=list)  # turns of sidechains: (turn, uuid, agent id)
     queued: list[Draft] = field(default_factory=list)
@@ -129,29 +129,29 @@ def identify(head: bytes, path: str) -> Origin:
     pure = PurePath(path.replace("\\", "/"))
     stem = pure.name.removesuffix(".jsonl")
     cwd = words(first.get("cwd")) or None
-    named = ident(first.get("sessionId"))
+    named = clean_id(first.get("sessionId"))
     if _UUID.fullmatch(stem):
         return Origin("claude-code", stem, stem, cwd=cwd)
     agent = stem.removeprefix("agent-") if stem.startswith("agent-") else ""
-    agent = ident(agent or (first.get("agentId") if first.get("isSidechain") is True else ""))
+    agent = clean_id(agent or (first.get("agentId") if first.get("isSidechain") is True else ""))
     if not agent:
         session = named or nameless(head)
         return Origin("claude-code", session, session, cwd=cwd)
     folder = pure.parent.parent.name if pure.parent.name == "subagents" else ""
-    session = named or ident(folder) or nameless(head)
+    session = named or clean_id(folder) or nameless(head)
     return Origin("claude-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    run = _Run(Gathered(), spawned)
+    run = _ClaudeRun(Gathered(), spawned)
     feed(lines, partial(_take, run), run.gathered)
     _keep_queued(run)
     _name_threads(run)
     return run.gathered.parsed()
 
 
-def _take(run: _Run, line: Line, raw: bytes) -> None:
+def _take(run: _ClaudeRun, line: Line, raw: bytes) -> None:
     """Read one line."""
     head = _read(raw)
     kind = head.type
@@ -173,9 +173,9 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
             run.main.add(head.uuid)
 
 
-def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Draft:
+def _draft(run: _ClaudeRun, line: Line, head: _ClaudeHead, role: Any, author: Author) -> Draft:
     """Return a new turn begun by this line, in its place among the others."""
-    draft = Draft(role, author, [line.span], [], utc(head.timestamp), ident(head.uuid) or None)
+    draft = Draft(role, author, [line.span], [], utc(head.timestamp), clean_id(head.uuid) or None)
     if head.is_sidechain:
         agent = head.agent_id or ""
         run.agents.add(agent)
@@ -186,7 +186,7 @@ def _draft(run: _Run, line: Line, head: _Head, role: Any, author: Author) -> Dra
     return draft
 
 
-def _assistant(run: _Run, line: Line, head: _Head) -> None:
+def _assistant(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
     """Begin the agent's turn, or add the next block of the same response to it."""
     message, blocks = _said_in(head)
     key = message.id
@@ -212,7 +212,7 @@ def _assistant(run: _Run, line: Line, head: _Head) -> None:
             add_result(draft, run.gathered.tools, block.tool_use_id, block.content)
 
 
-def _said_in(head: _Head) -> tuple[_Message, list[_Block]]:
+def _said_in(head: _ClaudeHead) -> tuple[_ClaudeMessage, list[_Block]]:
     """Return the message of a line that must have one, and its content as blocks, a bare string as one text block."""
     message = head.message
     if message is None or message.content is None:
@@ -221,13 +221,13 @@ def _said_in(head: _Head) -> tuple[_Message, list[_Block]]:
     return message, [_Block("text", content)] if isinstance(content, str) else content
 
 
-def _tokens(usage: _Usage) -> int:
+def _tokens(usage: _ClaudeUsage) -> int:
     """Return input + output + cache tokens."""
     cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
     return usage.input_tokens + usage.output_tokens + cached
 
 
-def _user(run: _Run, line: Line, head: _Head) -> None:
+def _user(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
     """Make a turn of tool results, or of words in the person's place."""
     _, blocks = _said_in(head)
     if any(map(_is_result, blocks)):
@@ -271,7 +271,7 @@ def _picture(block: _Block) -> list[Part]:
     return images_of([{"type": "image", "source": block.source}])
 
 
-def _by_machine(head: _Head) -> bool:
+def _by_machine(head: _ClaudeHead) -> bool:
     """Say whether the line itself states that no person typed it."""
     origin = head.origin.get("kind") if isinstance(head.origin, dict) else None
     return (
@@ -319,7 +319,7 @@ def _command(text: str) -> tuple[str, str] | None:
     return (name, found.get("args", "").strip()) if name else None
 
 
-def _attachment(run: _Run, line: Line, head: _Head) -> None:
+def _attachment(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
     """Count an attachment; keep aside a prompt that a person had queued."""
     attached = head.attachment
     if attached is None:
@@ -334,7 +334,7 @@ def _attachment(run: _Run, line: Line, head: _Head) -> None:
         run.gathered.skip("attachment", attached.type)
 
 
-def _queued_text(attached: _Attached) -> str:
+def _queued_text(attached: _Attachment) -> str:
     """Return the words of a queued prompt: a string, or blocks of which the text counts."""
     prompt = attached.prompt
     if isinstance(prompt, list):
@@ -342,7 +342,7 @@ def _queued_text(attached: _Attached) -> str:
     return words(prompt)
 
 
-def _keep_queued(run: _Run) -> None:
+def _keep_queued(run: _ClaudeRun) -> None:
     """Drop queued prompts that were also sent as a user line of this run, counting them."""
     if not run.queued:
         return
@@ -362,7 +362,7 @@ def _key(draft: Draft) -> str:
     return "\n".join(p.text for p in draft.parts).strip()
 
 
-def _name_threads(run: _Run) -> None:
+def _name_threads(run: _ClaudeRun) -> None:
     """Name each sidechain turn after its agent, or after the root of its chain of parents.
 
     A file that is one sub-agent's alone has no threads: the source itself is the sub-agent.
@@ -371,10 +371,10 @@ def _name_threads(run: _Run) -> None:
         return
     roots: dict[str, str] = {}
     for draft, uuid, agent in run.aside:
-        draft.thread = ident(agent or _root(uuid, run, roots)) or "sidechain"
+        draft.thread = clean_id(agent or _root(uuid, run, roots)) or "sidechain"
 
 
-def _root(uuid: str, run: _Run, roots: dict[str, str]) -> str:
+def _root(uuid: str, run: _ClaudeRun, roots: dict[str, str]) -> str:
     """Return the first uuid of a sidechain; if that lies outside these lines, the earliest that is named."""
     path = []
     while uuid in run.parents and uuid not in roots:

@@ -22,9 +22,9 @@ from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, utc, words
-from perdure.patterns import late
-from perdure.types import Author, Json, Line, Origin, Parsed, Part
+from perdure.formats.stamps import clean_id, utc, words
+from perdure.regex import lazy_re
+from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
 
 LINE_TYPES = (
     "session_meta",
@@ -37,19 +37,19 @@ LINE_TYPES = (
 )
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_OLD_ITEMS = (*_CALLS, *_OUTPUTS, "message", "reasoning")  # before September 2025 items stood in the line itself
-_MY_REQUEST = late(
+_OLD_ITEMS = (*_CALLS, *_OUTPUTS, "message", "reasoning")  # before September 2025 a line was the item itself
+_MY_REQUEST = lazy_re(
     r"\s*# (?:Context from my IDE setup|Files mentioned by the user):.*?\n## My request for Codex:", re.S
 )
-_SKILL = late(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
-_EXIT_SIGN = "code"  # stands in every statement of one
-_REFUSED = "exec_command failed:"  # how the client answers a call that it or the person refused
-_EXIT = late(r"(?:Process exited with code|Exit code:) (-?\d+)")
-_EXIT_WITHIN_CHARS = 300  # the status stands at the head of an output, never behind the program's own words
+_SKILL = lazy_re(r"\s*<skill>\s*<name>([^<\n]{1,100})</name>")
+_EXIT_SIGN = "code"  # every output that states an exit code holds it
+_REFUSED = "exec_command failed:"  # the client's answer to a call that it or the person refused
+_EXIT = lazy_re(r"(?:Process exited with code|Exit code:) (-?\d+)")
+_EXIT_WITHIN_CHARS = 300  # the status is at the start of an output, before the program's own text
 _EVENTS = {"user": "event_msg:user_message", "assistant": "event_msg:agent_message"}
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _CodexUsage(msgspec.Struct, gc=False):
     """Tokens of one response, or of all so far."""
 
     total_tokens: Tokens = 0
@@ -60,8 +60,8 @@ class _Usage(msgspec.Struct, gc=False):
 class _Info(msgspec.Struct, gc=False):
     """What a `token_count` event tells."""
 
-    last_token_usage: _Usage | None = None
-    total_token_usage: _Usage | None = None
+    last_token_usage: _CodexUsage | None = None
+    total_token_usage: _CodexUsage | None = None
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -89,7 +89,7 @@ class _Item(msgspec.Struct, gc=False):
     parent_thread_id: str | None = None
 
 
-class _Head(msgspec.Struct, gc=False):
+class _CodexHead(msgspec.Struct, gc=False):
     """The fields of any line. What is not named here is passed over unread."""
 
     timestamp: datetime | None = None
@@ -97,12 +97,12 @@ class _Head(msgspec.Struct, gc=False):
     payload: _Item | None = None
 
 
-_read = reader(_Head)
+_read = reader(_CodexHead)
 _read_item = reader(_Item)
 
 
 @dataclass(slots=True)
-class _Run:
+class _CodexRun:
     """What is known while the lines of one run go by."""
 
     gathered: Gathered
@@ -110,22 +110,22 @@ class _Run:
     model: str = ""
     agent: Draft | None = None  # the agent's turn that is still open
     latest: Draft | None = None  # the agent's last turn, which usage belongs to
-    so_far: _Usage | None = None  # the last total usage seen: the client repeats it
+    so_far: _CodexUsage | None = None  # the last total usage seen: the client repeats it
     has_items: bool = False
-    events: list[Draft] = field(default_factory=list)  # words in events, used only when there are no items
+    events: list[Draft] = field(default_factory=list)  # text of events, used only when there are no items
 
 
 def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
     """Return the thread of a rollout, with the thread that spawned it or that it was forked from."""
     meta: Json = next((line for line in objects(head) if "id" in _meta(line)), {})
     meta = _meta(meta)
-    session = ident(meta.get("id")) or nameless(head)
+    session = clean_id(meta.get("id")) or nameless(head)
     cwd = words(meta.get("cwd")) or None
-    spawner = ident(meta.get("parent_thread_id")) or ident(_spawn(meta).get("parent_thread_id"))
+    spawner = clean_id(meta.get("parent_thread_id")) or clean_id(_spawn(meta).get("parent_thread_id"))
     if spawner:
-        root = ident(meta.get("session_id"))
+        root = clean_id(meta.get("session_id"))
         return Origin("codex", session, root if root and root != session else spawner, parent_session=spawner, cwd=cwd)
-    fork = ident(meta.get("forked_from_id"))
+    fork = clean_id(meta.get("forked_from_id"))
     return Origin("codex", session, session, parent_session=fork or None, cwd=cwd, fork=bool(fork))
 
 
@@ -143,9 +143,9 @@ def _spawn(meta: Json) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    run = _Run(Gathered(), spawned)
+    run = _CodexRun(Gathered(), spawned)
     feed(lines, partial(_take, run), run.gathered)
     if not run.has_items and any(draft.role == "user" for draft in run.events):
         run.gathered.drafts = sorted([*run.gathered.drafts, *run.events], key=lambda draft: draft.lines[0])
@@ -154,7 +154,7 @@ def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
     return run.gathered.parsed()
 
 
-def _take(run: _Run, line: Line, raw: bytes) -> None:
+def _take(run: _CodexRun, line: Line, raw: bytes) -> None:
     """Read one line."""
     head = _read(raw)
     kind, item = head.type, head.payload
@@ -177,7 +177,7 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
         run.gathered.skip(kind)
 
 
-def _response(run: _Run, line: Line, head: _Head, item: _Item) -> None:
+def _response(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> None:
     """Make a turn of one response item, or add it to the agent's open turn."""
     kind = item.type
     if kind in _CALLS:
@@ -204,15 +204,15 @@ def _response(run: _Run, line: Line, head: _Head, item: _Item) -> None:
     run.has_items = True
 
 
-def _draft(run: _Run, line: Line, head: _Head, item: _Item | None, role: Any, author: Author) -> Draft:
+def _draft(run: _CodexRun, line: Line, head: _CodexHead, item: _Item | None, role: Any, author: Author) -> Draft:
     """Return a new turn begun by this line; it closes the agent's open one."""
-    draft = Draft(role, author, [line.span], [], utc(head.timestamp), ident(item.id) or None if item else None)
+    draft = Draft(role, author, [line.span], [], utc(head.timestamp), clean_id(item.id) or None if item else None)
     run.gathered.drafts.append(draft)
     run.agent = None
     return draft
 
 
-def _agent(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
+def _agent(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> Draft:
     """Return the agent's open turn with this line added, or a new one."""
     draft = run.agent
     if draft is None:
@@ -221,7 +221,7 @@ def _agent(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
         run.agent = draft
     else:
         draft.lines.append(line.span)
-        draft.native_id = draft.native_id or ident(item.id) or None
+        draft.native_id = draft.native_id or clean_id(item.id) or None
     return draft
 
 
@@ -269,7 +269,7 @@ def _exit_code(head: str) -> str:
     return match[1] if match else "0"
 
 
-def _message(run: _Run, line: Line, head: _Head, item: _Item) -> None:
+def _message(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> None:
     """Make a turn of a message in the user's, the developer's or the system's place."""
     if item.role not in ("user", "developer", "system"):
         run.gathered.skip("response_item:message", item.role)
@@ -309,7 +309,7 @@ def _hooked(item: _Item) -> bool:
     return isinstance(provenance, dict) and (provenance.get("hook") is True or provenance.get("type") == "harness")
 
 
-def _event(run: _Run, line: Line, head: _Head, item: _Item) -> None:
+def _event(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> None:
     """Count an event; take usage and titles from it, and keep its words in case there are no items."""
     kind = item.type
     if kind == "token_count":
@@ -321,7 +321,7 @@ def _event(run: _Run, line: Line, head: _Head, item: _Item) -> None:
     run.gathered.skip("event_msg", kind)
 
 
-def _spoken_event(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
+def _spoken_event(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> Draft:
     """Return the words of an event as a turn, to be used only when the run has no response items."""
     text, user = words(item.message), item.type == "user_message"
     draft = Draft("user" if user else "assistant", "machine" if user else "agent", [line.span])
@@ -332,7 +332,7 @@ def _spoken_event(run: _Run, line: Line, head: _Head, item: _Item) -> Draft:
     return draft
 
 
-def _usage(run: _Run, info: _Info | None) -> None:
+def _usage(run: _CodexRun, info: _Info | None) -> None:
     """Add the tokens of the last response to the agent's last turn, once: the client repeats the event."""
     last = info.last_token_usage if info else None
     if info is None or last is None or run.latest is None:
@@ -343,7 +343,7 @@ def _usage(run: _Run, info: _Info | None) -> None:
         run.latest.n_tokens += last.total_tokens or last.input_tokens + last.output_tokens
 
 
-def _compacted(run: _Run, line: Line, head: _Head, item: _Item) -> None:
+def _compacted(run: _CodexRun, line: Line, head: _CodexHead, item: _Item) -> None:
     """Make a summary turn; newer versions keep its text encrypted, then it has no parts."""
     draft = _draft(run, line, head, None, "system", "machine")
     draft.is_summary = True

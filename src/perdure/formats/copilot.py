@@ -17,8 +17,8 @@ from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, utc, words
-from perdure.types import Json, Line, Origin, Parsed, Part, Role
+from perdure.formats.stamps import clean_id, utc, words
+from perdure.types import Json, Line, Origin, ParsedLines, Part, Role
 
 _MESSAGES: dict[str, Role] = {
     "user.message": "user",
@@ -65,11 +65,11 @@ def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format i
     data = data if isinstance(data, dict) else {}
     context = data.get("context")
     cwd = words(context.get("cwd")) if isinstance(context, dict) else ""
-    session = ident(data.get("sessionId")) or nameless(head)
+    session = clean_id(data.get("sessionId")) or nameless(head)
     return Origin("copilot-cli", session, session, cwd=cwd or None)
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
     gathered = Gathered()
     feed(lines, partial(_take, gathered, spawned), gathered)
@@ -102,8 +102,8 @@ def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
 
 def _draft(gathered: Gathered, line: Line, event: _Event, data: _Data) -> Draft:
     """Return a new turn, a machine's until more is known; a sub-agent's events name the call that spawned it."""
-    draft = Draft(_MESSAGES[event.type], "machine", [line.span], [], utc(event.timestamp), ident(event.id) or None)
-    draft.thread = ident(data.parent_tool_call_id)
+    draft = Draft(_MESSAGES[event.type], "machine", [line.span], [], utc(event.timestamp), clean_id(event.id) or None)
+    draft.thread = clean_id(data.parent_tool_call_id)
     gathered.drafts.append(draft)
     return draft
 

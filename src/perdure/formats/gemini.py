@@ -18,20 +18,20 @@ from typing import Any
 
 import msgspec
 
-from perdure.capture.gemini import ACCEPTED
+from perdure.capture.gemini import SUMMARY_REPLY
 from perdure.formats.blocks import add_call, images_of, text_of
 from perdure.formats.documents import compacted, encoded, parsed_object, raw_list
 from perdure.formats.heads import document, nameless
 from perdure.formats.lines import Draft, Gathered, compact, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, total, words
-from perdure.types import Json, Line, Origin, Parsed, Part
+from perdure.formats.stamps import clean_id, instant, total, words
+from perdure.types import Json, Line, Origin, ParsedLines, Part
 
-HEADER_KEYS = ("sessionId", "projectHash", "startTime", "kind", "directories")  # what never changes in a session
+HEADER_KEYS = ("sessionId", "projectHash", "startTime", "kind", "directories")  # keys that never change in a session
 _SPEAKERS = ("user", "gemini")
 
 
-class _Row(msgspec.Struct, gc=False, rename="camel"):
+class _GeminiRow(msgspec.Struct, gc=False, rename="camel"):
     """A message, a header or a patch."""
 
     type: Any = None
@@ -48,11 +48,11 @@ class _Row(msgspec.Struct, gc=False, rename="camel"):
     patch: Any = msgspec.field(default=None, name="$set")
 
 
-_row = msgspec.json.Decoder(_Row)
+_row = msgspec.json.Decoder(_GeminiRow)
 
 
 @dataclass(slots=True)
-class _Run:
+class _GeminiRun:
     """What is known while the lines of one run go by."""
 
     gathered: Gathered
@@ -66,8 +66,8 @@ def identify(head: bytes, path: str) -> Origin:
     if header is None:
         header = document(head.split(b"\n", 1)[0])
     header = header if isinstance(header, dict) else {}
-    session = ident(header.get("sessionId")) or nameless(head)
-    spawner = ident(PurePath(path).parent.name) if header.get("kind") == "subagent" else ""
+    session = clean_id(header.get("sessionId")) or nameless(head)
+    spawner = clean_id(PurePath(path).parent.name) if header.get("kind") == "subagent" else ""
     return Origin("gemini-cli", session, spawner or session, parent_session=spawner or None)
 
 
@@ -81,14 +81,14 @@ def emit(data: bytes, path: str) -> list[tuple[Origin, list[bytes]]]:
     return [(identify(lines[0], path), lines)]
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    run = _Run(Gathered(), spawned)
+    run = _GeminiRun(Gathered(), spawned)
     feed(lines, partial(_take, run), run.gathered)
     return run.gathered.parsed()
 
 
-def _take(run: _Run, line: Line, raw: bytes) -> None:
+def _take(run: _GeminiRun, line: Line, raw: bytes) -> None:
     """Read one line."""
     row = _row.decode(raw)
     if row.type in _SPEAKERS:
@@ -103,9 +103,9 @@ def _take(run: _Run, line: Line, raw: bytes) -> None:
         run.gathered.skip(row.type)
 
 
-def _message(run: _Run, line: Line, row: _Row) -> None:
+def _message(run: _GeminiRun, line: Line, row: _GeminiRow) -> None:
     """Make a turn of a message, or replace what an earlier line of this id said."""
-    key = ident(row.id)
+    key = clean_id(row.id)
     draft = run.by_id.get(key) if key else None
     if draft is None:
         draft = Draft("user", "machine", [], native_id=key or None)
@@ -121,7 +121,7 @@ def _message(run: _Run, line: Line, row: _Row) -> None:
         _answer(run, draft, row)
 
 
-def _asked(run: _Run, draft: Draft, row: _Row) -> None:
+def _asked(run: _GeminiRun, draft: Draft, row: _GeminiRow) -> None:
     """Fill a turn in the user's place; hook text that the client put behind the prompt counts as pasted."""
     draft.role, text = "user", text_of(row.content)
     pictures = images_of(row.content)
@@ -130,7 +130,7 @@ def _asked(run: _Run, draft: Draft, row: _Row) -> None:
     draft.parts = [*(spoken(text) if typed else [Part("text", text)]), *pictures]
 
 
-def _answer(run: _Run, draft: Draft, row: _Row) -> None:
+def _answer(run: _GeminiRun, draft: Draft, row: _GeminiRow) -> None:
     """Fill the agent's turn: thoughts, words, calls with their results."""
     draft.role, draft.author, draft.model = "assistant", "agent", words(row.model)
     draft.n_tokens = total(row.tokens.get("total")) if isinstance(row.tokens, dict) else 0
@@ -177,15 +177,17 @@ def _response(response: Any) -> str:
     return words(response) or ("" if response is None else compact(response))
 
 
-def _patch(run: _Run, line: Line, patch: Json) -> None:
+def _patch(run: _GeminiRun, line: Line, patch: Json) -> None:
     """Take the title of a patch; of a history that it restates, the summary of a compaction, once."""
     run.gathered.title = words(patch.get("summary")) or run.gathered.title
-    said = [(ident(message.get("id")), text_of(message.get("content"))) for message in _objects(patch.get("messages"))]
-    key, text = next((old for old, new in pairwise(said) if new[1] == ACCEPTED), ("", ""))
+    said = [
+        (clean_id(message.get("id")), text_of(message.get("content"))) for message in _objects(patch.get("messages"))
+    ]
+    key, text = next((old for old, new in pairwise(said) if new[1] == SUMMARY_REPLY), ("", ""))
     if not text or key in run.by_id:
         run.gathered.skip("$set")
         return
     draft = Draft("system", "machine", [line.span], native_id=key or None, is_summary=True)
     draft.parts = [Part("text", text)]
     run.gathered.drafts.append(draft)
-    run.by_id[key] = draft  # a resumption restates it under its id
+    run.by_id[key] = draft  # a resumption repeats it under its id

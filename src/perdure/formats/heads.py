@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from perdure.formats.lines import UNREADABLE, repaired
-from perdure.formats.stamps import digest
-from perdure.patterns import late
+from perdure.formats.stamps import hash_to_id
+from perdure.regex import lazy_re
 from perdure.types import Json
 
-MAX_HEAD_BYTES = 65_536  # judged by at most this much
+MAX_HEAD_BYTES = 65_536  # at most this much is read
 MAX_HEAD_LINES = 40
 _BOM = b"\xef\xbb\xbf"
-_TOKEN = late(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN = lazy_re(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],]', re.DOTALL)
 _CLOSER = {"{": "}", "[": "]"}
 _MAX_DEPTH = 200
 
@@ -89,4 +89,4 @@ def first_line(head: bytes) -> bytes:
 
 def nameless(head: bytes) -> str:
     """Return the session id of a source that names none: made from its first line."""
-    return digest(first_line(head))
+    return hash_to_id(first_line(head))

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.types import Author, Line, Parsed, Part, Role, Turn
+from perdure.types import Author, Line, ParsedLines, Part, Role, Turn
 
 UNREADABLE = (ValueError, RecursionError)  # every msgspec and Unicode error is a ValueError
 MAX_LABEL_CHARS = 64  # a line type longer than this is not one
@@ -25,7 +25,7 @@ _marker = msgspec.json.Decoder(dict[str, str])
 _encode = msgspec.json.Encoder().encode
 
 
-# Part of all its five fields in one tuple: half the price of `Part(...)`, for the places that make most parts.
+# Makes a Part from a tuple of its five fields: half the price of `Part(...)`, for the code that makes most parts.
 part = partial(tuple.__new__, Part)
 
 
@@ -86,9 +86,9 @@ class Gathered:
         label = label[:MAX_LABEL_CHARS]
         self.skipped[label] = self.skipped.get(label, 0) + 1
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> ParsedLines:
         """Return the account of the run."""
-        return Parsed(
+        return ParsedLines(
             turns=tuple(draft.turn() for draft in self.drafts),
             links=tuple(self.links),
             title=self.title,

@@ -19,8 +19,8 @@ from perdure.formats.documents import RawObject, compacted, encoded, parsed_obje
 from perdure.formats.heads import document, nameless, objects
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import digest, ident, instant, total, words
-from perdure.types import Json, Line, Origin, Parsed, Part
+from perdure.formats.stamps import clean_id, hash_to_id, instant, total, words
+from perdure.types import Json, Line, Origin, ParsedLines, Part
 
 _UNIQUE_CHARS = 16  # a shorter id of a message is taken for a number within its conversation
 _SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "conversationId", "id")
@@ -29,7 +29,7 @@ _USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache
 _ROLES = ("user", "human", "assistant", "ai", "model", "tool", "function", "system", "developer")
 
 
-class _Message(msgspec.Struct, gc=False):
+class _ApiMessage(msgspec.Struct, gc=False):
     """A message of either API."""
 
     role: Any = None
@@ -46,7 +46,7 @@ class _Message(msgspec.Struct, gc=False):
     id: Any = None
 
 
-class _Row(msgspec.Struct, gc=False):
+class _ApiRow(msgspec.Struct, gc=False):
     """A line: a message itself, an emitted message, or a header."""
 
     role: Any = None
@@ -56,8 +56,8 @@ class _Row(msgspec.Struct, gc=False):
     title: Any = None
 
 
-_row = msgspec.json.Decoder(_Row)
-_message = msgspec.json.Decoder(_Message)
+_row = msgspec.json.Decoder(_ApiRow)
+_message = msgspec.json.Decoder(_ApiMessage)
 
 
 def is_message(item: Any) -> bool:
@@ -95,7 +95,7 @@ def _named(fields: Any) -> str:
     """Return the session id among these fields, or ""."""
     if not isinstance(fields, dict):
         return ""
-    return next(filter(None, (ident(fields.get(key)) for key in _SESSION_KEYS)), "")
+    return next(filter(None, (clean_id(fields.get(key)) for key in _SESSION_KEYS)), "")
 
 
 def emit(data: bytes, path: str) -> list[tuple[Origin, list[bytes]]]:  # noqa: ARG001 - every format is asked alike
@@ -150,17 +150,17 @@ def _made(messages: list[msgspec.Raw]) -> str:
         seen.append(compacted(message))
         if value(raw_object(message).get("role")) == "assistant":
             break
-    return digest(b"\n".join(seen))
+    return hash_to_id(b"\n".join(seen))
 
 
 def _numbered(session: str, messages: list[msgspec.Raw]) -> Iterator[bytes]:
     """Yield each message with its own id, or with its place in the conversation."""
     for n, message in enumerate(messages):
-        own = ident(value(raw_object(message).get("id")))
+        own = clean_id(value(raw_object(message).get("id")))
         yield encoded({"id": f"{session}#{own or n}", "message": msgspec.Raw(compacted(message))})
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
     gathered = Gathered()
     feed(lines, partial(_take, gathered, {}, spawned), gathered)
@@ -197,7 +197,7 @@ def _stated_at(body: bytes) -> Any:
     return next((at for key in _TIME_KEYS if (at := instant(value(fields.get(key))))), None)
 
 
-def _fill(gathered: Gathered, draft: Draft, message: _Message, spawned: bool) -> None:
+def _fill(gathered: Gathered, draft: Draft, message: _ApiMessage, spawned: bool) -> None:
     """Fill a turn from a message of either API."""
     role, blocks = message.role, _blocks(message.content)
     if role in ("assistant", "ai", "model"):
@@ -249,7 +249,7 @@ def _results(gathered: Gathered, draft: Draft, blocks: list[Json]) -> None:
             draft.parts.append(Part("text", words(block.get("text"))))
 
 
-def _answer(gathered: Gathered, draft: Draft, message: _Message, blocks: list[Json]) -> None:
+def _answer(gathered: Gathered, draft: Draft, message: _ApiMessage, blocks: list[Json]) -> None:
     """Fill the agent's turn from text, thinking and calls of either API."""
     if isinstance(message.usage, dict):
         whole = total(message.usage.get("total_tokens"))

@@ -17,17 +17,17 @@ import msgspec
 from perdure.formats.documents import encoded
 from perdure.formats.lines import Draft, Gathered, feed
 from perdure.formats.speech import spoken
-from perdure.formats.stamps import digest, instant, words
-from perdure.patterns import late
-from perdure.types import Line, Origin, Parsed
+from perdure.formats.stamps import hash_to_id, instant, words
+from perdure.regex import lazy_re
+from perdure.types import Line, Origin, ParsedLines
 
-_HEADING = late(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?")
-_FENCE = late(r" {0,3}(```|~~~)")
-_DATE = late(r"\b(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?\b")
-_FRONT_KEY = late(r"^(title|date|created|updated):[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.M)
+_HEADING = lazy_re(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\r?")
+_FENCE = lazy_re(r" {0,3}(```|~~~)")
+_DATE = lazy_re(r"\b(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?\b")
+_FRONT_KEY = lazy_re(r"^(title|date|created|updated):[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.M)
 
 
-class _Row(msgspec.Struct, gc=False):
+class _NoteRow(msgspec.Struct, gc=False):
     """A header or a section."""
 
     id: Any = None
@@ -38,12 +38,12 @@ class _Row(msgspec.Struct, gc=False):
     title: Any = None
 
 
-_row = msgspec.json.Decoder(_Row)
+_row = msgspec.json.Decoder(_NoteRow)
 
 
 def identify(head: bytes, path: str) -> Origin:
     """Return the note's session: its normalised path, or an id made from its content when it has no path."""
-    session = note_of(path) or digest(head)
+    session = note_of(path) or hash_to_id(head)
     return Origin("notes", session, session)
 
 
@@ -79,7 +79,7 @@ def emit(data: bytes, path: str) -> list[tuple[Origin, list[bytes]]]:
 def _section_id(session: str, headings: list[str], section: str) -> str:
     """Return the id of a section: it changes with its place among the headings and with its content."""
     place = "\0".join([session, *headings])
-    return f"{digest(place.encode())}@{digest(section.encode())[7:]}"
+    return f"{hash_to_id(place.encode())}@{hash_to_id(section.encode())[7:]}"
 
 
 def _front_matter(text: str) -> tuple[dict[str, str], str]:
@@ -125,7 +125,7 @@ def _date(text: str) -> str | None:
     return "T".join(filter(None, match.groups())) if match else None
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:  # noqa: ARG001 - every format is asked alike
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001 - every format is asked alike
     """Return the turns of one run of emitted lines."""
     gathered = Gathered()
     feed(lines, partial(_take, gathered), gathered)

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from perdure import formats
 from perdure.access import fence
-from perdure.types import RUNTIMES, Line, Parsed, Run, Turn
+from perdure.types import RUNTIMES, Line, ParsedLines, Run, Turn
 
 
-def parse_run(run: Run, lines: Iterable[Line]) -> Parsed:
+def parse_run(run: Run, lines: Iterable[Line]) -> ParsedLines:
     """What a run's lines say. A runtime of the caller's own is read as plain messages."""
     runtime = run.source.runtime if run.source.runtime in RUNTIMES else "messages"
     spawned = run.parent_session is not None and not run.fork
     return formats.parse(runtime, lines, spawned=spawned)
 
 
-def without_injected(parsed: Parsed, injected: Callable[[], Mapping[str, str]]) -> Parsed:
+def without_injected(parsed: ParsedLines, injected: Callable[[], Mapping[str, str]]) -> ParsedLines:
     """What a run says without what was recalled into it, so that memory never feeds on itself.
 
     injected: gives code -> digest of the blocks that its session was given; asked only when something looks like one.

@@ -24,7 +24,7 @@ from perdure.formats.documents import RawObject, compacted, encoded, parsed_obje
 from perdure.formats.heads import completed, loaded, nameless
 from perdure.formats.lines import UNREADABLE, Draft, Gathered, feed
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, total, words
+from perdure.formats.stamps import clean_id, instant, total, words
 from perdure.formats.store import (
     SQLITE_MAGIC,
     Session,
@@ -36,12 +36,12 @@ from perdure.formats.store import (
     opencode_tree,
     opened,
 )
-from perdure.types import Json, Line, Origin, Parsed, Part
+from perdure.types import Json, Line, Origin, ParsedLines, Part
 
-_HEADER_KEYS = ("id", "parentID", "directory")  # what never changes in a session
+_HEADER_KEYS = ("id", "parentID", "directory")  # keys that never change in a session
 
 
-class _Row(msgspec.Struct, gc=False):
+class _OpenCodeRow(msgspec.Struct, gc=False):
     """A header, a title or a message."""
 
     info: Any = None
@@ -52,7 +52,7 @@ class _Row(msgspec.Struct, gc=False):
     title: Any = None
 
 
-class _Head(msgspec.Struct, gc=False):
+class _OpenCodeHead(msgspec.Struct, gc=False):
     """What a line is about."""
 
     info: Any = None
@@ -61,8 +61,8 @@ class _Head(msgspec.Struct, gc=False):
     title: Any = None
 
 
-_row = msgspec.json.Decoder(_Row)
-_head = msgspec.json.Decoder(_Head)
+_row = msgspec.json.Decoder(_OpenCodeRow)
+_head = msgspec.json.Decoder(_OpenCodeHead)
 _AGAIN = re.compile(rb',"again":[0-9]+\}\Z')
 
 
@@ -76,8 +76,8 @@ def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format i
 
 def _origin(info: Json, head: bytes) -> Origin:
     """Return the origin of a session's own record."""
-    session = ident(info.get("id")) or nameless(head)
-    parent = ident(info.get("parentID")) or None
+    session = clean_id(info.get("id")) or nameless(head)
+    parent = clean_id(info.get("parentID")) or None
     cwd = words(info.get("directory")) or None
     return Origin("opencode", session, parent or session, parent_session=parent, cwd=cwd)
 
@@ -184,13 +184,13 @@ def _about(line: bytes) -> tuple[str, bytes]:
         row = _head.decode(line)
     except UNREADABLE:
         return f"line {line!r}", b""
-    if isinstance(row.info, dict) and ident(row.info.get("id")):
+    if isinstance(row.info, dict) and clean_id(row.info.get("id")):
         copy_of = b',"copy_of":' + msgspec.json.encode(row.copy_of) if row.copy_of else b""
-        return f"message {ident(row.info.get('id'))}", copy_of
+        return f"message {clean_id(row.info.get('id'))}", copy_of
     return "title" if row.title is not None else "session" if row.session is not None else f"line {line!r}", b""
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run of emitted lines; of a message that occurs twice the later line wins."""
     gathered = Gathered()
     feed(lines, partial(_take, gathered, {}, spawned), gathered)
@@ -201,10 +201,10 @@ def _take(gathered: Gathered, by_id: dict[str, Draft], spawned: bool, line: Line
     """Read one line."""
     row = _row.decode(raw)
     if isinstance(row.info, dict) and row.info.get("role") in ("user", "assistant"):
-        key = ident(row.info.get("id"))
+        key = clean_id(row.info.get("id"))
         draft = by_id.get(key)
         if draft is None:
-            draft = Draft("user", "machine", [], native_id=ident(row.copy_of) or key or None)
+            draft = Draft("user", "machine", [], native_id=clean_id(row.copy_of) or key or None)
             gathered.drafts.append(draft)
             if key:
                 by_id[key] = draft
@@ -221,7 +221,7 @@ def _role(info: Any) -> Any:
     return info.get("role") if isinstance(info, dict) else None
 
 
-def _fill(gathered: Gathered, draft: Draft, row: _Row, spawned: bool) -> None:
+def _fill(gathered: Gathered, draft: Draft, row: _OpenCodeRow, spawned: bool) -> None:
     """Fill a turn from a message and its parts."""
     info = row.info
     times = info.get("time")

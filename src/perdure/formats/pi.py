@@ -19,13 +19,13 @@ from perdure.formats.heads import nameless, objects
 from perdure.formats.lines import Draft, Gathered, feed, part
 from perdure.formats.shapes import Tokens, reader
 from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import ident, instant, words
-from perdure.types import Author, Json, Line, Origin, Parsed, Part, Role
+from perdure.formats.stamps import clean_id, instant, words
+from perdure.types import Author, Json, Line, Origin, ParsedLines, Part, Role
 
 _SUMMARIES = ("compaction", "branch_summary")
 
 
-class _Usage(msgspec.Struct, gc=False, rename="camel"):
+class _PiUsage(msgspec.Struct, gc=False, rename="camel"):
     """Tokens of one response."""
 
     input: Tokens = 0
@@ -34,7 +34,7 @@ class _Usage(msgspec.Struct, gc=False, rename="camel"):
     cache_write: Tokens = 0
 
 
-class _Message(msgspec.Struct, gc=False, rename="camel"):
+class _PiMessage(msgspec.Struct, gc=False, rename="camel"):
     """The message of an entry."""
 
     role: str = ""
@@ -42,7 +42,7 @@ class _Message(msgspec.Struct, gc=False, rename="camel"):
     tool_name: str = ""
     content: Any = None
     model: str = ""
-    usage: _Usage | None = None
+    usage: _PiUsage | None = None
     is_error: bool | None = None
     summary: Any = None
     command: str = ""
@@ -50,26 +50,26 @@ class _Message(msgspec.Struct, gc=False, rename="camel"):
     exit_code: Any = None
 
 
-class _Head(msgspec.Struct, gc=False, rename="camel"):
+class _PiHead(msgspec.Struct, gc=False, rename="camel"):
     """The fields of any entry."""
 
     type: str = ""
     id: str | None = None
     parent_id: str | None = None
     timestamp: Any = None  # as it is written, because it is part of the native id
-    message: _Message | None = None
+    message: _PiMessage | None = None
     summary: str | None = None
     content: Any = None
     name: str | None = None
 
 
-_read = reader(_Head)
+_read = reader(_PiHead)
 
 
 def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
     """Return the session of the header; a fork names the file that it was made from."""
     header: Json = next((line for line in objects(head) if line.get("type") == "session"), {})
-    session = ident(header.get("id")) or nameless(head)
+    session = clean_id(header.get("id")) or nameless(head)
     parent = _session_of(header.get("parentSession") or header.get("branchedFrom"))
     cwd = words(header.get("cwd")) or None
     return Origin("pi", session, session, parent_session=parent, cwd=cwd, fork=parent is not None)
@@ -80,10 +80,10 @@ def _session_of(path: Any) -> str | None:
     if not isinstance(path, str) or not path:
         return None
     stem = PurePath(path.replace("\\", "/")).name.removesuffix(".jsonl")
-    return ident(stem.partition("_")[2] or stem) or None
+    return clean_id(stem.partition("_")[2] or stem) or None
 
 
-def parse(lines: Iterable[Line], *, spawned: bool = False) -> Parsed:
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
     gathered = Gathered()
     feed(lines, partial(_take, gathered, spawned), gathered)
@@ -112,17 +112,17 @@ def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
         gathered.links.append(link)
 
 
-def _link(head: _Head) -> tuple[str, str | None] | None:
+def _link(head: _PiHead) -> tuple[str, str | None] | None:
     """Return (entry id, parent id) of an entry; None where it has no id."""
-    entry = ident(head.id)
-    return (entry, ident(head.parent_id) or None) if entry else None
+    entry = clean_id(head.id)
+    return (entry, clean_id(head.parent_id) or None) if entry else None
 
 
-def _draft(gathered: Gathered, line: Line, head: _Head, role: Role, author: Author = "machine") -> Draft:
+def _draft(gathered: Gathered, line: Line, head: _PiHead, role: Role, author: Author = "machine") -> Draft:
     """Return a new turn begun by this line."""
     draft = Draft(role, author, [line.span], [], instant(head.timestamp))
     if link := _link(head):
-        draft.native_id = f"{link[0]}@{ident(head.timestamp) or head.timestamp}"
+        draft.native_id = f"{link[0]}@{clean_id(head.timestamp) or head.timestamp}"
         draft.link = link
     gathered.drafts.append(draft)
     return draft
@@ -134,7 +134,7 @@ def _texts(content: Any) -> list[Part]:
     return [*([Part("text", text)] if text else []), *images_of(content)]
 
 
-def _said(gathered: Gathered, spawned: bool, line: Line, head: _Head, message: _Message) -> None:
+def _said(gathered: Gathered, spawned: bool, line: Line, head: _PiHead, message: _PiMessage) -> None:
     """Make a turn of one message."""
     role = message.role
     if role == "user":
@@ -164,7 +164,7 @@ def _said(gathered: Gathered, spawned: bool, line: Line, head: _Head, message: _
         gathered.skip("message", role)
 
 
-def _answer(gathered: Gathered, draft: Draft, message: _Message) -> None:
+def _answer(gathered: Gathered, draft: Draft, message: _PiMessage) -> None:
     """Fill the agent's turn."""
     draft.model = message.model
     if usage := message.usage:

@@ -16,7 +16,7 @@ from perdure.formats.stamps import MAX_TOKENS, instant
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]  # a count that can be believed
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]  # a plausible count
 
 
 def reader(shape: type[T]) -> Callable[[bytes], T]:

@@ -10,22 +10,22 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from perdure.capture.openings import MACHINE_OPENINGS, SUMMARY_OPENINGS
-from perdure.patterns import late
+from perdure.capture.events import MACHINE_OPENINGS, SUMMARY_OPENINGS
+from perdure.regex import lazy_re
 from perdure.types import Part, PartKind
 
-MIN_MACHINE_LINES = 3  # fewer log-like lines in a row may well have been typed
-_SHOWN_CHARS = 200  # how much of a line is looked at
+MIN_MACHINE_LINES = 3  # fewer log-like lines in a row may have been typed
+_SHOWN_CHARS = 200  # of a line that are matched
 
 _TAGS = (
     "system-reminder|environment_context|hook_context|user_instructions|ide_selection|ide_opened_file|"
     "ide_diagnostics|skill|context|file|persisted-output|untrusted_context|session_context|state_snapshot"
 )
-_OPENING = late(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
-_PASTED_MARK = late(r"(\[Pasted text[^\]\n]{0,80}\])")
-_SIGN = late(r"[`~>\n<]|\[Pasted")
-_FENCE = late(r" {0,3}(`{3,}|~{3,})")
-_MACHINE_LINE = late(
+_OPENING = lazy_re(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
+_PASTED_MARK = lazy_re(r"(\[Pasted text[^\]\n]{0,80}\])")
+_SIGN = lazy_re(r"[`~>\n<]|\[Pasted")
+_FENCE = lazy_re(r" {0,3}(`{3,}|~{3,})")
+_MACHINE_LINE = lazy_re(
     r"""\s*(?:
       at\s\S+.*[:(]\d
     | File\s".+",\sline\s\d

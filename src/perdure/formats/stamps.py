@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any
 
-from perdure.capture.origin import MAX_ID_CHARS, digest, ident
+from perdure.capture.transcripts import MAX_ID_CHARS, clean_id, hash_to_id
 
-__all__ = ["MAX_ID_CHARS", "digest", "ident", "instant", "total", "utc", "words"]
+__all__ = ["MAX_ID_CHARS", "clean_id", "hash_to_id", "instant", "total", "utc", "words"]
 
 MAX_TOKENS = 10**9  # no client reports more for one response
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)

@@ -17,7 +17,7 @@ import apsw
 from perdure.errors import FormatFault
 
 SQLITE_MAGIC = b"SQLite format 3\0"
-_BUSY_MS = 2_000  # a client's write takes milliseconds; after that its lock is its own trouble
+_BUSY_MS = 2_000  # a client's write takes milliseconds; do not wait longer for its lock
 
 Row = tuple[Any, ...]
 
@@ -43,15 +43,15 @@ def _connected(data: bytes | Path) -> apsw.Connection:
         connection.set_busy_timeout(_BUSY_MS)
         return connection
     connection = apsw.Connection(":memory:")
-    connection.deserialize("main", data[:18] + b"\x01\x01" + data[20:])  # no log beside bytes: not in WAL mode
+    connection.deserialize("main", data[:18] + b"\x01\x01" + data[20:])  # bytes have no log file: leave WAL mode
     return connection
 
 
 class Session(NamedTuple):
     """A session of an OpenCode database; what this version has no column for is None."""
 
-    key: bytes  # its id as it is stored
-    fields: dict[str, str]  # `id`, `parentID`, `directory` and `title`, where it has them
+    key: bytes  # its id as stored
+    fields: dict[str, str]  # `id`, `parentID`, `directory` and `title`, if it has them
 
 
 _FIELDS = {"id": "id", "parentID": "parent_id", "directory": "directory", "title": "title"}

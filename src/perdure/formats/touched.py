@@ -10,22 +10,22 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from perdure.patterns import late
+from perdure.regex import lazy_re
 
 MAX_PATH_CHARS = 4096  # PATH_MAX on Linux
 MAX_NAME_CHARS = 100
 _PATH_KEYS = frozenset(("file_path", "path", "notebook_path", "filePath", "absolute_path", "paths", "file_paths"))
 _PATCH_KEYS = ("patch", "input", "patchText")
 _KINDS = (
-    ("skill", late(r"skill|activate_skill")),
-    ("shell", late(r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell")),
-    ("read", late(r"read|view|read_file|read_many_files|cat|open_file")),
-    ("search", late(r"glob|ls|find|list(_dir|_directory)?|(file_|code|grep_)?search|search_file_content|r?grep|rg")),
+    ("skill", lazy_re(r"skill|activate_skill")),
+    ("shell", lazy_re(r"bash|shell|exec_command|local_shell|run_shell_command|container\.exec|powershell")),
+    ("read", lazy_re(r"read|view|read_file|read_many_files|cat|open_file")),
+    ("search", lazy_re(r"glob|ls|find|list(_dir|_directory)?|(file_|code|grep_)?search|search_file_content|r?grep|rg")),
 )
-_PATCHED = late(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*$", re.M)
-_PRINTS = late(r"""(?:cat|head|tail|nl|sed -n)((?:\s+(?:'[^'\n]*'|"[^"$`\n]*"|[\w./~@%+,:=-]+))+)\s*""")
-_WORD = late(r"""'[^'\n]*'|"[^"\n]*"|\S+""")
-_SKILL_FILE = late(r"skills[/\\]([^/\\\s]{1,100})[/\\]SKILL\.md")
+_PATCHED = lazy_re(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)\s*$", re.M)
+_PRINTS = lazy_re(r"""(?:cat|head|tail|nl|sed -n)((?:\s+(?:'[^'\n]*'|"[^"$`\n]*"|[\w./~@%+,:=-]+))+)\s*""")
+_WORD = lazy_re(r"""'[^'\n]*'|"[^"\n]*"|\S+""")
+_SKILL_FILE = lazy_re(r"skills[/\\]([^/\\\s]{1,100})[/\\]SKILL\.md")
 
 
 def touched(name: str, given: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,1 +1,3 @@
-"""The index: a cache. One SQLite file projected from the archive; delete it and rebuild it."""
+"""The index: a cache of the archive. One SQLite file projected from the archive; delete it, rebuild it,
+and it gives the same answers.
+"""

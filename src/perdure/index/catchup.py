@@ -1,6 +1,6 @@
-"""Catching up: project what the archive has and the index has not, in order, in transactions of bearable size.
+"""Catch up: project what the archive has and the index lacks, in order, in transactions of limited size.
 
-Any process may do it; the one that holds the write lock works, the others find the work done.
+Any process may do it; the one that holds the write lock works, and the others find the work done.
 """
 
 from __future__ import annotations
@@ -12,135 +12,144 @@ from dataclasses import dataclass
 from functools import partial
 
 from perdure.archive.archive import Archive
-from perdure.archive.store import Held
+from perdure.archive.store import LedgerEntry
 from perdure.errors import Busy, DamagedRun
-from perdure.index import journals
-from perdure.index.store import Connection
+from perdure.index import store
+from perdure.index.store import IndexConnection
 from perdure.types import Run
 
-_BATCH_RUNS = 2000
-_BATCH_BYTES = 16_000_000  # of archive read in one transaction: about two seconds of work
+_MAX_BATCH_RUNS = 2000
+_MAX_BATCH_BYTES = 16_000_000  # of the archive, read in one transaction: about two seconds of work
 
 
 @dataclass(frozen=True)
-class Projected:
-    """One run on its way into the index, in numbers."""
+class ProjectedRun:
+    """One run that was projected into the index, in numbers."""
 
     run: Run
     n_turns: int
     n_chunks: int
-    n_malformed: int  # lines that are not what their format allows
+    n_malformed: int  # lines that their format does not allow
     took_ms: float
 
 
-Note = Callable[[Projected], None]
+ProjectionCallback = Callable[[ProjectedRun], None]
 
 
 @dataclass
-class CaughtUp:
-    """What a catch-up did."""
+class CatchUpResult:
+    """The result of a catch-up."""
 
     n_runs: int = 0
     n_chunks: int = 0
-    n_bytes: int = 0  # of archive read
-    n_memories: int = 0  # rows of memories that were written
-    n_behind: int = 0  # runs still to project when time ran out
+    n_bytes: int = 0  # read from the archive
+    n_memories: int = 0  # memory rows written
+    n_behind: int = 0  # runs left to project when the time ran out
     damaged: tuple[str, ...] = ()  # runs that could not be read, by id
 
 
-def behind(index: Connection, archive: Archive, user: str | None = None) -> int:
-    """How many runs (of a user, or of all) the index has not projected yet."""
-    return archive.ledger.count_after(_position(index, archive), user)
+def count_unprojected(index: IndexConnection, archive: Archive, user: str | None = None) -> int:
+    """Count the runs (of a user, or of all) that the index has not projected yet."""
+    return archive.ledger.count_after(_get_ledger_position(index, archive), user)
 
 
 def catch_up(
-    index: Connection,
+    index: IndexConnection,
     archive: Archive,
     *,
     limit_s: float | None = None,
     progress: Callable[[int, int], None] | None = None,
-    note: Note | None = None,
+    on_run: ProjectionCallback | None = None,
     user: str | None = None,
-) -> CaughtUp:
-    """Project everything new; stop after `limit_s` seconds. progress gets (runs, bytes) after each batch, note each
-    run as it is projected.
+) -> CatchUpResult:
+    """Project everything new; stop after `limit_s` seconds.
+
+    progress: called with (runs, bytes) after each batch. on_run: called with each run that is projected.
     """
-    done = CaughtUp()
+    result = CatchUpResult()
     deadline = time.monotonic() + limit_s if limit_s is not None else None
-    while _turn(index, archive, done, note):
+    while _project_batch_unless_busy(index, archive, result, on_run):
         if progress:
-            progress(done.n_runs, done.n_bytes)
+            progress(result.n_runs, result.n_bytes)
         if deadline is not None and time.monotonic() > deadline:
-            done.n_behind = behind(index, archive)
+            result.n_behind = count_unprojected(index, archive)
             break
-    with contextlib.suppress(Busy):  # another process is at it
-        done.n_memories = follow_journals(index, archive, user)
-    return done
+    with contextlib.suppress(Busy):  # another process does it
+        result.n_memories = catch_up_journals(index, archive, user)
+    return result
 
 
-def follow_journals(index: Connection, archive: Archive, user: str | None = None) -> int:
-    """Bring memories (of one user, or of all) up to the journals; returns how many rows were written. Raises Busy."""
-    folders = journals.behind(index, archive.root / "journal", user)
+def catch_up_journals(index: IndexConnection, archive: Archive, user: str | None = None) -> int:
+    """Bring memories (of one user, or of all) up to date with the journals; return how many rows were written.
+    Raises Busy.
+    """
+    folders = store.list_changed_journals(index, archive.root / "journal", user)
     if not folders:
         return 0
-    from perdure.index.follow import follow
+    from perdure.index.apply_journals import apply_journals
 
-    return follow(index, folders)
+    return apply_journals(index, folders)
 
 
-def _turn(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:
-    """One batch; when another process is at it for long, leave the rest to it."""
+def _project_batch_unless_busy(
+    index: IndexConnection, archive: Archive, result: CatchUpResult, on_run: ProjectionCallback | None
+) -> bool:
+    """Project one batch; when another process holds the lock for long, leave the rest to it."""
     try:
-        return _batch(index, archive, done, note)
+        return _project_batch(index, archive, result, on_run)
     except Busy:
-        done.n_behind = behind(index, archive)
+        result.n_behind = count_unprojected(index, archive)
         return False
 
 
-def _position(index: Connection, archive: Archive) -> int:
-    """The last change that was projected; 0 when the ledger was made anew and counts differently now."""
-    same = index.meta("epoch") == archive.ledger.meta("epoch")
-    return int(index.meta("change") or 0) if same else 0
+def _get_ledger_position(index: IndexConnection, archive: Archive) -> int:
+    """Return the last ledger change that was projected; 0 when the ledger was built again and counts
+    differently.
+    """
+    is_same_ledger = index.get_meta("epoch") == archive.ledger.get_meta("epoch")
+    return int(index.get_meta("change") or 0) if is_same_ledger else 0
 
 
-def _batch(index: Connection, archive: Archive, done: CaughtUp, note: Note | None) -> bool:
-    """Project one transaction's worth; False when nothing is left."""
-    if not archive.ledger.changes(_position(index, archive), limit=1):
+def _project_batch(
+    index: IndexConnection, archive: Archive, result: CatchUpResult, on_run: ProjectionCallback | None
+) -> bool:
+    """Project one transaction's worth of runs; return False when nothing is left."""
+    if not archive.ledger.list_changes(_get_ledger_position(index, archive), limit=1):
         return False
-    from perdure.index.write import has, knows  # what is needed for projecting is loaded where something is new
+    from perdure.index.write import has_run, has_run_id  # loaded only when there is something to project
 
-    with index.writing():
-        helds = archive.ledger.changes(_position(index, archive), limit=_BATCH_RUNS)
-        budget, last = _BATCH_BYTES, 0
-        for held in helds:
-            if budget < 0:
+    with index.begin_write():
+        entries = archive.ledger.list_changes(_get_ledger_position(index, archive), limit=_MAX_BATCH_RUNS)
+        bytes_left, last_change = _MAX_BATCH_BYTES, 0
+        for entry in entries:
+            if bytes_left < 0:
                 break
             try:
-                if not (knows(index, held.run_id) and has(index, archive.run(held))):
-                    projected = _project(index, archive, held)
-                    budget -= projected.run.n_bytes
-                    done.n_chunks += projected.n_chunks
-                    done.n_bytes += projected.run.n_bytes
-                    done.n_runs += 1
-                    if note:
-                        note(projected)
+                if not (has_run_id(index, entry.run_id) and has_run(index, archive.read_run(entry))):
+                    projected = _project_run(index, archive, entry)
+                    bytes_left -= projected.run.n_bytes
+                    result.n_chunks += projected.n_chunks
+                    result.n_bytes += projected.run.n_bytes
+                    result.n_runs += 1
+                    if on_run:
+                        on_run(projected)
             except DamagedRun:
-                done.damaged = (*done.damaged, held.run_id)
-            last = held.change or last
-        if last:
-            index.set_meta(epoch=str(archive.ledger.meta("epoch")), change=str(last))
+                result.damaged = (*result.damaged, entry.run_id)
+            last_change = entry.change or last_change
+        if last_change:
+            index.set_meta(epoch=str(archive.ledger.get_meta("epoch")), change=str(last_change))
     return True
 
 
-def _project(index: Connection, archive: Archive, held: Held) -> Projected:
+def _project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:
     """Write one run into the index."""
     from perdure.formats.of_run import parse_run, without_injected
-    from perdure.index.project import project
+    from perdure.index.projection import project_run
     from perdure.index.write import write_run
 
     started_s = time.perf_counter()
-    run, lines = archive.load(held)
-    parsed = without_injected(parse_run(run, lines), partial(archive.injected, run))
-    n_chunks = write_run(index, run, parsed, project(run, parsed))
+    run, lines = archive.read_checked_lines(entry)
+    parsed = without_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
+    n_chunks = write_run(index, run, parsed, project_run(run, parsed))
     took_ms = (time.perf_counter() - started_s) * 1000
-    return Projected(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)
+    return ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

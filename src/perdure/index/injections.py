@@ -1,7 +1,8 @@
-"""What was put beside messages, and what of it was used: the journals' events of it as rows, found again.
+"""Injections: what was put beside messages, and what of it was used. Events of the journals as rows, and
+their reading.
 
-Ids and numbers, never words. Rows are in the order of the journals, so that the newest have the greatest numbers; of
-two judgements of one injection the first counts, as in the replay of memories.
+Ids and numbers, never words. Rows are in the order of the journals, so the newest have the greatest
+numbers. When one injection is judged twice, the first judgement counts, as in the replay of memories.
 """
 
 from __future__ import annotations
@@ -14,58 +15,57 @@ from typing import Any
 
 import msgspec
 
-from perdure.archive.injected import FLOOR
-from perdure.archive.journal import places, tails, was_rewritten
+from perdure.archive import memory_events
+from perdure.archive.injections import FLOOR
+from perdure.archive.journal import measure_files, read_new_events, was_rewritten
 from perdure.errors import NotFound
-from perdure.index import memories, weeks
-from perdure.index.journals import last_read, read_until
-from perdure.index.store import Connection
-from perdure.index.values import ms
-from perdure.memories import events
-from perdure.memories.replay import Noted
+from perdure.index import encoding, memory_rows
+from perdure.index.encoding import to_ms
+from perdure.index.memory_replay import ReplayEvent
+from perdure.index.store import IndexConnection, get_journal_positions, get_last_journal_order
 
-_TOLD = "told CROSS JOIN injection ON injection.id = told.injection"
-_MEMORY = "mem-"
+_TOLD_INJECTIONS = "told CROSS JOIN injection ON injection.id = told.injection"
+_MEMORY_ID_PREFIX = "mem-"
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class CueReason:
     """One cue of an injection, in numbers."""
 
-    cue: str  # a turn or a memory
+    cue: str  # id of a turn or a memory
     score: float = 0.0
     legs: Mapping[str, float] = field(default_factory=dict)
     n_tokens: int = 0
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is a memory; else it is a turn."""
-        return self.cue.startswith(_MEMORY)
+        """True for a memory, False for a turn."""
+        return self.cue.startswith(_MEMORY_ID_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What was put beside one message."""
+    """The cues that were put beside one message."""
 
     nonce: str
     at: datetime
     runtime: str
-    session: str  # "" where a model asked by a tool, and did not say in which
-    agent: str  # a sub-agent in it, or ""
+    session: str  # "" when a model asked through a tool and named no session
+    agent: str  # a sub-agent of the session, or ""
     digest: str  # of the block
-    reasons: tuple[Reason, ...]  # of each cue, best first
+    reasons: tuple[CueReason, ...]  # of each cue, best first
     n_tokens: int
     n_chars: int
     took_ms: float
     timings_ms: Mapping[str, float]  # step -> time
     degraded: tuple[str, ...]
     intent: str
-    used: frozenset[str] | None = None  # what the answer rested on; None before anybody looked
+    used: frozenset[str] | None = None  # cues that the answer used; None before they are judged
 
 
 @dataclass(frozen=True, slots=True)
-class Week:
-    """What was shown in a week, of which it is known whether it was used."""
+class UsageWeek:
+    """The cues shown in one week; only injections that are judged count."""
 
     begins_on: date  # its Monday, in UTC
     n_injections: int
@@ -73,7 +73,7 @@ class Week:
     n_memories: int  # cues that are memories
     n_used_turns: int
     n_used_memories: int
-    n_waiting: int  # injections that nobody looked at yet; no cue of them is counted
+    n_waiting: int  # injections that are not judged yet; their cues are not counted
 
     @property
     def n_cues(self) -> int:
@@ -82,36 +82,36 @@ class Week:
 
     @property
     def n_used(self) -> int:
-        """Of those, the ones that an answer rested on."""
+        """The number of these cues that an answer used."""
         return self.n_used_turns + self.n_used_memories
 
 
 # writing ------------------------------------------------------------------------------------------------------
 
 
-def clear(index: Connection, user: int) -> None:
-    """Take away all of an owner's."""
+def clear(index: IndexConnection, user: int) -> None:
+    """Delete all injections of an owner."""
     index.db.execute("DELETE FROM told WHERE user = ?", (user,))
     index.db.execute("DELETE FROM injection WHERE user = ?", (user,))
 
 
-def write(index: Connection, user: int, found: Iterable[Noted]) -> None:
-    """Write what these events say, in their order."""
-    for event in found:
+def write(index: IndexConnection, user: int, replay_events: Iterable[ReplayEvent]) -> None:
+    """Write the injections and judgements in these events, in their order."""
+    for event in replay_events:
         if _is_recall(event):
-            _insert(index, user, event)
-        elif event.type == events.USED and event.data.get("nonce"):
-            _judge(index, user, event.data)
+            _insert_injection(index, user, event)
+        elif event.type == memory_events.USED and event.data.get("nonce"):
+            _write_judgement(index, user, event.data)
 
 
-def _is_recall(event: Noted) -> bool:
-    return event.type == events.INJECTED and event.data.get("kind") != FLOOR and bool(event.data.get("nonce"))
+def _is_recall(event: ReplayEvent) -> bool:
+    return event.type == memory_events.INJECTED and event.data.get("kind") != FLOOR and bool(event.data.get("nonce"))
 
 
-def _insert(index: Connection, user: int, event: Noted) -> None:
+def _insert_injection(index: IndexConnection, user: int, event: ReplayEvent) -> None:
     cues = list(dict.fromkeys(event.data["turns"]))
-    n_memories = sum(cue.startswith(_MEMORY) for cue in cues)
-    values = event.data["nonce"], ms(event.at), event.data.get("session", ""), len(cues) - n_memories, n_memories
+    n_memories = sum(cue.startswith(_MEMORY_ID_PREFIX) for cue in cues)
+    values = event.data["nonce"], to_ms(event.at), event.data.get("session", ""), len(cues) - n_memories, n_memories
     query = """INSERT OR IGNORE INTO injection(user, nonce, at_ms, session, n_turns, n_memories, body)
         VALUES (?, ?, ?, ?, ?, ?, ?)"""
     index.db.execute(query, (user, *values, msgspec.json.encode(event.data)))
@@ -120,144 +120,175 @@ def _insert(index: Connection, user: int, event: Noted) -> None:
         index.db.executemany("INSERT INTO told VALUES (?, ?, ?)", [(user, cue, number) for cue in cues])
 
 
-def _judge(index: Connection, user: int, data: Mapping[str, Any]) -> None:
+def _write_judgement(index: IndexConnection, user: int, data: Mapping[str, Any]) -> None:
     used = list(dict.fromkeys(data.get("cues", ())))
-    n_memories = sum(cue.startswith(_MEMORY) for cue in used)
+    n_memories = sum(cue.startswith(_MEMORY_ID_PREFIX) for cue in used)
     query = """UPDATE injection SET used = ?, n_used_turns = ?, n_used_memories = ?
         WHERE user = ? AND nonce = ? AND used IS NULL"""
-    raw = msgspec.json.encode(used).decode()
-    index.db.execute(query, (raw, len(used) - n_memories, n_memories, user, data["nonce"]))
+    encoded = msgspec.json.encode(used).decode()
+    index.db.execute(query, (encoded, len(used) - n_memories, n_memories, user, data["nonce"]))
 
 
 # reading ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Injections:
-    """One owner's. folder: their journal, from whose end what the index has not read yet is added."""
+class InjectionLog:
+    """The injections of one owner.
 
-    index: Connection
+    folder: their journal; events at its end that the index has not read yet are added to each answer.
+    """
+
+    index: IndexConnection
     user: str
     folder: Path
 
-    def newest(self, *, session: str = "", cue: str = "", before: str = "", limit: int = 20) -> list[Injection]:
-        """The newest, of a session, that told a cue, that are older than the one of a nonce. Raises NotFound for a
-        nonce that there is not.
+    def list_newest(self, *, session: str = "", cue: str = "", before: str = "", limit: int = 20) -> list[Injection]:
+        """Return the newest injections: of a session, with a cue, or older than the injection of a nonce.
+
+        Raises NotFound for an unknown nonce.
         """
-        with self.index.reading():
-            fresh, judged = self._unread()
-            if before and before in fresh:
-                names = list(fresh)
-                fresh = {name: fresh[name] for name in names[: names.index(before)]}
+        with self.index.begin_read():
+            unread_by_nonce, used_by_nonce = self._read_unread()
+            if before and before in unread_by_nonce:
+                nonces = list(unread_by_nonce)
+                unread_by_nonce = {nonce: unread_by_nonce[nonce] for nonce in nonces[: nonces.index(before)]}
                 before = ""
             elif before:
-                fresh = {}
-            wanted = [one for one in reversed(fresh.values()) if _is_of(one, session, cue)]
-            rows = self._rows(session, cue, before, limit)
-            return [_judged(one, judged) for one in [*wanted, *rows]][:limit]
+                unread_by_nonce = {}
+            unread = [
+                injection for injection in reversed(unread_by_nonce.values()) if _is_match(injection, session, cue)
+            ]
+            rows = self._select_newest(session, cue, before, limit)
+            return [_add_judgement(injection, used_by_nonce) for injection in [*unread, *rows]][:limit]
 
-    def between(self, session: str, *, since_at: datetime, until_at: datetime) -> list[Injection]:
-        """Those of a session from one moment to another, oldest first."""
+    def list_between(self, session: str, *, since_at: datetime, until_at: datetime) -> list[Injection]:
+        """Return the injections of a session between two moments, oldest first."""
         query = """SELECT body, at_ms, used FROM injection
             WHERE user = ? AND session = ? AND at_ms BETWEEN ? AND ? ORDER BY id"""
-        with self.index.reading():
-            fresh, judged = self._unread()
-            rows = self.index.rows(query, self._number, session, ms(since_at), ms(until_at))
-        wanted = [one for one in fresh.values() if one.session == session and since_at <= one.at <= until_at]
-        return [_judged(one, judged) for one in [*(_of_row(*row) for row in rows), *wanted]]
+        with self.index.begin_read():
+            unread_by_nonce, used_by_nonce = self._read_unread()
+            rows = self.index.select(query, self._user_number, session, to_ms(since_at), to_ms(until_at))
+        unread = [
+            injection
+            for injection in unread_by_nonce.values()
+            if injection.session == session and since_at <= injection.at <= until_at
+        ]
+        return [_add_judgement(injection, used_by_nonce) for injection in [*(_from_row(*row) for row in rows), *unread]]
 
     def get(self, nonce: str) -> Injection:
-        """The one of this nonce. Raises NotFound."""
+        """Return the injection with this nonce. Raises NotFound."""
         query = "SELECT body, at_ms, used FROM injection WHERE user = ? AND nonce = ?"
-        with self.index.reading():
-            fresh, judged = self._unread()
-            rows = [_of_row(*row) for row in self.index.rows(query, self._number, nonce)]
-        found = [*rows, *(one for name, one in fresh.items() if name == nonce)]
-        if not found:
+        with self.index.begin_read():
+            unread_by_nonce, used_by_nonce = self._read_unread()
+            rows = [_from_row(*row) for row in self.index.select(query, self._user_number, nonce)]
+        injections = [
+            *rows,
+            *(injection for unread_nonce, injection in unread_by_nonce.items() if unread_nonce == nonce),
+        ]
+        if not injections:
             raise NotFound(f"no recall {nonce}")
-        return _judged(found[0], judged)
+        return _add_judgement(injections[0], used_by_nonce)
 
-    def weeks(self, *, since_at: datetime) -> list[Week]:
-        """What was shown and used, by the week, oldest first; without what the index has not read yet."""
-        query = f"""SELECT {weeks.sql("at_ms")} AS week, count(*),
+    def count_by_week(self, *, since_at: datetime) -> list[UsageWeek]:
+        """Count what was shown and used by week, oldest first; without events that the index has not read yet."""
+        query = f"""SELECT {encoding.build_week_sql("at_ms")} AS week, count(*),
               sum(iif(n_used_turns IS NULL, 0, n_turns)), sum(iif(n_used_turns IS NULL, 0, n_memories)),
               sum(n_used_turns), sum(n_used_memories), sum(n_used_turns IS NULL)
             FROM injection WHERE user = ? AND at_ms >= ? GROUP BY week ORDER BY week"""
-        rows = self.index.rows(query, self._number, ms(since_at))
-        return [Week(date.fromisoformat(week), *(n or 0 for n in counts)) for week, *counts in rows]
+        rows = self.index.select(query, self._user_number, to_ms(since_at))
+        return [UsageWeek(date.fromisoformat(week), *(n or 0 for n in counts)) for week, *counts in rows]
 
     @property
-    def _number(self) -> int | None:
-        return self.index.known("user", self.user)
+    def _user_number(self) -> int | None:
+        return self.index.find_name("user", self.user)
 
-    def _rows(self, session: str, cue: str, before: str, limit: int) -> Iterator[Injection]:
+    def _select_newest(self, session: str, cue: str, before: str, limit: int) -> Iterator[Injection]:
         source, tests = "injection", ["injection.user = ?"]
-        values: list[int | str | None] = [self._number]
+        values: list[int | str | None] = [self._user_number]
         if cue:
-            source, tests = _TOLD, ["told.user = ?", "told.cue = ?"]
+            source, tests = _TOLD_INJECTIONS, ["told.user = ?", "told.cue = ?"]
             values.append(cue)
-        for test, value in (("session = ?", session), ("injection.id < ?", self._place(before))):
+        for test, value in (("session = ?", session), ("injection.id < ?", self._find_number(before))):
             if value:
                 tests.append(test)
                 values.append(value)
         order = "told.injection" if cue else "injection.id"
         query = f"SELECT body, at_ms, used FROM {source} WHERE {' AND '.join(tests)} ORDER BY {order} DESC LIMIT ?"
-        return (_of_row(*row) for row in self.index.rows(query, *values, limit))
+        return (_from_row(*row) for row in self.index.select(query, *values, limit))
 
-    def _place(self, nonce: str) -> int:
-        """The number of an injection; 0 where none is named. Raises NotFound."""
+    def _find_number(self, nonce: str) -> int:
+        """Return the number of an injection; 0 when no nonce is given. Raises NotFound."""
         if not nonce:
             return 0
-        rows = self.index.rows("SELECT id FROM injection WHERE user = ? AND nonce = ?", self._number, nonce)
+        rows = self.index.select("SELECT id FROM injection WHERE user = ? AND nonce = ?", self._user_number, nonce)
         if not rows:
             raise NotFound(f"no recall {nonce}")
         return int(rows[0][0])
 
-    def _unread(self) -> tuple[dict[str, Injection], dict[str, frozenset[str]]]:
-        """(what was injected behind what the index has read of the journal, by nonce and oldest first; what was used).
+    def _read_unread(self) -> tuple[dict[str, Injection], dict[str, frozenset[str]]]:
+        """Return (injections that the index has not read yet by nonce, oldest first; cues used, by nonce).
 
-        Nothing of a journal that was put anew, or to which a merge brought what is older than what was read: the index
-        reads that one as a whole, and soon. The caller holds one snapshot, in which the rows are just what was read.
+        Both are empty for a journal that was replaced, or into which a merge brought older events: the index
+        soon reads such a journal as a whole. The caller holds one snapshot, whose rows are exactly what was
+        read.
         """
-        known, now = read_until(self.index, self.user), places(self.folder)
-        if known == now or was_rewritten(known, now):
+        old_positions, current_positions = get_journal_positions(self.index, self.user), measure_files(self.folder)
+        if old_positions == current_positions or was_rewritten(old_positions, current_positions):
             return {}, {}
-        found = [memories.noted(event) for event in tails(self.folder, known, now, memories.TYPES)[0]]
-        if found and found[0].order <= last_read(self.index, self.user):
+        replay_events = [
+            memory_rows.to_replay_event(event)
+            for event in read_new_events(self.folder, old_positions, current_positions, memory_rows.EVENT_TYPES)[0]
+        ]
+        if replay_events and replay_events[0].order <= get_last_journal_order(self.index, self.user):
             return {}, {}
-        fresh = {event.data["nonce"]: _made(event.data, event.at) for event in found if _is_recall(event)}
-        judged: dict[str, frozenset[str]] = {}
-        for event in found:
-            if event.type == events.USED and event.data.get("nonce"):
-                judged.setdefault(event.data["nonce"], frozenset(event.data.get("cues", ())))
-        return fresh, judged
+        unread_by_nonce = {
+            event.data["nonce"]: _from_event_data(event.data, event.at) for event in replay_events if _is_recall(event)
+        }
+        used_by_nonce: dict[str, frozenset[str]] = {}
+        for event in replay_events:
+            if event.type == memory_events.USED and event.data.get("nonce"):
+                used_by_nonce.setdefault(event.data["nonce"], frozenset(event.data.get("cues", ())))
+        return unread_by_nonce, used_by_nonce
 
 
-def _is_of(one: Injection, session: str, cue: str) -> bool:
-    return (not session or one.session == session) and (not cue or any(reason.cue == cue for reason in one.reasons))
+def _is_match(injection: Injection, session: str, cue: str) -> bool:
+    return (not session or injection.session == session) and (
+        not cue or any(reason.cue == cue for reason in injection.reasons)
+    )
 
 
-def _judged(one: Injection, judged: Mapping[str, frozenset[str]]) -> Injection:
-    return replace(one, used=judged.get(one.nonce)) if one.used is None else one
+def _add_judgement(injection: Injection, used_by_nonce: Mapping[str, frozenset[str]]) -> Injection:
+    return replace(injection, used=used_by_nonce.get(injection.nonce)) if injection.used is None else injection
 
 
-def _of_row(body: bytes, at_ms: int, used: str | None) -> Injection:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    found = None if used is None else frozenset(msgspec.json.decode(used, type=list[str]))
-    return replace(_made(msgspec.json.decode(body), at), used=found)
+def _from_row(body: bytes, at_ms: int, used: str | None) -> Injection:
+    instant = datetime.fromtimestamp(at_ms / 1000, UTC)
+    used_cues = None if used is None else frozenset(msgspec.json.decode(used, type=list[str]))
+    return replace(_from_event_data(msgspec.json.decode(body), instant), used=used_cues)
 
 
-def _made(data: Mapping[str, Any], at: datetime) -> Injection:
-    """An event's data as what they mean; what an older one does not say has no number."""
-    said: Sequence[Mapping[str, Any]] = data.get("cues", ())
-    known = {reason["turn"]: reason for reason in said}
+def _from_event_data(data: Mapping[str, Any], instant: datetime) -> Injection:
+    """Build an injection from the data of an event; numbers that an older event lacks are 0."""
+    cue_entries: Sequence[Mapping[str, Any]] = data.get("cues", ())
+    entry_by_cue = {cue_entry["turn"]: cue_entry for cue_entry in cue_entries}
     reasons = tuple(
-        Reason(cue, one.get("score", 0.0), one.get("legs", {}), one.get("n_tokens", 0))
+        CueReason(cue, entry.get("score", 0.0), entry.get("legs", {}), entry.get("n_tokens", 0))
         for cue in dict.fromkeys(data["turns"])
-        for one in [known.get(cue, {})]
+        for entry in [entry_by_cue.get(cue, {})]
     )
     return Injection(
-        data["nonce"], at, data.get("runtime", ""), data.get("session", ""), data.get("agent", ""),
-        data.get("digest", ""), reasons, data.get("n_tokens", 0), data.get("n_chars", 0), data.get("took_ms", 0.0),
-        data.get("timings_ms", {}), tuple(data.get("degraded", ())), data.get("intent", ""),
-    )  # fmt: skip
+        data["nonce"],
+        instant,
+        data.get("runtime", ""),
+        data.get("session", ""),
+        data.get("agent", ""),
+        data.get("digest", ""),
+        reasons,
+        data.get("n_tokens", 0),
+        data.get("n_chars", 0),
+        data.get("took_ms", 0.0),
+        data.get("timings_ms", {}),
+        tuple(data.get("degraded", ())),
+        data.get("intent", ""),
+    )

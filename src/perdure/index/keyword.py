@@ -1,10 +1,11 @@
-"""Keyword search: a person's words to ranked turns. BM25 inside SQLite, one MATCH for everything.
+"""Keyword search: from a person's words to ranked turns. BM25 inside SQLite, one MATCH for everything.
 
-The owner decides which table is opened; those of others are asked as well where a grant lets the principal read
-something in them, and what may be read is tested inside the query (`visible`). The other filters narrow the candidates
-inside the same query, before the best are taken. A filter that leaves little is a word inside MATCH; one that leaves
-much is a column test, which costs less there. Words that stand in a large part of all chunks say little and cost most:
-`passes` decides which terms make candidates, and the answer names what was left out (decisions/004).
+The owner decides which table is opened. The tables of other owners are searched too where a grant lets
+the principal read something in them, and the query itself tests what may be read (`visibility`). The
+other filters narrow the candidates inside the same query, before the best are taken. A filter that
+leaves few chunks becomes a word inside MATCH; one that leaves many becomes a column test, which costs
+less there. Words that stand in a large part of all chunks say little and cost most: `match_plan`
+decides which terms make candidates, and the answer names the terms that were left out (decisions/004).
 """
 
 from __future__ import annotations
@@ -18,53 +19,57 @@ from typing import Any, NamedTuple
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.index import visible
-from perdure.index.passes import Plan, last, passes, plan, relaxed
-from perdure.index.store import Connection
-from perdure.index.values import instant, ms, scope_token
-from perdure.index.visible import Visible
-from perdure.index.wording import MEMORY
-from perdure.types import Facets, Filters, Found, Hit, Live, Principal
+from perdure.index import visibility
+from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms, to_scope_token
+from perdure.index.match_plan import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
+from perdure.index.store import IndexConnection
+from perdure.index.visibility import ReadScope
+from perdure.types import Facets, Filters, Hit, Live, Principal, SearchResult
 
-MOST_SHARED = 1000  # chunks of another owner that a word is counted in, where they share them
-MOST_COUNTED = 20_000  # matching chunks that facets are counted over: 30 ms
+MAX_SHARED_COUNT = 1000  # largest count of the chunks of another owner, who shares them, that hold a word
+MAX_FACET_CHUNKS = 20_000  # matching chunks over which facets are counted: 30 ms
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
-BUDGET_MIN = 3000  # but never fewer than this
+BUDGET_MIN = 3000  # lower bound of that budget
 _SELECTIVE_SHARE = 0.1  # a filter that leaves less than this becomes a word inside MATCH
-_TIES = 200  # chunks fetched beyond those wanted, so that equal scores at the cut are ordered without another pass
-_HELD = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # by a session that is going on
-_EVER_MS = 2**62  # the time of what has none, when it is asked whether a session still holds it
+_N_EXTRA_FOR_TIES = 200  # extra chunks to fetch, so that equal scores at the cut are ordered without another pass
+_IS_IN_SESSION = "(chunk.conversation = ? AND coalesce(chunk.stated_ms, ?) >= ?)"  # in a live session
+_TIME_OF_UNDATED_MS = 2**62  # stands for a missing time in that test: an undated chunk counts as in the context
 _CHUNKS_PER_TURN = 4  # best chunks fetched per wanted turn: long turns match more than once
-_PIECES = 20  # of a turn that are shown
-_NAMED = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
-_FEW_NAMES = ("roles", "kinds")  # asked for so often with all that there is that it is worth a look
-KIND_OF = {name: name.removesuffix("s") for name in _NAMED}
-_FACETS = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
+_MAX_CHUNKS_SHOWN = 20  # of one turn
+_NAME_FILTERS = ("projects", "conversations", "runtimes", "machines", "agents", "roles", "kinds")
+_SMALL_NAME_FILTERS = ("roles", "kinds")  # often name every value there is; then the filter is left out
+KIND_BY_FILTER = {name: name.removesuffix("s") for name in _NAME_FILTERS}
+_FACET_KIND_BY_FILTER = {"files": "file", "tools": "tool", "skills": "skill", "entities": "entity"}
 
 
 @dataclass(frozen=True)
-class _Narrowing:
-    """Filters as SQL: words for MATCH, tests for WHERE with their values; `nothing` when none can match."""
+class _FilterSql:
+    """Filters as SQL: words for MATCH, tests for WHERE with their values.
+
+    `matches_nothing` is True when no chunk can match.
+    """
 
     words: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     values: tuple[object, ...] = ()
-    n_left: int | None = None  # at most so many chunks pass the words; None when there are none
-    nothing: bool = False
-    without: str = ""  # a word of what is left out: memories, where turns are asked for
+    n_left: int | None = None  # upper bound of the chunks that pass the words; None without words
+    matches_nothing: bool = False
+    excluded_word: str = ""  # the word of chunks to leave out: memories, when only turns are wanted
 
-    def match(self, expression: str) -> str:
-        """The MATCH of an expression over texts, narrowed."""
-        kept = f" AND scope : ({' AND '.join(self.words)})" if self.words else ""
-        return f"(text : ({expression}){kept})" + (f" NOT scope : {self.without}" if self.without else "")
+    def build_match(self, expression: str) -> str:
+        """Return the MATCH of an expression over texts, narrowed by the filters."""
+        scope_match = f" AND scope : ({' AND '.join(self.words)})" if self.words else ""
+        return f"(text : ({expression}){scope_match})" + (
+            f" NOT scope : {self.excluded_word}" if self.excluded_word else ""
+        )
 
-    def scoped(self) -> str:
-        """The MATCH of the filters alone; "" when none is a word."""
+    def build_scope_match(self) -> str:
+        """Return the MATCH of the filters alone; "" when no filter is a word."""
         return f"scope : ({' AND '.join(self.words)})" if self.words else ""
 
 
-class Scored(NamedTuple):
-    """A chunk that a query found."""
+class ScoredChunk(NamedTuple):
+    """A chunk that a query found, with its score."""
 
     chunk: int
     turn: int
@@ -72,7 +77,7 @@ class Scored(NamedTuple):
     tie: int
 
 
-class Named(NamedTuple):
+class NameMatch(NamedTuple):
     """A chunk that holds the words of a name."""
 
     chunk: int
@@ -80,466 +85,552 @@ class Named(NamedTuple):
     text: str
 
 
-def search(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Found:
-    """The best turns for a query, best first, or the newest that the filters leave when it has no words."""
-    started = time.perf_counter()
-    with index.reading():
-        found = candidates(index, principal, query, filters=filters, limit=limit)
-        chosen = by_rank(index, principal, hits(index, _best_of_turns(found.scored, limit)))
-    return Found(chosen, terms=found.terms, dropped=found.dropped, took_ms=_since(started))
-
-
-def by_rank(index: Connection, principal: Principal, found: Sequence[Hit]) -> tuple[Hit, ...]:
-    """Hits as they may be told: where others share what they have, the scores are by rank, and theirs say no more.
-
-    BM25 counts in how many chunks of its owner a word stands, private ones included.
+def search(index: IndexConnection, principal: Principal, query: str, *, filters: Filters, limit: int) -> SearchResult:
+    """Return the best turns for a query, best first; for a query without words, the newest turns that the
+    filters leave.
     """
-    if not visible.of(index, principal).owners:
-        return tuple(found)
-    ranked = (replace(hit, score=1 / place if hit.score else 0.0) for place, hit in enumerate(found, start=1))
-    return tuple(hit if hit.user == principal.user else _masked(hit) for hit in ranked)
+    started_s = time.perf_counter()
+    with index.begin_read():
+        result = find_candidates(index, principal, query, filters=filters, limit=limit)
+        readable_hits = hide_shared_scores(
+            index, principal, read_hits(index, _take_best_per_turn(result.scored, limit))
+        )
+    return SearchResult(readable_hits, terms=result.terms, dropped=result.dropped, took_ms=_measure_ms_since(started_s))
 
 
-def _masked(hit: Hit) -> Hit:
-    """Another owner's hit."""
+def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Return hits as the principal may see them: where other owners share, scores are replaced by 1 / rank.
+
+    BM25 counts the chunks of an owner in which a word stands, private ones included, so the score would
+    reveal them.
+    """
+    if not visibility.get_read_scope(index, principal).other_owners:
+        return tuple(scored_hits)
+    ranked = (replace(hit, score=1 / rank if hit.score else 0.0) for rank, hit in enumerate(scored_hits, start=1))
+    return tuple(hit if hit.user == principal.user else _mask_hit(hit) for hit in ranked)
+
+
+def _mask_hit(hit: Hit) -> Hit:
+    """Mask the names in a hit of another owner."""
     return replace(
-        hit, keyword_score=None, conversation=mask(hit.conversation), title=mask(hit.title),
+        hit,
+        keyword_score=None,
+        conversation=mask(hit.conversation),
+        title=mask(hit.title),
         project=mask(hit.project) if hit.project else hit.project,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """What the words found."""
+class KeywordCandidates:
+    """The result of a search by words."""
 
-    scored: Sequence[Scored] = ()  # the best chunks, best first
+    scored: Sequence[ScoredChunk] = ()  # the best chunks, best first
     terms: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
-def candidates(index: Connection, principal: Principal, query: str, *, filters: Filters, limit: int) -> Candidates:
-    """Chunks of at least so many turns, if so many match, inside the caller's snapshot."""
-    seen = visible.of(index, principal)
+def find_candidates(
+    index: IndexConnection, principal: Principal, query: str, *, filters: Filters, limit: int
+) -> KeywordCandidates:
+    """Return chunks of at least `limit` turns, if so many match; inside the caller's snapshot."""
+    read_scope = visibility.get_read_scope(index, principal)
     terms = text.without_stopwords(text.query_terms(query))
     if not terms:
         newest = [
-            row for owner in seen.every for row in _newest(index, owner, _narrowed(index, seen, filters, owner), limit)
+            row
+            for owner in read_scope.all_owners
+            for row in _select_newest(index, owner, _build_owner_filter(index, read_scope, filters, owner), limit)
         ]
-        return Candidates([scored for _, scored in sorted(newest, key=lambda row: (-row[0], row[1].tie))])
-    each = [_of_owner(index, owner, terms, _narrowed(index, seen, filters, owner), limit) for owner in seen.every]
-    if len(each) < 2 and not seen.owners:
-        return each[0] if each else Candidates()
-    best = sorted((item for one in each for item in one.scored), key=lambda item: (-item.score, item.tie))
-    return Candidates(best, terms, each[0].dropped if seen.own is not None else ())
+        return KeywordCandidates([scored for _, scored in sorted(newest, key=lambda row: (-row[0], row[1].tie))])
+    results = [
+        _find_for_owner(index, owner, terms, _build_owner_filter(index, read_scope, filters, owner), limit)
+        for owner in read_scope.all_owners
+    ]
+    if len(results) < 2 and not read_scope.other_owners:
+        return results[0] if results else KeywordCandidates()
+    best_chunks = sorted(
+        (item for result in results for item in result.scored), key=lambda item: (-item.score, item.tie)
+    )
+    return KeywordCandidates(best_chunks, terms, results[0].dropped if read_scope.own_user is not None else ())
 
 
-def _of_owner(index: Connection, owner: int, terms: Sequence[str], narrowing: _Narrowing, limit: int) -> Candidates:
-    """What the words find of one owner's."""
-    if narrowing.nothing:
-        return Candidates()
-    chosen = _plan(index, owner, terms, narrowing)
-    return Candidates(_ranked(index, owner, chosen, narrowing, limit), tuple(terms), chosen.dropped)
+def _find_for_owner(
+    index: IndexConnection, owner: int, terms: Sequence[str], owner_filter: _FilterSql, limit: int
+) -> KeywordCandidates:
+    """Find candidates among the chunks of one owner."""
+    if owner_filter.matches_nothing:
+        return KeywordCandidates()
+    match_plan = _plan_terms(index, owner, terms, owner_filter)
+    return KeywordCandidates(
+        _rank_chunks(index, owner, match_plan, owner_filter, limit), tuple(terms), match_plan.dropped
+    )
 
 
-def _narrowed(index: Connection, seen: Visible, filters: Filters, owner: int) -> _Narrowing:
-    """The filters for one owner's table; of another owner's, with what of it may be read."""
-    found = _narrow(index, filters, owner)
-    if owner == seen.own:
-        return found
-    words = seen.words.get(owner, ())
+def _build_owner_filter(index: IndexConnection, read_scope: ReadScope, filters: Filters, owner: int) -> _FilterSql:
+    """Return the filters for the table of one owner; for another owner's table, with the test of what may be
+    read.
+    """
+    base_filter = _build_filter(index, filters, owner)
+    if owner == read_scope.own_user:
+        return base_filter
+    words = read_scope.words.get(owner, ())
     if not words:
-        return replace(found, tests=(*found.tests, visible.IS_CHUNK))
-    n_left = seen.n_words[owner] if found.n_left is None else min(found.n_left, seen.n_words[owner])
-    group = f"({' OR '.join(words)})"
-    return replace(found, words=(*found.words, group), tests=(*found.tests, visible.IS_CHUNK), n_left=n_left)
+        return replace(base_filter, tests=(*base_filter.tests, visibility.CHUNK_IS_READABLE))
+    n_left = (
+        read_scope.n_words[owner] if base_filter.n_left is None else min(base_filter.n_left, read_scope.n_words[owner])
+    )
+    word_group = f"({' OR '.join(words)})"
+    return replace(
+        base_filter,
+        words=(*base_filter.words, word_group),
+        tests=(*base_filter.tests, visibility.CHUNK_IS_READABLE),
+        n_left=n_left,
+    )
 
 
-def every(index: Connection, principal: Principal, query: str, *, filters: Filters) -> list[str]:
-    """The ids of all the principal's own turns in which every word of the query stands, whatever their number."""
-    with index.reading():
-        user = index.known("user", principal.user)  # not what others share: what is found is forgotten
+def find_turns_with_all_words(
+    index: IndexConnection, principal: Principal, query: str, *, filters: Filters
+) -> list[str]:
+    """Return the ids of all the principal's own turns that hold every word of the query, however many there
+    are.
+    """
+    with index.begin_read():
+        user = index.find_name("user", principal.user)  # never what others share: the turns found here are forgotten
         if user is None:
             return []
-        narrowing = _narrow(index, filters, user)
-        return [turn for (turn,) in _with_all(index, user, text.query_terms(query), narrowing, _EVERY)]
+        owner_filter = _build_filter(index, filters, user)
+        return [
+            turn_id
+            for (turn_id,) in _select_with_all_terms(index, user, text.query_terms(query), owner_filter, _TURN_ID_PARTS)
+        ]
 
 
-def facets(index: Connection, principal: Principal, query: str, *, filters: Filters) -> Facets:
-    """How many of the turns that match have which runtime, machine, project, tag, agent, role and kind.
+def count_facets(index: IndexConnection, principal: Principal, query: str, *, filters: Filters) -> Facets:
+    """Count the turns that match by runtime, machine, project, tag, agent, role and kind.
 
-    A turn matches when any word of the query stands in it, of those that the search ranks by. At most MOST_COUNTED
-    pieces are looked at, the earliest captured, and then the answer says that it is partial.
+    A turn matches when it holds any word of the query that the search ranks by. At most MAX_FACET_CHUNKS
+    chunks are counted, those captured first; when there are more, the answer says that it is partial.
     """
-    with index.reading():
-        seen = visible.of(index, principal)
+    with index.begin_read():
+        read_scope = visibility.get_read_scope(index, principal)
         filters = replace(filters, memories=False)
-        expression = _asked_for(index, seen, text.without_stopwords(text.query_terms(query)), filters)
-        n_turns: dict[str, Counter[int]] = {part: Counter() for part in _PARTS}
+        expression = _build_facet_expression(
+            index, read_scope, text.without_stopwords(text.query_terms(query)), filters
+        )
+        n_turns: dict[str, Counter[int]] = {part: Counter() for part in _FACET_PARTS}
         is_partial = False
-        for owner in seen.every:
-            rows = _turns_by_part(index, owner, expression, _narrowed(index, seen, filters, owner))
+        for owner in read_scope.all_owners:
+            rows = _count_turns_by_part(
+                index, owner, expression, _build_owner_filter(index, read_scope, filters, owner)
+            )
             for part, number, n, _ in rows:
                 n_turns[part][number] += n
-            is_partial = is_partial or sum(n for part, *_, n in rows if part == "run") >= MOST_COUNTED
-        return Facets(_by_value(index, n_turns), is_partial)
+            is_partial = is_partial or sum(n for part, *_, n in rows if part == "run") >= MAX_FACET_CHUNKS
+        return Facets(_count_by_value(index, n_turns), is_partial)
 
 
-def _asked_for(index: Connection, seen: Visible, terms: Sequence[str], filters: Filters) -> str:
-    """The expression of every term that ranks among the principal's own; "" without any."""
-    if not terms or seen.own is None:
+def _build_facet_expression(
+    index: IndexConnection, read_scope: ReadScope, terms: Sequence[str], filters: Filters
+) -> str:
+    """Return the expression of all terms that rank among the principal's own chunks; "" when there are none."""
+    if not terms or read_scope.own_user is None:
         return " OR ".join(map(text.fts_quote, terms))
-    chosen = _plan(index, seen.own, terms, _narrow(index, filters, seen.own))
-    return " OR ".join(map(text.fts_quote, (t for t in terms if t not in chosen.dropped)))
+    match_plan = _plan_terms(index, read_scope.own_user, terms, _build_filter(index, filters, read_scope.own_user))
+    return " OR ".join(map(text.fts_quote, (term for term in terms if term not in match_plan.dropped)))
 
 
-def _turns_by_part(
-    index: Connection, user: int, expression: str, narrowing: _Narrowing
+def _count_turns_by_part(
+    index: IndexConnection, user: int, expression: str, owner_filter: _FilterSql
 ) -> list[tuple[str, int, int, int]]:
-    """(part, number of a run, a role or a kind of text, how many turns of it match, and pieces)."""
-    if narrowing.nothing:
+    """Return (part, number of a run, role or kind, number of matching turns, number of matching chunks)."""
+    if owner_filter.matches_nothing:
         return []
-    source, where, values = "chunk", ["chunk.user = ?", "chunk.turn > 0", *narrowing.tests], [user, *narrowing.values]
-    match = narrowing.match(expression) if expression else narrowing.scoped()
+    source, where, values = (
+        "chunk",
+        ["chunk.user = ?", "chunk.turn > 0", *owner_filter.tests],
+        [user, *owner_filter.values],
+    )
+    match = owner_filter.build_match(expression) if expression else owner_filter.build_scope_match()
     if match:
         source = f'"words_{user}" CROSS JOIN chunk ON chunk.id = "words_{user}".rowid'
         where, values = [f'"words_{user}" MATCH ?', *where], [match, *values]
-    each = " UNION ALL ".join(
-        f"SELECT '{part}', {part}, count(DISTINCT turn), count(*) FROM found GROUP BY {part}" for part in _PARTS
+    counts_query = " UNION ALL ".join(
+        f"SELECT '{part}', {part}, count(DISTINCT turn), count(*) FROM found GROUP BY {part}" for part in _FACET_PARTS
     )
     query = f"""WITH found AS MATERIALIZED (SELECT chunk.run, chunk.turn, chunk.role, chunk.kind FROM {source}
-        WHERE {" AND ".join(where)} LIMIT ?) {each}"""
-    return index.rows(query, *values, MOST_COUNTED)
+        WHERE {" AND ".join(where)} LIMIT ?) {counts_query}"""
+    return index.select(query, *values, MAX_FACET_CHUNKS)
 
 
-_PARTS = ("run", "role", "kind")
-_BY_RUN = """SELECT run.id, runtime.value, machine.value, project.value, agent.value
+_FACET_PARTS = ("run", "role", "kind")
+_NAMES_OF_RUNS = """SELECT run.id, runtime.value, machine.value, project.value, agent.value
   FROM run JOIN name AS runtime ON runtime.id = run.runtime JOIN name AS machine ON machine.id = run.machine
     JOIN name AS project ON project.id = run.project JOIN name AS agent ON agent.id = run.agent
   WHERE run.id IN (SELECT value FROM json_each(?))"""
-_TAGS_BY_RUN = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
+_TAGS_OF_RUNS = """SELECT run, value FROM run_tag JOIN name ON name.id = tag
   WHERE run IN (SELECT value FROM json_each(?))"""
 _FACET_NAMES = ("runtime", "machine", "project", "agent")
 
 
-def _by_value(index: Connection, by_part: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """Facet -> value -> turns, most first, from the turns of each run, role and kind."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in (*_FACET_NAMES, "tag", "role", "kind")}
+def _count_by_value(index: IndexConnection, by_part: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    """Return facet -> value -> turns, most first, from the turns of each run, role and kind."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in (*_FACET_NAMES, "tag", "role", "kind")}
     n_turns = by_part["run"]
-    wanted = json.dumps(list(n_turns))
-    for run, *values in index.rows(_BY_RUN, wanted):
+    run_numbers = json.dumps(list(n_turns))
+    for run_number, *values in index.select(_NAMES_OF_RUNS, run_numbers):
         for name, value in zip(_FACET_NAMES, values, strict=True):
-            found[name][value] += n_turns[run]
-    for run, tag in index.rows(_TAGS_BY_RUN, wanted):
-        found["tag"][tag] += n_turns[run]
+            counts[name][value] += n_turns[run_number]
+    for run_number, tag in index.select(_TAGS_OF_RUNS, run_numbers):
+        counts["tag"][tag] += n_turns[run_number]
     for part in ("role", "kind"):
         query = "SELECT id, value FROM name WHERE id IN (SELECT value FROM json_each(?))"
-        for number, value in index.rows(query, json.dumps(list(by_part[part]))):
-            found[part][value] += by_part[part][number]
-    return {name: dict(sorted(each.items(), key=lambda item: (-item[1], item[0]))) for name, each in found.items()}
+        for name_number, value in index.select(query, json.dumps(list(by_part[part]))):
+            counts[part][value] += by_part[part][name_number]
+    return {
+        name: dict(sorted(value_counts.items(), key=lambda item: (-item[1], item[0])))
+        for name, value_counts in counts.items()
+    }
 
 
-_EVERY = ("DISTINCT turn_id", "JOIN turn ON turn.id = chunk.turn", "ORDER BY turn_id")
-_NAMING = (
+_TURN_ID_PARTS = ("DISTINCT turn_id", "JOIN turn ON turn.id = chunk.turn", "ORDER BY turn_id")
+_NAME_MATCH_PARTS = (
     "coalesce(chunk.stated_ms, 0), tie, chunk.id, chunk.turn, chunk_text.text",
     "JOIN chunk_text ON chunk_text.id = chunk.id",
     "ORDER BY coalesce(chunk.stated_ms, 0) DESC, tie LIMIT ?",
 )  # fmt: skip
 
 
-def _with_all(
-    index: Connection, user: int, terms: Sequence[str], narrowing: _Narrowing, parts: tuple[str, str, str],
-    *more: object,
+def _select_with_all_terms(
+    index: IndexConnection, user: int, terms: Sequence[str], owner_filter: _FilterSql, parts: tuple[str, str, str],
+    *last_values: object,
 ) -> list[tuple[Any, ...]]:  # fmt: skip
-    """Rows of an owner's chunks that hold every term. parts: columns, joins, order; more: the last values."""
-    if narrowing.nothing or not terms:
-        return []
-    words, (columns, joins, order) = f'"words_{user}"', parts
-    match = narrowing.match(" AND ".join(map(text.fts_quote, terms)))
-    tests = "".join(f" AND {test}" for test in narrowing.tests)
-    query = f"""SELECT {columns} FROM {words} CROSS JOIN chunk ON chunk.id = {words}.rowid {joins}
-        WHERE {words} MATCH ?{tests} {order}"""
-    return index.rows(query, match, *narrowing.values, *more)
-
-
-def frequencies(index: Connection, principal: Principal, terms: Iterable[str]) -> tuple[dict[str, int], int]:
-    """(term -> in how many of the principal's chunks it stands, all of these chunks).
-
-    Of what others share, those that may be read are counted beside them, MOST_SHARED of each owner's at most.
+    """Return rows of an owner's chunks that hold every term. parts: columns, joins, order; last_values: values
+    after those of the filters.
     """
-    seen = visible.of(index, principal)
-    total = seen.n_turns
-    if seen.own is not None:
-        total += int(index.rows("SELECT n_chunks FROM name WHERE id = ?", seen.own)[0][0])
-    elif not seen.owners:
+    if owner_filter.matches_nothing or not terms:
+        return []
+    words_table, (columns, joins, order_clause) = f'"words_{user}"', parts
+    match = owner_filter.build_match(" AND ".join(map(text.fts_quote, terms)))
+    tests = "".join(f" AND {test}" for test in owner_filter.tests)
+    query = f"""SELECT {columns} FROM {words_table} CROSS JOIN chunk ON chunk.id = {words_table}.rowid {joins}
+        WHERE {words_table} MATCH ?{tests} {order_clause}"""
+    return index.select(query, match, *owner_filter.values, *last_values)
+
+
+def count_term_frequencies(
+    index: IndexConnection, principal: Principal, terms: Iterable[str]
+) -> tuple[dict[str, int], int]:
+    """Return (term -> number of the principal's chunks that hold it, number of all these chunks).
+
+    Readable chunks of other owners are counted too, at most MAX_SHARED_COUNT of each owner.
+    """
+    read_scope = visibility.get_read_scope(index, principal)
+    total = read_scope.n_turns
+    if read_scope.own_user is not None:
+        total += int(index.select("SELECT n_chunks FROM name WHERE id = ?", read_scope.own_user)[0][0])
+    elif not read_scope.other_owners:
         return {}, 0
-    found = {term: 0 if seen.own is None else _frequency(index, seen.own, term) for term in terms}
-    for owner in seen.owners:
-        narrowing = _narrowed(index, seen, Filters(memories=True), owner)
-        for term in found:
-            found[term] += _n_shared(index, owner, term, narrowing)
-    return found, total
+    counts = {
+        term: 0 if read_scope.own_user is None else _count_term(index, read_scope.own_user, term) for term in terms
+    }
+    for owner in read_scope.other_owners:
+        owner_filter = _build_owner_filter(index, read_scope, Filters(memories=True), owner)
+        for term in counts:
+            counts[term] += _count_shared_chunks(index, owner, term, owner_filter)
+    return counts, total
 
 
-def _n_shared(index: Connection, owner: int, term: str, narrowing: _Narrowing) -> int:
-    """In how many of another owner's chunks that may be read a term stands; it stops counting at MOST_SHARED."""
-    rows = _with_all(index, owner, text.query_terms(f'"{term}"'), narrowing, ("1", "", "LIMIT ?"), MOST_SHARED)
+def _count_shared_chunks(index: IndexConnection, owner: int, term: str, owner_filter: _FilterSql) -> int:
+    """Count another owner's readable chunks that hold a term; stop at MAX_SHARED_COUNT."""
+    rows = _select_with_all_terms(
+        index, owner, text.query_terms(f'"{term}"'), owner_filter, ("1", "", "LIMIT ?"), MAX_SHARED_COUNT
+    )
     return len(rows)
 
 
-def naming(index: Connection, principal: Principal, name: str, *, filters: Filters, limit: int) -> list[Named]:
-    """The newest chunks in which all words of a name stand in a row."""
-    terms, seen = text.query_terms(f'"{name}"'), visible.of(index, principal)
+def find_name_matches(
+    index: IndexConnection, principal: Principal, name: str, *, filters: Filters, limit: int
+) -> list[NameMatch]:
+    """Return the newest chunks that hold all words of a name, next to each other."""
+    terms, read_scope = text.query_terms(f'"{name}"'), visibility.get_read_scope(index, principal)
     rows = [
         row
-        for owner in seen.every
-        for row in _with_all(index, owner, terms, _narrowed(index, seen, filters, owner), _NAMING, limit)
+        for owner in read_scope.all_owners
+        for row in _select_with_all_terms(
+            index, owner, terms, _build_owner_filter(index, read_scope, filters, owner), _NAME_MATCH_PARTS, limit
+        )
     ]
-    return [Named._make(row[2:]) for row in sorted(rows, key=lambda row: (-row[0], row[1]))[:limit]]
+    return [NameMatch._make(row[2:]) for row in sorted(rows, key=lambda row: (-row[0], row[1]))[:limit]]
 
 
-def _since(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
+def _measure_ms_since(started_s: float) -> float:
+    return (time.perf_counter() - started_s) * 1000
 
 
-def _narrow(index: Connection, filters: Filters, user: int) -> _Narrowing:
-    total = max(1, index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0])
+def _build_filter(index: IndexConnection, filters: Filters, user: int) -> _FilterSql:
+    total = max(1, index.select("SELECT n_chunks FROM name WHERE id = ?", user)[0][0])
     words: list[str] = []
     tests: list[str] = []
     values: list[object] = []
     n_left: int | None = None
-    for field in _NAMED:
-        wanted = getattr(filters, field)
-        if not wanted:
+    for field in _NAME_FILTERS:
+        filter_values = getattr(filters, field)
+        if not filter_values:
             continue
-        found = counted(index, user, KIND_OF[field], wanted)
-        if not found:
-            return _Narrowing(nothing=True)
-        if field in _FEW_NAMES and not _has_others(index, KIND_OF[field], found):
+        name_counts = count_name_chunks(index, user, KIND_BY_FILTER[field], filter_values)
+        if not name_counts:
+            return _FilterSql(matches_nothing=True)
+        if field in _SMALL_NAME_FILTERS and not _has_other_names(index, KIND_BY_FILTER[field], name_counts):
             continue
-        n_of = sum(n for _, n in found)
-        if n_of < total * _SELECTIVE_SHARE:
-            n_left = n_of if n_left is None else min(n_left, n_of)
-            words.append("(" + " OR ".join(scope_token(number) for number, _ in found) + ")")
+        n_with_names = sum(n for _, n in name_counts)
+        if n_with_names < total * _SELECTIVE_SHARE:
+            n_left = n_with_names if n_left is None else min(n_left, n_with_names)
+            words.append("(" + " OR ".join(to_scope_token(number) for number, _ in name_counts) + ")")
         else:
-            tests.append(f"chunk.{KIND_OF[field]} IN ({_marks(found)})")
-            values += [number for number, _ in found]
+            tests.append(f"chunk.{KIND_BY_FILTER[field]} IN ({_build_marks(name_counts)})")
+            values += [number for number, _ in name_counts]
     for tag in filters.tags:
-        found = counted(index, user, "tag", (tag,))
-        if not found:
-            return _Narrowing(nothing=True)
-        n_left = min(found[0][1], total if n_left is None else n_left)
-        words.append(scope_token(found[0][0]))
+        name_counts = count_name_chunks(index, user, "tag", (tag,))
+        if not name_counts:
+            return _FilterSql(matches_nothing=True)
+        n_left = min(name_counts[0][1], total if n_left is None else n_left)
+        words.append(to_scope_token(name_counts[0][0]))
     if filters.runs:
         tests.append("chunk.run IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(runs_named(index, filters.runs)))
-    if begun := runs_begun(filters):
-        tests.append(f"chunk.run IN ({begun[0]})")
-        values += begun[1]
-    for test, extra in facet_tests(filters):
+        values.append(json.dumps(find_run_numbers(index, filters.runs)))
+    if begun_query := build_begun_query(filters):
+        tests.append(f"chunk.run IN ({begun_query[0]})")
+        values += begun_query[1]
+    for test, extra_values in build_facet_tests(filters):
         tests.append(test)
-        values += extra
-    for column, at in ((">=", filters.since_at), ("<", filters.until_at)):
-        if at is not None:
-            tests.append(f"chunk.stated_ms {column} ?")
-            values.append(ms(at))
-    for live, number in held(index, filters):
-        tests.append(f"NOT {_HELD}")
-        values += _held_values(live, number)
-    return _Narrowing(tuple(words), tuple(tests), tuple(values), n_left, without=_left_out(index, filters))
+        values += extra_values
+    for operator, instant in ((">=", filters.since_at), ("<", filters.until_at)):
+        if instant is not None:
+            tests.append(f"chunk.stated_ms {operator} ?")
+            values.append(to_ms(instant))
+    for session, number in list_excluded_sessions(index, filters):
+        tests.append(f"NOT {_IS_IN_SESSION}")
+        values += _list_session_values(session, number)
+    return _FilterSql(
+        tuple(words), tuple(tests), tuple(values), n_left, excluded_word=_choose_excluded_word(index, filters)
+    )
 
 
-def _left_out(index: Connection, filters: Filters) -> str:
-    """The word that all memories carry, where there are any and they are not asked for."""
-    number = None if filters.memories else index.known("role", MEMORY)
-    return scope_token(number) if number is not None else ""
+def _choose_excluded_word(index: IndexConnection, filters: Filters) -> str:
+    """Return the word that all memories carry, if there are any and they are not wanted; else ""."""
+    number = None if filters.memories else index.find_name("role", MEMORY_KIND)
+    return to_scope_token(number) if number is not None else ""
 
 
-def _has_others(index: Connection, kind: str, found: Sequence[tuple[int, int]]) -> bool:
-    """Whether any chunk has another name of a kind than these."""
-    query = f"SELECT EXISTS (SELECT 1 FROM name WHERE kind = ? AND n_chunks > 0 AND id NOT IN ({_marks(found)}))"
-    return bool(index.rows(query, kind, *(number for number, _ in found))[0][0])
+def _has_other_names(index: IndexConnection, kind: str, name_counts: Sequence[tuple[int, int]]) -> bool:
+    """Return True if any chunk has a name of this kind that is not among these."""
+    marks = _build_marks(name_counts)
+    query = f"SELECT EXISTS (SELECT 1 FROM name WHERE kind = ? AND n_chunks > 0 AND id NOT IN ({marks}))"
+    return bool(index.select(query, kind, *(number for number, _ in name_counts))[0][0])
 
 
-def turns_held(index: Connection, filters: Filters, turns: Sequence[int]) -> set[int]:
-    """Those of these turns that a session which is going on holds."""
-    query = f"SELECT DISTINCT turn FROM chunk WHERE turn IN ({_marks(turns)}) AND {_HELD}"
-    sessions = held(index, filters)
-    return {turn for each in sessions for (turn,) in index.rows(query, *turns, *_held_values(*each))}
+def find_turns_in_sessions(index: IndexConnection, filters: Filters, turns: Sequence[int]) -> set[int]:
+    """Return those of these turns that stand in the context of a session that goes on."""
+    query = f"SELECT DISTINCT turn FROM chunk WHERE turn IN ({_build_marks(turns)}) AND {_IS_IN_SESSION}"
+    sessions = list_excluded_sessions(index, filters)
+    return {turn for session in sessions for (turn,) in index.select(query, *turns, *_list_session_values(*session))}
 
 
-def _held_values(live: Live, conversation: int) -> list[object]:
-    """The values of `_HELD`."""
-    return [conversation, _EVER_MS, 0 if live.since_at is None else ms(live.since_at)]
+def _list_session_values(session: Live, conversation: int) -> list[object]:
+    """Return the values of `_IS_IN_SESSION`."""
+    return [conversation, _TIME_OF_UNDATED_MS, 0 if session.since_at is None else to_ms(session.since_at)]
 
 
-def held(index: Connection, filters: Filters) -> list[tuple[Live, int]]:
-    """The sessions that are left out, each with its conversation's number, of those that the index knows."""
-    found = ((live, index.known("conversation", live.conversation)) for live in filters.held)
-    return [(live, number) for live, number in found if number is not None]
+def list_excluded_sessions(index: IndexConnection, filters: Filters) -> list[tuple[Live, int]]:
+    """Return the sessions whose turns are left out, each with its conversation's number, if the index has it."""
+    numbered_sessions = ((session, index.find_name("conversation", session.conversation)) for session in filters.held)
+    return [(session, number) for session, number in numbered_sessions if number is not None]
 
 
-def _marks(items: Sized) -> str:
+def _build_marks(items: Sized) -> str:
     return ", ".join("?" * len(items))
 
 
-def numbers(index: Connection, kind: str, wanted: Sequence[str]) -> list[int]:
-    """The numbers of the names of a kind that equal a wanted value or end in it as a path."""
+def find_name_numbers(index: IndexConnection, kind: str, filter_values: Sequence[str]) -> list[int]:
+    """Return the numbers of the names of a kind that equal a value or, for a project, end in it as a path."""
     query = "SELECT id FROM name WHERE kind = ? AND (value = ? OR substr(value, -length(?)) = ?)"
-    found: set[int] = set()
-    for value in wanted:
-        tail = "/" + value if kind == "project" else "\0"
-        found.update(number for (number,) in index.rows(query, kind, value, tail, tail))
-    return sorted(found)
+    found_numbers: set[int] = set()
+    for value in filter_values:
+        path_end = "/" + value if kind == "project" else "\0"
+        found_numbers.update(number for (number,) in index.select(query, kind, value, path_end, path_end))
+    return sorted(found_numbers)
 
 
-def counted(index: Connection, user: int, kind: str, wanted: Sequence[str]) -> list[tuple[int, int]]:
-    """As `numbers`, each with how many of an owner's chunks have it: nothing of another's shapes what they are told."""
+def count_name_chunks(
+    index: IndexConnection, user: int, kind: str, filter_values: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Return (number, number of the owner's chunks) of the names that `find_name_numbers` finds.
+
+    Counts of other owners change nothing in what a principal sees.
+    """
     query = "SELECT coalesce((SELECT n_chunks FROM held WHERE user = ? AND name = ?), 0)"
-    return [(number, index.rows(query, user, number)[0][0]) for number in numbers(index, kind, wanted)]
+    return [
+        (number, index.select(query, user, number)[0][0]) for number in find_name_numbers(index, kind, filter_values)
+    ]
 
 
-def runs_named(index: Connection, ids: Sequence[str]) -> list[int]:
-    """The numbers of the runs of these ids that there are."""
+def find_run_numbers(index: IndexConnection, run_ids: Sequence[str]) -> list[int]:
+    """Return the numbers of the runs with these ids; ids of no run are left out."""
     query = "SELECT id FROM run WHERE run_id IN (SELECT value FROM json_each(?))"
-    return [number for (number,) in index.rows(query, json.dumps(ids))]
+    return [number for (number,) in index.select(query, json.dumps(run_ids))]
 
 
-def runs_begun(filters: Filters) -> tuple[str, list[object]] | None:
-    """(query, its values) of the runs that began within the stretch asked for, where one is."""
-    stretch = ((">=", filters.begun_since_at), ("<", filters.begun_until_at))
-    asked = [(f"started_ms {sign} ?", ms(at)) for sign, at in stretch if at is not None]
-    if not asked:
+def build_begun_query(filters: Filters) -> tuple[str, list[object]] | None:
+    """Return (query, its values) for the runs that began in the range of the filters; None without such a
+    range.
+    """
+    bounds = ((">=", filters.begun_since_at), ("<", filters.begun_until_at))
+    tests = [(f"started_ms {operator} ?", to_ms(instant)) for operator, instant in bounds if instant is not None]
+    if not tests:
         return None
-    return f"SELECT id FROM run WHERE {' AND '.join(test for test, _ in asked)}", [at for _, at in asked]
+    return f"SELECT id FROM run WHERE {' AND '.join(test for test, _ in tests)}", [instant for _, instant in tests]
 
 
-def facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:
-    """(test of a chunk in SQL, its values) for each facet that is asked for."""
-    asked = [(kind, getattr(filters, field)) for field, kind in _FACETS.items()]
-    return [_facet_test(kind, wanted) for kind, wanted in asked if wanted]
+def build_facet_tests(filters: Filters) -> list[tuple[str, list[object]]]:
+    """Return (test of a chunk in SQL, its values) for each facet in the filters."""
+    filter_values = [(kind, getattr(filters, field)) for field, kind in _FACET_KIND_BY_FILTER.items()]
+    return [_build_facet_test(kind, values) for kind, values in filter_values if values]
 
 
-def _facet_test(kind: str, wanted: Sequence[str]) -> tuple[str, list[object]]:
-    """A test that the chunk's turn touched one of these files (by path or its end), tools, skills or entities."""
-    each = "value = ? COLLATE NOCASE" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
+def _build_facet_test(kind: str, names: Sequence[str]) -> tuple[str, list[object]]:
+    """Return a test that the chunk's turn has one of these files (by path or its end), tools, skills or
+    entities.
+    """
+    name_test = "value = ? COLLATE NOCASE" if kind != "file" else "(value = ? OR substr(value, -length(?)) = ?)"
     values: list[object] = [kind]
-    for value in wanted:
-        values += [value] if kind != "file" else [value, "/" + value, "/" + value]
-    alike = " OR ".join([each] * len(wanted))
+    for name in names:
+        values += [name] if kind != "file" else [name, "/" + name, "/" + name]
+    any_name_test = " OR ".join([name_test] * len(names))
     test = f"""chunk.turn IN (SELECT turn FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
-        WHERE kind = ? AND ({alike}))"""
+        WHERE kind = ? AND ({any_name_test}))"""
     return test, values
 
 
-def _plan(index: Connection, user: int, terms: Sequence[str], narrowing: _Narrowing) -> Plan:
-    """What each term may do, given how often it occurs and how much the filters leave to rank."""
-    total = index.rows("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
+def _plan_terms(index: IndexConnection, user: int, terms: Sequence[str], owner_filter: _FilterSql) -> MatchPlan:
+    """Group the terms by how often each occurs and how many chunks the filters leave to rank."""
+    total = index.select("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
     budget = max(BUDGET_MIN, total * BUDGET_SHARE)
-    n_left = total if narrowing.n_left is None else narrowing.n_left
+    n_left = total if owner_filter.n_left is None else owner_filter.n_left
     if n_left <= budget or len(terms) < 2:
-        return Plan(tuple(terms))
-    counts = {term: _frequency(index, user, term) for term in terms}
-    return plan(counts, budget=budget * total / n_left, n_chunks=total)
+        return MatchPlan(tuple(terms))
+    counts = {term: _count_term(index, user, term) for term in terms}
+    return plan_match(counts, budget=budget * total / n_left, n_chunks=total)
 
 
-def _frequency(index: Connection, user: int, term: str) -> int:
-    """In how many chunks of the owner a term stands; for a phrase, the count of its rarest word."""
-    words = index.tokens(term)
+def _count_term(index: IndexConnection, user: int, term: str) -> int:
+    """Count the owner's chunks that hold a term; for a phrase, those that hold its rarest word."""
+    tokens = index.tokenize(term)
     query = f'SELECT doc FROM "vocab_{user}" WHERE term = ?'
-    return min((next((int(row[0]) for row in index.rows(query, word)), 0) for word in words), default=0)
+    return min((next((int(row[0]) for row in index.select(query, token)), 0) for token in tokens), default=0)
 
 
-def _ranked(index: Connection, user: int, chosen: Plan, narrowing: _Narrowing, limit: int) -> list[Scored]:
-    """The best chunks, best first. Equal scores are ordered by the chunk's tie number."""
-    best: dict[int, Scored] = {}
-    for expression in passes(chosen):
-        _take(best, _candidates(index, user, expression, narrowing, limit))
-    for expression in relaxed(chosen):
+def _rank_chunks(
+    index: IndexConnection, user: int, match_plan: MatchPlan, owner_filter: _FilterSql, limit: int
+) -> list[ScoredChunk]:
+    """Return the best chunks, best first. Equal scores are ordered by the chunk's tie number."""
+    best: dict[int, ScoredChunk] = {}
+    for expression in build_passes(match_plan):
+        _merge_best(best, _select_best_chunks(index, user, expression, owner_filter, limit))
+    for expression in build_relaxed_passes(match_plan):
         if len({turn for _, turn, _, _ in best.values()}) >= limit:
             break
-        _take(best, _candidates(index, user, expression, narrowing, limit))
-    resort = last(chosen)
-    if not best and resort:
-        _take(best, _candidates(index, user, resort, narrowing, limit))
+        _merge_best(best, _select_best_chunks(index, user, expression, owner_filter, limit))
+    last_resort = build_last_resort(match_plan)
+    if not best and last_resort:
+        _merge_best(best, _select_best_chunks(index, user, last_resort, owner_filter, limit))
     return sorted(best.values(), key=lambda item: (-item.score, item.tie))
 
 
-def _take(best: dict[int, Scored], found: Sequence[Scored]) -> None:
-    for item in found:
+def _merge_best(best: dict[int, ScoredChunk], scored_chunks: Sequence[ScoredChunk]) -> None:
+    for item in scored_chunks:
         if item.chunk not in best or best[item.chunk].score < item.score:
             best[item.chunk] = item
 
 
-def _candidates(index: Connection, user: int, expression: str, narrowing: _Narrowing, limit: int) -> list[Scored]:
-    """The best chunks of one expression."""
-    words = f'"words_{user}"'
-    match = narrowing.match(expression)
-    wanted = limit * _CHUNKS_PER_TURN
-    if not narrowing.tests:
-        rows = _unfiltered(index, words, match, wanted)
+def _select_best_chunks(
+    index: IndexConnection, user: int, expression: str, owner_filter: _FilterSql, limit: int
+) -> list[ScoredChunk]:
+    """Return the best chunks for one expression."""
+    words_table = f'"words_{user}"'
+    match = owner_filter.build_match(expression)
+    n_wanted = limit * _CHUNKS_PER_TURN
+    if not owner_filter.tests:
+        rows = _select_unfiltered(index, words_table, match, n_wanted)
         if rows is not None:
             return rows
-    tests = "".join(f" AND {test}" for test in narrowing.tests)
-    query = f"""SELECT chunk.id, chunk.turn, -bm25({words}, 1.0, 0.0) AS score, tie FROM {words}
-        CROSS JOIN chunk ON chunk.id = {words}.rowid
-        WHERE {words} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
-    return [Scored._make(row) for row in index.rows(query, match, *narrowing.values, wanted)]
+    tests = "".join(f" AND {test}" for test in owner_filter.tests)
+    query = f"""SELECT chunk.id, chunk.turn, -bm25({words_table}, 1.0, 0.0) AS score, tie FROM {words_table}
+        CROSS JOIN chunk ON chunk.id = {words_table}.rowid
+        WHERE {words_table} MATCH ?{tests} ORDER BY score DESC, tie LIMIT ?"""
+    return [ScoredChunk._make(row) for row in index.select(query, match, *owner_filter.values, n_wanted)]
 
 
-def _unfiltered(index: Connection, words: str, match: str, wanted: int) -> list[Scored] | None:
-    """The best chunks without reading a row of every candidate; None when more tie at the cut than are fetched."""
-    query = f"""SELECT rowid, -bm25({words}, 1.0, 0.0) AS score FROM {words} WHERE {words} MATCH ?
+def _select_unfiltered(index: IndexConnection, words_table: str, match: str, n_wanted: int) -> list[ScoredChunk] | None:
+    """Return the best chunks without reading a row of every candidate.
+
+    Return None when more chunks tie at the cut than are fetched.
+    """
+    query = f"""SELECT rowid, -bm25({words_table}, 1.0, 0.0) AS score FROM {words_table} WHERE {words_table} MATCH ?
         ORDER BY score DESC LIMIT ?"""
-    best = index.rows(query, match, wanted + _TIES)
-    if len(best) > wanted:
-        if len(best) == wanted + _TIES and best[-1][1] == best[wanted - 1][1]:
+    best_rows = index.select(query, match, n_wanted + _N_EXTRA_FOR_TIES)
+    if len(best_rows) > n_wanted:
+        if len(best_rows) == n_wanted + _N_EXTRA_FOR_TIES and best_rows[-1][1] == best_rows[n_wanted - 1][1]:
             return None
-        best = [row for row in best if row[1] >= best[wanted - 1][1]]
-    scores = dict(best)
-    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_marks(scores)})"
-    rows = [Scored(row[0], row[1], scores[row[0]], row[2]) for row in index.rows(query, *scores)]
-    return sorted(rows, key=lambda item: (-item.score, item.tie))[:wanted]
+        best_rows = [row for row in best_rows if row[1] >= best_rows[n_wanted - 1][1]]
+    scores = dict(best_rows)
+    query = f"SELECT id, turn, tie FROM chunk WHERE id IN ({_build_marks(scores)})"
+    rows = [ScoredChunk(row[0], row[1], scores[row[0]], row[2]) for row in index.select(query, *scores)]
+    return sorted(rows, key=lambda item: (-item.score, item.tie))[:n_wanted]
 
 
-def _newest(index: Connection, user: int, narrowing: _Narrowing, limit: int) -> list[tuple[int, Scored]]:
-    """(when it was said, chunk) of the newest chunks that the filters leave."""
-    if narrowing.nothing:
+def _select_newest(
+    index: IndexConnection, user: int, owner_filter: _FilterSql, limit: int
+) -> list[tuple[int, ScoredChunk]]:
+    """Return (time of the turn, chunk) of the newest chunks that the filters leave."""
+    if owner_filter.matches_nothing:
         return []
-    tests, values = ["chunk.user = ?", *narrowing.tests], [user, *narrowing.values]
-    if narrowing.without:
+    tests, values = ["chunk.user = ?", *owner_filter.tests], [user, *owner_filter.values]
+    if owner_filter.excluded_word:
         tests.append("chunk.turn > 0")
-    if narrowing.words:
-        words = f'"words_{user}"'
-        tests.append(f"chunk.id IN (SELECT rowid FROM {words} WHERE {words} MATCH ?)")
-        values.append(narrowing.scoped())
+    if owner_filter.words:
+        words_table = f'"words_{user}"'
+        tests.append(f"chunk.id IN (SELECT rowid FROM {words_table} WHERE {words_table} MATCH ?)")
+        values.append(owner_filter.build_scope_match())
     query = f"""SELECT coalesce(stated_ms, 0), chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
-    return [(row[0], Scored._make(row[1:])) for row in index.rows(query, *values, limit * _CHUNKS_PER_TURN)]
+    return [(row[0], ScoredChunk._make(row[1:])) for row in index.select(query, *values, limit * _CHUNKS_PER_TURN)]
 
 
-def _best_of_turns(scored: Sequence[Scored], limit: int) -> list[tuple[int, float]]:
-    """(chunk, score) of the best chunk of each turn, in the order given."""
+def _take_best_per_turn(scored: Sequence[ScoredChunk], limit: int) -> list[tuple[int, float]]:
+    """Return (chunk, score) of the best chunk of each turn, in the order given."""
     best: dict[int, tuple[int, float]] = {}
     for item in scored:
         best.setdefault(item.turn, (item.chunk, item.score))
     return list(best.values())[:limit]
 
 
-def pieces(index: Connection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
-    """The first pieces, masked and in order, of those of these turns that may be read."""
+def list_first_chunks(index: IndexConnection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
+    """Return the first chunks, masked and in order, of those of these turns that may be read."""
     query = f"""SELECT chunk.id FROM turn JOIN run ON run.id = turn.run JOIN chunk ON chunk.turn = turn.id
-        WHERE turn_id IN (SELECT value FROM json_each(?)) AND chunk.n < ? AND {visible.of(index, principal).runs()}
+        WHERE turn_id IN (SELECT value FROM json_each(?)) AND chunk.n < ?
+            AND {visibility.get_read_scope(index, principal).build_run_test()}
         ORDER BY chunk.turn, chunk.n"""
-    keys = [(key, 0.0) for (key,) in index.rows(query, json.dumps(list(turn_ids)), _PIECES)]
-    found: dict[str, list[Hit]] = {}
-    for hit in hits(index, keys):
-        found.setdefault(hit.turn_id, []).append(hit if hit.user == principal.user else _masked(hit))
-    return found
+    chunk_scores = [(chunk, 0.0) for (chunk,) in index.select(query, json.dumps(list(turn_ids)), _MAX_CHUNKS_SHOWN)]
+    hits_by_turn: dict[str, list[Hit]] = {}
+    for hit in read_hits(index, chunk_scores):
+        hits_by_turn.setdefault(hit.turn_id, []).append(hit if hit.user == principal.user else _mask_hit(hit))
+    return hits_by_turn
 
 
-def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
-    """Chunks with their scores as hits, in the order given."""
-    scores = dict(chosen)
+def read_hits(index: IndexConnection, chunk_scores: Sequence[tuple[int, float]]) -> list[Hit]:
+    """Read chunks with their scores as hits, in the order given."""
+    scores = dict(chunk_scores)
     query = f"""SELECT chunk.id, turn_id, run.run_id, conversation.value, iif(run.title <> '', run.title, run.intent),
           runtime.value, machine.value, agent.value, nullif(project.value, ''), turn.role, turn.author, kind.value,
           turn.stated_ms, chunk_text.text, turn.abandoned, turn.is_summary, owner.value, chunk.n
@@ -550,10 +641,12 @@ def hits(index: Connection, chosen: Sequence[tuple[int, float]]) -> list[Hit]:
           JOIN name AS runtime ON runtime.id = run.runtime
           JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
           JOIN name AS project ON project.id = run.project
-        WHERE chunk.id IN ({_marks(scores)})"""
-    found = {}
-    for key, *row in index.rows(query, *scores):
-        at, said, abandoned, is_summary, user, n = row[11:]
+        WHERE chunk.id IN ({_build_marks(scores)})"""
+    hits_by_chunk = {}
+    for chunk, *row in index.select(query, *scores):
+        stated_ms, chunk_text, abandoned, is_summary, user, chunk_n = row[11:]
         flags = bool(abandoned), bool(is_summary)
-        found[key] = Hit(*row[:11], instant(at), said, scores[key], *flags, user=user, chunk=n)  # type: ignore[call-arg,misc]
-    return [found[key] for key, _ in chosen]
+        hits_by_chunk[chunk] = Hit(
+            *row[:11], from_ms(stated_ms), chunk_text, scores[chunk], *flags, user=user, chunk=chunk_n
+        )  # type: ignore[call-arg,misc]
+    return [hits_by_chunk[chunk] for chunk, _ in chunk_scores]

@@ -1,146 +1,217 @@
-"""Rebuild: a new index beside the old one, proven to answer the same, then put in its place in one step.
+"""Rebuild: write a new index beside the old one, prove that it answers the same, then replace the old one
+in one step.
 
-The old index answers until the swap. A rebuild that was interrupted goes on where it was. The proof is a set of
-queries drawn from the archive itself, asked of both: the same ids in the same order, and equal digests. An index
-that is damaged, or of an older version, has no say; then only the new one is checked for completeness.
+The old index answers until then. An interrupted rebuild resumes. The proof is a set of queries taken
+from the archive itself and put to both: the same ids in the same order, and equal digests. An index
+that is damaged, or of an older version, is not compared; then only the new one is checked for
+completeness.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perdure.archive.archive import Archive
-from perdure.capture.files import locked
+from perdure.disk import lock_file
 from perdure.errors import IndexFault
 from perdure.index import catchup, store
-from perdure.index.digest import digest
 from perdure.index.keyword import search
+from perdure.index.store import IndexConnection
 from perdure.types import Filters, Principal
 
-_PROBES = 40  # queries asked of both indexes
+_RUNS = """SELECT run_id, captured_in, thread, owner.value, runtime.value, machine.value, agent.value,
+    nullif(project.value, ''), conversation.value, session, generation, from_offset, to_offset, started_ms, ended_ms,
+    parent_run_id, parent_session, fork, title, intent, n_turns, n_user, n_assistant, n_tool, run.n_calls, n_tokens,
+    n_forgotten
+  FROM run JOIN name AS owner ON owner.id = run.user JOIN name AS runtime ON runtime.id = run.runtime
+    JOIN name AS machine ON machine.id = run.machine JOIN name AS agent ON agent.id = run.agent
+    JOIN name AS conversation ON conversation.id = run.conversation
+    JOIN name AS project ON project.id = run.project
+  ORDER BY run_id"""
+_TURNS = """SELECT turn_id, copy_key, run.run_id, role, author, stated_ms, model, turn.n_tokens, is_summary, abandoned
+  FROM turn JOIN run ON run.id = turn.run ORDER BY turn_id"""
+_CHUNKS = """SELECT turn_id, n, kind.value, text FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+    JOIN turn ON turn.id = chunk.turn JOIN name AS kind ON kind.id = chunk.kind ORDER BY turn_id, n"""
+_FACETS = """SELECT turn_id, kind, value FROM turn_facet JOIN facet ON facet.id = turn_facet.facet
+    JOIN turn ON turn.id = turn_facet.turn ORDER BY turn_id, kind, value"""
+
+_MEMORIES = """SELECT owner.value, body FROM memory JOIN name AS owner ON owner.id = memory.user
+  ORDER BY owner.value, memory_id"""
+_MINED = """SELECT owner.value, source, from_offset, to_offset FROM mined JOIN name AS owner ON owner.id = mined.user
+  ORDER BY owner.value, source, from_offset"""
+_JUDGED = """SELECT owner.value, nonce FROM judged JOIN name AS owner ON owner.id = judged.user
+  ORDER BY owner.value, nonce"""
+_INJECTIONS = """SELECT owner.value, nonce, at_ms, session, n_turns, n_memories, n_used_turns, n_used_memories, used,
+    body
+  FROM injection JOIN name AS owner ON owner.id = injection.user ORDER BY owner.value, nonce"""
+_TOLD_CUES = """SELECT owner.value, nonce, cue FROM told JOIN injection ON injection.id = told.injection
+    JOIN name AS owner ON owner.id = told.user ORDER BY owner.value, nonce, cue"""
+_MEASURED = """SELECT owner.value, place, at_ms, body FROM measured JOIN name AS owner ON owner.id = measured.user
+  ORDER BY owner.value, place"""
+_QUERIES = _RUNS, _TURNS, _CHUNKS, _FACETS, _MEMORIES, _MINED, _JUDGED, _INJECTIONS, _TOLD_CUES, _MEASURED
+
+
+def compute_digest(index: IndexConnection) -> str:
+    """Return the digest of an index: 64 hex digits over its logical content, in whatever order it was written.
+
+    Two homes with equal digests hold the same: runs, turns, texts, facets, branches, memories, and what was
+    mined, injected, used and measured, by their ids, without row numbers, times of capture or paths.
+    """
+    sha256 = hashlib.sha256()
+    with index.begin_read():
+        for query in _QUERIES:
+            for row in index.db.execute(query):
+                sha256.update(repr(row).encode("utf-8", "surrogatepass"))
+    return sha256.hexdigest()
+
+
+_N_PROBES = 40  # queries put to both indexes
 
 
 @dataclass(frozen=True)
-class Rebuilt:
-    """What a rebuild did and proved."""
+class RebuildResult:
+    """The result of a rebuild, and what it proved."""
 
     n_runs: int
     n_chunks: int
     resumed: bool
-    compared: bool  # whether there was an old index to compare with
+    compared: bool  # True if there was an old index to compare with
     n_queries: int
-    differing: tuple[str, ...]  # queries that the old index answered otherwise
+    differing: tuple[str, ...]  # queries that the old index answered differently
     same_digest: bool
     damaged: tuple[str, ...]
-    differing_vectors: tuple[str, ...] = ()  # chunks whose nearest neighbours are others now
+    differing_vectors: tuple[str, ...] = ()  # chunks whose nearest neighbours changed
 
 
-Carry = Callable[[store.Connection | None, store.Connection], tuple[str, ...]]
+CarryVectors = Callable[[store.IndexConnection | None, store.IndexConnection], tuple[str, ...]]
 
 
-def rebuild(
-    home: Path, archive: Archive, *, carry: Carry | None = None, progress: Callable[[int, int], None] | None = None
-) -> Rebuilt:
-    """Build, compare and swap. Raises Busy when another process is rebuilding this home.
+def rebuild_index(
+    home: Path,
+    archive: Archive,
+    *,
+    carry: CarryVectors | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RebuildResult:
+    """Build a new index, compare it with the old one and replace that. Raises Busy when another process
+    rebuilds this home.
 
-    carry: gives the new index (the second) the vectors that the old one had, and says what then differs.
+    carry: copies the vectors of the old index into the new index (its second argument); returns the chunks
+    that then have other neighbours.
     """
-    with locked(home / ".rebuild.lock", wait_s=0.2):
-        old = store.current(home)
-        path, resumed = _unfinished(home, old)
-        fresh = store.Connection(path, create=True)
+    with lock_file(home / ".rebuild.lock", wait_s=0.2):
+        old_path = store.find_current_file(home)
+        build_path, is_resumed = _choose_build_file(home, old_path)
+        new_index = store.IndexConnection(build_path, create=True)
         try:
-            with fresh.writing():
-                fresh.set_meta(building="yes")
-            done = catchup.catch_up(fresh, archive, progress=progress)
-            result = _compare(old, fresh, archive, done, resumed=resumed)
+            with new_index.begin_write():
+                new_index.set_meta(building="yes")
+            catch_up_result = catchup.catch_up(new_index, archive, progress=progress)
+            result = _compare_indexes(old_path, new_index, archive, catch_up_result, is_resumed=is_resumed)
             if carry is not None:
-                result = replace(result, differing_vectors=_carried(carry, old, fresh))
-            with fresh.writing() as db:
+                result = replace(result, differing_vectors=_carry_vectors(carry, old_path, new_index))
+            with new_index.begin_write() as db:
                 db.execute("DELETE FROM meta WHERE key = 'building'")
-            fresh.checkpoint()
+            new_index.checkpoint()
         finally:
-            fresh.close()
-        _swap(home, path)
+            new_index.close()
+        _replace_index(home, build_path)
         return result
 
 
-def _unfinished(home: Path, old: Path | None) -> tuple[Path, bool]:
-    """The file to build in: one that an interrupted rebuild left, or a new one; other left-overs go."""
-    found = None
-    for path in store.files(home):
-        if path == old:
+def _choose_build_file(home: Path, old_path: Path | None) -> tuple[Path, bool]:
+    """Return (the file to build in, True to resume it): a file that an interrupted rebuild left, or a new one.
+
+    Other left-over files are deleted.
+    """
+    unfinished_path = None
+    for path in store.list_files(home):
+        if path == old_path:
             continue
-        if found is None and _is_unfinished(path):
-            found = path
+        if unfinished_path is None and _is_unfinished(path):
+            unfinished_path = path
         else:
-            store.remove([path])
-    return (found, True) if found else (store.new_path(home), False)
+            store.delete_files([path])
+    return (unfinished_path, True) if unfinished_path else (store.choose_new_path(home), False)
 
 
 def _is_unfinished(path: Path) -> bool:
     try:
-        connection = store.Connection(path)
+        connection = store.IndexConnection(path)
     except IndexFault:
         return False
     try:
-        return connection.meta("building") == "yes"
+        return connection.get_meta("building") == "yes"
     finally:
         connection.close()
 
 
-def _compare(
-    old: Path | None, fresh: store.Connection, archive: Archive, done: catchup.CaughtUp, *, resumed: bool
-) -> Rebuilt:
-    n_chunks = fresh.rows("SELECT count(*) FROM chunk")[0][0]
-    n_runs = fresh.rows("SELECT count(*) FROM run WHERE thread = ''")[0][0]
-    before = _readable(old)
-    if before is None:
-        return Rebuilt(n_runs, n_chunks, resumed, False, 0, (), True, done.damaged)
+def _compare_indexes(
+    old_path: Path | None,
+    new_index: store.IndexConnection,
+    archive: Archive,
+    catch_up_result: catchup.CatchUpResult,
+    *,
+    is_resumed: bool,
+) -> RebuildResult:
+    n_chunks = new_index.select("SELECT count(*) FROM chunk")[0][0]
+    n_runs = new_index.select("SELECT count(*) FROM run WHERE thread = ''")[0][0]
+    old_index = _open_or_none(old_path)
+    if old_index is None:
+        return RebuildResult(n_runs, n_chunks, is_resumed, False, 0, (), True, catch_up_result.damaged)
     try:
-        catchup.catch_up(before, archive)
-        probes = _probes(fresh)
-        differing = tuple(q for user, q in probes if _answer(before, user, q) != _answer(fresh, user, q))
-        same = digest(before) == digest(fresh)
+        catchup.catch_up(old_index, archive)
+        probes = _choose_probes(new_index)
+        differing = tuple(
+            probe_query
+            for user, probe_query in probes
+            if _search_ids(old_index, user, probe_query) != _search_ids(new_index, user, probe_query)
+        )
+        has_same_digest = compute_digest(old_index) == compute_digest(new_index)
     finally:
-        before.close()
-    return Rebuilt(n_runs, n_chunks, resumed, True, len(probes), differing, same, done.damaged)
+        old_index.close()
+    return RebuildResult(
+        n_runs, n_chunks, is_resumed, True, len(probes), differing, has_same_digest, catch_up_result.damaged
+    )
 
 
-def _carried(carry: Carry, old: Path | None, fresh: store.Connection) -> tuple[str, ...]:
-    before = _readable(old)
+def _carry_vectors(carry: CarryVectors, old_path: Path | None, new_index: store.IndexConnection) -> tuple[str, ...]:
+    old_index = _open_or_none(old_path)
     try:
-        return carry(before, fresh)
+        return carry(old_index, new_index)
     finally:
-        if before is not None:
-            before.close()
+        if old_index is not None:
+            old_index.close()
 
 
-def _readable(path: Path | None) -> store.Connection | None:
+def _open_or_none(path: Path | None) -> store.IndexConnection | None:
     try:
-        return store.Connection(path) if path else None
+        return store.IndexConnection(path) if path else None
     except IndexFault:
         return None
 
 
-def _probes(index: store.Connection) -> list[tuple[str, str]]:
-    """(user, query): the beginnings of what people asked, spread over all runs."""
-    rows = index.rows(
+def _choose_probes(index: store.IndexConnection) -> list[tuple[str, str]]:
+    """Return (user, query): the beginnings of first messages, spread over all runs."""
+    rows = index.select(
         """SELECT owner.value, intent FROM run JOIN name AS owner ON owner.id = run.user
            WHERE intent <> '' ORDER BY run_id"""
     )
-    step = max(1, len(rows) // _PROBES)
-    return [(user, " ".join(intent.split()[:8])) for user, intent in rows[::step]][:_PROBES]
+    step = max(1, len(rows) // _N_PROBES)
+    return [(user, " ".join(intent.split()[:8])) for user, intent in rows[::step]][:_N_PROBES]
 
 
-def _answer(index: store.Connection, user: str, query: str) -> list[tuple[str, str]]:
-    found = search(index, Principal(user), query, filters=Filters(), limit=20)
-    return [(hit.turn_id, hit.run_id) for hit in found.hits]
+def _search_ids(index: store.IndexConnection, user: str, query: str) -> list[tuple[str, str]]:
+    result = search(index, Principal(user), query, filters=Filters(), limit=20)
+    return [(hit.turn_id, hit.run_id) for hit in result.hits]
 
 
-def _swap(home: Path, path: Path) -> None:
-    """Point index.db to the new file; the old ones go (who still reads them keeps them until they close)."""
+def _replace_index(home: Path, path: Path) -> None:
+    """Point index.db to the new file and delete the old ones (processes that read them keep them until they
+    close).
+    """
     store.point_to(home, path)
-    store.remove(p for p in store.files(home) if p != path)
+    store.delete_files(old_path for old_path in store.list_files(home) if old_path != path)

@@ -1,9 +1,11 @@
-"""The index file: its tables, its connection, and which file is the current one. A cache of the archive.
+"""The index file: its tables, its connection, which file is current, and how far each journal was read. A
+cache.
 
-`index.db` is a link to the file in use (`index-<n>.db`). A rebuild writes another file beside it and moves the
-link in one step, so readers that hold the old one keep answering from it. Each owner's words lie in a table of
-their own (`words_<n>`): a query opens only what its principal may see, and no count of one owner shapes another's
-ranking. Words are contentless FTS5; the masked text of a chunk is stored once, in `chunk_text`.
+`index.db` is a link to the file in use (`index-<n>.db`). A rebuild writes another file beside it and
+moves the link in one step, so readers that hold the old file keep answering from it. The words of each
+owner lie in a table of their own (`words_<n>`): a query opens only the tables that its principal may
+read, and no count of one owner changes the ranking of another. Words are contentless FTS5; the masked
+text of a chunk is stored once, in `chunk_text`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from typing import Any
 from urllib.parse import quote
 
 import apsw
+import msgspec
 
-from perdure.capture.files import locked
+from perdure.archive.journal import FilePosition, measure_files
+from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
-from perdure.transactions import transaction
+from perdure.sqlite import transaction
 
 SCHEMA = 20  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
@@ -110,28 +114,28 @@ CREATE TABLE hole(slab INTEGER NOT NULL, row INTEGER NOT NULL, wiped INTEGER NOT
 CREATE TABLE gone(name BLOB PRIMARY KEY, after INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('generation', lower(hex(randomblob(8))));
 """
-_WORDS = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
+_WORDS_TABLE = """CREATE VIRTUAL TABLE "words_{n}" USING fts5(
   text, scope, content='', tokenize='{tokenizer}')"""
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
-def current(home: Path) -> Path | None:
-    """The index file in use, or None when there is none."""
+def find_current_file(home: Path) -> Path | None:
+    """Return the index file in use, or None when there is none."""
     link = home / "index.db"
     return link.resolve() if link.exists() else None
 
 
-class Connection:
+class IndexConnection:
     """One connection to one index file."""
 
     def __init__(self, path: Path, *, writable: bool = True, create: bool = False) -> None:
-        """Open an index file. Raises IndexMissing, IndexDamaged."""
+        """Open an index file. Raises IndexMissing, IndexDamaged, ReadOnlyHome, DiskFull."""
         flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
         self.path = path
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
-        self._n_written = 0
-        self.derived: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (made of what, what)
+        self._name_numbers: dict[tuple[str, str], int] = {}
+        self._chunk_counts: Counter[tuple[int, int]] = Counter()  # (owner, name)
+        self._n_transactions = 0
+        self.temp_cache: tuple[Any, Any] | None = None  # what a reader keeps in TEMP tables: (key, value)
         try:
             try:
                 self.db = apsw.Connection(str(path), flags=flags | (apsw.SQLITE_OPEN_CREATE if create else 0))
@@ -151,7 +155,9 @@ class Connection:
             raise IndexDamaged(f"{path} ({error})") from error
 
     def _open_unwritable(self) -> None:
-        """Read a file beside which not even SQLite's own files can be made: nobody writes there, so none are needed."""
+        """Open a file in a folder where not even SQLite can create its own files: nobody writes there, so none are
+        needed.
+        """
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         self.db = apsw.Connection(f"file:{quote(str(self.path))}?immutable=1", flags=flags)
         self._configure(writable=False, create=False)
@@ -179,7 +185,7 @@ class Connection:
         self.db.close()
 
     def is_current(self, home: Path) -> bool:
-        """Whether this connection still reads the file that `index.db` points to."""
+        """Return True if this connection still reads the file that `index.db` points to."""
         try:
             return (home / "index.db").stat().st_ino == self._inode
         except FileNotFoundError:
@@ -193,22 +199,22 @@ class Connection:
             raise Busy(str(self.path)) from error
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
-        """One transaction; what was noted for it is dropped when it fails."""
+    def begin_write(self) -> Iterator[apsw.Connection]:
+        """Open one transaction; when it fails, drop the counts and names that were collected for it."""
         is_done = False
-        self._n_written += 1
+        self._n_transactions += 1
         try:
-            with self._faults(), transaction(self.db):
+            with self._map_errors(), transaction(self.db):
                 yield self.db
             is_done = True
         finally:
             if not is_done:
-                self._counts.clear()
-                self._numbers.clear()  # some of them may be of names that are taken back now
+                self._chunk_counts.clear()
+                self._name_numbers.clear()  # the rollback may have removed some of these names
 
     @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
-        """Turn SQLite's refusals into errors that say what to do."""
+    def _map_errors(self) -> Iterator[None]:
+        """Turn refusals of SQLite into errors that say what to do."""
         try:
             yield
         except apsw.BusyError as error:
@@ -221,88 +227,90 @@ class Connection:
             raise IndexDamaged(f"{self.path} ({error})") from error
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
-        """One snapshot for several reads."""
-        with self._faults():
+    def begin_read(self) -> Iterator[apsw.Connection]:
+        """Open one snapshot for several reads."""
+        with self._map_errors():
             self.db.execute("BEGIN")
             try:
                 yield self.db
             except BaseException:
-                self.derived = None  # what it put into TEMP tables is taken back
+                self.temp_cache = None  # the rollback removes its rows in TEMP tables
                 self.db.execute("ROLLBACK")
                 raise
             self.db.execute("COMMIT")
 
-    def version(self) -> tuple[int, int]:
-        """What changes with every commit to the file, whoever made it."""
-        return self.db.pragma("data_version"), self._n_written
+    def get_version(self) -> tuple[int, int]:
+        """Return a value that changes with every commit to the file, by any process."""
+        return self.db.pragma("data_version"), self._n_transactions
 
-    def meta(self, key: str) -> str | None:
-        """A named value: `epoch` and `change` say how far the index has come in which ledger."""
+    def get_meta(self, key: str) -> str | None:
+        """Return a named value: `epoch` and `change` say how far the index has come in which ledger."""
         return next((row[0] for row in self.db.execute("SELECT value FROM meta WHERE key = ?", (key,))), None)
 
     def set_meta(self, **values: str) -> None:
         """Set named values."""
         self.db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
-    def name(self, kind: str, value: str) -> int:
-        """The number of a name, made if need be; docs/index.md lists the kinds."""
-        if (kind, value) in self._numbers:
-            return self._numbers[kind, value]
-        found = self.known(kind, value)
-        if found is not None:
-            self._numbers[kind, value] = found
-            return found
+    def add_name(self, kind: str, value: str) -> int:
+        """Return the number of a name; add the name if it is new. docs/index.md lists the kinds."""
+        if (kind, value) in self._name_numbers:
+            return self._name_numbers[kind, value]
+        known_number = self.find_name(kind, value)
+        if known_number is not None:
+            self._name_numbers[kind, value] = known_number
+            return known_number
         self.db.execute("INSERT INTO name(kind, value) VALUES (?, ?)", (kind, value))
-        number = self._numbers[kind, value] = self.db.last_insert_rowid()
+        number = self._name_numbers[kind, value] = self.db.last_insert_rowid()
         if kind == "user":
-            self.db.execute(_WORDS.format(n=number, tokenizer=_TOKENIZER))
+            self.db.execute(_WORDS_TABLE.format(n=number, tokenizer=_TOKENIZER))
             self.db.execute(f'CREATE VIRTUAL TABLE "vocab_{number}" USING fts5vocab("words_{number}", \'row\')')
             self.db.execute(f'INSERT INTO "words_{number}"("words_{number}", rank) VALUES (\'secure-delete\', 1)')
         return number
 
-    def known(self, kind: str, value: str) -> int | None:
-        """The number of a name, or None when the index has never met it."""
+    def find_name(self, kind: str, value: str) -> int | None:
+        """Return the number of a name, or None when the index does not have it."""
         rows = self.db.execute("SELECT id FROM name WHERE kind = ? AND value = ?", (kind, value))
         return next((row[0] for row in rows), None)
 
-    def names(self, kind: str) -> dict[int, str]:
-        """Every name of a kind by its number."""
+    def list_names(self, kind: str) -> dict[int, str]:
+        """Return every name of a kind by its number."""
         return dict(self.db.execute("SELECT id, value FROM name WHERE kind = ?", (kind,)))
 
-    def tokens(self, words: str) -> list[str]:
-        """The tokens that the full-text index makes of some words: folded and stemmed."""
-        name, *arguments = _TOKENIZER.split()
-        tokenize = self.db.fts5_tokenizer(name, arguments)
-        raw = words.encode("utf-8", "replace")
-        found = tokenize(raw, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
-        return [str(token) for token in found]
+    def tokenize(self, words: str) -> list[str]:
+        """Return the tokens that the full-text index makes of some words: folded and stemmed."""
+        tokenizer_name, *arguments = _TOKENIZER.split()
+        tokenizer = self.db.fts5_tokenizer(tokenizer_name, arguments)
+        encoded = words.encode("utf-8", "replace")
+        tokens = tokenizer(encoded, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
+        return [str(token) for token in tokens]
 
-    def count(self, user: int, numbers: Iterable[int], step: int) -> None:
-        """Note chunks of an owner that carry these names (or no longer do); `settle_counts` writes it down."""
+    def add_to_counts(self, user: int, numbers: Iterable[int], change: int) -> None:
+        """Add to the number of an owner's chunks with each of these names; `write_counts` writes the sums."""
         for number in numbers:
-            self._counts[user, number] += step
+            self._chunk_counts[user, number] += change
 
-    def settle_counts(self) -> None:
-        """Write the noted chunk counts: they tell how selective a filter is, for each owner by what is theirs alone."""
-        moves = [(user, number, step) for (user, number), step in self._counts.items() if step]
-        self.db.executemany("UPDATE name SET n_chunks = n_chunks + ?3 WHERE id = ?2", moves)
+    def write_counts(self) -> None:
+        """Write the collected chunk counts. They tell how selective a filter is, for each owner by their own
+        chunks alone.
+        """
+        changes = [(user, number, change) for (user, number), change in self._chunk_counts.items() if change]
+        self.db.executemany("UPDATE name SET n_chunks = n_chunks + ?3 WHERE id = ?2", changes)
         self.db.executemany(
             """INSERT INTO held VALUES (?1, ?2, ?3)
                ON CONFLICT(user, name) DO UPDATE SET n_chunks = n_chunks + excluded.n_chunks""",
-            moves,
+            changes,
         )
-        self._counts.clear()
+        self._chunk_counts.clear()
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query. Raises IndexDamaged."""
+    def select(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query. Raises IndexDamaged."""
         try:
             return self.db.execute(query, values).fetchall()
         except (apsw.NotADBError, apsw.CorruptError) as error:
             raise IndexDamaged(f"{self.path} ({error})") from error
 
-    def facet(self, kind: str, value: str) -> int:
-        """The number of a file, tool, skill or entity, made if need be."""
+    def add_facet(self, kind: str, value: str) -> int:
+        """Return the number of a file, tool, skill or entity; add it if it is new."""
         rows = self.db.execute("SELECT id FROM facet WHERE kind = ? AND value = ?", (kind, value))
         for (number,) in rows:
             return int(number)
@@ -310,38 +318,40 @@ class Connection:
         return self.db.last_insert_rowid()
 
 
-def open_current(home: Path, *, writable: bool, create: bool = False) -> Connection:
-    """The home's index. Raises IndexMissing when there is none and it may not be made."""
-    path = current(home)
+def open_current(home: Path, *, writable: bool, create: bool = False) -> IndexConnection:
+    """Open the index of a home. Raises IndexMissing when there is none and it may not be created."""
+    path = find_current_file(home)
     if path is None:
         if not create:
             raise IndexMissing(str(home / "index.db"))
-        return _create(home)
+        return _create_index(home)
     try:
-        return Connection(path, writable=writable)
+        return IndexConnection(path, writable=writable)
     except ReadOnlyHome:
-        return Connection(path, writable=False)
+        return IndexConnection(path, writable=False)
 
 
-def _create(home: Path) -> Connection:
-    """A first, empty index. Of two processes that come at once, the later takes what the earlier made."""
-    with locked(home / ".index.lock"):
-        path = current(home)
+def _create_index(home: Path) -> IndexConnection:
+    """Create a first, empty index. When two processes come at once, the later one opens the file of the
+    earlier one.
+    """
+    with lock_file(home / ".index.lock"):
+        path = find_current_file(home)
         if path is None:
-            path = new_path(home)
-            Connection(path, create=True).close()
+            path = choose_new_path(home)
+            IndexConnection(path, create=True).close()
             point_to(home, path)
-    return Connection(path)
+    return IndexConnection(path)
 
 
-def new_path(home: Path) -> Path:
-    """A file name for the next index that no index has."""
-    taken = [int(p.stem.split("-")[1]) for p in files(home)]
-    return home / f"index-{max(taken, default=0) + 1}.db"
+def choose_new_path(home: Path) -> Path:
+    """Return an unused file name for the next index."""
+    used_numbers = [int(p.stem.split("-")[1]) for p in list_files(home)]
+    return home / f"index-{max(used_numbers, default=0) + 1}.db"
 
 
-def files(home: Path) -> list[Path]:
-    """All index files in the home: the one in use, an unfinished one, left-overs."""
+def list_files(home: Path) -> list[Path]:
+    """Return all index files in the home: the one in use, an unfinished one, left-overs."""
     return sorted(p for p in home.glob("index-*.db") if p.stem.split("-")[1].isdigit())
 
 
@@ -353,8 +363,32 @@ def point_to(home: Path, path: Path) -> None:
     temporary.replace(home / "index.db")
 
 
-def remove(paths: Iterable[Path]) -> None:
-    """Delete index files with what SQLite keeps beside them."""
+def delete_files(paths: Iterable[Path]) -> None:
+    """Delete index files and the files that SQLite keeps beside them."""
     for path in paths:
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def list_changed_journals(index: IndexConnection, journal_root: Path, user: str | None) -> list[Path]:
+    """Return the folders of journals (of one user, or of all) that changed since the index read them.
+
+    journal_root: archive/journal. Every search calls this.
+    """
+    folders = sorted(journal_root.glob("*")) if user is None else [journal_root / user]
+    return [
+        folder
+        for folder in folders
+        if folder.is_dir() and measure_files(folder) != get_journal_positions(index, folder.name)
+    ]
+
+
+def get_journal_positions(index: IndexConnection, user: str) -> dict[str, FilePosition]:
+    """Return how far the index has read each file of a user's journal."""
+    encoded = index.get_meta(f"journal:{user}")
+    return msgspec.json.decode(encoded, type=dict[str, FilePosition]) if encoded else {}
+
+
+def get_last_journal_order(index: IndexConnection, user: str) -> str:
+    """Return the order of the newest event that the index has read, "" before it has read any."""
+    return index.get_meta(f"journal-last:{user}") or ""

@@ -1,37 +1,81 @@
-"""Writing projected rows into the index. Applying the same run twice changes nothing.
+"""Write projected rows into the index. Writing the same run twice changes nothing.
 
-Two runs may hold the same message (a fork copies history, homes were merged). It is indexed once: the copy of
-the source that sorts first stands; within one source a later line with the same native id is a newer state of
-the message and replaces the content, while its place and id stay. So the outcome does not depend on the order
-in which runs arrive.
+Two runs may hold the same message (a fork copies history, homes were merged). It is indexed once: the
+copy of the source that sorts first stays. Within one source a later line with the same native id is a
+newer state of the message and replaces the content, while its position and id stay. So the result does
+not depend on the order in which runs arrive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from perdure import formats
-from perdure.archive.archive import stored_sha256
-from perdure.index.rows import ChunkRow, RunRow, TurnRow
-from perdure.index.store import Connection
-from perdure.index.values import ms, scope_token
-from perdure.index.wording import name_of, worded
+from perdure.archive.archive import get_stored_sha256
+from perdure.index.encoding import build_embedded_text, hash_embedded_text, to_ms, to_scope_token
+from perdure.index.store import IndexConnection
 from perdure.text import index_terms
-from perdure.types import Parsed, Run, Source
+from perdure.types import ParsedLines, Run, Source, Turn
 
-MACHINE = "machine"  # the role that filters know for user turns which nobody typed: notices, environments
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """A searchable piece of one turn."""
+
+    n: int  # position in its turn, from 0
+    kind: str  # text, thinking, call or result
+    text: str  # masked
+    tie: int  # a number from the turn's id and n: equal scores are ordered by it
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as the index stores it."""
+
+    turn_id: str
+    copy_key: int  # equal for copies of one message
+    turn: Turn
+    stated_ms: int | None
+    chunks: tuple[ChunkRow, ...]
+    facets: tuple[tuple[str, str], ...]  # (file | tool | skill | entity, value)
+    thread: int  # equal for the turns of one thread: a source, or a sidechain in it
+    is_said: bool  # True if a person or an agent wrote text in it: not a notice, and not only a call, result or thought
+    speaker: str  # the name before the text, where several people share a role ("Ada: …"); masked
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as the index stores it: a captured run, or an inline sidechain inside one."""
+
+    run_id: str
+    thread: str  # "" for the captured run itself
+    title: str
+    intent: str  # beginning of the first turn that a person wrote, or else of the first user turn
+    turns: tuple[TurnRow, ...]
+    n_calls: int
+    n_tokens: int
+    started_ms: int | None
+    ended_ms: int | None
+
+    def count_role(self, role: str) -> int:
+        """Count its turns with this role."""
+        return sum(row.turn.role == role for row in self.turns)
+
+
+MACHINE_ROLE = "machine"  # role in filters of user turns that nobody typed: notices, environments
 _LINKS_PER_RUN = 1 << 20  # tree entries of one run are numbered from_offset * this + i
-_DIMENSIONS = ("user", "project", "conversation", "runtime", "machine", "agent")
+_SCOPE_COLUMNS = ("user", "project", "conversation", "runtime", "machine", "agent")
 
 
-class Scope(NamedTuple):
-    """The numbers of the names that filter a run's chunks."""
+class ChunkScope(NamedTuple):
+    """The numbers of the names by which the chunks of a run are filtered."""
 
     user: int
-    project: int  # of "" for what has none
+    project: int  # the number of "" for runs without a project
     conversation: int
     runtime: int
     machine: int
@@ -39,7 +83,7 @@ class Scope(NamedTuple):
     tags: tuple[int, ...]
 
 
-class _Standing(NamedTuple):
+class _IndexedTurn(NamedTuple):
     """A turn that is in the index already."""
 
     id: int
@@ -51,65 +95,84 @@ class _Standing(NamedTuple):
     run_id: str
 
 
-_STANDING = """SELECT turn.id, turn_id, offset, content_offset, session, generation, run.captured_in
+_SELECT_INDEXED_TURN = """SELECT turn.id, turn_id, offset, content_offset, session, generation, run.captured_in
   FROM turn JOIN run ON run.id = turn.content_run WHERE turn.id = coalesce(
     (SELECT id FROM turn WHERE copy_key = ?), (SELECT id FROM turn WHERE turn_id = ?))"""  # one OR costs ten times more
 
 
-def knows(index: Connection, run_id: str) -> bool:
-    """Whether this run stands in the index, with whatever bytes; asked first, as it needs no file."""
+def has_run_id(index: IndexConnection, run_id: str) -> bool:
+    """Return True if the index has this run, with whatever bytes. It reads no file, so call it before
+    `has_run`.
+    """
     return next(iter(index.db.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,))), None) is not None
 
 
-def has(index: Connection, run: Run) -> bool:
-    """Whether this run stands in the index with these very bytes."""
+def has_run(index: IndexConnection, run: Run) -> bool:
+    """Return True if the index has this run with exactly these bytes."""
     rows = index.db.execute("SELECT stored_sha256, to_offset FROM run WHERE run_id = ?", (run.run_id,))
-    return next(iter(rows), None) == (stored_sha256(run), run.to_offset)
+    return next(iter(rows), None) == (get_stored_sha256(run), run.to_offset)
 
 
-def write_run(index: Connection, run: Run, parsed: Parsed, rows: Sequence[RunRow]) -> int:
-    """Put one captured run (and its sidechains) into the index; returns the number of chunks written."""
-    _remove(index, run.run_id)
-    scope = _scope(index, run)
+def write_run(index: IndexConnection, run: Run, parsed: ParsedLines, rows: Sequence[RunRow]) -> int:
+    """Write one captured run (and its sidechains) into the index; return the number of chunks written."""
+    _delete_run(index, run.run_id)
+    scope = _build_scope(index, run)
     n_chunks = 0
     for row in rows:
         number = _insert_run(index, run, parsed, row, scope)
         n_chunks += sum(_write_turn(index, run, number, turn, scope) for turn in row.turns)
     if parsed.links:
-        _mark_branches(index, run, parsed)
-    index.settle_counts()
+        _mark_abandoned_turns(index, run, parsed)
+    index.write_counts()
     return n_chunks
 
 
-def _scope(index: Connection, run: Run) -> Scope:
+def _build_scope(index: IndexConnection, run: Run) -> ChunkScope:
     source = run.source
-    return Scope(
-        index.name("user", source.user),
-        index.name("project", run.project or ""),
-        index.name("conversation", run.conversation),
-        index.name("runtime", source.runtime),
-        index.name("machine", run.machine),
-        index.name("agent", run.agent),
-        tuple(index.name("tag", tag) for tag in run.tags),
+    return ChunkScope(
+        index.add_name("user", source.user),
+        index.add_name("project", run.project or ""),
+        index.add_name("conversation", run.conversation),
+        index.add_name("runtime", source.runtime),
+        index.add_name("machine", run.machine),
+        index.add_name("agent", run.agent),
+        tuple(index.add_name("tag", tag) for tag in run.tags),
     )
 
 
-def _insert_run(index: Connection, run: Run, parsed: Parsed, row: RunRow, scope: Scope) -> int:
-    source, main = run.source, not row.thread
+def _insert_run(index: IndexConnection, run: Run, parsed: ParsedLines, row: RunRow, scope: ChunkScope) -> int:
+    source, is_main = run.source, not row.thread
     values = {
-        "run_id": row.run_id, "captured_in": run.run_id, "thread": row.thread,
-        **{name: getattr(scope, name) for name in _DIMENSIONS},
-        "session": source.session, "generation": source.generation,
-        "from_offset": run.from_offset, "to_offset": run.to_offset, "stored_sha256": stored_sha256(run),
-        "started_ms": row.started_ms, "ended_ms": row.ended_ms, "captured_ms": ms(run.captured_at),
-        "parent_run_id": run.parent_run_id if main else run.run_id, "parent_session": run.parent_session,
-        "fork": int(run.fork and main), "path": run.path, "cwd": run.cwd,
-        "readable_by": " ".join(run.readable_by), "title": row.title, "intent": row.intent,
-        "n_turns": len(row.turns), "n_user": row.count("user"), "n_assistant": row.count("assistant"),
-        "n_tool": row.count("tool"), "n_calls": row.n_calls, "n_tokens": row.n_tokens,
-        "n_forgotten": parsed.n_forgotten if main else 0, "n_malformed": len(parsed.malformed) if main else 0,
-        "skipped": msgspec.json.encode(parsed.skipped if main else {}).decode(),
-    }  # fmt: skip
+        "run_id": row.run_id,
+        "captured_in": run.run_id,
+        "thread": row.thread,
+        **{name: getattr(scope, name) for name in _SCOPE_COLUMNS},
+        "session": source.session,
+        "generation": source.generation,
+        "from_offset": run.from_offset,
+        "to_offset": run.to_offset,
+        "stored_sha256": get_stored_sha256(run),
+        "started_ms": row.started_ms,
+        "ended_ms": row.ended_ms,
+        "captured_ms": to_ms(run.captured_at),
+        "parent_run_id": run.parent_run_id if is_main else run.run_id,
+        "parent_session": run.parent_session,
+        "fork": int(run.fork and is_main),
+        "path": run.path,
+        "cwd": run.cwd,
+        "readable_by": " ".join(run.readable_by),
+        "title": row.title,
+        "intent": row.intent,
+        "n_turns": len(row.turns),
+        "n_user": row.count_role("user"),
+        "n_assistant": row.count_role("assistant"),
+        "n_tool": row.count_role("tool"),
+        "n_calls": row.n_calls,
+        "n_tokens": row.n_tokens,
+        "n_forgotten": parsed.n_forgotten if is_main else 0,
+        "n_malformed": len(parsed.malformed) if is_main else 0,
+        "skipped": msgspec.json.encode(parsed.skipped if is_main else {}).decode(),
+    }
     columns, marks = ", ".join(values), ", ".join("?" * len(values))
     index.db.execute(f"INSERT INTO run({columns}) VALUES ({marks})", tuple(values.values()))
     number = index.db.last_insert_rowid()
@@ -117,80 +180,117 @@ def _insert_run(index: Connection, run: Run, parsed: Parsed, row: RunRow, scope:
     return number
 
 
-def _write_turn(index: Connection, run: Run, number: int, row: TurnRow, scope: Scope) -> int:
-    """Insert a turn, or let it replace or give way to the copy that stands; returns chunks written."""
-    standing = _standing(index, row)
-    if standing is None:
+def _write_turn(index: IndexConnection, run: Run, number: int, row: TurnRow, scope: ChunkScope) -> int:
+    """Insert a turn; if a copy of it is in the index, replace that copy or leave it. Return the number of
+    chunks written.
+    """
+    indexed_turn = _find_indexed_turn(index, row)
+    if indexed_turn is None:
         return _insert_turn(index, number, row, scope, turn_id=row.turn_id, offset=row.turn.offset)
-    ours = (run.source.session, run.source.generation)
-    theirs = (standing.session, standing.generation)
-    if ours == theirs and standing.turn_id != row.turn_id:
-        first_offset, first_id = min((standing.offset, standing.turn_id), (row.turn.offset, row.turn_id))
-        if row.turn.offset < standing.content_offset:
+    new_session = (run.source.session, run.source.generation)
+    indexed_session = (indexed_turn.session, indexed_turn.generation)
+    if new_session == indexed_session and indexed_turn.turn_id != row.turn_id:
+        first_offset, first_id = min((indexed_turn.offset, indexed_turn.turn_id), (row.turn.offset, row.turn_id))
+        if row.turn.offset < indexed_turn.content_offset:
             index.db.execute(
-                "UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", (first_offset, first_id, standing.id)
+                "UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", (first_offset, first_id, indexed_turn.id)
             )
             return 0
-        _delete_turn(index, standing.id)
+        _delete_turn(index, indexed_turn.id)
         return _insert_turn(index, number, row, scope, turn_id=first_id, offset=first_offset)
-    if (ours, run.run_id) < (theirs, standing.run_id):
-        _delete_turn(index, standing.id)
+    if (new_session, run.run_id) < (indexed_session, indexed_turn.run_id):
+        _delete_turn(index, indexed_turn.id)
         return _insert_turn(index, number, row, scope, turn_id=row.turn_id, offset=row.turn.offset)
     return 0
 
 
-def _standing(index: Connection, row: TurnRow) -> _Standing | None:
-    """The turn in the index that is a copy of this one, or else has its id."""
-    return next((_Standing._make(found) for found in index.db.execute(_STANDING, (row.copy_key, row.turn_id))), None)
+def _find_indexed_turn(index: IndexConnection, row: TurnRow) -> _IndexedTurn | None:
+    """Return the turn in the index that is a copy of this one, or else the turn with its id."""
+    return next(
+        (
+            _IndexedTurn._make(turn_values)
+            for turn_values in index.db.execute(_SELECT_INDEXED_TURN, (row.copy_key, row.turn_id))
+        ),
+        None,
+    )
 
 
-def _insert_turn(index: Connection, number: int, row: TurnRow, scope: Scope, *, turn_id: str, offset: int) -> int:
+def _insert_turn(
+    index: IndexConnection, number: int, row: TurnRow, scope: ChunkScope, *, turn_id: str, offset: int
+) -> int:
     turn = row.turn
     index.db.execute(
         """INSERT INTO turn(turn_id, copy_key, run, offset, content_run, content_offset, role, author, stated_ms,
            model, n_tokens, is_summary, entry, thread, said, speaker)
            VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)""",
         (
-            turn_id, row.copy_key, number, offset, number, turn.offset, turn.role, turn.author, row.stated_ms,
-            turn.model, turn.n_tokens, int(turn.is_summary), turn.link[0] if turn.link else None,
-            row.thread, int(row.is_said), row.speaker,
+            turn_id,
+            row.copy_key,
+            number,
+            offset,
+            number,
+            turn.offset,
+            turn.role,
+            turn.author,
+            row.stated_ms,
+            turn.model,
+            turn.n_tokens,
+            int(turn.is_summary),
+            turn.link[0] if turn.link else None,
+            row.thread,
+            int(row.is_said),
+            row.speaker,
         ),
-    )  # fmt: skip
+    )
     key = index.db.last_insert_rowid()
     for kind, value in row.facets:
-        facet = index.facet(kind, value)
+        facet = index.add_facet(kind, value)
         index.db.execute("INSERT OR IGNORE INTO turn_facet VALUES (?, ?)", (facet, key))
-    role = index.name("role", MACHINE if turn.role == "user" and turn.author == "machine" else turn.role)
+    role = index.add_name("role", MACHINE_ROLE if turn.role == "user" and turn.author == "machine" else turn.role)
     for chunk in row.chunks:
         insert_chunk(index, number, key, chunk, scope, role, row.stated_ms)
     return len(row.chunks)
 
 
 def insert_chunk(
-    index: Connection, run: int, turn: int, chunk: ChunkRow, scope: Scope, role: int, stated_ms: int | None
+    index: IndexConnection, run: int, turn: int, chunk: ChunkRow, scope: ChunkScope, role: int, stated_ms: int | None
 ) -> None:
-    """Insert a piece of a turn, or a memory as its one piece: then `turn` is its number below zero, and run is 0."""
-    kind = index.name("kind", chunk.kind)
+    """Insert a chunk of a turn, or the one chunk of a memory; then `turn` is its negative number, and run is
+    0.
+    """
+    kind = index.add_name("kind", chunk.kind)
     numbers = [*scope[1:6], role, kind, *scope.tags]
     index.db.execute(
         """INSERT INTO chunk(turn, n, tie, user, run, project, conversation, runtime, machine, agent, role, kind,
            stated_ms) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)""",
         (
-            turn, chunk.n, chunk.tie, scope.user, run, scope.project, scope.conversation, scope.runtime, scope.machine,
-            scope.agent, role, kind, stated_ms,
+            turn,
+            chunk.n,
+            chunk.tie,
+            scope.user,
+            run,
+            scope.project,
+            scope.conversation,
+            scope.runtime,
+            scope.machine,
+            scope.agent,
+            role,
+            kind,
+            stated_ms,
         ),
-    )  # fmt: skip
-    key = index.db.last_insert_rowid()
-    words = " ".join(map(scope_token, numbers))
-    index.db.execute("INSERT INTO chunk_text VALUES (?, ?, ?)", (key, chunk.text, words))
-    index.db.execute(
-        f'INSERT INTO "words_{scope.user}"(rowid, text, scope) VALUES (?, ?, ?)', (key, index_terms(chunk.text), words)
     )
-    index.count(scope.user, [scope.user, *numbers], 1)
+    key = index.db.last_insert_rowid()
+    scope_words = " ".join(map(to_scope_token, numbers))
+    index.db.execute("INSERT INTO chunk_text VALUES (?, ?, ?)", (key, chunk.text, scope_words))
+    index.db.execute(
+        f'INSERT INTO "words_{scope.user}"(rowid, text, scope) VALUES (?, ?, ?)',
+        (key, index_terms(chunk.text), scope_words),
+    )
+    index.add_to_counts(scope.user, [scope.user, *numbers], 1)
 
 
-def _delete_turn(index: Connection, turn: int) -> None:
-    """Take a turn out of every table; its words leave the full-text index by their exact text."""
+def _delete_turn(index: IndexConnection, turn: int) -> None:
+    """Delete a turn from every table; its words leave the full-text index by their exact text."""
     delete_chunks(index, turn)
     facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
     unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
@@ -198,55 +298,59 @@ def _delete_turn(index: Connection, turn: int) -> None:
     index.db.execute("DELETE FROM turn WHERE id = ?", (turn,))
 
 
-def delete_chunks(index: Connection, turn: int) -> None:
-    """Take the pieces of a turn (or of a memory, by its number below zero) out of every table."""
+def delete_chunks(index: IndexConnection, turn: int) -> None:
+    """Delete the chunks of a turn (or of a memory, by its negative number) from every table."""
     query = """SELECT chunk.id, chunk.user, text, scope, author, turn.role, chunk.stated_ms FROM chunk
         JOIN chunk_text ON chunk_text.id = chunk.id LEFT JOIN turn ON turn.id = chunk.turn WHERE chunk.turn = ?"""
-    for key, user, text, scope, author, role, stated_ms in index.rows(query, turn):
+    for key, user, chunk_text, scope, author, role, stated_ms in index.select(query, turn):
         index.db.execute(
             f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
-            (key, index_terms(text), scope),
+            (key, index_terms(chunk_text), scope),
         )
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
-        _delete_vectors(index, key, worded(author, role, stated_ms, text))
-        index.count(user, [user, *(int(word.strip("z")) for word in scope.split())], -1)
+        _delete_vectors(index, key, build_embedded_text(author, role, stated_ms, chunk_text))
+        index.add_to_counts(user, [user, *(int(scope_word.strip("z")) for scope_word in scope.split())], -1)
 
 
-def _delete_vectors(index: Connection, chunk: int, words: str) -> None:
-    """A chunk's rows in the slabs count no more, and the name of its words is noted for the embedding cache."""
+def _delete_vectors(index: IndexConnection, chunk: int, embedded_text: str) -> None:
+    """Turn a chunk's rows in the slabs into holes, and record the hash of its text for the embedding cache."""
     index.db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ? AND row >= 0", (chunk,))
     index.db.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
-    last = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
-    index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last})", (name_of(words),))
+    last_chunk = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
+    index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", (hash_embedded_text(embedded_text),))
 
 
-def _remove(index: Connection, run_id: str) -> None:
-    """Take out what an earlier projection of this captured run wrote."""
+def _delete_run(index: IndexConnection, run_id: str) -> None:
+    """Delete what an earlier projection of this captured run wrote."""
     numbers = [row[0] for row in index.db.execute("SELECT id FROM run WHERE captured_in = ?", (run_id,))]
     for number in numbers:
-        for (turn,) in index.rows("SELECT id FROM turn WHERE content_run = ?", number):
+        for (turn,) in index.select("SELECT id FROM turn WHERE content_run = ?", number):
             _delete_turn(index, turn)
         index.db.execute("DELETE FROM run_tag WHERE run = ?", (number,))
         index.db.execute("DELETE FROM run WHERE id = ?", (number,))
 
 
-def _mark_branches(index: Connection, run: Run, parsed: Parsed) -> None:
-    """Find which turns of a tree-shaped source its last entry no longer leads back to."""
+def _mark_abandoned_turns(index: IndexConnection, run: Run, parsed: ParsedLines) -> None:
+    """Mark the turns of a tree-shaped source that its last entry does not lead back to."""
     source: Source = run.source
-    base = run.from_offset * _LINKS_PER_RUN
+    first_link = run.from_offset * _LINKS_PER_RUN
     index.db.execute(
-        "DELETE FROM link WHERE source = ? AND n >= ? AND n < ?", (source.key, base, base + _LINKS_PER_RUN)
+        "DELETE FROM link WHERE source = ? AND n >= ? AND n < ?", (source.key, first_link, first_link + _LINKS_PER_RUN)
     )
     index.db.executemany(
         "INSERT INTO link VALUES (?, ?, ?, ?)",
-        [(source.key, base + i, entry, parent) for i, (entry, parent) in enumerate(parsed.links)],
+        [(source.key, first_link + i, entry, parent) for i, (entry, parent) in enumerate(parsed.links)],
     )
-    links = index.rows("SELECT entry, parent FROM link WHERE source = ? ORDER BY n", source.key)
-    gone = formats.abandoned([(entry, parent) for entry, parent in links])
-    turns = """SELECT turn.id, entry, abandoned FROM turn JOIN run ON run.id = turn.run
+    links = index.select("SELECT entry, parent FROM link WHERE source = ? ORDER BY n", source.key)
+    abandoned_entries = formats.abandoned([(entry, parent) for entry, parent in links])
+    query = """SELECT turn.id, entry, abandoned FROM turn JOIN run ON run.id = turn.run
         WHERE run.user = (SELECT user FROM run WHERE run_id = ?1) AND session = ?2 AND generation = ?3
         AND entry IS NOT NULL"""
-    found = index.rows(turns, run.run_id, source.session, source.generation)
-    changed = [(int(entry in gone), key) for key, entry, was in found if was != int(entry in gone)]
-    index.db.executemany("UPDATE turn SET abandoned = ? WHERE id = ?", changed)
+    turn_rows = index.select(query, run.run_id, source.session, source.generation)
+    changes = [
+        (int(entry in abandoned_entries), key)
+        for key, entry, was_abandoned in turn_rows
+        if was_abandoned != int(entry in abandoned_entries)
+    ]
+    index.db.executemany("UPDATE turn SET abandoned = ? WHERE id = ?", changes)

@@ -1,1 +1,1 @@
-"""Jobs by the clock: when one is due, that it never runs twice at once, and what became of it. Knows none by name."""
+"""Scheduled jobs: when one is due, and the log of its runs. Knows no job by name."""

@@ -1,6 +1,8 @@
-"""Memories, pure: what people state and claim, by rules; the events that change memories; their replay; their decay.
+"""Memories: short statements worth keeping, how they are made, changed, found, tidied up and judged.
 
-The same text always gives the same answer. Every doubt goes against finding something: a memory that is missing is
-asked for again, one that is wrong is believed. Nothing is imported here: events are read in every process, rules are
-loaded by those that need them.
+Truth is the journal: every change of a memory is an event, and the rows of the index follow from the
+events. This package imports the index, the archive, models and formats, never recall. `grammar` guesses
+by rules which statements a text makes and what they claim: the same text always gives the same answer,
+and every doubt goes against finding a statement, because a missing memory is asked for again and a
+wrong one is believed. Nothing is imported here: rules are loaded by the processes that need them.
 """

@@ -1,1 +1,3 @@
-"""Everything that talks to a model: the sockets, what stands behind them, and who may use the processor when."""
+"""All access to models: the protocols `Chat` and `Embedder`, their implementations, and their share of the
+processor.
+"""

@@ -1,8 +1,10 @@
-"""The socket `Chat`: messages and tools in, an answer out, bound to a schema where one is given.
+"""The protocol `Chat`: messages and tools go in, an answer comes out, with a JSON schema if the caller
+gives one.
 
-An answer is somebody else's text. Where a schema was given it is parsed and checked here, whatever its provider
-promised, and one that does not keep the schema is a BadAnswer: nothing of it reaches the caller. Nothing here asks
-anybody.
+An answer is untrusted text. If the caller gave a schema, the answer is parsed and checked here,
+whatever its provider promised. An answer that breaks the schema is a BadAnswer: none of it reaches the
+caller. The schema check implements a part of JSON Schema. An unknown word in a schema is an error of
+its author, because a rule that is silently ignored does not hold. Nothing here contacts a model.
 """
 
 from __future__ import annotations
@@ -13,66 +15,185 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from perdure import text as texts
-from perdure.errors import BadAnswer, ModelUnreachable
-from perdure.models.schema import violation
+from perdure import text
+from perdure.errors import BadAnswer, ModelUnreachable, UsageError
 
-Stop = Literal["end", "length", "tool", "refused"]
+Schema = Mapping[str, Any]
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+    "number": lambda value: type(value) in (int, float),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
+_LIMITS: Mapping[str, tuple[type | tuple[type, ...], Callable[[Any, Any], bool], str]] = {
+    "minLength": (str, lambda value, limit: len(value) >= limit, "shorter than"),
+    "maxLength": (str, lambda value, limit: len(value) <= limit, "longer than"),
+    "minItems": (list, lambda value, limit: len(value) >= limit, "fewer items than"),
+    "maxItems": (list, lambda value, limit: len(value) <= limit, "more items than"),
+    "minimum": ((int, float), lambda value, limit: value >= limit, "less than"),
+    "maximum": ((int, float), lambda value, limit: value <= limit, "more than"),
+    "pattern": (str, lambda value, limit: re.search(limit, value) is not None, "not of the form"),
+}
+_ANNOTATIONS = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "$schema",
+)  # words that describe a value and are no rules
+_RULES = {"type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf", *_LIMITS}
+
+
+def find_violation(value: Any, schema: Schema, *, location: str = "answer") -> str:
+    """Return how and in which field a value breaks a schema, or "" if it does not. Raises UsageError for an
+    unknown rule.
+
+    >>> find_violation({"port": "80"}, {"type": "object", "properties": {"port": {"type": "integer"}}})
+    'answer.port is not of type integer'
+    """
+    unknown = sorted(set(schema) - _RULES - set(_ANNOTATIONS))
+    if unknown:
+        raise UsageError(f"the schema of {location} has {unknown[0]!r} (known: {', '.join(sorted(_RULES))})")
+    return (
+        _check_type(value, schema, location)
+        or _check_choice(value, schema, location)
+        or _check_limits(value, schema, location)
+        or (_check_fields(value, schema, location) if isinstance(value, dict) else "")
+        or (_check_items(value, schema, location) if isinstance(value, list) else "")
+    )
+
+
+def _check_type(value: Any, schema: Schema, location: str) -> str:
+    rule = schema.get("type")
+    names = [rule] if isinstance(rule, str) else rule or []
+    return (
+        ""
+        if not names or any(_TYPES[name](value) for name in names)
+        else f"{location} is not of type {' or '.join(names)}"
+    )
+
+
+def _check_choice(value: Any, schema: Schema, location: str) -> str:
+    if "const" in schema and not _is_equal(value, schema["const"]):
+        return f"{location} is not {schema['const']!r}"
+    if "enum" in schema and not any(_is_equal(value, option) for option in schema["enum"]):
+        return f"{location} is none of {', '.join(map(repr, schema['enum']))}"
+    if "anyOf" not in schema:
+        return ""
+    problems = [find_violation(value, option, location=location) for option in schema["anyOf"]]
+    return problems[0] if all(problems) else ""
+
+
+def _is_equal(value: Any, expected: Any) -> bool:
+    """Return True if two values are equal; true and 1 are not."""
+    return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
+
+
+def _check_limits(value: Any, schema: Schema, location: str) -> str:
+    for name, (kind, is_within, complaint) in _LIMITS.items():
+        is_limited = isinstance(value, kind) and not isinstance(value, bool)
+        if name in schema and is_limited and not is_within(value, schema[name]):
+            return f"{location} is {complaint} {schema[name]}"
+    return ""
+
+
+def _check_fields(value: dict[str, Any], schema: Schema, location: str) -> str:
+    properties = schema.get("properties", {})
+    missing = [name for name in schema.get("required", ()) if name not in value]
+    if missing:
+        return f"{location}.{missing[0]} is missing"
+    additional = schema.get("additionalProperties", True)
+    for name, item in value.items():
+        if name not in properties and additional is False:
+            return f"{location}.{name} was not asked for"
+        rule = properties.get(name, additional)
+        if isinstance(rule, dict) and (problem := find_violation(item, rule, location=f"{location}.{name}")):
+            return problem
+    return ""
+
+
+def _check_items(value: list[Any], schema: Schema, location: str) -> str:
+    rule = schema.get("items")
+    problems = (
+        (find_violation(item, rule, location=f"{location}[{n}]") for n, item in enumerate(value))
+        if isinstance(rule, dict)
+        else ()
+    )
+    return next(filter(None, problems), "")
+
+
+def is_closed(schema: Schema) -> bool:
+    """Return True if every object of a schema requires exactly the fields that it lists, as "strict" decoders
+    demand.
+    """
+    if "properties" in schema and (
+        schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(schema["properties"])
+    ):
+        return False
+    inner_schemas = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    return all(map(is_closed, [*inner_schemas, schema["items"]] if "items" in schema else inner_schemas))
+
+
+StopReason = Literal["end", "length", "tool", "refused"]
 
 
 @dataclass(frozen=True)
-class Call:
-    """A tool call that a model asks for."""
+class ToolCall:
+    """A tool call that a model requests."""
 
-    id: str  # the provider's; the tool's answer names it
+    id: str  # the provider's id; the tool's answer repeats it
     name: str
     input: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Message:
-    """One message of what a model is to read."""
+class ChatMessage:
+    """One message that a model reads."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
-    calls: tuple[Call, ...] = ()  # of an assistant
-    call_id: str = ""  # of a tool: which call this answers
+    calls: tuple[ToolCall, ...] = ()  # of an assistant's message
+    call_id: str = ""  # of a tool's message: the call that it answers
 
 
 @dataclass(frozen=True)
-class Tool:
-    """What a model may ask to be done."""
+class ToolSpec:
+    """The description of a tool that a model may call."""
 
     name: str
     description: str
-    schema: Mapping[str, Any]  # of its input, an object
+    schema: Mapping[str, Any]  # of its input, which is an object
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens of one call. What was read of it: n_input + n_cache_read + n_cache_write."""
+class TokenUsage:
+    """The tokens of one call. The model read n_input + n_cache_read + n_cache_write tokens."""
 
-    n_input: int = 0  # read anew, neither from the provider's cache nor into it
-    n_output: int = 0  # written, thoughts included
+    n_input: int = 0  # input that was neither read from nor written to the provider's cache
+    n_output: int = 0  # the model's output, thoughts included
     n_cache_read: int = 0
     n_cache_write: int = 0
 
     @property
     def n_tokens(self) -> int:
-        """All of them."""
+        """The sum of all four counts."""
         return self.n_input + self.n_output + self.n_cache_read + self.n_cache_write
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What a model answered."""
+class ChatReply:
+    """The answer of a model."""
 
-    text: str  # as it came; with a schema, the JSON
-    value: Any | None = None  # with a schema: the answer, parsed and checked; None when it asks for tools instead
-    calls: tuple[Call, ...] = ()
-    usage: Usage = field(default_factory=Usage)
-    model: str = ""  # the name that the provider says
-    stop: Stop = "end"
+    text: str  # unchanged; with a schema, the JSON
+    value: Any | None = None  # with a schema: the parsed, checked answer; None if it calls tools instead
+    calls: tuple[ToolCall, ...] = ()
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    model: str = ""  # the model's name in the provider's answer
+    stop: StopReason = "end"
 
 
 class Chat(Protocol):
@@ -80,88 +201,90 @@ class Chat(Protocol):
 
     @property
     def name(self) -> str:
-        """The model, "provider:model"."""
+        """The name of the model, "provider:model"."""
         ...
 
     def reply(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         *,
         schema: dict[str, Any] | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
-    ) -> Reply:
-        """The answer, within timeout_s (the model's own limit unless given). on_text gets its text piece by piece.
+    ) -> ChatReply:
+        """Return the model's answer, within timeout_s (default: the model's own limit).
 
-        With a schema, `value` keeps it. Raises ModelFault: ModelUnreachable, ModelBusy, ModelLate, ModelRefused,
-        BadAnswer.
+        on_text receives the text piece by piece. With a schema, `value` satisfies it. Raises ModelFault:
+        ModelUnreachable, ModelBusy, ModelLate, ModelRefused, BadAnswer.
         """
         ...
 
 
-def checked(reply: Reply, schema: Mapping[str, Any] | None) -> Reply:
-    """Return the reply with its value, where a schema was given. Raises BadAnswer, with what the call cost."""
+def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply:
+    """Return the reply, with its parsed value if a schema is given. Raises BadAnswer, with the usage of the
+    call.
+    """
     if schema is None or reply.stop == "tool":
         return reply
     try:
-        return Reply(reply.text, _value(reply, schema), reply.calls, reply.usage, reply.model, reply.stop)
+        return ChatReply(reply.text, _parse_value(reply, schema), reply.calls, reply.usage, reply.model, reply.stop)
     except BadAnswer as error:
         error.usage = reply.usage
         raise
 
 
-def estimated(asked: Sequence[Message], written: str) -> Usage:
-    """Return about what a call cost, from its texts: where the provider does not say."""
-    return Usage(sum(texts.tokens(message.text) for message in asked), texts.tokens(written))
+def estimate_usage(messages: Sequence[ChatMessage], answer_text: str) -> TokenUsage:
+    """Estimate the usage of a call from its texts, for a provider that does not report it."""
+    return TokenUsage(sum(text.tokens(message.text) for message in messages), text.tokens(answer_text))
 
 
-def broken_off(usage: Usage) -> ModelUnreachable:
-    """Return what to raise for an answer without an end, with what it cost all the same."""
+def make_broken_off_fault(usage: TokenUsage) -> ModelUnreachable:
+    """Return the error for an answer that ended early, with the usage of the call."""
     error = ModelUnreachable("the answer broke off")
     error.usage = usage
     return error
 
 
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_THINKING_BLOCK = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
-def _value(reply: Reply, schema: Mapping[str, Any]) -> Any:
+def _parse_value(reply: ChatReply, schema: Mapping[str, Any]) -> Any:
     if reply.stop != "end":
-        why = "it would not answer" if reply.stop == "refused" else "the answer was cut off at its greatest length"
-        raise BadAnswer(f"{reply.model}: {why}")
+        reason = "the model refused to answer" if reply.stop == "refused" else "the answer reached its maximum length"
+        raise BadAnswer(f"{reply.model}: {reason}")
     try:
-        value = json.loads(bare(reply.text), parse_constant=_no_number)
+        value = json.loads(strip_wrapping(reply.text), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise BadAnswer(f"{reply.model}: the answer is no JSON") from error
-    if broken := violation(value, schema):
-        raise BadAnswer(f"{reply.model}: {broken}")
+    if problem := find_violation(value, schema):
+        raise BadAnswer(f"{reply.model}: {problem}")
     return value
 
 
-def _no_number(word: str) -> Any:
-    raise ValueError(word)  # NaN and Infinity, which Python takes and JSON does not have
+def _reject_constant(constant: str) -> Any:
+    raise ValueError(constant)  # NaN and Infinity, which Python accepts and JSON lacks
 
 
-def bare(text: str) -> str:
-    """Return an answer without the thoughts before it and the code fence around it, which open models often add.
+def strip_wrapping(text: str) -> str:
+    """Remove the thoughts before an answer and the code fence around it, which open models often add.
 
-    >>> bare('<think>hm</think> ```json\\n{"a": 1}\\n```')
+    >>> strip_wrapping('<think>hm</think> ```json\\n{"a": 1}\\n```')
     '{"a": 1}'
     """
-    text = _THOUGHT.sub("", text).strip()
-    fenced = re.fullmatch(r"```(?:json)?\s*\n(.*)\n\s*```", text, re.DOTALL)
-    return fenced[1] if fenced else text
+    text = _THINKING_BLOCK.sub("", text).strip()
+    match = re.fullmatch(r"```(?:json)?\s*\n(.*)\n\s*```", text, re.DOTALL)
+    return match[1] if match else text
 
 
-def arguments(raw: str, model: str, usage: Usage) -> dict[str, Any]:
-    """Return the input of a tool call from its JSON. Raises BadAnswer, with what the call cost."""
+def parse_arguments(raw_json: str, model: str, usage: TokenUsage) -> dict[str, Any]:
+    """Return the input of a tool call from its JSON. Raises BadAnswer, with the usage of the call."""
     try:
-        found = json.loads(raw or "{}")
+        parsed = json.loads(raw_json or "{}")
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        return found
+        parsed = None
+    if isinstance(parsed, dict):
+        return parsed
     error = BadAnswer(f"{model}: a tool call whose input is no JSON object")
     error.usage = usage
     raise error

@@ -1,8 +1,9 @@
-"""The socket for what turns texts into vectors, and the care that every implementation gets.
+"""The protocol `Embedder`, which turns texts into vectors, and the checks that every implementation gets.
 
-Vectors of two tags are never compared: the tag says which model, how long, and from which bytes. `Careful` stands
-between the caller and any implementation and keeps the promises of the socket: the right shape, finite, length 1,
-with another try where that helps. Who calls masks secrets first: what is passed here may leave the machine.
+Vectors of different tags are never compared: a tag names the model, the dimension, and a hash of the
+weights. `ValidatingEmbedder` stands between the caller and any implementation and keeps the promises of
+the protocol: the right shape, finite numbers, length 1; it retries if that helps. The caller masks
+secrets first, because the texts may leave the machine.
 """
 
 from __future__ import annotations
@@ -15,94 +16,98 @@ from typing import Literal, Protocol
 import numpy as np
 
 from perdure.errors import DimensionMismatch, ModelBusy, ModelNonsense, TextRefused
-from perdure.models.vectors import Vectors, shorten, unit
+from perdure.models.vectors import Vectors, shorten, to_unit_length
 
-Kind = Literal["document", "query"]
+TextKind = Literal["document", "query"]
 
 RETRY_AFTER_S = (0.5, 1.5)  # three tries in all (feature row X40)
-NAN_PREFIX = "passage: "  # some models answer NaN for a few texts, and no longer once these begin otherwise
+NAN_PREFIX = "passage: "  # some models return NaN for a few texts, but not if these begin with other words
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTag:
-    """Which vectors may be compared: those of one tag."""
+    """The identity of a vector space: only vectors of the same tag may be compared."""
 
     name: str  # of the model, e.g. all-minilm-l6-v2-int8
     dimension: int  # numbers in a stored vector
-    sha: str  # SHA-256, in hex, of what decides the numbers: the weights, or a remote model's name and prefixes
+    sha: str  # SHA-256, in hex, of the weights, or of a remote model's name and prefixes
 
     def __str__(self) -> str:
-        """`<name>@<dimension>`, as it is shown."""
+        """Return `<name>@<dimension>`, the form that people see."""
         return f"{self.name}@{self.dimension}"
 
     @property
     def key(self) -> str:
-        """Its identity as one string: `<name>@<dimension>#<sha>`."""
+        """The identity as one string: `<name>@<dimension>#<sha>`."""
         return f"{self}#{self.sha}"
 
 
 class Embedder(Protocol):
-    """Texts in, one vector each out. Used from one thread at a time."""
+    """Turns each text into one vector. Used from one thread at a time."""
 
     @property
     def tag(self) -> ModelTag:
-        """What its vectors are; known before anything is loaded."""
+        """The tag of its vectors; known before anything is loaded."""
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """One row a text, in order, each of length 1 (zeros for a text without content): (n, dimension) float32.
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return one row per text, in order: (n, dimension) float32, each of length 1 (zeros for a text without
+        content).
 
-        A text's vector does not depend on its neighbours in the call. Raises ModelFault.
+        A text's vector does not depend on the other texts of the call. Raises ModelFault.
         """
 
 
-class Careful:
-    """An embedder whose answers are checked, and asked for again where that helps."""
+class ValidatingEmbedder:
+    """An embedder that checks the vectors of another one, and retries if that helps."""
 
     def __init__(self, inner: Embedder, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """sleep: waits so many seconds; given, so that tests need not."""
+        """Wrap an embedder. sleep: waits for a number of seconds; tests pass their own."""
         self._inner = inner
         self._sleep = sleep
 
     @property
     def tag(self) -> ModelTag:
-        """The tag of what it stands before."""
+        """The tag of the wrapped embedder."""
         return self._inner.tag
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """As the socket says. Raises TextRefused when a text gets no finite vector even with another beginning."""
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return the vectors, checked; see `Embedder.embed`.
+
+        Raises TextRefused if a text gets no finite vector, not even with another beginning.
+        """
         if not texts:
             return np.zeros((0, self.tag.dimension), np.float32)
-        found = self._ask(texts, kind)
-        bad = np.flatnonzero(~np.isfinite(found).all(axis=1)).tolist()
-        if bad:
-            found = found.copy()
-            found[bad] = self._ask([NAN_PREFIX + texts[n] for n in bad], kind)
-            if not np.isfinite(found).all():
-                raise TextRefused(f"{self.tag}: no finite vector for {len(bad)} of {len(texts)} texts")
-        return unit(found)
+        vectors = self._embed_with_retries(texts, kind)
+        bad_rows = np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
+        if bad_rows:
+            vectors = vectors.copy()
+            vectors[bad_rows] = self._embed_with_retries([NAN_PREFIX + texts[n] for n in bad_rows], kind)
+            if not np.isfinite(vectors).all():
+                raise TextRefused(f"{self.tag}: no finite vector for {len(bad_rows)} of {len(texts)} texts")
+        return to_unit_length(vectors)
 
-    def _ask(self, texts: Sequence[str], kind: Kind) -> Vectors:
+    def _embed_with_retries(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         for wait_s in RETRY_AFTER_S:
             try:
-                return self._shaped(texts, kind)
+                return self._embed_checked(texts, kind)
             except ModelBusy:
                 self._sleep(wait_s)
-        return self._shaped(texts, kind)
+        return self._embed_checked(texts, kind)
 
-    def _shaped(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        found = self._inner.embed(texts, kind)
-        if found.ndim != 2 or len(found) != len(texts):
-            raise ModelNonsense(f"{self.tag}: {found.shape} for {len(texts)} texts")
-        if found.shape[1] != self.tag.dimension:
-            raise DimensionMismatch(f"{self.tag} answered with {found.shape[1]} numbers")
-        return found
+    def _embed_checked(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        vectors = self._inner.embed(texts, kind)
+        if vectors.ndim != 2 or len(vectors) != len(texts):
+            raise ModelNonsense(f"{self.tag}: {vectors.shape} for {len(texts)} texts")
+        if vectors.shape[1] != self.tag.dimension:
+            raise DimensionMismatch(f"{self.tag} answered with {vectors.shape[1]} numbers")
+        return vectors
 
 
-class Shortened:
-    """A Matryoshka model of which only the first numbers are kept."""
+class TruncatingEmbedder:
+    """An embedder that keeps only the first numbers of a Matryoshka model's vectors."""
 
     def __init__(self, inner: Embedder, dimension: int) -> None:
-        """dimension: how many numbers are kept, at most the inner one's. Raises DimensionMismatch."""
+        """Wrap an embedder. dimension: how many numbers to keep, at most all. Raises DimensionMismatch."""
         if not 1 <= dimension <= inner.tag.dimension:
             raise DimensionMismatch(f"{dimension} of {inner.tag}")
         self._inner = inner
@@ -110,9 +115,9 @@ class Shortened:
 
     @property
     def tag(self) -> ModelTag:
-        """The inner one's, shorter."""
+        """The wrapped embedder's tag with the smaller dimension."""
         return self._tag
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """The inner one's vectors, cut and of length 1 again."""
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return the wrapped embedder's vectors, cut and scaled to length 1 again."""
         return shorten(self._inner.embed(texts, kind), self._tag.dimension)

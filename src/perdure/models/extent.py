@@ -1,7 +1,8 @@
-"""How much of a chunk gets a vector: docs/decisions/009-embedders.md, with the figures. Pure.
+"""How much of a chunk gets a vector; the figures are in docs/decisions/009-embedders.md. Pure.
 
-What a person typed: all of it. Everything else (an agent's answer, a thought, a tool call, an output) by its head,
-which says what it is about: with more, long texts push short ones out of the ten nearest. The rest has its words.
+A text that a person typed is embedded whole. Of everything else (an agent's answer, a thought, a tool
+call, an output) only the beginning is embedded, which tells its subject: with more, long texts push
+short ones out of the ten nearest. The rest can still be found by its words.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from perdure.types import Author
 HEAD_CHARS = 400  # about 100 tokens; 20 ms of one core
 
 
-def extent(author: Author, n: int) -> int | None:
-    """How many characters from the start of a chunk to embed: 0 for none, None for all.
+def count_embedded_chars(author: Author, chunk: int) -> int | None:
+    """Return how many characters from the start of a chunk to embed: 0 for none, None for all.
 
-    n: the chunk's place in its part of the turn, from 0; later ones of one part say more of the same.
+    chunk: the chunk's number in its part of the turn, from 0; later chunks of a part repeat the same subject.
 
-    >>> extent("person", 3), extent("agent", 0), extent("tool", 1)
+    >>> count_embedded_chars("person", 3), count_embedded_chars("agent", 0), count_embedded_chars("tool", 1)
     (None, 400, 0)
     """
     if author == "person":
         return None
-    return HEAD_CHARS if n == 0 else 0
+    return HEAD_CHARS if chunk == 0 else 0

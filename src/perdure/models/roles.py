@@ -1,7 +1,7 @@
-"""Which model serves which job, and what stands before every call: the mask, the caps, the meter.
+"""The model of each role, and the steps before each call: mask secrets, check the caps, record the cost.
 
-A role without a provider has no model, and that is no error: rules do its work. What is sent to a model is masked here,
-whoever asks; what it cost is written down, however it ended.
+A role without a provider has no model. This is no error: rules do its work. Every text that goes to a
+model is masked here, whoever the caller is; the cost of each call is recorded, however the call ended.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from perdure import text as texts
-from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, environment
+from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
 from perdure.errors import ConfigFault, MeterFault, ModelFault, ModelLate, UsageError
-from perdure.models import address
-from perdure.models.chat import Call, Chat, Message, Reply, Tool, Usage
-from perdure.models.meter.caps import in_money, money
-from perdure.models.meter.store import Asked, Meter
-from perdure.models.settings import Settings
+from perdure.models import settings
+from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
+from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
+from perdure.models.settings import ModelSettings
 
 ROLES = ("resident", "miner", "helper", "summariser")
 PROVIDERS = ("anthropic", "openai", "gguf")
@@ -49,16 +48,19 @@ class Roles:
         chats: Mapping[str, Chat] | None = None,
         now: Callable[[], datetime] = _local_now,
     ) -> None:
-        """mask: takes secrets out of a text. chats: your own by role, instead of those that the settings name."""
+        """Store the settings.
+
+        mask: removes secrets from a text. chats: your own models by role, instead of those in the settings.
+        """
         self._config = config
         self._mask = mask
         self._chats = dict(chats or {})
         self.meter = Meter(home, now=now)
 
-    def chat(self, role: str, *, job: str) -> Chat | None:
-        """The model of a role, for one job; None where none is set. Nothing is loaded and nothing asked yet.
+    def get_chat(self, role: str, *, job: str) -> Chat | None:
+        """Return the model of a role for one job, or None if none is set. Nothing is loaded and nothing is sent yet.
 
-        Raises UsageError for a role that there is not, ConfigFault for settings that cannot be meant.
+        Raises UsageError for an unknown role, ConfigFault for invalid settings.
         """
         if role not in ROLES:
             raise UsageError(f"role {role!r} (known: {', '.join(ROLES)})")
@@ -66,61 +68,67 @@ class Roles:
         if role not in self._chats:
             if not config.provider:
                 return None
-            self._chats[role] = _made(role, config)
+            self._chats[role] = _make_chat(role, config)
         chat = self._chats[role]
-        asked, limits = Asked(job, role, chat.name), _Limits(self._price(config), self._config.caps, config)
-        if limits.price is None and (cap := in_money(limits.caps)):
+        model_call, limits = (
+            ModelCall(job, role, chat.name),
+            _CallLimits(self._find_price(config), self._config.caps, config),
+        )
+        if limits.price is None and (cap := find_money_cap(limits.caps)):
             raise ConfigFault(f"models.caps.{cap}: models.prices has none for {config.model or chat.name}")
-        return Metered(chat, asked, limits, self.meter, self._mask)
+        return MeteredChat(chat, model_call, limits, self.meter, self._mask)
 
-    def state(self, role: str) -> State:
-        """What the settings give a role, and what of it is missing."""
+    def get_state(self, role: str) -> RoleState:
+        """Return the settings of a role, and what is still missing for it."""
         config: RoleConfig = getattr(self._config.roles, role)
         if not config.provider:
-            return State(role)
+            return RoleState(role)
         try:
-            settings_of(role, config)
-            missing = "; ".join(_missing(role, config))
+            read_model_settings(role, config)
+            missing = "; ".join(_list_missing(role, config))
         except ConfigFault as error:
             missing = error.detail
-        has_key = bool(environment(config.key_env)) if config.key_env else None
-        return State(role, config.provider, config.model, config.key_env, has_key, self._price(config), missing)
+        has_key = bool(read_variable(config.key_env)) if config.key_env else None
+        return RoleState(
+            role, config.provider, config.model, config.key_env, has_key, self._find_price(config), missing
+        )
 
-    def cost(self, role: str, usage: Usage) -> float | None:
-        """What a usage of a role's model costs; None where its price is not known."""
-        return money(usage, self._price(getattr(self._config.roles, role)))
+    def compute_cost(self, role: str, usage: TokenUsage) -> float | None:
+        """Return the cost of a usage of a role's model; None if its price is unknown."""
+        return compute_money(usage, self._find_price(getattr(self._config.roles, role)))
 
-    def _price(self, config: RoleConfig) -> PriceConfig | None:
-        """What the model costs, where that is known: one on this machine costs nothing."""
+    def _find_price(self, config: RoleConfig) -> PriceConfig | None:
+        """Return the model's price, None if unknown; a model on this machine costs nothing."""
         return PriceConfig() if config.provider == "gguf" else self._config.prices.get(config.model)
 
 
 @dataclass(frozen=True)
-class State:
-    """What the settings give a role."""
+class RoleState:
+    """The settings of one role, and whether its model can be used."""
 
     role: str
-    provider: str = ""  # none: no model
+    provider: str = ""  # "": no model
     model: str = ""
     key_env: str = ""
-    has_key: bool | None = None  # whether the environment has it; None where none is needed
-    price: PriceConfig | None = None  # None: not known
-    missing: str = ""  # what must be done before it can be asked
+    has_key: bool | None = None  # True if the environment has the key; None if none is needed
+    price: PriceConfig | None = None  # None: unknown
+    missing: str = ""  # what must be done before it can be called
 
 
 @dataclass(frozen=True)
-class _Limits:
+class _CallLimits:
     price: PriceConfig | None
     caps: CapsConfig
     role: RoleConfig
 
 
-class Metered:
-    """A model whose calls are masked, capped and written down."""
+class MeteredChat:
+    """A model whose calls are masked, capped and recorded."""
 
-    def __init__(self, chat: Chat, asked: Asked, limits: _Limits, meter: Meter, mask: Mask) -> None:
+    def __init__(self, chat: Chat, model_call: ModelCall, limits: _CallLimits, meter: Meter, mask: Mask) -> None:
+        """Store the model and its limits; nothing is sent yet."""
         self._chat = chat
-        self._asked = asked
+        self._model_call = model_call
         self._limits = limits
         self._meter = meter
         self._mask = mask
@@ -128,71 +136,79 @@ class Metered:
 
     def reply(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         *,
         schema: dict[str, Any] | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
-    ) -> Reply:
-        """As the socket says. Raises BudgetSpent before anything is asked, MeterFault where nothing can be recorded."""
-        sent = [_masked(message, self._mask) for message in messages]
-        n_input = _n_tokens(sent, schema, tools)
-        most = Usage(n_input, self._limits.role.max_output_tokens)
-        call = self._meter.begin(self._asked, most, self._money(most), self._limits.caps)
-        began_s, used, outcome = time.monotonic(), Usage(n_input), "interrupted"
+    ) -> ChatReply:
+        """Return the model's answer; see `Chat.reply`.
+
+        Raises BudgetSpent before anything is sent, and MeterFault if the cost cannot be recorded.
+        """
+        masked_messages = [_mask_message(message, self._mask) for message in messages]
+        n_input = _count_tokens(masked_messages, schema, tools)
+        max_usage = TokenUsage(n_input, self._limits.role.max_output_tokens)
+        call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
+        began_s, usage, outcome = time.monotonic(), TokenUsage(n_input), "interrupted"
         try:
-            reply = self._chat.reply(sent, schema=schema, tools=tools, on_text=on_text, timeout_s=timeout_s)
-            used, outcome = reply.usage, {"end": "done", "tool": "done"}.get(reply.stop, reply.stop)
+            reply = self._chat.reply(masked_messages, schema=schema, tools=tools, on_text=on_text, timeout_s=timeout_s)
+            usage, outcome = reply.usage, {"end": "done", "tool": "done"}.get(reply.stop, reply.stop)
             return reply
         except ModelFault as error:
-            used, outcome = _cost(error, n_input), error.code
+            usage, outcome = _estimate_failed_usage(error, n_input), error.code
             raise
         finally:
             took_ms = (time.monotonic() - began_s) * 1000
-            with contextlib.suppress(MeterFault):  # then it stays written down as it was before: at its most
-                self._meter.end(call, used, self._money(used), took_ms=took_ms, outcome=outcome)
+            with contextlib.suppress(MeterFault):  # then the recorded maximum of the call stays
+                self._meter.end(call_id, usage, self._compute_money(usage), took_ms=took_ms, outcome=outcome)
 
-    def _money(self, usage: Usage) -> float | None:
-        return money(usage, self._limits.price)
+    def _compute_money(self, usage: TokenUsage) -> float | None:
+        return compute_money(usage, self._limits.price)
 
 
-def _cost(error: ModelFault, n_input: int) -> Usage:
-    """What a failed call cost: what its answer said, else the question where it may have been read, else nothing."""
-    if isinstance(error.usage, Usage):
+def _estimate_failed_usage(error: ModelFault, n_input: int) -> TokenUsage:
+    """Return the usage of a failed call.
+
+    It is the usage that the answer reported; else the question, if the model may have read it; else nothing.
+    """
+    if isinstance(error.usage, TokenUsage):
         return error.usage
-    return Usage(n_input) if isinstance(error, ModelLate) else Usage()
+    return TokenUsage(n_input) if isinstance(error, ModelLate) else TokenUsage()
 
 
-def _masked(message: Message, mask: Mask) -> Message:
-    """A message without secrets, and without half characters, which no request can carry."""
-    calls = tuple(Call(call.id, call.name, _without(call.input, mask)) for call in message.calls)
-    return replace(message, text=_without(message.text, mask), calls=calls)
+def _mask_message(message: ChatMessage, mask: Mask) -> ChatMessage:
+    """Return a message without secrets, and without half characters, which no request can carry."""
+    calls = tuple(ToolCall(call.id, call.name, _mask_value(call.input, mask)) for call in message.calls)
+    return replace(message, text=_mask_value(message.text, mask), calls=calls)
 
 
-def _without(value: Any, mask: Mask) -> Any:
-    """A value of JSON with every text in it masked."""
+def _mask_value(value: Any, mask: Mask) -> Any:
+    """Return a JSON value with every text in it masked."""
     if isinstance(value, str):
         return mask(value.encode("utf-8", "replace").decode())
     if isinstance(value, Mapping):
-        return {_without(key, mask): _without(item, mask) for key, item in value.items()}
-    return [_without(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
+        return {_mask_value(key, mask): _mask_value(item, mask) for key, item in value.items()}
+    return [_mask_value(item, mask) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _n_tokens(messages: Sequence[Message], schema: Mapping[str, Any] | None, tools: Sequence[Tool]) -> int:
-    """About how many tokens a question has."""
-    said = [message.text + "".join(str(call.input) for call in message.calls) for message in messages]
-    more = [str(schema)] if schema else []
-    more += [f"{tool.name} {tool.description} {tool.schema}" for tool in tools]
-    return sum(texts.tokens(one) + _FRAME_TOKENS for one in [*said, *more])
+def _count_tokens(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None, tools: Sequence[ToolSpec]) -> int:
+    """Estimate the number of tokens of a question."""
+    message_texts = [message.text + "".join(str(call.input) for call in message.calls) for message in messages]
+    other_texts = [str(schema)] if schema else []
+    other_texts += [f"{tool.name} {tool.description} {tool.schema}" for tool in tools]
+    return sum(texts.tokens(text) + _FRAME_TOKENS for text in [*message_texts, *other_texts])
 
 
 # providers ------------------------------------------------------------------------------------------------------
 
 
-def _made(role: str, config: RoleConfig) -> Chat:
-    """The model that these settings mean. The providers' modules are small; their SDKs are loaded when asked."""
-    settings = settings_of(role, config)
+def _make_chat(role: str, config: RoleConfig) -> Chat:
+    """Return the model for these settings. The providers' modules are small; their SDKs are loaded at the
+    first call.
+    """
+    settings = read_model_settings(role, config)
     if config.provider == "anthropic":
         from perdure.models.anthropic_chat import AnthropicChat
 
@@ -206,46 +222,55 @@ def _made(role: str, config: RoleConfig) -> Chat:
     return GgufChat(settings)
 
 
-def settings_of(role: str, config: RoleConfig) -> Settings:
-    """What a provider must know of a role, its key read from the environment. Raises ConfigFault."""
-    where = f"models.roles.{role}"
-    _check(where, config)
-    key = environment(config.key_env) if config.key_env else None
+def read_model_settings(role: str, config: RoleConfig) -> ModelSettings:
+    """Return the settings that a provider needs for a role, with the key from the environment. Raises
+    ConfigFault.
+    """
+    setting = f"models.roles.{role}"
+    _check_config(setting, config)
+    key = read_variable(config.key_env) if config.key_env else None
     if config.key_env and not key:
-        raise ConfigFault(f"{where}.key_env: the environment has no {config.key_env}")
-    return Settings(
+        raise ConfigFault(f"{setting}.key_env: the environment has no {config.key_env}")
+    return ModelSettings(
         name=f"{config.provider}:{config.model if config.provider != 'gguf' else Path(config.model).name}",
-        model=config.model, url=_url(where, config, key), key=key, thinking=config.thinking, effort=config.effort,
-        max_output_tokens=config.max_output_tokens, timeout_s=float(config.timeout_s),
-    )  # fmt: skip
+        model=config.model,
+        url=_find_url(setting, config, key),
+        key=key,
+        thinking=config.thinking,
+        effort=config.effort,
+        max_output_tokens=config.max_output_tokens,
+        timeout_s=float(config.timeout_s),
+    )
 
 
-def _missing(role: str, config: RoleConfig) -> list[str]:
-    """What these settings need and this machine does not have; nothing is loaded to see it."""
-    file = Path(config.model).expanduser()
+def _list_missing(role: str, config: RoleConfig) -> list[str]:
+    """List the libraries and files that these settings need and this machine lacks; nothing is loaded to find
+    out.
+    """
+    path = Path(config.model).expanduser()
     library = [] if _has_library(config.provider) else [f"pip install 'perdure[{config.provider}]'"]
-    gone = config.provider == "gguf" and not file.is_file()
-    return library + ([f"models.roles.{role}.model: there is no file {file}"] if gone else [])
+    is_missing = config.provider == "gguf" and not path.is_file()
+    return library + ([f"models.roles.{role}.model: there is no file {path}"] if is_missing else [])
 
 
 def _has_library(provider: str) -> bool:
-    """Whether what asks this provider is installed; nothing is loaded to see it."""
+    """Return True if the library for this provider is installed; nothing is loaded to find out."""
     return importlib.util.find_spec({"gguf": "xllamacpp"}.get(provider, provider)) is not None
 
 
-def _check(where: str, config: RoleConfig) -> None:
+def _check_config(setting: str, config: RoleConfig) -> None:
     if config.provider not in PROVIDERS:
-        raise ConfigFault(f"{where}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
+        raise ConfigFault(f"{setting}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
     if config.thinking not in ("", "on", "off"):
-        raise ConfigFault(f"{where}.thinking = {config.thinking!r} (on, off, or nothing for the model's own way)")
+        raise ConfigFault(f"{setting}.thinking = {config.thinking!r} (on, off, or nothing for the model's own way)")
     for name in ("model", "max_output_tokens", "timeout_s"):
         if not getattr(config, name):
-            raise ConfigFault(f"{where}.{name} must be set for provider = {config.provider!r}")
+            raise ConfigFault(f"{setting}.{name} must be set for provider = {config.provider!r}")
     if config.provider != "gguf" and not config.url and not config.key_env:
-        raise ConfigFault(f"{where}.key_env must be set for provider = {config.provider!r} without a url of your own")
+        raise ConfigFault(f"{setting}.key_env must be set for provider = {config.provider!r} without a url of your own")
 
 
-def _url(where: str, config: RoleConfig, key: str | None) -> SplitResult:
+def _find_url(setting: str, config: RoleConfig, key: str | None) -> SplitResult:
     if config.provider == "gguf":
         return urlsplit("")
-    return address.checked(config.url or _URLS[config.provider], key=key, setting=where)
+    return settings.check_url(config.url or _URLS[config.provider], key=key, setting=setting)

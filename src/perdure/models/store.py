@@ -1,8 +1,10 @@
-"""The embedding cache: (model tag, SHA-256 of a text) -> its vector in int8. A cache, but one that survives rebuilds.
+"""The embedding cache: (model tag, SHA-256 of a text) -> its vector in int8. A cache, but it survives
+rebuilds.
 
-`cache/embeddings.db`. It holds vectors of documents only; those of several models lie side by side and never meet.
-No text is in it, but a vector tells much about its text: what is forgotten is deleted here by the text's hash, and
-overwritten with zeros. Losing the file costs embedding everything again, nothing else.
+`cache/embeddings.db`. It holds vectors of documents only; vectors of several models are stored side by
+side and are never mixed. No text is in it, but a vector tells much about its text: when a text is
+forgotten, its vector is deleted here by the text's hash, and overwritten with zeros. If the file is
+lost, everything must be embedded again, and nothing else is lost.
 """
 
 from __future__ import annotations
@@ -18,45 +20,45 @@ import numpy as np
 import numpy.typing as npt
 
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, TextRefused
-from perdure.models.embedder import Embedder, Kind, ModelTag
-from perdure.models.vectors import Quantised, Vectors, quantise, restore, text_hash
-from perdure.transactions import transaction
+from perdure.models.embedder import Embedder, ModelTag, TextKind
+from perdure.models.vectors import QuantisedVectors, Vectors, hash_text, quantise, restore
+from perdure.sqlite import transaction
 
-SCHEMA = 1  # a file with another number is thrown away: it is a cache
+SCHEMA = 1  # a file with another number is deleted: it is a cache
 BUSY_MS = 10_000
-_TABLES = """
+_TABLES_SQL = """
 CREATE TABLE model(id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 CREATE TABLE vector(model INTEGER NOT NULL, text_sha256 BLOB NOT NULL, scale REAL NOT NULL, numbers BLOB NOT NULL,
   UNIQUE(text_sha256, model))
 """
 
 
-class Known(NamedTuple):
-    """What the cache has of some texts."""
+class CachedVectors(NamedTuple):
+    """The vectors that the cache has of some texts."""
 
-    places: npt.NDArray[np.intp]  # which of them, ascending
-    vectors: Quantised  # theirs, in that order
+    positions: npt.NDArray[np.intp]  # positions of these texts in the request, ascending
+    vectors: QuantisedVectors  # their vectors, in that order
 
 
-class Cache:
-    """One connection to the file. Threads may share it: calls take turns."""
+class VectorCache:
+    """One connection to the file. Threads may share it: calls run one at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or make an empty one. Raises ReadOnlyHome, DiskFull."""
+        """Open the file, or make an empty one. Raises ReadOnlyHome, DiskFull."""
         self._path = path
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._db = self._opened()
+            self._db = self._open()
         except (apsw.NotADBError, apsw.CorruptError):
             self._discard()
-            self._db = self._opened()
+            self._db = self._open()
         except (apsw.CantOpenError, apsw.ReadOnlyError, OSError) as error:
             raise ReadOnlyHome(str(path)) from error
         except apsw.FullError as error:
             raise DiskFull(str(path)) from error
 
-    def _opened(self) -> apsw.Connection:
+    def _open(self) -> apsw.Connection:
         db = apsw.Connection(str(self._path))
         self._path.chmod(0o600)
         db.set_busy_timeout(BUSY_MS)
@@ -64,7 +66,7 @@ class Cache:
         db.pragma("synchronous", 1)
         db.pragma("secure_delete", True)
         if db.pragma("user_version") != SCHEMA:
-            with _writing(db, self._path):
+            with _write_transaction(db, self._path):
                 _make_tables(db)
         return db
 
@@ -76,68 +78,71 @@ class Cache:
         """Release the file."""
         self._db.close()
 
-    def get(self, tag: ModelTag, hashes: Sequence[bytes]) -> Known:
-        """The vectors that it has of texts given by their hashes."""
+    def get(self, tag: ModelTag, hashes: Sequence[bytes]) -> CachedVectors:
+        """Return the cached vectors of texts, given by the texts' hashes."""
         query = "SELECT scale, numbers FROM vector WHERE text_sha256 = ? AND model = ?"
         with self._lock:
-            model = self._number(tag)
-            found = [(n, row) for n, name in enumerate(hashes) for row in self._db.execute(query, (name, model))]
-        values = np.frombuffer(b"".join(row[1] for _, row in found), np.int8).reshape(len(found), tag.dimension)
-        scales = np.array([row[0] for _, row in found], np.float32)
-        return Known(np.array([n for n, _ in found], np.intp), Quantised(values, scales))
+            model_id = self._find_model_id(tag)
+            hits = [
+                (n, row) for n, text_hash in enumerate(hashes) for row in self._db.execute(query, (text_hash, model_id))
+            ]
+        values = np.frombuffer(b"".join(row[1] for _, row in hits), np.int8).reshape(len(hits), tag.dimension)
+        scales = np.array([row[0] for _, row in hits], np.float32)
+        return CachedVectors(np.array([n for n, _ in hits], np.intp), QuantisedVectors(values, scales))
 
     def put(self, tag: ModelTag, hashes: Sequence[bytes], vectors: Vectors) -> None:
-        """Keep vectors under their texts' hashes; what is already there stays. Durable at the next checkpoint."""
+        """Store vectors under their texts' hashes; existing ones stay. Durable at the next checkpoint."""
         values, scales = quantise(vectors)
-        with self._lock, _writing(self._db, self._path):
-            model = self._made(tag)
-            rows = [(model, h, float(s), v.tobytes()) for h, s, v in zip(hashes, scales, values, strict=True)]
+        with self._lock, _write_transaction(self._db, self._path):
+            model_id = self._find_or_add_model(tag)
+            rows = [(model_id, h, float(s), v.tobytes()) for h, s, v in zip(hashes, scales, values, strict=True)]
             self._db.executemany("INSERT OR IGNORE INTO vector VALUES (?, ?, ?, ?)", rows)
 
     def forget(self, hashes: Iterable[bytes]) -> int:
-        """Delete every model's vectors of these texts, also from the log beside the file. Returns how many there were.
+        """Delete every model's vectors of these texts, also from the log beside the file. Return how many there
+        were.
 
-        Raises Busy when another process reads the old ones for too long; they are deleted then, but not yet wiped.
+        Raises Busy if another process reads the old ones for too long; they are deleted then, but not yet wiped.
         """
         with self._lock:
-            before = self._db.total_changes()
-            with _writing(self._db, self._path):
+            n_changes_before = self._db.total_changes()
+            with _write_transaction(self._db, self._path):
                 self._db.executemany("DELETE FROM vector WHERE text_sha256 = ?", [(h,) for h in hashes])
-            n_gone = self._db.total_changes() - before
-            (blocked, _, _) = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
-        if blocked:
+            n_deleted = self._db.total_changes() - n_changes_before
+            (is_blocked, _, _) = next(iter(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+        if is_blocked:
             raise Busy(str(self._path))
-        return n_gone
+        return n_deleted
 
-    def counts(self) -> dict[str, int]:
-        """Vectors of each model, by its tag's key."""
+    def count_by_model(self) -> dict[str, int]:
+        """Return the number of vectors of each model, by its tag's key."""
         query = "SELECT key, count(text_sha256) FROM model LEFT JOIN vector ON vector.model = model.id GROUP BY key"
         with self._lock:
             return dict(self._db.execute(query))
 
-    def drop(self, tag: ModelTag) -> None:
-        """Delete everything of a model, e.g. of one that was replaced."""
-        with self._lock, _writing(self._db, self._path):
-            model = self._number(tag)
-            self._db.execute("DELETE FROM vector WHERE model = ?", (model,))
-            self._db.execute("DELETE FROM model WHERE id = ?", (model,))
+    def drop_model(self, tag: ModelTag) -> None:
+        """Delete all vectors of a model, e.g. of one that was replaced."""
+        with self._lock, _write_transaction(self._db, self._path):
+            model_id = self._find_model_id(tag)
+            self._db.execute("DELETE FROM vector WHERE model = ?", (model_id,))
+            self._db.execute("DELETE FROM model WHERE id = ?", (model_id,))
 
-    def _number(self, tag: ModelTag) -> int:
-        """The number of a model in this file; 0, which none has, when it was never seen."""
+    def _find_model_id(self, tag: ModelTag) -> int:
+        """Return the number of a model in this file; 0, which is never used, for an unknown model."""
         rows = self._db.execute("SELECT id FROM model WHERE key = ?", (tag.key,))
         return next((int(row[0]) for row in rows), 0)
 
-    def _made(self, tag: ModelTag) -> int:
-        number = self._number(tag)
-        if number:
-            return number
+    def _find_or_add_model(self, tag: ModelTag) -> int:
+        model_id = self._find_model_id(tag)
+        if model_id:
+            return model_id
         self._db.execute("INSERT INTO model(key) VALUES (?)", (tag.key,))
         return self._db.last_insert_rowid()
 
 
 @contextlib.contextmanager
-def _writing(db: apsw.Connection, path: Path) -> Iterator[None]:
-    """One transaction. Raises Busy."""
+def _write_transaction(db: apsw.Connection, path: Path) -> Iterator[None]:
+    """Run one write transaction. Raises Busy."""
     try:
         with transaction(db):
             yield
@@ -150,64 +155,69 @@ def _make_tables(db: apsw.Connection) -> None:
         return
     for name in ("vector", "model"):
         db.execute(f"DROP TABLE IF EXISTS {name}")
-    for statement in _TABLES.split(";"):
+    for statement in _TABLES_SQL.split(";"):
         db.execute(statement)
     db.pragma("user_version", SCHEMA)
 
 
-class Cached:
-    """An embedder that asks the cache first, so that no document is ever embedded twice. Queries pass through."""
+class CachingEmbedder:
+    """An embedder that looks into the cache first, so that no document is embedded twice. Queries pass through."""
 
-    def __init__(self, inner: Embedder, cache: Cache) -> None:
-        """inner: a careful embedder; only finite vectors of length 1 are to be kept."""
+    def __init__(self, inner: Embedder, cache: VectorCache) -> None:
+        """Wrap an embedder. inner: a validating embedder, because only finite vectors of length 1 may be stored."""
         self._inner = inner
         self._cache = cache
 
     @property
     def tag(self) -> ModelTag:
-        """The inner one's."""
+        """The tag of the wrapped embedder."""
         return self._inner.tag
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """As the socket says; documents as the cache holds them, in int8 precision, whether they are new or not."""
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return the vectors; see `Embedder.embed`. Documents have the cache's int8 precision, whether they are
+        new or not.
+        """
         if kind == "query":
             return self._inner.embed(texts, kind)
-        first = {text_hash(text): text for text in texts}
-        names = list(first)
-        known = self._cache.get(self.tag, names)
-        rows = dict(zip(known.places.tolist(), restore(known.vectors), strict=True))
-        new = [n for n in range(len(names)) if n not in rows]
-        rows.update(zip(new, self._new([names[n] for n in new], first), strict=True))
-        places = {name: n for n, name in enumerate(names)}
-        found = [rows[places[text_hash(text)]] for text in texts]
-        return np.stack(found) if found else np.zeros((0, self.tag.dimension), np.float32)
+        texts_by_hash = {hash_text(text): text for text in texts}
+        hashes = list(texts_by_hash)
+        cached = self._cache.get(self.tag, hashes)
+        rows = dict(zip(cached.positions.tolist(), restore(cached.vectors), strict=True))
+        new_positions = [n for n in range(len(hashes)) if n not in rows]
+        rows.update(zip(new_positions, self._embed_new([hashes[n] for n in new_positions], texts_by_hash), strict=True))
+        positions = {digest: n for n, digest in enumerate(hashes)}
+        vectors = [rows[positions[hash_text(text)]] for text in texts]
+        return np.stack(vectors) if vectors else np.zeros((0, self.tag.dimension), np.float32)
 
-    def _new(self, names: Sequence[bytes], texts: dict[bytes, str]) -> Vectors:
-        if not names:
+    def _embed_new(self, hashes: Sequence[bytes], texts: dict[bytes, str]) -> Vectors:
+        if not hashes:
             return np.zeros((0, self.tag.dimension), np.float32)
-        vectors = self._inner.embed([texts[name] for name in names], "document")
-        self._cache.put(self.tag, names, vectors)
+        vectors = self._inner.embed([texts[digest] for digest in hashes], "document")
+        self._cache.put(self.tag, hashes, vectors)
         return restore(quantise(vectors))
 
 
-class Filled(NamedTuple):
-    """How embedding many texts ended."""
+class DocumentEmbedResult(NamedTuple):
+    """The result of embedding many documents."""
 
     n_done: int
-    refused: tuple[int, ...]  # places of the texts that the model has no vector for
+    refused_positions: tuple[int, ...]  # positions of the texts for which the model has no vector
 
 
-def fill(embedder: Embedder, texts: Sequence[str]) -> Filled:
-    """Have an embedder (a `Cached` one) embed documents; a text that it refuses costs only itself.
+def embed_documents(embedder: Embedder, texts: Sequence[str]) -> DocumentEmbedResult:
+    """Embed documents with a `CachingEmbedder`; a text that the model refuses does not stop the others.
 
-    Raises ModelFault for every other failure: then the rest has no vectors yet, and a later call takes it up.
+    Raises ModelFault for every other failure: the remaining texts then have no vectors yet, and a later
+    call makes them.
     """
     try:
         embedder.embed(texts, "document")
     except TextRefused:
         if len(texts) == 1:
-            return Filled(0, (0,))
+            return DocumentEmbedResult(0, (0,))
         half = len(texts) // 2
-        low, high = fill(embedder, texts[:half]), fill(embedder, texts[half:])
-        return Filled(low.n_done + high.n_done, (*low.refused, *(n + half for n in high.refused)))
-    return Filled(len(texts), ())
+        low, high = embed_documents(embedder, texts[:half]), embed_documents(embedder, texts[half:])
+        return DocumentEmbedResult(
+            low.n_done + high.n_done, (*low.refused_positions, *(n + half for n in high.refused_positions))
+        )
+    return DocumentEmbedResult(len(texts), ())

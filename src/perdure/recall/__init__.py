@@ -1,1 +1,3 @@
-"""Recall, M(I): a message in, the few turns that matter out, or silence. Pure but for the candidates it asks for."""
+"""Recall, M(I): a message in, the few turns that matter out, or silence.
+Pure, except for the candidates that it reads from the index.
+"""

@@ -1,7 +1,9 @@
-"""What recall asks of an index: candidates with raw scores, and facts about them. A protocol, no implementation.
+"""The candidates that recall reads from an index, with raw scores and facts about them. A protocol without
+implementation.
 
-Every method sees only what the principal may see within the chosen scope: the filter is applied before the best are
-taken. Scores are raw (BM25 of any sign and scale with more being better; cosines), ids are turn ids.
+Every method sees only what the principal may see within the chosen scope: the filter is applied before
+the best are taken. Scores are raw (BM25 of any sign and scale, more is better; cosines). Ids are turn
+ids or memory ids.
 """
 
 from __future__ import annotations
@@ -11,25 +13,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from perdure.recall.feedback import Matrix
-from perdure.recall.fuse import Scores
-from perdure.recall.neighbours import Around
+from perdure.recall.fuse import Matrix, Neighbours, Scores
 from perdure.recall.truth import Beliefs
 from perdure.types import Memory, Role, Window
 
 
-class Fact(NamedTuple):
-    """Who said a turn, and when."""
+class TurnFact(NamedTuple):
+    """The speaker and the time of a turn."""
 
     role: Role
     stated_at: datetime | None
-    is_said: bool = True  # what matched was said; False for a call
-    speaker: str = ""  # the name in front where one role has several people ("Ada: …"); else empty
+    is_said: bool = True  # the matching part was said; False for a tool call
+    speaker: str = ""  # the name in front if several people share a role ("Ada: …"); else empty
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
-    """What is shown of a candidate."""
+class CandidateDetail:
+    """The fields of a candidate that are shown."""
 
     turn_id: str
     run_id: str
@@ -38,54 +38,54 @@ class Detail:
     stated_at: datetime | None
     machine: str
     runtime: str
-    text: str  # the piece that matched, or the beginning of the turn; masked
-    memory: Memory | None = None  # where it is one
+    text: str  # the chunk that matched, or the beginning of the turn; masked
+    memory: Memory | None = None  # if the candidate is a memory
     user: str = ""  # its owner
-    is_shared: bool = False  # the owner is another than who asks
-    chunk: int | None = None  # which piece of the turn it is; None for a memory
+    is_shared: bool = False  # the owner is not the one who asks
+    chunk: int | None = None  # chunk number within the turn; None for a memory
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """Where a name stands."""
+class NameSighting:
+    """The turns that contain a name."""
 
-    n_turns: int  # that hold it
-    rarity: float  # ln(everything / n_turns), half a turn when none holds it; 0 when all do
+    n_turns: int  # turns that contain the name
+    rarity: float  # ln(all turns / n_turns); n_turns = 0.5 if none contains it; 0 if all do
     newest: tuple[str, ...] = ()  # ids of some of them, newest first
 
 
-class Candidates(Protocol):
+class CandidateSource(Protocol):
     """The index as recall sees it."""
 
-    def keyword(self, queries: Sequence[str], k: int, within: Window | None = None) -> Sequence[Scores]:
-        """For each query at most k turns with their BM25; without a query word that is known, none.
+    def search_keyword(self, queries: Sequence[str], k: int, window: Window | None = None) -> Sequence[Scores]:
+        """Return for each query at most k turns with their BM25; none for a query without a known word.
 
         The empty query finds the newest turns, all with the same score.
         """
 
-    def nearest(self, queries: Matrix, k: int, within: Window | None = None) -> Sequence[Scores]:
-        """For each query vector the k turns with the highest cosine."""
+    def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> Sequence[Scores]:
+        """Return for each query vector the k turns with the highest cosine."""
 
-    def vectors(self, ids: Sequence[str]) -> Mapping[str, Matrix]:
-        """The vectors of a turn's pieces, one a row, for those that have any."""
+    def get_vectors(self, ids: Sequence[str]) -> Mapping[str, Matrix]:
+        """Return the vectors of each turn's chunks, one a row; turns without vectors are left out."""
 
-    def cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
-        """The best cosine between any piece of a turn and any of the queries, of those turns that have a vector."""
+    def compute_cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
+        """Return for each turn with vectors the best cosine between any of its chunks and any of the queries."""
 
-    def around(self, ids: Sequence[str], reach: int) -> Around:
-        """What was said at most `reach` turns away in the same line of talk."""
+    def find_neighbours(self, ids: Sequence[str], reach: int) -> Neighbours:
+        """Return for each turn the turns at most `reach` away in the same thread."""
 
-    def rarities(self, words: Sequence[str]) -> Mapping[str, tuple[int, float]]:
-        """(how many pieces hold a word, how rare it is) of each; 0 pieces is the rarest."""
+    def get_rarities(self, words: Sequence[str]) -> Mapping[str, tuple[int, float]]:
+        """Return for each word how many chunks contain it and how rare it is; a word in 0 chunks is the rarest."""
 
-    def names(self, names: Sequence[str]) -> Mapping[str, Sighting]:
-        """Where names stand, at word boundaries, by index lookup."""
+    def find_names(self, names: Sequence[str]) -> Mapping[str, NameSighting]:
+        """Find names at word boundaries, by index lookup."""
 
-    def beliefs(self, ids: Sequence[str]) -> Beliefs:
-        """The memories among these, and those that were made of these turns, with what became of each."""
+    def find_beliefs(self, ids: Sequence[str]) -> Beliefs:
+        """Return the memories among these ids and those made of these turns, each with what became of it."""
 
-    def facts(self, ids: Sequence[str]) -> Mapping[str, Fact]:
-        """Who said these turns, and when."""
+    def get_facts(self, ids: Sequence[str]) -> Mapping[str, TurnFact]:
+        """Return the speaker and time of these turns."""
 
-    def details(self, ids: Sequence[str]) -> Mapping[str, Detail]:
-        """What is shown of these turns."""
+    def get_details(self, ids: Sequence[str]) -> Mapping[str, CandidateDetail]:
+        """Return what is shown of these candidates."""

@@ -1,35 +1,41 @@
-"""Maximal marginal relevance: the next best that does not repeat what is already chosen.
+"""Maximal marginal relevance: choose the next best item that does not repeat a chosen one.
 
-Carbonell and Goldstein, SIGIR 1998. Pure. A candidate is compared with the CHOSEN items only, never with all.
+Carbonell and Goldstein, SIGIR 1998. Pure. A candidate is compared with the chosen items only, never
+with all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from perdure.recall.fuse import ranked
+from perdure.recall.fuse import rank_ids
 
-Alike = Callable[[str, str], float]  # two ids -> how alike they are, 0 to 1
+Likeness = Callable[[str, str], float]  # two ids -> likeness, 0 to 1
 
 
-def diversify(scores: Mapping[str, float], alike: Alike, *, relevance: float, k: int, same: float = 2.0) -> list[str]:
-    """At most k ids: each time the one with the best relevance · score - (1 - relevance) · likeness to the chosen.
+def diversify(
+    scores: Mapping[str, float], likeness: Likeness, *, relevance: float, k: int, same_likeness: float = 2.0
+) -> list[str]:
+    """Return at most k ids, chosen one by one by the best relevance · score - (1 - relevance) · likeness to
+    the chosen.
 
-    relevance: λ in [0, 1]; at 1 it is the plain ranking. same: likeness from which two say the same, so that the
-    second is never chosen, however relevant (2 switches it off). Ties break by id.
+    relevance: λ in [0, 1]; at 1 the result is the plain ranking. same_likeness: from this likeness on two
+    say the same, so the second is never chosen, however relevant (2 switches it off). Ties break by id.
 
     >>> same = lambda a, b: 1.0 if a[0] == b[0] else 0.0
     >>> diversify({"a1": 1.0, "a2": 0.9, "b1": 0.5}, same, relevance=0.5, k=2)
     ['a1', 'b1']
     """
-    left = ranked(scores)
-    nearest = dict.fromkeys(left, 0.0)  # likeness to the most alike of the chosen
-    chosen: list[str] = []
-    while left and len(chosen) < k:
-        best = max(left, key=lambda name: relevance * scores[name] - (1 - relevance) * nearest[name])
-        chosen.append(best)
-        left.remove(best)
-        for name in left:
-            nearest[name] = max(nearest[name], alike(best, name))
-        left = [name for name in left if nearest[name] < same]
-    return chosen
+    remaining = rank_ids(scores)
+    highest_likeness = dict.fromkeys(remaining, 0.0)  # highest likeness to a chosen item
+    chosen_ids: list[str] = []
+    while remaining and len(chosen_ids) < k:
+        best_id = max(
+            remaining, key=lambda item_id: relevance * scores[item_id] - (1 - relevance) * highest_likeness[item_id]
+        )
+        chosen_ids.append(best_id)
+        remaining.remove(best_id)
+        for item_id in remaining:
+            highest_likeness[item_id] = max(highest_likeness[item_id], likeness(best_id, item_id))
+        remaining = [item_id for item_id in remaining if highest_likeness[item_id] < same_likeness]
+    return chosen_ids

@@ -1,18 +1,34 @@
-"""Fuse the legs of a search into one ranking.
+"""Fuse the legs of a search into one ranking, pass scores to neighbours, and expand queries by feedback.
 
-Pure: no index, no model, no clock. Legs disagree about scale, so each is normalised on its own candidates before
-weights apply: BM25 by its range, a cosine by cutting off what is negative. Ties break by id in `ranked`, so the same
-input gives the same order.
+Pure: no index, no model, no clock. Legs disagree about scale, so each is normalised on its own
+candidates before weights apply: BM25 by its range, a cosine by cutting off negative values. Ties break
+by id in `rank_ids`, so the same input gives the same order.
+
+Neighbours: an answer beside its question is worth more, and so is a reaction beside the news. A turn
+gets a share of its better neighbour's score. Only scores from before this step are passed on, so the
+order of the turns does not matter and no score travels further than the reach.
+
+Feedback (pseudo-relevance feedback): the text of the best hits is taken as part of the question. Words
+in the manner of RM3 (Abdul-Jaleel and others, TREC 2004), with the rarity of a word instead of a
+background model; vectors in the manner of Rocchio.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from perdure import text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Scores = Mapping[str, float]
 
-LEVEL = 0.5  # what every candidate of a leg gets when all score the same: the range says nothing then
+EQUAL_SCORE = 0.5  # score of every candidate of a leg if all are equal: the range is 0 then
 
 
 def reciprocal_rank(legs: Sequence[Sequence[str]], *, k: int = 60) -> dict[str, float]:
@@ -26,65 +42,156 @@ def reciprocal_rank(legs: Sequence[Sequence[str]], *, k: int = 60) -> dict[str, 
     """
     scores: dict[str, float] = defaultdict(float)
     for leg in legs:
-        for rank, name in enumerate(leg, start=1):
-            scores[name] += 1 / (k + rank)
+        for rank, item_id in enumerate(leg, start=1):
+            scores[item_id] += 1 / (k + rank)
     return dict(scores)
 
 
 def min_max(leg: Scores) -> dict[str, float]:
-    """The scores of a leg moved to [0, 1] by their own range; all the same become LEVEL.
+    """Return the scores of a leg scaled to [0, 1] by their own range; equal scores become EQUAL_SCORE.
 
     >>> min_max({"a": -2.0, "b": -6.0, "c": -4.0})
     {'a': 1.0, 'b': 0.0, 'c': 0.5}
     """
     if not leg:
         return {}
-    low, high = min(leg.values()), max(leg.values())
-    if high <= low:
-        return dict.fromkeys(leg, LEVEL)
-    return {name: (score - low) / (high - low) for name, score in leg.items()}
+    lowest, highest = min(leg.values()), max(leg.values())
+    if highest <= lowest:
+        return dict.fromkeys(leg, EQUAL_SCORE)
+    return {item_id: (score - lowest) / (highest - lowest) for item_id, score in leg.items()}
 
 
-def clamp(leg: Scores) -> dict[str, float]:
-    """Cosines cut to [0, 1]: what points away says nothing.
+def clamp_cosines(leg: Scores) -> dict[str, float]:
+    """Return cosines cut to [0, 1]: a negative cosine says nothing.
 
-    >>> clamp({"a": -0.2, "b": 0.4})
+    >>> clamp_cosines({"a": -0.2, "b": 0.4})
     {'a': 0.0, 'b': 0.4}
     """
-    return {name: min(1.0, max(0.0, score)) for name, score in leg.items()}
+    return {item_id: min(1.0, max(0.0, score)) for item_id, score in leg.items()}
 
 
-def weighted(legs: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weighted sum of normalised legs; an id that a leg does not hold gets nothing from it.
+def sum_weighted(legs: Mapping[str, Scores], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weighted sum of normalised legs; an id gets nothing from a leg that lacks it.
 
-    The weights of the legs that are there are scaled to a sum of 1, so that a leg that is missing as a whole takes
+    The weights of the legs that exist are scaled to a sum of 1, so a leg that is missing as a whole takes
     nothing from the others: keyword search alone keeps its full scores.
 
-    >>> weighted({"vector": {"a": 0.8}, "keyword": {"a": 0.5, "b": 1.0}}, {"vector": 0.7, "keyword": 0.3})
+    >>> sum_weighted({"vector": {"a": 0.8}, "keyword": {"a": 0.5, "b": 1.0}}, {"vector": 0.7, "keyword": 0.3})
     {'a': 0.71, 'b': 0.3}
     """
-    present = {name: weights[name] for name in sorted(legs) if weights.get(name, 0.0) > 0}
-    total = sum(present.values())
+    present_weights = {leg_name: weights[leg_name] for leg_name in sorted(legs) if weights.get(leg_name, 0.0) > 0}
+    total = sum(present_weights.values())
     scores: dict[str, float] = defaultdict(float)
-    for name, weight in present.items():
-        for item, score in legs[name].items():
-            scores[item] += weight / total * score
+    for leg_name, weight in present_weights.items():
+        for item_id, score in legs[leg_name].items():
+            scores[item_id] += weight / total * score
     return dict(scores)
 
 
-def strongest(legs: Sequence[Scores]) -> dict[str, float]:
-    """For each id the best score that any of the legs gives it.
+def take_best(legs: Sequence[Scores]) -> dict[str, float]:
+    """Return for each id the best score that any of the legs gives it.
 
-    >>> strongest([{"a": 0.2, "b": 0.9}, {"a": 0.4}])
+    >>> take_best([{"a": 0.2, "b": 0.9}, {"a": 0.4}])
     {'a': 0.4, 'b': 0.9}
     """
-    best: dict[str, float] = {}
+    best_scores: dict[str, float] = {}
     for leg in legs:
-        for name, score in leg.items():
-            best[name] = max(score, best.get(name, score))
-    return best
+        for item_id, score in leg.items():
+            best_scores[item_id] = max(score, best_scores.get(item_id, score))
+    return best_scores
 
 
-def ranked(scores: Scores) -> list[str]:
-    """The ids, best first; equal scores in the order of their ids."""
-    return sorted(scores, key=lambda name: (-scores[name], name))
+def rank_ids(scores: Scores) -> list[str]:
+    """Return the ids, best first; equal scores in the order of their ids."""
+    return sorted(scores, key=lambda item_id: (-scores[item_id], item_id))
+
+
+Neighbours = Mapping[str, Sequence[tuple[str, int]]]  # id -> (neighbour's id, how many turns away)
+
+
+def spread(scores: Mapping[str, float], neighbours: Neighbours, shares: Sequence[float]) -> dict[str, float]:
+    """Return each score plus, for every distance, that distance's share of the best score among the neighbours
+    there.
+
+    neighbours: of each turn that passes its score on. shares: by distance from 1. A neighbour that is no
+    candidate itself becomes one.
+
+    >>> spread({"b": 1.0}, {"b": [("a", 1), ("c", 1)]}, [0.4])
+    {'a': 0.4, 'b': 1.0, 'c': 0.4}
+    """
+    lent_scores: dict[str, list[float]] = {}
+    for lender, score in scores.items():
+        for item_id, distance in neighbours.get(lender, ()):
+            if 1 <= distance <= len(shares):
+                best_by_distance = lent_scores.setdefault(item_id, [0.0] * len(shares))
+                best_by_distance[distance - 1] = max(best_by_distance[distance - 1], score)
+    no_scores = (0.0,) * len(shares)
+    return {
+        item_id: scores.get(item_id, 0.0) + sum(map(operator.mul, shares, lent_scores.get(item_id, no_scores)))
+        for item_id in sorted({*scores, *lent_scores})
+    }
+
+
+Matrix: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"  # rows of float32; numpy itself is loaded with an embedder
+
+N_FEEDBACK_TERMS = 8
+N_FEEDBACK_HITS = 3  # hits that feedback uses
+MAX_HIT_CHARS = 1000  # of a hit: long tool output would outweigh what people say
+_MIN_CHARS = 3
+
+
+def list_feedback_words(texts: Sequence[str], query_words: Sequence[str]) -> list[str]:
+    """Return the words of these texts that carry meaning and are not in the query, once each, in order."""
+    known_words = set(query_words)
+    return [
+        word
+        for word in dict.fromkeys(hit_word for hit_text in texts for hit_word in _split_hit(hit_text))
+        if word not in known_words
+    ]
+
+
+def choose_feedback_terms(
+    texts: Sequence[str], query_words: Sequence[str], rarity: Callable[[str], float], *, n_terms: int = N_FEEDBACK_TERMS
+) -> list[str]:
+    """Return the n_terms words of the best hits that say most and are not in the query.
+
+    rarity: word -> how rare it is, 0 for a word that is everywhere. A word counts by its share of each
+    text's words, so a long text has no more to say than a short one, times its rarity. Ties break by the
+    word.
+    """
+    weights: dict[str, float] = {}
+    for hit_words in map(_split_hit, texts):
+        for word in hit_words:
+            weights[word] = weights.get(word, 0.0) + 1 / len(hit_words)
+    scores = {word: weights[word] * rarity(word) for word in list_feedback_words(texts, query_words)}
+    return [w for w in sorted(scores, key=lambda w: (-scores[w], w)) if scores[w] > 0][:n_terms]
+
+
+def _split_hit(hit: str) -> list[str]:
+    """Return the words of a hit, once each."""
+    terms = text.query_terms(text.clip(hit, MAX_HIT_CHARS))
+    return [
+        term
+        for term in terms
+        if term.isalpha() and (len(term) >= _MIN_CHARS or not term.isascii()) and term not in text.STOPWORDS
+    ]
+
+
+def compute_rarity(n_with: int, n_total: int) -> float:
+    """Return ln(N / n), never below 0; a word in no chunk counts as half a sighting, the rarest of all.
+
+    >>> round(compute_rarity(1, 100), 3), round(compute_rarity(0, 100), 3)
+    (4.605, 5.298)
+    """
+    return max(0.0, math.log(n_total / max(n_with, 0.5))) if n_total > 0 else 0.0
+
+
+def move_queries(queries: Matrix, hit_vectors: Sequence[Matrix], *, share: float) -> Matrix:
+    """Move each query vector by `share` of the mean of the best hits' vectors; return them at length 1 again."""
+    if not hit_vectors or share == 0:
+        return queries
+    mean = sum(hit_vectors[1:], start=hit_vectors[0]) / queries.dtype.type(len(hit_vectors))
+    moved: Matrix = queries + mean * queries.dtype.type(share)
+    lengths = (moved * moved).sum(axis=1, keepdims=True) ** 0.5
+    scaled: Matrix = moved / lengths.clip(min=1e-12)
+    return scaled

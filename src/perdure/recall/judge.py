@@ -1,10 +1,10 @@
-"""Whether there is anything worth saying: abstain on relevance, before anything else is weighed.
+"""Decide whether recall speaks: it stays silent if nothing is relevant, before anything else is weighed.
 
-Pure. Fusion scores are relative to the candidates at hand (the best keyword hit has 1 whatever it is), so the judge
-looks at what is absolute: the best cosine, the share of the asked words (rare ones count more) that the best candidate
-holds, the names that are known and those never mentioned, and whether anything was said at a time that is named. What
-one leg alone can reach is known for each profile, so that a threshold made for two legs never silences one (term-llm
-#19).
+Pure. Fusion scores are relative to the candidates at hand (the best keyword hit has 1 in any case), so
+the judge uses absolute values: the best cosine, the share of the query's words (rare ones count more)
+in the best candidate, names that are known and names that were never mentioned, and whether anything
+was said at a time that the message names. The score that one leg alone can reach is known for each
+profile, so a threshold made for two legs never silences one (term-llm #19).
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from perdure import text
-from perdure.patterns import late
-from perdure.recall.candidates import Sighting
+from perdure.recall.candidates import NameSighting
+from perdure.regex import lazy_re
 
 # Weights beside a cosine's 1 and thresholds below which recall is silent: at most 3 % of the answerable questions of
 # any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
-COVERED, KNOWN_NAME, UNKNOWN_NAME, IN_TIME = 0.4, 0.1, 0.3, 0.2
-WORD, MOST_WORDS = 0.015, 10  # what each asked word takes away: a long message is near to something by chance
-KEYWORD = 0.035  # without vectors, or with those of a model that was never calibrated
+COVERAGE_WEIGHT, KNOWN_NAME_WEIGHT, UNKNOWN_NAME_WEIGHT, IN_TIME_WEIGHT = 0.4, 0.1, 0.3, 0.2
+WORD_PENALTY, MAX_PENALISED_WORDS = 0.015, 10  # per query word: a long message is near to something by chance
+KEYWORD_THRESHOLD = 0.035  # without vectors, or with those of a model that was never calibrated
 THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.33, "potion-base-8m-int8": 0.36}  # by the model's name
-UNKNOWN_PAIR, PAIR = 0.25, 2  # terms of scripts without spaces are overlapping pairs, half of them across words
-LEAST = 0.1  # what a word counts that stands everywhere: in a memory of one turn every word does
-RARE = 1.0  # ln(turns / turns that hold a name) from which knowing it says something
-ENOUGH_WORDS = 0.6  # of the asked words in one turn: relevant whatever the vectors say
-N_STEMS, N_TEXTS = 16_384, 64  # words and texts whose stems are at hand: a recall looks at its best texts several times
-MIN_KNOWN = 2  # asked words that a turn must hold for that
+UNKNOWN_PAIR_FACTOR, PAIR_CHARS = 0.25, 2  # without spaces terms are overlapping pairs, half of them across words
+MIN_WORD_WEIGHT = 0.1  # weight of a word that occurs everywhere: in a memory of one turn every word does
+MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known name counts
+ENOUGH_COVERAGE = 0.6  # of the query words in one turn: relevant whatever the vectors say
+N_CACHED_STEMS, N_CACHED_TEXTS = 16_384, 64  # cached: a recall reads its best texts several times
+MIN_HELD_WORDS = 2  # query words that the turn must hold for that
 
-_WORDS = late(r"[^\W_]+")
-_SUFFIX = late(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
+_WORDS = lazy_re(r"[^\W_]+")
+_SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for the candidates as a whole."""
+    """The evidence for the candidates as a whole."""
 
     cosine: float | None  # the best; None without vectors
-    covered: float  # share of the asked words, by rarity, that the best candidate holds
-    n_held: int  # asked words that that candidate holds
-    known_names: float  # share of the message's names that stand somewhere, and are rare
-    unknown_names: float  # share of them that stand nowhere
+    covered: float  # share of the query words, by rarity, in the best candidate
+    n_held: int  # query words in that candidate
+    known_names: float  # share of the message's names that are known and rare
+    unknown_names: float  # share of them that occur nowhere
     is_in_time: bool = False  # a candidate lies in a window that the message names
-    n_asked: int = 0  # words that the message asks for
+    n_asked: int = 0  # query words of the message
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether to speak, on what relevance, and why not."""
+    """The relevance of the candidates, and the reason if recall stays silent."""
 
     relevance: float
     threshold: float
     silent: str = ""  # the reason in words; empty when recall speaks
 
 
-@lru_cache(maxsize=N_STEMS)
+@lru_cache(maxsize=N_CACHED_STEMS)
 def stem(word: str) -> str:
-    """A word without the commonest English endings: enough to compare, never shown.
+    """Return a word without the commonest English endings: good enough to compare, never shown.
 
     >>> stem("paintings"), stem("bus")
     ('paint', 'bus')
@@ -66,62 +66,80 @@ def stem(word: str) -> str:
     return _SUFFIX.sub("", word) if word.isascii() else word
 
 
-def asked_words(message: str) -> tuple[str, ...]:
-    """The words of a message that carry meaning, as search terms."""
+def extract_query_words(message: str) -> tuple[str, ...]:
+    """Return the words of a message that carry meaning, as search terms."""
     return text.without_stopwords(text.query_terms(message))
 
 
-def evidence(
+def gather_evidence(
     words: Mapping[str, tuple[int, float]],
-    names: Mapping[str, Sighting],
+    names: Mapping[str, NameSighting],
     *,
     texts: Sequence[str],
     cosine: float | None,
     is_in_time: bool = False,
 ) -> Evidence:
-    """What speaks for candidates with these texts. words: the asked ones: (how many pieces hold it, its rarity)."""
-    weights = {word: _weight(word, *found) for word, found in words.items()}
-    asked = {word: stems(word) for word in weights}
-    covered, n_held = max((_covered(weights, asked, stems(each)) for each in texts), default=(0.0, 0))
-    seen = list(names.values())
-    known = sum(bool(one.n_turns) and one.rarity >= RARE for one in seen)
-    unknown = sum(not one.n_turns for one in seen)
-    n = max(1, len(seen))
-    return Evidence(cosine, covered, n_held, known / n, unknown / n, is_in_time, len(words))
+    """Return the evidence for candidates with these texts. words: of the query, each with (chunks that hold
+    it, rarity).
+    """
+    weights = {word: _weigh_word(word, *n_held_and_rarity) for word, n_held_and_rarity in words.items()}
+    stems_by_word = {word: extract_stems(word) for word in weights}
+    covered, n_held = max(
+        (_measure_coverage(weights, stems_by_word, extract_stems(candidate_text)) for candidate_text in texts),
+        default=(0.0, 0),
+    )
+    sightings = list(names.values())
+    n_known = sum(bool(sighting.n_turns) and sighting.rarity >= MIN_NAME_RARITY for sighting in sightings)
+    n_unknown = sum(not sighting.n_turns for sighting in sightings)
+    n_names = max(1, len(sightings))
+    return Evidence(cosine, covered, n_held, n_known / n_names, n_unknown / n_names, is_in_time, len(words))
 
 
-def _weight(word: str, n_held: int, rarity: float) -> float:
-    """How much a word that is held counts: its rarity. A pair of signs that stands nowhere is mostly no word at all."""
-    return max(rarity, LEAST) * (UNKNOWN_PAIR if not n_held and not word.isascii() and len(word) == PAIR else 1.0)
+def _weigh_word(word: str, n_held: int, rarity: float) -> float:
+    """Return the weight of a word: its rarity. A pair of signs that is nowhere is mostly no word at all."""
+    return max(rarity, MIN_WORD_WEIGHT) * (
+        UNKNOWN_PAIR_FACTOR if not n_held and not word.isascii() and len(word) == PAIR_CHARS else 1.0
+    )
 
 
-def _covered(
-    weights: Mapping[str, float], asked: Mapping[str, frozenset[str]], held_stems: frozenset[str]
+def _measure_coverage(
+    weights: Mapping[str, float], stems_by_word: Mapping[str, frozenset[str]], held_stems: frozenset[str]
 ) -> tuple[float, int]:
-    """(share of the weight that a text with these stems holds, how many of the words). asked: the stems of each."""
+    """Return the share of the weight that a text with these stems holds, and the number of words it holds.
+
+    stems_by_word: the stems of each word of the query.
+    """
     total = sum(weights.values())
-    held = [word for word in weights if asked[word] <= held_stems]
-    return (sum(weights[word] for word in held) / total if total else 0.0), len(held)
+    held_words = [word for word in weights if stems_by_word[word] <= held_stems]
+    return (sum(weights[word] for word in held_words) / total if total else 0.0), len(held_words)
 
 
-@lru_cache(maxsize=N_TEXTS)
-def stems(words: str) -> frozenset[str]:
-    """The stems of all words of a text, as the index sees it: parts of identifiers apart, pairs where no spaces are."""
+@lru_cache(maxsize=N_CACHED_TEXTS)
+def extract_stems(words: str) -> frozenset[str]:
+    """Return the stems of all words of a text, as the index sees it: identifiers split, pairs in scripts
+    without spaces.
+    """
     return frozenset(map(stem, set(_WORDS.findall(text.index_terms(words).lower()))))
 
 
-def judge(found: Evidence, model: str) -> Verdict:
-    """Whether this is worth saying. model: the name of the one that made the vectors, "" without.
+def judge(evidence: Evidence, model: str) -> Verdict:
+    """Return the verdict on the evidence. model: the name of the model that made the vectors, "" without
+    vectors.
 
-    The vectors of a model that was never calibrated have no threshold: then the words decide, as without vectors.
+    The vectors of a model that was never calibrated have no threshold: then the words decide, as without
+    vectors.
     """
-    hybrid = found.cosine is not None and model in THRESHOLDS
-    threshold = THRESHOLDS[model] if hybrid else KEYWORD
-    words = found.covered
-    if hybrid:
-        words = (found.cosine or 0.0) + COVERED * found.covered - WORD * min(found.n_asked, MOST_WORDS)
-    named = KNOWN_NAME * found.known_names - UNKNOWN_NAME * found.unknown_names
-    relevance = words + named + IN_TIME * found.is_in_time
-    if relevance >= threshold or (found.covered >= ENOUGH_WORDS and found.n_held >= MIN_KNOWN):
+    is_hybrid = evidence.cosine is not None and model in THRESHOLDS
+    threshold = THRESHOLDS[model] if is_hybrid else KEYWORD_THRESHOLD
+    word_score = evidence.covered
+    if is_hybrid:
+        word_score = (
+            (evidence.cosine or 0.0)
+            + COVERAGE_WEIGHT * evidence.covered
+            - WORD_PENALTY * min(evidence.n_asked, MAX_PENALISED_WORDS)
+        )
+    name_score = KNOWN_NAME_WEIGHT * evidence.known_names - UNKNOWN_NAME_WEIGHT * evidence.unknown_names
+    relevance = word_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
+    if relevance >= threshold or (evidence.covered >= ENOUGH_COVERAGE and evidence.n_held >= MIN_HELD_WORDS):
         return Verdict(relevance, threshold)
     return Verdict(relevance, threshold, f"nothing relevant enough ({relevance:.2f}, needs {threshold:.2f})")

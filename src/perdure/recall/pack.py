@@ -1,96 +1,165 @@
-"""Cues into a budget: each with its date, its source and who spoke, the turn before it where it says little alone.
+"""Explain cues and pack them into a budget: each with date, source, speaker, and the turn before it where
+it needs one.
 
-Pure. The budget counts the cues as they are rendered. A text is shortened to the piece that holds most of the asked
-words, cut at a border between characters; what does not fit even so is left out and named.
+Pure. The budget counts the cues as they are rendered. A text is shortened to the part that holds most
+of the query's words, cut at a border between characters; a cue that does not fit even then is left out
+and named. Reasons say why a turn became a cue, and what another turn lacked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perdure import text
-from perdure.patterns import late
-from perdure.recall.judge import stems
-from perdure.types import Cue
+from perdure.recall.candidates import TurnFact
+from perdure.recall.fuse import Scores
+from perdure.recall.judge import extract_stems
+from perdure.regex import lazy_re
+from perdure.types import Cue, Plan, Recalled
 
-SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, longest first
+TEXT_SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, longest first
 BEFORE_CHARS = 240
-SHORT_CHARS = 90  # a text below this may not stand on its own
-SAID_BY = {  # how a memory is labelled, by the lowest trust in its lineage
+SHORT_CHARS = 90  # a shorter text may need the turn before it
+SPEAKER_LABELS = {  # label of a memory, by the lowest trust in its lineage
     "owner": "the user said", "agent": "an agent concluded", "tool": "a tool's output",
     "web": "from the web, unverified",
 }  # fmt: skip
-SCRAP_CHARS = 24  # one below this does not
-_LEANING = late(
+SCRAP_CHARS = 24  # a shorter text always needs it
+_DEPENDENT_START = lazy_re(
     r"^(?:[\w .'-]{1,30}: )?(?:yes|yeah|yep|no|nope|sure|ok|okay|thanks?|that|this|it|they|he|she|exactly|same"
     r"|both|also|ja|nein|genau|das|oui|non|sí|是|对|好|不)\b",
     re.IGNORECASE,
 )
 
 
-def leans(words: str) -> bool:
-    """Whether a text needs the turn before it: it is short and answers or points back.
+def is_dependent(words: str) -> bool:
+    """Return True if a text needs the turn before it: it is short and answers or points back.
 
-    >>> leans("Yes, that one."), leans("The port is 8443 for the staging server.")
+    >>> is_dependent("Yes, that one."), is_dependent("The port is 8443 for the staging server.")
     (True, False)
     """
     is_scrap = len(words) < SCRAP_CHARS and len(words.split()) < 4
-    return is_scrap or (len(words) < SHORT_CHARS and bool(_LEANING.match(words)))
+    return is_scrap or (len(words) < SHORT_CHARS and bool(_DEPENDENT_START.match(words)))
 
 
-def render(cue: Cue) -> str:
-    """One cue as a model or a person reads it."""
-    when = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
-    noted = f"\n({cue.note})" if cue.note else ""
+def render_cue(cue: Cue) -> str:
+    """Return one cue as a model or a person reads it."""
+    date_label = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
+    note_line = f"\n({cue.note})" if cue.note else ""
     if cue.memory is not None:
-        said = SAID_BY[cue.memory.trust]
-        if cue.is_shared:  # whose words they are; that nobody vouches for them stays said
-            said = f"shared by {cue.user}" + (f" · {said}" if cue.memory.trust in ("tool", "web") else "")
-        return f"[{when} · memory, {cue.memory.kind} · {said} · {cue.turn_id}]\n{cue.text}{noted}"
-    said = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
-    lead = f"[{when} · {said} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
-    before = f"\n> {cue.before}" if cue.before else ""
-    return f"{lead}{before}\n{cue.text}{noted}"
+        speaker = SPEAKER_LABELS[cue.memory.trust]
+        if cue.is_shared:  # names the owner; the label for unverified words stays
+            speaker = f"shared by {cue.user}" + (f" · {speaker}" if cue.memory.trust in ("tool", "web") else "")
+        return f"[{date_label} · memory, {cue.memory.kind} · {speaker} · {cue.turn_id}]\n{cue.text}{note_line}"
+    speaker = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
+    header = f"[{date_label} · {speaker} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
+    context_line = f"\n> {cue.before}" if cue.before else ""
+    return f"{header}{context_line}\n{cue.text}{note_line}"
 
 
-def pack(cues: Sequence[Cue], words: Sequence[str], *, max_tokens: int) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
-    """(the cues that fit, in order, shortened where needed; the turn ids of those that do not). words: those asked."""
-    asked = frozenset[str]().union(*map(stems, words))
-    kept: list[Cue] = []
-    without_room: list[str] = []
-    left = max_tokens
+def pack(
+    cues: Sequence[Cue], query_words: Sequence[str], *, max_tokens: int
+) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
+    """Return the cues that fit, in order and shortened where needed, and the turn ids of the others.
+
+    query_words: the words of the query.
+    """
+    query_stems = frozenset[str]().union(*map(extract_stems, query_words))
+    packed_cues: list[Cue] = []
+    unfitted_ids: list[str] = []
+    tokens_left = max_tokens
     for cue in cues:
-        fitted = _fitted(cue, asked, left)
-        if fitted is None:
-            without_room.append(cue.turn_id)
+        fitted_cue = _fit_cue(cue, query_stems, tokens_left)
+        if fitted_cue is None:
+            unfitted_ids.append(cue.turn_id)
             continue
-        kept.append(fitted)
-        left -= fitted.n_tokens
-    return tuple(kept), tuple(without_room)
+        packed_cues.append(fitted_cue)
+        tokens_left -= fitted_cue.n_tokens
+    return tuple(packed_cues), tuple(unfitted_ids)
 
 
-def _fitted(cue: Cue, asked: frozenset[str], left: int) -> Cue | None:
-    """The cue with as much of its text as the room allows, with its turn before if possible; None if nothing fits."""
-    for size in SIZES:
-        short = replace(cue, text=excerpt(cue.text, asked, size), before=text.one_line(cue.before, BEFORE_CHARS))
-        for candidate in (short, replace(short, before="")):
-            n_tokens = text.tokens(render(candidate)) + 1  # and the line break behind it
-            if n_tokens <= left:
+def _fit_cue(cue: Cue, query_stems: frozenset[str], tokens_left: int) -> Cue | None:
+    """Return the cue with as much text as fits, with the turn before it if possible; None if nothing fits."""
+    for size in TEXT_SIZES:
+        shortened = replace(
+            cue, text=cut_excerpt(cue.text, query_stems, size), before=text.one_line(cue.before, BEFORE_CHARS)
+        )
+        for candidate in (shortened, replace(shortened, before="")):
+            n_tokens = text.tokens(render_cue(candidate)) + 1  # plus the line break after it
+            if n_tokens <= tokens_left:
                 return replace(candidate, n_tokens=n_tokens)
     return None
 
 
-def excerpt(full: str, asked: frozenset[str], n_chars: int) -> str:
-    """At most n_chars of a text: the piece that holds most of the asked stems, the earliest of equals."""
-    plain = text.printable(full).strip()
-    if len(plain) <= n_chars:
-        return plain
+def cut_excerpt(full_text: str, query_stems: frozenset[str], n_chars: int) -> str:
+    """Return at most n_chars of a text: the part that holds most of the query's stems, the earliest of equal
+    ones.
+    """
+    plain_text = text.printable(full_text).strip()
+    if len(plain_text) <= n_chars:
+        return plain_text
     pieces = [
-        plain[low:high].strip() for low, high in text.split(plain, max_chars=n_chars - 2, overlap_chars=n_chars // 4)
+        plain_text[start:end].strip()
+        for start, end in text.split(plain_text, max_chars=n_chars - 2, overlap_chars=n_chars // 4)
     ]
-    best = max(range(len(pieces)), key=lambda n: (len(asked & stems(pieces[n])), -n))
-    lead = text.ELLIPSIS if best else ""
-    tail = text.ELLIPSIS if best < len(pieces) - 1 else ""
-    return f"{lead}{pieces[best]}{tail}"
+    best_number = max(range(len(pieces)), key=lambda n: (len(query_stems & extract_stems(pieces[n])), -n))
+    lead = text.ELLIPSIS if best_number else ""
+    tail = text.ELLIPSIS if best_number < len(pieces) - 1 else ""
+    return f"{lead}{pieces[best_number]}{tail}"
+
+
+_SCORE_NOTE = lazy_re(r" \((?:the best has |cosine )?-?\d+\.\d+(?: of the best)?\)| with -?\d+\.\d+")
+_STRONG_LEG = 0.5  # normalised score from which a leg is a reason of its own
+
+
+def explain_cue(
+    turn_id: str, legs: Mapping[str, Scores], fact: TurnFact, plan: Plan, *, entity: str = "", is_memory: bool = False
+) -> tuple[str, ...]:
+    """Return the reasons for a cue, the strongest first. A memory has no neighbours: its score is its own."""
+    scores_by_leg = {leg: scores[turn_id] for leg, scores in legs.items() if turn_id in scores}
+    reasons = [f"names {entity}, which is rare"] if entity else []
+    if scores_by_leg.get("keyword", 0.0) > 0:
+        reasons.append(f"holds the words ({scores_by_leg['keyword']:.2f} of the best)")
+    if scores_by_leg.get("vector", 0.0) > 0:
+        reasons.append(f"is close in meaning (cosine {scores_by_leg['vector']:.2f})")
+    is_weak = max(scores_by_leg.get("keyword", 0.0), scores_by_leg.get("vector", 0.0)) < _STRONG_LEG
+    if is_weak and not entity and not is_memory:
+        reasons.append("stands beside a turn that matches")
+    if is_memory and not reasons and "keyword" in scores_by_leg:
+        reasons.append("holds some of the words")
+    if "speaker" in scores_by_leg:
+        reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
+    if "time" in scores_by_leg:
+        reasons.append("is from " + ", ".join(window.words for window in plan.windows))
+    if "done" in scores_by_leg:
+        reasons.append("is what was done, not said")
+    if scores_by_leg.get("recent", 0.0) > 0:
+        reasons.append("is recent")
+    return tuple(reasons)
+
+
+def remove_scores(reason: str) -> str:
+    """Return a reason without its scores.
+
+    >>> remove_scores("holds the words (0.83 of the best)")
+    'holds the words'
+    """
+    return _SCORE_NOTE.sub("", reason)
+
+
+def explain_absence(recalled: Recalled, turn_id: str) -> str:
+    """Return what a turn lacked to be a cue, or that it is one."""
+    for rank, cue in enumerate(recalled.cues, start=1):
+        if cue.turn_id == turn_id:
+            return f"it is cue {rank}: " + "; ".join(cue.why)
+    if turn_id in recalled.held_back:
+        return (
+            f"it reads like an order to a model ({recalled.held_back[turn_id].rule}); `perdure floor alerts` lists it"
+        )
+    if recalled.silent:
+        return f"recall stayed silent: {recalled.silent}"
+    return recalled.passed_over.get(
+        turn_id, "no candidate: none of its words were asked for often enough, and nothing near it is close in meaning"
+    )

@@ -1,32 +1,36 @@
-"""A message becomes a plan: short queries, names, windows of time, what kind of answer is wanted, whose words.
+"""Plan a recall: turn a message into queries, names, time windows, an intent and speakers, and choose
+where to look.
 
-Rules only: no model, no index, and `now` is a parameter, so the same message gives the same plan. A message without
-a word that carries meaning ("ok, go on") gives no query, and recall stays silent.
+Rules only: no model and no index. `now` is a parameter, so the same message gives the same plan. A
+message without a word that carries meaning ("ok, go on") gives no query, and recall stays silent.
+Recall looks in the current project and in what belongs to no project; other projects are searched if
+the message names them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from perdure import text
-from perdure.patterns import late
-from perdure.recall.times import times
-from perdure.types import Intent, Plan
+from perdure.recall.times import find_times
+from perdure.regex import lazy_re
+from perdure.types import Filters, Intent, Live, Plan
 
 MAX_QUERIES = 4
 MIN_WORDS, MAX_WORDS = 2, 6  # of a query
-MAX_CHARS = 2000  # of a message that are read; what follows is mostly pasted
+MAX_MESSAGE_CHARS = 2000  # of a message that are read; the rest is mostly pasted
 MAX_NAMES = 8
 
-_FENCED = late(r"```.*?(?:```|\Z)|^>.*$", re.DOTALL | re.MULTILINE)
-_CLAUSE = late(
+_QUOTED_BLOCK = lazy_re(r"```.*?(?:```|\Z)|^>.*$", re.DOTALL | re.MULTILINE)
+_CLAUSE_BREAK = lazy_re(
     r"[.!?;:](?=\s|$)|[。！？；，]+|\n+|, (?=(?:and|but|also|so|what|when|where|how|why|who|which|did|do|can)\b)"
     r"|\b(?:and also|also,|by the way,?|besides,?|as well as)\b|另外|还有|顺便|außerdem|par ailleurs|además",
     re.IGNORECASE,
 )
-_FILLER = frozenset(
+_FILLER_WORDS = frozenset(
     """please thanks thank hi hello hey ok okay yes sure great just really actually maybe perhaps want wanted wants
     need needs tell show give know remind remember recall mention mentioned said say says talk talked discuss
     discussed told ask asked could can help let like get got make made also any some still about again back one thing
@@ -37,33 +41,35 @@ _FILLER = frozenset(
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
-_COURTESY = late(
+_COURTESY = lazy_re(
     r"(?:\b(?:please|pls|thanks?(?: you)?|hi|hello|hey|ok|okay|bitte|danke|hallo|merci|por favor|gracias)\b[,!]?"
     r"|s'il (?:te|vous) plaît|请|谢谢|你好)",
     re.IGNORECASE,
-)  # says nothing of what is looked for, and stands in thousands of short turns
-_NO_ADDRESS = late(r"[^\x21-\x7e].*")
-_FIRST = late(r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I)
-_SECOND = late(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
-_POLITE = late(
+)  # says nothing about the request, and occurs in thousands of short turns
+_ADDRESS_END = lazy_re(r"[^\x21-\x7e].*")
+_FIRST_PERSON = lazy_re(
+    r"\b(?:i|my|me|mine|myself|i'm|i've|i'd|i'll|ich|mein\w*|mir|mich|je|j'|mon|mes|ma|mi|mis|yo)\b|我", re.I
+)
+_SECOND_PERSON = lazy_re(r"\b(?:you|your|yours|du|dein\w*|dir|dich|tu|ton|tes|votre|vous|tú)\b|[你您]", re.I)
+_POLITE_PHRASE = lazy_re(
     r"\b(?:can|could|would|will) (?:you|u)\b|\b(?:do|did) you (?:remember|recall|know)\b"
     r"|\b(?:tell|show|remind|give|help|let) me\b|(?:能|请)?告诉我|提醒我",
     re.IGNORECASE,
 )
 
 _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
-    ("history", late(
+    ("history", lazy_re(
         r"\b(?:histor\w*|over time|evolv\w*|chang\w+ over|in (?:what )?order|the order in|timeline|chronolog\w*|used to"
         r"|previously|formerly|progress\w*|originally|previous|prior to|in the past|beforehand"
         r"|before(?= *[?.!]|$)|before (?:that|then|we|i)\b"
         r"|verlauf|früher\w*|vorher\w*|zuvor|damals|historique|évolu\w+|avant|auparavant|précédent\w*|ancien\w*"
         r"|historial|antes|anterior\w*|previamente)\b|历史|以前|之前|原来|顺序|变化",
         re.I)),
-    ("overview", late(
+    ("overview", lazy_re(
         r"\b(?:summar\w+|overview|recap|all (?:the|of|my|our)|everything|list|how many|which of|what (?:kinds?|types?)"
         r"|übersicht|zusammenfass\w*|alle|résum\w+|tous|toutes|resum\w+|todos|todas)\b|总结|概述|哪些|所有|多少|几",
         re.I)),
-    ("latest", late(
+    ("latest", lazy_re(
         r"\b(?:latest|newest|current\w*|nowadays|last time|most recent\w*|these days|as of now|by now|at the moment"
         r"|now(?=\s*[?]|$)"
         r"|aktuell\w*|zuletzt|jetzt|inzwischen|mittlerweile|derzeit|zurzeit|neueste\w*|actuel\w*|dernière fois"
@@ -73,110 +79,163 @@ _INTENTS: tuple[tuple[Intent, re.Pattern[str]], ...] = (
 
 
 def plan(message: str, *, now: datetime) -> Plan:
-    """What is to be looked for.
+    """Return the plan for a message.
 
     >>> from datetime import UTC
     >>> plan("Which port did we give the staging server?", now=datetime(2026, 1, 1, tzinfo=UTC)).queries
     ('port staging server',)
     """
-    said = _FENCED.sub(" ", text.clip(message, MAX_CHARS)).strip() or text.clip(message, MAX_CHARS)
-    said = " ".join(_COURTESY.sub(" ", said).split(" ")).strip() or said
-    found = times(said, now)
-    timeless = _without(said, found.spans)
+    request = _QUOTED_BLOCK.sub(" ", text.clip(message, MAX_MESSAGE_CHARS)).strip() or text.clip(
+        message, MAX_MESSAGE_CHARS
+    )
+    request = " ".join(_COURTESY.sub(" ", request).split(" ")).strip() or request
+    time_expressions = find_times(request, now)
+    text_without_times = _remove_spans(request, time_expressions.spans)
     return Plan(
-        message=said,
+        message=request,
         asked_at=now,
-        queries=tuple(_queries(timeless)),
-        names=_names(timeless),
-        windows=found.windows,
-        events=found.events,
-        intent=_intent(said),
-        speakers=_speakers(said),
+        queries=tuple(_build_queries(text_without_times)),
+        names=_find_names(text_without_times),
+        windows=time_expressions.windows,
+        events=time_expressions.events,
+        intent=_find_intent(request),
+        speakers=_find_speakers(request),
     )
 
 
-def unplanned(message: str, *, now: datetime) -> Plan:
-    """The message itself as the only query: what planning is measured against."""
-    said = text.clip(message, MAX_CHARS)
-    return Plan(message=said, asked_at=now, queries=(said,) if said.strip() else ())
+def make_verbatim_plan(message: str, *, now: datetime) -> Plan:
+    """Return a plan with the message itself as the only query: the baseline that planning is measured against."""
+    request = text.clip(message, MAX_MESSAGE_CHARS)
+    return Plan(message=request, asked_at=now, queries=(request,) if request.strip() else ())
 
 
-def _names(said: str) -> tuple[str, ...]:
-    """The named things, with addresses cut at the first sign that no address has ("a@b.de的人")."""
-    found = (name if "@" not in name else _NO_ADDRESS.sub("", name) for name in text.entities(said))
-    return tuple(dict.fromkeys(name for name in found if name))[:MAX_NAMES]
+def _find_names(request: str) -> tuple[str, ...]:
+    """Return the named things; an address is cut at the first sign that no address contains ("a@b.de的人")."""
+    names = (name if "@" not in name else _ADDRESS_END.sub("", name) for name in text.entities(request))
+    return tuple(dict.fromkeys(name for name in names if name))[:MAX_NAMES]
 
 
-def _without(said: str, spans: Sequence[tuple[int, int]]) -> str:
+def _remove_spans(request: str, spans: Sequence[tuple[int, int]]) -> str:
     for start, end in sorted(spans, reverse=True):
-        said = said[:start] + " " + said[end:]
-    return said
+        request = request[:start] + " " + request[end:]
+    return request
 
 
-def _queries(said: str) -> list[str]:
-    """One query for each clause that says something, the most telling clauses, in the order of the message."""
-    clauses = [tuple(_telling(clause)) for clause in _CLAUSE.split(said)]
-    worded = [words for words in _joined(clauses) if words]
-    weights = {words: sum(map(_weight, words)) for words in worded}
-    best = sorted(dict.fromkeys(worded), key=lambda words: (-weights[words], worded.index(words)))[:MAX_QUERIES]
-    return [" ".join(words) for words in sorted(best, key=worded.index)]
+def _build_queries(request: str) -> list[str]:
+    """Return one query for each clause that says something: the most telling clauses, in the order of the
+    message.
+    """
+    clauses = [tuple(_iter_telling_words(clause)) for clause in _CLAUSE_BREAK.split(request)]
+    word_groups = [words for words in _iter_joined_clauses(clauses) if words]
+    weights = {words: sum(map(_weigh_word, words)) for words in word_groups}
+    best_groups = sorted(dict.fromkeys(word_groups), key=lambda words: (-weights[words], word_groups.index(words)))[
+        :MAX_QUERIES
+    ]
+    return [" ".join(words) for words in sorted(best_groups, key=word_groups.index)]
 
 
-def _joined(clauses: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Clauses cut to the longest query; one that is too short for a query goes with the next, or the last before."""
-    waiting: tuple[str, ...] = ()
-    n_out = 0
+def _iter_joined_clauses(clauses: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield clauses cut to the longest query. A clause that is too short for a query is joined with the next
+    one; the last is kept alone if there is no other.
+    """
+    waiting_words: tuple[str, ...] = ()
+    n_joined = 0
     for clause in clauses:
-        words = tuple(dict.fromkeys(waiting + clause))
-        if sum(map(_n_words, words)) < MIN_WORDS:
-            waiting = words
+        words = tuple(dict.fromkeys(waiting_words + clause))
+        if sum(map(_count_words, words)) < MIN_WORDS:
+            waiting_words = words
             continue
-        waiting, n_out = (), n_out + 1
-        yield _heaviest(words)
-    if waiting and not n_out:
-        yield waiting
+        waiting_words, n_joined = (), n_joined + 1
+        yield _choose_heaviest(words)
+    if waiting_words and not n_joined:
+        yield waiting_words
 
 
-def _n_words(word: str) -> int:
-    """How many words one stands for: in scripts without spaces about one for two characters."""
+def _count_words(word: str) -> int:
+    """Return how many words one counts as: in scripts without spaces about one for two characters."""
     return 1 if word.isascii() else max(1, len(text.query_terms(word)) // 2)
 
 
-def _heaviest(words: tuple[str, ...]) -> tuple[str, ...]:
-    keep = sorted(range(len(words)), key=lambda n: (-_weight(words[n]), n))[:MAX_WORDS]
-    return tuple(words[n] for n in sorted(keep))
+def _choose_heaviest(words: tuple[str, ...]) -> tuple[str, ...]:
+    heaviest_numbers = sorted(range(len(words)), key=lambda number: (-_weigh_word(words[number]), number))[:MAX_WORDS]
+    return tuple(words[number] for number in sorted(heaviest_numbers))
 
 
-def _telling(clause: str) -> Iterator[str]:
-    """The words of a clause that carry meaning, as they were written, once each."""
-    seen: set[str] = set()
+def _iter_telling_words(clause: str) -> Iterator[str]:
+    """Yield the words of a clause that carry meaning, as written, once each."""
+    seen_words: set[str] = set()
     for word in clause.split():
-        bare = word.strip("\"'“”‘’()[]{}<>,.!?;:*_…¿¡「」《》、")
-        plain = bare.lower().replace("’", "'").removesuffix("'s")
+        stripped = word.strip("\"'“”‘’()[]{}<>,.!?;:*_…¿¡「」《》、")
+        folded = stripped.lower().replace("’", "'").removesuffix("'s")
         if (
-            plain
-            and plain not in text.STOPWORDS
-            and plain not in _FILLER
-            and plain not in seen
-            and re.search(r"\w", plain)
+            folded
+            and folded not in text.STOPWORDS
+            and folded not in _FILLER_WORDS
+            and folded not in seen_words
+            and re.search(r"\w", folded)
         ):
-            seen.add(plain)
-            yield bare
+            seen_words.add(folded)
+            yield stripped
 
 
-def _weight(word: str) -> float:
-    """How much a word is likely to say: names, identifiers and numbers more, long words a little more."""
+def _weigh_word(word: str) -> float:
+    """Return how much a word is likely to say: names, identifiers and numbers more, long words a little more."""
     is_named = word[:1].isupper() or not word.isalpha()
     return 1 + min(len(word), 12) / 12 + (1.0 if is_named else 0.0)
 
 
-def _intent(said: str) -> Intent:
-    return next((intent for intent, pattern in _INTENTS if pattern.search(said)), "fact")
+def _find_intent(request: str) -> Intent:
+    return next((intent for intent, pattern in _INTENTS if pattern.search(request)), "fact")
 
 
-def _speakers(said: str) -> tuple[str, ...]:
-    """Whose words are asked for: the person's own ("did I"), the agent's ("what did you suggest"), or nobody's."""
-    plain = _POLITE.sub(" ", said)
-    if _FIRST.search(plain):
+def _find_speakers(request: str) -> tuple[str, ...]:
+    """Return whose words are asked for: the person's ("did I"), the agent's ("what did you suggest"), or
+    nobody's.
+    """
+    plain_request = _POLITE_PHRASE.sub(" ", request)
+    if _FIRST_PERSON.search(plain_request):
         return ("user",)
-    return ("assistant",) if _SECOND.search(plain) else ()
+    return ("assistant",) if _SECOND_PERSON.search(plain_request) else ()
+
+
+RECALL_FILTERS = Filters(  # what people and agents said and did, and the memories made of it
+    roles=("user", "assistant", "memory"), kinds=("text", "call", "memory"), memories=True
+)
+UNSCOPED = ""  # the project of turns and memories without a project
+_MIN_PROJECT_CHARS = 3  # shortest project name that is looked for in a message
+
+
+def choose_filters(
+    message: str,
+    *,
+    project: str | None,
+    projects: Iterable[str],
+    all_projects: bool,
+    live_sessions: Collection[Live] = (),
+) -> Filters:
+    """Return the filters of a recall. project: the current one; None if there is none, and then nothing is
+    left out.
+
+    projects: the paths of all known projects. Tool results, thoughts and text that no person typed are left
+    to `search`: long and many, they would take every place.
+
+    >>> choose_filters(
+    ...     "as in tidepool",
+    ...     project="/w/web",
+    ...     projects=["/w/web", "/w/tidepool", "/w/bank"],
+    ...     all_projects=False,
+    ... ).projects
+    ('/w/tidepool', '/w/web', '')
+    """
+    if all_projects or project is None:
+        return replace(RECALL_FILTERS, held=tuple(live_sessions))
+    named_projects = sorted(path for path in projects if path not in ("", project) and _is_named(path, message))
+    return replace(RECALL_FILTERS, projects=(*named_projects, project, UNSCOPED), held=tuple(live_sessions))
+
+
+def _is_named(path: str, message: str) -> bool:
+    """Return True if the last part of a project's path is in the message as a word of its own."""
+    name = path.rstrip("/").rpartition("/")[2]
+    if len(name) < _MIN_PROJECT_CHARS:
+        return False
+    return re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w-])", message, re.IGNORECASE) is not None

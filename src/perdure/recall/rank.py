@@ -1,4 +1,6 @@
-"""Candidates and fusion: a plan and its vectors in, every candidate's score out, with what each leg gave it."""
+"""Find and fuse candidates: a plan and its vectors in; the score of every candidate out, with each leg's
+share of it.
+"""
 
 from __future__ import annotations
 
@@ -8,210 +10,235 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from perdure import text
-from perdure.recall import feedback
-from perdure.recall.candidates import Candidates, Fact
-from perdure.recall.feedback import Matrix
-from perdure.recall.fuse import Scores, clamp, min_max, ranked, reciprocal_rank, strongest, weighted
-from perdure.recall.neighbours import spread
+from perdure.recall import fuse
+from perdure.recall.candidates import CandidateSource, TurnFact
+from perdure.recall.fuse import (
+    Matrix,
+    Scores,
+    clamp_cosines,
+    min_max,
+    rank_ids,
+    reciprocal_rank,
+    spread,
+    sum_weighted,
+    take_best,
+)
 from perdure.recall.tuning import Tuning
 from perdure.types import Plan, Window
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Every candidate with its score, and how it came about."""
+    """The score of every candidate, with how it came about."""
 
     scores: Mapping[str, float]  # turn id -> score; higher is better
-    legs: Mapping[str, Scores]  # keyword and vector, normalised; speaker, time, recent as they were added
+    legs: Mapping[str, Scores]  # keyword and vector, normalised; speaker, time, done, recent as added
     bm25: Mapping[str, float]  # raw
     cosine: Mapping[str, float]  # raw
-    facts: Mapping[str, Fact]
+    facts: Mapping[str, TurnFact]
 
 
-LONG_CHARS = 400  # of a message: about 100 tokens, 20 ms of one core
-Embedded: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # vectors, or the wait for them, or none
+LONG_MESSAGE_CHARS = 400  # of a message: about 100 tokens, 20 ms of one core
+PlanVectors: TypeAlias = "Matrix | Callable[[], Matrix | None] | None"  # a function waits for them
 
 
-def rank(candidates: Candidates, plan: Plan, embedded: Embedded, tuning: Tuning) -> Ranking:
-    """All candidates for a plan. embedded: one row for each text of `to_embed(plan)`; words are searched meanwhile."""
+def rank(candidates: CandidateSource, plan: Plan, plan_vectors: PlanVectors, tuning: Tuning) -> Ranking:
+    """Return all candidates for a plan.
+
+    plan_vectors: one row for each text of `list_texts_to_embed(plan)`; words are searched while they are
+    computed.
+    """
     windows: tuple[Window | None, ...] = (None, *plan.windows) if plan.queries else plan.windows
-    bm25 = _keyword(candidates, asked(plan), windows, tuning)
-    vectors = embedded() if callable(embedded) else embedded
-    nearest = _nearest(candidates, vectors, windows, tuning)
-    cosine = _completed(candidates, vectors, bm25, nearest)
-    fused = _fused(bm25, cosine, tuning)
+    bm25 = _search_keyword(candidates, list_keyword_texts(plan), windows, tuning)
+    vectors = plan_vectors() if callable(plan_vectors) else plan_vectors
+    vector_hits = _search_vectors(candidates, vectors, windows, tuning)
+    cosine = _add_missing_cosines(candidates, vectors, bm25, vector_hits)
+    fused = _fuse_legs(bm25, cosine, tuning)
     if tuning.feedback_words or tuning.feedback_vector:
-        bm25, cosine = _believed(candidates, plan, vectors, (bm25, cosine, fused), tuning)
-        fused = _fused(bm25, cosine, tuning)
-    scores = _spread(candidates, vectors, (bm25, cosine, fused), tuning)
-    facts = candidates.facts(sorted(scores))
-    added = bonuses(plan, facts, tuning)
-    for leg in added.values():
-        for name, bonus in leg.items():
-            scores[name] += bonus
-    legs = {"keyword": min_max(bm25), **({"vector": clamp(cosine)} if cosine else {}), **added}
+        bm25, cosine = _apply_feedback(candidates, plan, vectors, (bm25, cosine, fused), tuning)
+        fused = _fuse_legs(bm25, cosine, tuning)
+    scores = _spread_to_neighbours(candidates, vectors, (bm25, cosine, fused), tuning)
+    facts = candidates.get_facts(sorted(scores))
+    bonuses_by_leg = compute_bonuses(plan, facts, tuning)
+    for leg in bonuses_by_leg.values():
+        for turn_id, bonus in leg.items():
+            scores[turn_id] += bonus
+    legs = {"keyword": min_max(bm25), **({"vector": clamp_cosines(cosine)} if cosine else {}), **bonuses_by_leg}
     return Ranking(scores, legs, bm25, cosine, facts)
 
 
-def _spread(
-    candidates: Candidates,
+def _spread_to_neighbours(
+    candidates: CandidateSource,
     vectors: Matrix | None,
     legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
     tuning: Tuning,
 ) -> dict[str, float]:
-    """The fused scores with shares of the best ones' beside them. Neighbours that no leg found get their cosine, into
-    the leg.
+    """Return the fused scores with shares of their best neighbours' scores added.
+
+    A neighbour that no leg found gets its cosine, which is added to the vector leg.
     """
     bm25, cosine, fused = legs
     reach = len(tuning.neighbours)
     if not reach or not fused:
         return fused
-    around = candidates.around(ranked(fused)[: tuning.lenders], reach)
+    neighbours = candidates.find_neighbours(rank_ids(fused)[: tuning.lenders], reach)
     if vectors is not None:
-        strangers = {other for others in around.values() for other, _ in others} - set(fused)
-        cosine |= _cosines(candidates, vectors, strangers)
-        fused = _fused(bm25, cosine, tuning)
-    return spread(fused, around, tuning.neighbours)
+        unscored_ids = {
+            neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours
+        } - set(fused)
+        cosine |= _compute_cosines(candidates, vectors, unscored_ids)
+        fused = _fuse_legs(bm25, cosine, tuning)
+    return spread(fused, neighbours, tuning.neighbours)
 
 
-def asked(plan: Plan) -> tuple[str, ...]:
-    """The texts of the keyword leg: the short queries, or the message when there is but one.
+def list_keyword_texts(plan: Plan) -> tuple[str, ...]:
+    """Return the texts of the keyword leg: the short queries, or the message if there is only one query.
 
-    The empty text, which finds the newest, when the message names nothing but a time.
+    The empty text, which finds the newest turns, if the message names nothing but a time.
     """
     if not plan.queries:
         return ("",) if plan.windows else ()
-    return plan.queries if len(plan.queries) > 1 else (plan.asked,)
+    return plan.queries if len(plan.queries) > 1 else (plan.question,)
 
 
-def to_embed(plan: Plan) -> tuple[str, ...]:
-    """The text whose vector `rank` wants: the message as it was said, or its queries where it is long; or none.
+def list_texts_to_embed(plan: Plan) -> tuple[str, ...]:
+    """Return the texts whose vectors `rank` needs: the message as it was said, its queries if it is long, or
+    none.
 
-    One text: a vector for each query as well costs a scan and 5 ms each, and finds no more (docs/evaluation/recall.md).
+    One text: a vector for each query as well costs a scan and 5 ms each, and finds no more
+    (docs/evaluation/recall.md).
     """
     if not plan.queries:
         return ()
-    return (plan.asked if len(plan.asked) <= LONG_CHARS else ", ".join(plan.queries),)
+    return (plan.question if len(plan.question) <= LONG_MESSAGE_CHARS else ", ".join(plan.queries),)
 
 
-def _keyword(
-    candidates: Candidates, queries: Sequence[str], windows: Iterable[Window | None], tuning: Tuning
+def _search_keyword(
+    candidates: CandidateSource, queries: Sequence[str], windows: Iterable[Window | None], tuning: Tuning
 ) -> dict[str, float]:
-    found = [leg for window in windows for leg in candidates.keyword(queries, tuning.pool, window)]
-    return strongest(found)
+    legs = [leg for window in windows for leg in candidates.search_keyword(queries, tuning.pool, window)]
+    return take_best(legs)
 
 
-def _nearest(
-    candidates: Candidates, vectors: Matrix | None, windows: Iterable[Window | None], tuning: Tuning
+def _search_vectors(
+    candidates: CandidateSource, vectors: Matrix | None, windows: Iterable[Window | None], tuning: Tuning
 ) -> dict[str, float]:
     if vectors is None or not len(vectors):
         return {}
-    return strongest([leg for window in windows for leg in candidates.nearest(vectors, tuning.pool, window)])
+    return take_best([leg for window in windows for leg in candidates.search_vectors(vectors, tuning.pool, window)])
 
 
-def _completed(
-    candidates: Candidates, vectors: Matrix | None, bm25: Scores, nearest: dict[str, float]
+def _add_missing_cosines(
+    candidates: CandidateSource, vectors: Matrix | None, bm25: Scores, vector_hits: dict[str, float]
 ) -> dict[str, float]:
-    """The vector leg with the cosines of what only the keyword leg found (row X10)."""
+    """Return the vector leg with the cosines of turns that only the keyword leg found (row X10)."""
     if vectors is None or not len(vectors):
         return {}
-    return nearest | _cosines(candidates, vectors, set(bm25) - set(nearest))
+    return vector_hits | _compute_cosines(candidates, vectors, set(bm25) - set(vector_hits))
 
 
-def _cosines(candidates: Candidates, vectors: Matrix, ids: Iterable[str]) -> dict[str, float]:
-    """Of each turn that has a vector the best cosine between any of its pieces and any of the queries."""
-    wanted = sorted(ids)
-    if not wanted or not len(vectors):
+def _compute_cosines(candidates: CandidateSource, vectors: Matrix, turn_ids: Iterable[str]) -> dict[str, float]:
+    """Return for each turn with a vector the best cosine between any of its chunks and any of the queries."""
+    sorted_ids = sorted(turn_ids)
+    if not sorted_ids or not len(vectors):
         return {}
-    return dict(candidates.cosines(wanted, vectors))
+    return dict(candidates.compute_cosines(sorted_ids, vectors))
 
 
-def _fused(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]:
+def _fuse_legs(bm25: Scores, cosine: Scores, tuning: Tuning) -> dict[str, float]:
     legs: dict[str, Scores] = {}
     if bm25:
         legs["keyword"] = min_max(bm25)
     if cosine:
-        legs["vector"] = clamp(cosine)
+        legs["vector"] = clamp_cosines(cosine)
     if tuning.by_rank:
-        return reciprocal_rank([ranked(leg) for _, leg in sorted(legs.items())])
-    return weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
+        return reciprocal_rank([rank_ids(leg) for _, leg in sorted(legs.items())])
+    return sum_weighted(legs, {"keyword": 1 - tuning.vector, "vector": tuning.vector})
 
 
-def _believed(
-    candidates: Candidates,
+def _apply_feedback(
+    candidates: CandidateSource,
     plan: Plan,
     vectors: Matrix | None,
     legs: tuple[dict[str, float], dict[str, float], dict[str, float]],
     tuning: Tuning,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Both legs once more, with what the best hits say as part of the question."""
+    """Return both legs again, with the text of the best hits as part of the question."""
     bm25, cosine, fused = legs
-    top = ranked(fused)[: feedback.N_TOP]
-    if tuning.feedback_words and top:
-        bm25 = _with_words(candidates, plan, bm25, top, tuning)
-    if tuning.feedback_vector and vectors is not None and top:
-        held = candidates.vectors(top)
-        rows = [held[name][0] for name in top if name in held]
+    top_ids = rank_ids(fused)[: fuse.N_FEEDBACK_HITS]
+    if tuning.feedback_words and top_ids:
+        bm25 = _add_feedback_words(candidates, plan, bm25, top_ids, tuning)
+    if tuning.feedback_vector and vectors is not None and top_ids:
+        vectors_by_turn = candidates.get_vectors(top_ids)
+        rows = [vectors_by_turn[turn_id][0] for turn_id in top_ids if turn_id in vectors_by_turn]
         if rows:
-            queries = feedback.moved(vectors, rows, share=tuning.feedback_vector)
-            cosine = _completed(candidates, queries, bm25, _nearest(candidates, queries, (None,), tuning))
-            cosine |= _cosines(candidates, queries, set(fused) - set(cosine))
+            queries = fuse.move_queries(vectors, rows, share=tuning.feedback_vector)
+            cosine = _add_missing_cosines(
+                candidates, queries, bm25, _search_vectors(candidates, queries, (None,), tuning)
+            )
+            cosine |= _compute_cosines(candidates, queries, set(fused) - set(cosine))
     return bm25, cosine
 
 
-def _with_words(
-    candidates: Candidates, plan: Plan, bm25: Scores, top: Sequence[str], tuning: Tuning
+def _add_feedback_words(
+    candidates: CandidateSource, plan: Plan, bm25: Scores, top_ids: Sequence[str], tuning: Tuning
 ) -> dict[str, float]:
-    details = candidates.details(top)
-    texts = [details[name].text for name in top if name in details]
-    known = text.query_terms(plan.message)
-    words = feedback.words(texts, known)
-    rarity = {word: rare for word, (_, rare) in candidates.rarities(words).items()}
-    terms = feedback.terms(texts, known, lambda word: rarity.get(word, 0.0))
+    details = candidates.get_details(top_ids)
+    texts = [details[turn_id].text for turn_id in top_ids if turn_id in details]
+    query_words = text.query_terms(plan.message)
+    feedback_words = fuse.list_feedback_words(texts, query_words)
+    rarity = {word: word_rarity for word, (_, word_rarity) in candidates.get_rarities(feedback_words).items()}
+    terms = fuse.choose_feedback_terms(texts, query_words, lambda word: rarity.get(word, 0.0))
     if not terms:
         return dict(bm25)
-    more = strongest(candidates.keyword([" ".join(terms)], tuning.pool))
-    legs = {"asked": _topped(bm25), "believed": _topped(more)}
-    return weighted(legs, {"asked": 1 - tuning.feedback_words, "believed": tuning.feedback_words})
+    feedback_leg = take_best(candidates.search_keyword([" ".join(terms)], tuning.pool))
+    legs = {"asked": _scale_to_best(bm25), "believed": _scale_to_best(feedback_leg)}
+    return sum_weighted(legs, {"asked": 1 - tuning.feedback_words, "believed": tuning.feedback_words})
 
 
-def _topped(leg: Scores) -> dict[str, float]:
-    """A leg with its best at 1 and its zero where it was."""
+def _scale_to_best(leg: Scores) -> dict[str, float]:
+    """Return a leg scaled so that its best is 1 and zero stays zero."""
     best = max(leg.values(), default=0.0)
-    return {name: score / best for name, score in leg.items()} if best > 0 else dict(leg)
+    return {turn_id: score / best for turn_id, score in leg.items()} if best > 0 else dict(leg)
 
 
-def bonuses(plan: Plan, facts: Mapping[str, Fact], tuning: Tuning) -> dict[str, dict[str, float]]:
-    """What is added to candidates beyond their words: said by whom it was asked of, inside the window, recent."""
-    added = {
-        "speaker": dict.fromkeys(_by_the_one_asked(plan, facts), tuning.speaker),
-        "time": dict.fromkeys(_in_windows(plan, facts), tuning.in_time),
-        "done": dict.fromkeys((name for name, fact in facts.items() if not fact.is_said), -tuning.unsaid),
-        "recent": _recency(facts, tuning.recent) if plan.intent == "latest" else {},
+def compute_bonuses(plan: Plan, facts: Mapping[str, TurnFact], tuning: Tuning) -> dict[str, dict[str, float]]:
+    """Return the bonuses of candidates beyond their words: for the speaker, the time window and recency."""
+    bonuses_by_leg = {
+        "speaker": dict.fromkeys(_find_by_speaker(plan, facts), tuning.speaker),
+        "time": dict.fromkeys(_find_in_windows(plan, facts), tuning.in_time),
+        "done": dict.fromkeys((turn_id for turn_id, fact in facts.items() if not fact.is_said), -tuning.unsaid),
+        "recent": _score_recency(facts, tuning.recent) if plan.intent == "latest" else {},
     }
-    return {name: leg for name, leg in added.items() if leg and any(leg.values())}
+    return {turn_id: leg for turn_id, leg in bonuses_by_leg.items() if leg and any(leg.values())}
 
 
-def _by_the_one_asked(plan: Plan, facts: Mapping[str, Fact]) -> list[str]:
-    """Candidates said by the one person whom the message names, else by the one that it asks about (I, you)."""
+def _find_by_speaker(plan: Plan, facts: Mapping[str, TurnFact]) -> list[str]:
+    """Return the candidates said by the one person that the message names, otherwise by the one it asks about
+    (I, you).
+    """
     people = {fact.speaker for fact in facts.values() if fact.speaker}
-    named = [person for person in people if re.search(rf"(?<!\w){re.escape(person)}(?!\w)", plan.message)]
-    if len(named) == 1:
-        return [name for name, fact in facts.items() if fact.speaker == named[0]]
-    if len(plan.speakers) == 1 and not named:
-        return [name for name, fact in facts.items() if fact.role == plan.speakers[0]]
+    named_people = [person for person in people if re.search(rf"(?<!\w){re.escape(person)}(?!\w)", plan.message)]
+    if len(named_people) == 1:
+        return [turn_id for turn_id, fact in facts.items() if fact.speaker == named_people[0]]
+    if len(plan.speakers) == 1 and not named_people:
+        return [turn_id for turn_id, fact in facts.items() if fact.role == plan.speakers[0]]
     return []
 
 
-def _in_windows(plan: Plan, facts: Mapping[str, Fact]) -> list[str]:
-    return [name for name, fact in facts.items() if any(_is_in(fact, window) for window in plan.windows)]
+def _find_in_windows(plan: Plan, facts: Mapping[str, TurnFact]) -> list[str]:
+    return [turn_id for turn_id, fact in facts.items() if any(_is_in_window(fact, window) for window in plan.windows)]
 
 
-def _is_in(fact: Fact, window: Window) -> bool:
+def _is_in_window(fact: TurnFact, window: Window) -> bool:
     return fact.stated_at is not None and window.since_at <= fact.stated_at < window.until_at
 
 
-def _recency(facts: Mapping[str, Fact], most: float) -> dict[str, float]:
-    """`most` for the newest, falling in even steps to nothing for the oldest; nothing for what has no time."""
-    dated = sorted((fact.stated_at, name) for name, fact in facts.items() if fact.stated_at)
-    return {name: most * at / max(1, len(dated) - 1) for at, (_, name) in enumerate(dated)}
+def _score_recency(facts: Mapping[str, TurnFact], max_bonus: float) -> dict[str, float]:
+    """Return `max_bonus` for the newest, falling in even steps to 0 for the oldest; undated turns are left
+    out.
+    """
+    dated_turns = sorted((fact.stated_at, turn_id) for turn_id, fact in facts.items() if fact.stated_at)
+    return {
+        turn_id: max_bonus * number / max(1, len(dated_turns) - 1) for number, (_, turn_id) in enumerate(dated_turns)
+    }

@@ -1,4 +1,6 @@
-"""M(I): from a plan to cues, or to silence. Reads through `Candidates`, writes nothing, decides by pure functions."""
+"""M(I): turn a plan into cues, or into silence. Reads through `CandidateSource`, writes nothing, decides
+in pure functions.
+"""
 
 from __future__ import annotations
 
@@ -9,337 +11,436 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from perdure.access.scan import Finding, digest
-from perdure.recall import judge as judging
-from perdure.recall.candidates import Candidates, Sighting
-from perdure.recall.diversify import Alike, diversify
-from perdure.recall.fuse import ranked
-from perdure.recall.judge import Verdict, stems
-from perdure.recall.pack import BEFORE_CHARS, leans, pack
-from perdure.recall.rank import Embedded, Ranking, rank
-from perdure.recall.truth import N_LOOKED_AT, Truth, note, truthful
+from perdure.recall import judge
+from perdure.recall.candidates import CandidateSource, NameSighting
+from perdure.recall.diversify import Likeness, diversify
+from perdure.recall.fuse import rank_ids
+from perdure.recall.judge import Verdict, extract_stems
+from perdure.recall.pack import BEFORE_CHARS, explain_cue, is_dependent, pack, remove_scores
+from perdure.recall.rank import PlanVectors, Ranking, rank
+from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.recall.why import plainly, why
 from perdure.text import one_line
-from perdure.types import Cue, HeldBack, Plan, Recalled, Window
+from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 
-N_JUDGED = 10  # best candidates whose words the judge looks at
+N_JUDGED = 10  # best candidates whose words the judge reads
 N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
-N_SCANNED = 8  # times that the cues are chosen anew without those that read like orders; then there are fewer
+N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
 NOTHING_ASKED = "the message asks for nothing"
-Suspicious: TypeAlias = "Callable[[str], Sequence[Finding]]"  # what the scanner finds in a text that nobody allowed
-Times: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
-_EVER = datetime.max.replace(tzinfo=UTC)
+TextScan: TypeAlias = "Callable[[str], Sequence[Finding]]"  # findings in a text that nobody allowed
+TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass
-class _Clock:
-    """Milliseconds of each step."""
+class _StepTimer:
+    """Measures the milliseconds of each step."""
 
-    steps: dict[str, float] = field(default_factory=dict)
-    _last: float = field(default_factory=time.perf_counter)
+    steps_ms: dict[str, float] = field(default_factory=dict)
+    _last_s: float = field(default_factory=time.perf_counter)
 
     def mark(self, step: str) -> None:
-        now = time.perf_counter()
-        self.steps[step] = (now - self._last) * 1000
-        self._last = now
+        now_s = time.perf_counter()
+        self.steps_ms[step] = (now_s - self._last_s) * 1000
+        self._last_s = now_s
 
 
 @dataclass(frozen=True)
-class Assessed:
-    """A plan's candidates, ranked and judged, before any is chosen."""
+class Assessment:
+    """The candidates of a plan, ranked and judged, before any is chosen."""
 
     plan: Plan  # with its events as windows
     ranking: Ranking
-    names: Mapping[str, Sighting]  # of the plan's names
+    name_sightings: Mapping[str, NameSighting]  # of the plan's names
     verdict: Verdict
-    truth: Truth
+    truth: TruthScores
 
 
 def recall(
-    candidates: Candidates,
+    candidates: CandidateSource,
     plan: Plan,
     *,
-    vectors: Embedded = None,
+    vectors: PlanVectors = None,
     model: str = "",
-    already: Collection[str] = (),
+    session_turn_ids: Collection[str] = (),
     explain: bool = False,
-    suspicious: Suspicious | None = None,
+    scan_text: TextScan | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
-    """The cues for a plan, best first, within the budget of tokens; none when nothing is relevant. Where the latest is
-    asked for, a later turn stands before an earlier one that is alike.
+    """Return the cues for a plan, best first, within the budget of tokens; none if nothing is relevant.
 
-    vectors: a row for each text of `to_embed(plan)`, or the wait for them; None when there are none. model: the name
-    of the one that made them, as `judge.THRESHOLDS` knows it. already: turns that the session holds, which are not
-    said again. explain: say of every candidate why it is no cue. suspicious: what reads like an order to a model is
-    left out, and the next takes its room.
+    If the latest is asked for, a later turn comes before an earlier one that is alike.
+
+    vectors: a row for each text of `list_texts_to_embed(plan)`, or a function that waits for them; None
+    without vectors. model: the name of the model that made them, as `judge.THRESHOLDS` knows it.
+    session_turn_ids: turns that the session holds, which are not said again. explain: say for every other
+    candidate why it is no cue. scan_text: finds text that reads like an order to a model; such a cue is
+    left out, and the next one takes its room.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
-    clock = _Clock()
-    assessed = assess(candidates, plan, vectors=vectors, model=model, tuning=tuning)
-    clock.mark("candidates")
-    recalled = compose(candidates, assessed, already=already, suspicious=suspicious, tuning=tuning)
-    clock.mark("cues")
+    timer = _StepTimer()
+    assessment = assess(candidates, plan, vectors=vectors, model=model, tuning=tuning)
+    timer.mark("candidates")
+    recalled = compose(candidates, assessment, session_turn_ids=session_turn_ids, scan_text=scan_text, tuning=tuning)
+    timer.mark("cues")
     if explain:
-        recalled = replace(recalled, passed_over=_passed_over(assessed.ranking, recalled, already, tuning))
-    return replace(recalled, timings_ms=clock.steps)
+        recalled = replace(
+            recalled, passed_over=_explain_passed_over(assessment.ranking, recalled, session_turn_ids, tuning)
+        )
+    return replace(recalled, timings_ms=timer.steps_ms)
 
 
 def assess(
-    candidates: Candidates,
+    candidates: CandidateSource,
     plan: Plan,
     *,
-    vectors: Embedded = None,
+    vectors: PlanVectors = None,
     model: str = "",
     tuning: Tuning = DEFAULT,
-) -> Assessed:
-    """The candidates of a plan, ranked, and the judge's verdict on them: all that search and evaluation need."""
-    plan = dated_by_events(candidates, plan)
-    ranking, truth = _truthful(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
-    names = candidates.names(plan.names)
-    verdict = _judged(candidates, plan, ranking, names, model if ranking.cosine else "")
-    return Assessed(plan, ranking, names, verdict, truth)
+) -> Assessment:
+    """Return the ranked candidates of a plan and the judge's verdict on them: all that search and evaluation
+    need.
+    """
+    plan = add_event_windows(candidates, plan)
+    ranking, truth = _apply_beliefs(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
+    name_sightings = candidates.find_names(plan.names)
+    verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "")
+    return Assessment(plan, ranking, name_sightings, verdict, truth)
 
 
-def _truthful(candidates: Candidates, plan: Plan, ranking: Ranking, tuning: Tuning) -> tuple[Ranking, Truth]:
-    """The ranking with what is believed in it, and what there is to say of that."""
-    beliefs = candidates.beliefs(ranked(ranking.scores)[:N_LOOKED_AT])
+def _apply_beliefs(
+    candidates: CandidateSource, plan: Plan, ranking: Ranking, tuning: Tuning
+) -> tuple[Ranking, TruthScores]:
+    """Return the ranking with beliefs applied to its scores, and the beliefs themselves."""
+    beliefs = candidates.find_beliefs(rank_ids(ranking.scores)[:N_LOOKED_AT])
     if not beliefs:
-        return ranking, Truth(dict(ranking.scores))
-    turns = [name for name, made in beliefs.items() if all(each.memory.memory_id != name for each in made)]
-    texts = {name: detail.text for name, detail in candidates.details(turns).items()}
-    truth = truthful(ranking.scores, beliefs, texts, plan, tuning)
-    fresh = [name for name in truth.scores if name not in ranking.facts]
-    facts = {**ranking.facts, **candidates.facts(fresh)} if fresh else ranking.facts
+        return ranking, TruthScores(dict(ranking.scores))
+    turn_ids = [
+        turn_id
+        for turn_id, turn_beliefs in beliefs.items()
+        if all(belief.memory.memory_id != turn_id for belief in turn_beliefs)
+    ]
+    texts = {turn_id: detail.text for turn_id, detail in candidates.get_details(turn_ids).items()}
+    truth = score_beliefs(ranking.scores, beliefs, texts, plan, tuning)
+    new_ids = [turn_id for turn_id in truth.scores if turn_id not in ranking.facts]
+    facts = {**ranking.facts, **candidates.get_facts(new_ids)} if new_ids else ranking.facts
     return replace(ranking, scores=truth.scores, facts=facts), truth
 
 
 def compose(
-    candidates: Candidates,
-    assessed: Assessed,
+    candidates: CandidateSource,
+    assessment: Assessment,
     *,
-    already: Collection[str] = (),
-    suspicious: Suspicious | None = None,
+    session_turn_ids: Collection[str] = (),
+    scan_text: TextScan | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
-    """The cues of what was assessed, or silence with its reason."""
-    plan, ranking = assessed.plan, assessed.ranking
-    if assessed.verdict.silent:
-        return Recalled((), plan, assessed.verdict.silent)
-    named = {t: n for t, n in _named(assessed.names, ranking, tuning).items() if t not in set(already)}
-    truth = assessed.truth
-    said = set(ranking.scores) - truth.distrusted
-    told = {name for name, memory in truth.repeats.items() if memory in said}
-    left_out = told | truth.distrusted
-    held_back: dict[str, HeldBack] = {}
+    """Return the cues of an assessment, or silence with its reason."""
+    plan, ranking = assessment.plan, assessment.ranking
+    if assessment.verdict.silent:
+        return Recalled((), plan, assessment.verdict.silent)
+    names_by_turn = {
+        turn_id: rare_name
+        for turn_id, rare_name in _choose_named_turns(assessment.name_sightings, ranking, tuning).items()
+        if turn_id not in set(session_turn_ids)
+    }
+    truth = assessment.truth
+    trusted_ids = set(ranking.scores) - truth.distrusted_ids
+    repeated_ids = {name for name, memory_id in truth.repeated_by.items() if memory_id in trusted_ids}
+    left_out_ids = repeated_ids | truth.distrusted_ids
+    held_back: dict[str, WithheldText] = {}
     cues: list[Cue] = []
     for _ in range(N_SCANNED):
-        chosen = _chosen(candidates, plan, ranking, {*already, *left_out, *held_back}, tuning)
-        named = {turn: name for turn, name in named.items() if turn not in left_out and turn not in held_back}
-        cues, suspected = _scanned(_cues(candidates, plan, ranking, chosen, named), suspicious)
-        held_back |= suspected
-        if not suspected:
+        chosen_ids = _choose_turns(candidates, plan, ranking, {*session_turn_ids, *left_out_ids, *held_back}, tuning)
+        names_by_turn = {
+            turn_id: name
+            for turn_id, name in names_by_turn.items()
+            if turn_id not in left_out_ids and turn_id not in held_back
+        }
+        cues, suspected_cues = _scan_cues(_build_cues(candidates, plan, ranking, chosen_ids, names_by_turn), scan_text)
+        held_back |= suspected_cues
+        if not suspected_cues:
             break
-    cues = [_noted(cue, truth, plan.asked_at) for cue in cues]
-    packed, without_room = pack(cues, judging.asked_words(plan.asked), max_tokens=tuning.max_tokens)
-    why = (
+    cues = [_add_note(cue, truth, plan.asked_at) for cue in cues]
+    packed_cues, without_room = pack(cues, judge.extract_query_words(plan.question), max_tokens=tuning.max_tokens)
+    reason = (
         "what would answer reads like an order to a model" if held_back else "the session holds every candidate already"
     )
     return Recalled(
-        packed,
+        packed_cues,
         plan,
-        silent="" if packed else why,
-        n_tokens=sum(cue.n_tokens for cue in packed),
+        silent="" if packed_cues else reason,
+        n_tokens=sum(cue.n_tokens for cue in packed_cues),
         without_room=without_room,
         held_back=held_back,
     )
 
 
-def by_rank(found: Recalled) -> Recalled:
-    """What was recalled with its scores by rank alone, where others' counts of words have a part in them."""
+def hide_scores(recalled: Recalled) -> Recalled:
+    """Return recalled cues with scores by rank alone: others' word counts are part of the real ones."""
     return replace(
-        found,
+        recalled,
         cues=tuple(
-            replace(cue, score=1 / place, legs={}, why=tuple(map(plainly, cue.why)))
-            for place, cue in enumerate(found.cues, start=1)
+            replace(cue, score=1 / rank, legs={}, why=tuple(map(remove_scores, cue.why)))
+            for rank, cue in enumerate(recalled.cues, start=1)
         ),
-        passed_over={name: plainly(reason) for name, reason in found.passed_over.items()},
+        passed_over={turn_id: remove_scores(reason) for turn_id, reason in recalled.passed_over.items()},
     )
 
 
-def _scanned(cues: Sequence[Cue], suspicious: Suspicious | None) -> tuple[list[Cue], dict[str, HeldBack]]:
-    """(the cues that may be given, those that may not); a turn before that may not goes alone."""
-    if suspicious is None:
+def _scan_cues(cues: Sequence[Cue], scan_text: TextScan | None) -> tuple[list[Cue], dict[str, WithheldText]]:
+    """Return the cues that may be given, and those that may not. A suspicious turn before a cue is removed
+    alone.
+    """
+    if scan_text is None:
         return list(cues), {}
-    kept: list[Cue] = []
-    suspected: dict[str, HeldBack] = {}
+    safe_cues: list[Cue] = []
+    suspected_cues: dict[str, WithheldText] = {}
     for cue in cues:
-        if found := suspicious(cue.text):
-            suspected[cue.turn_id] = HeldBack(found[0].rule, digest(cue.text))
+        if findings := scan_text(cue.text):
+            suspected_cues[cue.turn_id] = WithheldText(findings[0].rule, digest(cue.text))
         else:
             before = one_line(cue.before, BEFORE_CHARS)
-            kept.append(replace(cue, before="" if before and suspicious(before) else before))
-    return kept, suspected
+            safe_cues.append(replace(cue, before="" if before and scan_text(before) else before))
+    return safe_cues, suspected_cues
 
 
-def _noted(cue: Cue, truth: Truth, now: datetime) -> Cue:
-    """A cue with what a reader must know beside its words."""
-    belief = truth.beliefs.get(cue.turn_id) or truth.olds.get(cue.turn_id)
-    return replace(cue, note=note(belief, now), is_history=belief.is_over(now)) if belief else cue
+def _add_note(cue: Cue, truth: TruthScores, now: datetime) -> Cue:
+    """Return a cue with the note that a reader needs beside its words."""
+    belief = truth.beliefs.get(cue.turn_id) or truth.ended_by_turn.get(cue.turn_id)
+    return replace(cue, note=describe_belief(belief, now), is_history=belief.has_ended(now)) if belief else cue
 
 
-def dated_by_events(candidates: Candidates, plan: Plan) -> Plan:
-    """The plan with "since the release" as a window that opens when the event was last mentioned."""
-    sightings = candidates.names(plan.events) if plan.events else {}
+def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:
+    """Return the plan with "since the release" as a window that opens when the event was last mentioned."""
+    sightings = candidates.find_names(plan.events) if plan.events else {}
     windows = list(plan.windows)
-    for event, seen in sightings.items():
-        dates = [fact.stated_at for fact in candidates.facts(seen.newest).values() if fact.stated_at]
+    for event, sighting in sightings.items():
+        dates = [fact.stated_at for fact in candidates.get_facts(sighting.newest).values() if fact.stated_at]
         if dates:
-            windows.append(Window(max(dates), _EVER, f"since {event}"))
+            windows.append(Window(max(dates), _END_OF_TIME, f"since {event}"))
     return replace(plan, windows=tuple(windows))
 
 
-def _judged(candidates: Candidates, plan: Plan, ranking: Ranking, names: Mapping[str, Sighting], model: str) -> Verdict:
+def _judge_candidates(
+    candidates: CandidateSource, plan: Plan, ranking: Ranking, name_sightings: Mapping[str, NameSighting], model: str
+) -> Verdict:
     if not ranking.scores:
         return Verdict(0.0, 0.0, "no candidate: none of the words are known")
     if not plan.queries:
-        return Verdict(1.0, 0.0)  # a time and nothing else: whatever was then is what was asked for
-    best = [detail.text for detail in candidates.details(ranked(ranking.scores)[:N_JUDGED]).values()]
-    found = judging.evidence(
-        candidates.rarities(judging.asked_words(plan.asked)),
-        names,
-        texts=best,
+        return Verdict(1.0, 0.0)  # only a time: everything from that time was asked for
+    best_texts = [detail.text for detail in candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED]).values()]
+    evidence = judge.gather_evidence(
+        candidates.get_rarities(judge.extract_query_words(plan.question)),
+        name_sightings,
+        texts=best_texts,
         cosine=max(ranking.cosine.values(), default=None),
         is_in_time="time" in ranking.legs,
     )
-    return judging.judge(found, model)
+    return judge.judge(evidence, model)
 
 
-def _named(names: Mapping[str, Sighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:
-    """Turn id -> rare name that it holds: for each name its best candidate, else the newest turn that holds it."""
-    found: dict[str, str] = {}
-    rare = [name for name, seen in names.items() if seen.newest and seen.rarity >= tuning.entity_rarity]
-    for name in sorted(rare, key=lambda n: (-names[n].rarity, n))[: tuning.entity_hits]:
-        known = [turn for turn in names[name].newest if turn not in found]
-        if known:
-            found[max(known, key=lambda turn: ranking.scores.get(turn, 0.0))] = name
-    return found
-
-
-def _chosen(
-    candidates: Candidates, plan: Plan, ranking: Ranking, already: Collection[str], tuning: Tuning
-) -> list[str]:
-    """The cues by relevance and diversity: as many as the kind of question calls for."""
-    k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
-    fresh = [name for name in ranked(ranking.scores) if name not in set(already)][:N_DIVERSIFIED]
-    if not fresh:
-        return []
-    best = max(ranking.scores[fresh[0]], 1e-9)
-    scores = {name: ranking.scores[name] / best for name in fresh}
-    alike = _alike(candidates, fresh)
-    chosen = diversify(scores, alike, relevance=tuning.relevance, k=k, same=tuning.same)
-    likeness = {"latest": tuning.newer_first, "fact": tuning.newer_fact_first}.get(plan.intent)
-    if likeness is None or plan.windows:
-        return chosen
-    facts = ranking.facts  # where a fact is asked for, what a person said may correct what a person said before
-    times = {n: facts[n].stated_at for n in fresh if plan.intent == "latest" or facts[n].role == "user"}
-    chosen += later(chosen, fresh, alike, times, n_first=tuning.corrected, from_likeness=tuning.correction)
-    return newer_first(chosen, alike, times, from_likeness=likeness)
-
-
-def later(
-    chosen: Sequence[str], names: Sequence[str], alike: Alike, times: Times, *, n_first: int, from_likeness: float
-) -> list[str]:
-    """For each of the first chosen turns the one that is most like it of those said later, and not chosen yet: it may
-    correct it. Diversity leaves such turns out, because they are alike.
+def _choose_named_turns(name_sightings: Mapping[str, NameSighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:
+    """Return turn id -> rare name in it: for each name its best candidate, otherwise the newest turn that has
+    it.
     """
-    found: list[str] = []
-    for one in chosen[:n_first]:
-        after = [n for n in names if n not in {*chosen, *found} and _is_later(n, one, times)]
-        best = max(after, key=lambda n: alike(one, n), default=None)
-        if best is not None and alike(one, best) >= from_likeness:
-            found.append(best)
-    return found
+    names_by_turn: dict[str, str] = {}
+    rare_names = [
+        name for name, sighting in name_sightings.items() if sighting.newest and sighting.rarity >= tuning.entity_rarity
+    ]
+    for name in sorted(rare_names, key=lambda rare_name: (-name_sightings[rare_name].rarity, rare_name))[
+        : tuning.entity_hits
+    ]:
+        free_turns = [turn for turn in name_sightings[name].newest if turn not in names_by_turn]
+        if free_turns:
+            names_by_turn[max(free_turns, key=lambda turn: ranking.scores.get(turn, 0.0))] = name
+    return names_by_turn
 
 
-def _is_later(name: str, other: str, times: Times) -> bool:
-    one, two = times.get(name), times.get(other)
-    return one is not None and two is not None and one > two
+def _choose_turns(
+    candidates: CandidateSource, plan: Plan, ranking: Ranking, excluded_ids: Collection[str], tuning: Tuning
+) -> list[str]:
+    """Choose turns by relevance and diversity, as many as the kind of question calls for."""
+    k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
+    new_ids = [turn_id for turn_id in rank_ids(ranking.scores) if turn_id not in set(excluded_ids)][:N_DIVERSIFIED]
+    if not new_ids:
+        return []
+    best = max(ranking.scores[new_ids[0]], 1e-9)
+    scores = {turn_id: ranking.scores[turn_id] / best for turn_id in new_ids}
+    measure_likeness = _make_likeness(candidates, new_ids)
+    chosen_ids = diversify(scores, measure_likeness, relevance=tuning.relevance, k=k, same_likeness=tuning.same)
+    min_likeness = {"latest": tuning.newer_first, "fact": tuning.newer_fact_first}.get(plan.intent)
+    if min_likeness is None or plan.windows:
+        return chosen_ids
+    facts = ranking.facts  # for a fact, a later turn of a person may correct an earlier one
+    times = {
+        turn_id: facts[turn_id].stated_at
+        for turn_id in new_ids
+        if plan.intent == "latest" or facts[turn_id].role == "user"
+    }
+    chosen_ids += find_corrections(
+        chosen_ids, new_ids, measure_likeness, times, n_first=tuning.corrected, from_likeness=tuning.correction
+    )
+    return order_newer_first(chosen_ids, measure_likeness, times, from_likeness=min_likeness)
 
 
-def newer_first(chosen: Sequence[str], alike: Alike, times: Times, *, from_likeness: float) -> list[str]:
-    """The same turns, each moved before the first that is as alike and was said earlier; else in their order."""
+def find_corrections(
+    chosen: Sequence[str],
+    turn_ids: Sequence[str],
+    measure_likeness: Likeness,
+    times: TimesByTurn,
+    *,
+    n_first: int,
+    from_likeness: float,
+) -> list[str]:
+    """Return for each of the first chosen turns the later turn that is most like it and not chosen yet: it may
+    correct it.
+
+    Diversity leaves such turns out, because they are alike.
+    """
+    corrections: list[str] = []
+    for chosen_id in chosen[:n_first]:
+        later_ids = [
+            turn_id
+            for turn_id in turn_ids
+            if turn_id not in {*chosen, *corrections} and _is_later(turn_id, chosen_id, times)
+        ]
+        best = max(later_ids, key=lambda turn_id: measure_likeness(chosen_id, turn_id), default=None)
+        if best is not None and measure_likeness(chosen_id, best) >= from_likeness:
+            corrections.append(best)
+    return corrections
+
+
+def _is_later(turn_id: str, other_id: str, times: TimesByTurn) -> bool:
+    said_at, other_said_at = times.get(turn_id), times.get(other_id)
+    return said_at is not None and other_said_at is not None and said_at > other_said_at
+
+
+def order_newer_first(
+    chosen: Sequence[str], measure_likeness: Likeness, times: TimesByTurn, *, from_likeness: float
+) -> list[str]:
+    """Return the same turns, each moved before the first alike one that was said earlier; otherwise in their
+    order.
+    """
     ordered: list[str] = []
-    for name in chosen:
-        older = (n for n, o in enumerate(ordered) if _is_later(name, o, times) and alike(o, name) >= from_likeness)
-        ordered.insert(next(older, len(ordered)), name)
+    for turn_id in chosen:
+        older_positions = (
+            position
+            for position, ordered_id in enumerate(ordered)
+            if _is_later(turn_id, ordered_id, times) and measure_likeness(ordered_id, turn_id) >= from_likeness
+        )
+        ordered.insert(next(older_positions, len(ordered)), turn_id)
     return ordered
 
 
-def _alike(candidates: Candidates, names: Sequence[str]) -> Alike:
-    """Likeness of two turns: the cosine of their vectors, or the share of common words where one has none."""
-    held = candidates.vectors(names)
-    without = [name for name in names if name not in held]
-    words = {name: stems(detail.text) for name, detail in candidates.details(names if without else ()).items()}
+def _make_likeness(candidates: CandidateSource, turn_ids: Sequence[str]) -> Likeness:
+    """Return a function for the likeness of two turns: the cosine of their vectors, or the share of common
+    words.
 
-    def alike(one: str, other: str) -> float:
-        if one in held and other in held and len(held[one]) and len(held[other]):
-            return max(0.0, float((held[one] @ held[other].T).max()))
-        first, second = words.get(one, frozenset()), words.get(other, frozenset())
-        n_both = len(first & second)
-        return n_both / max(1, len(first) + len(second) - n_both)
+    Words are compared if one of the two has no vector.
+    """
+    vectors_by_turn = candidates.get_vectors(turn_ids)
+    ids_without_vectors = [turn_id for turn_id in turn_ids if turn_id not in vectors_by_turn]
+    words = {
+        turn_id: extract_stems(detail.text)
+        for turn_id, detail in candidates.get_details(turn_ids if ids_without_vectors else ()).items()
+    }
 
-    return alike
+    def measure_likeness(turn_a: str, turn_b: str) -> float:
+        if (
+            turn_a in vectors_by_turn
+            and turn_b in vectors_by_turn
+            and len(vectors_by_turn[turn_a])
+            and len(vectors_by_turn[turn_b])
+        ):
+            return max(0.0, float((vectors_by_turn[turn_a] @ vectors_by_turn[turn_b].T).max()))
+        words_a, words_b = words.get(turn_a, frozenset()), words.get(turn_b, frozenset())
+        n_shared = len(words_a & words_b)
+        return n_shared / max(1, len(words_a) + len(words_b) - n_shared)
+
+    return measure_likeness
 
 
-def _cues(
-    candidates: Candidates, plan: Plan, ranking: Ranking, chosen: Sequence[str], named: Mapping[str, str]
+def _build_cues(
+    candidates: CandidateSource,
+    plan: Plan,
+    ranking: Ranking,
+    chosen_ids: Sequence[str],
+    names_by_turn: Mapping[str, str],
 ) -> list[Cue]:
-    """The chosen turns and then those found by a rare name, as cues."""
-    names = [*chosen, *(name for name in named if name not in chosen)]
-    details = candidates.details(names)
-    facts = candidates.facts(names)
-    around = candidates.around([name for name in names if name in details and leans(details[name].text)], 1)
-    before = candidates.details(sorted({other for others in around.values() for other, _ in others}))
-    made = []
-    for name in (name for name in names if name in details):
-        detail = details[name]
-        beside = [before[o] for o, _ in around.get(name, ()) if o in before]
-        made.append(
+    """Return the chosen turns and then those found by a rare name, as cues."""
+    turn_ids = [*chosen_ids, *(turn_id for turn_id in names_by_turn if turn_id not in chosen_ids)]
+    details = candidates.get_details(turn_ids)
+    facts = candidates.get_facts(turn_ids)
+    neighbours = candidates.find_neighbours(
+        [turn_id for turn_id in turn_ids if turn_id in details and is_dependent(details[turn_id].text)], 1
+    )
+    neighbour_details = candidates.get_details(
+        sorted({neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours})
+    )
+    cues = []
+    for turn_id in (turn_id for turn_id in turn_ids if turn_id in details):
+        detail = details[turn_id]
+        preceding_turns = [
+            neighbour_details[neighbour_id]
+            for neighbour_id, _ in neighbours.get(turn_id, ())
+            if neighbour_id in neighbour_details
+        ]
+        cues.append(
             Cue(
-                detail.turn_id, detail.run_id, detail.conversation, detail.role, detail.stated_at, detail.machine,
-                detail.runtime, detail.text, ranking.scores.get(name, 0.0),
-                {leg: scores[name] for leg, scores in ranking.legs.items() if name in scores},
-                why(
-                    name, ranking.legs, facts[name], plan, entity=named.get(name, ""),
+                detail.turn_id,
+                detail.run_id,
+                detail.conversation,
+                detail.role,
+                detail.stated_at,
+                detail.machine,
+                detail.runtime,
+                detail.text,
+                ranking.scores.get(turn_id, 0.0),
+                {leg: scores[turn_id] for leg, scores in ranking.legs.items() if turn_id in scores},
+                explain_cue(
+                    turn_id,
+                    ranking.legs,
+                    facts[turn_id],
+                    plan,
+                    entity=names_by_turn.get(turn_id, ""),
                     is_memory=detail.memory is not None,
                 ),
-                before=beside[0].text if beside else "", memory=detail.memory, user=detail.user,
-                is_shared=detail.is_shared, chunk=detail.chunk,
+                before=preceding_turns[0].text if preceding_turns else "",
+                memory=detail.memory,
+                user=detail.user,
+                is_shared=detail.is_shared,
+                chunk=detail.chunk,
             )
-        )  # fmt: skip
-    return made
+        )
+    return cues
 
 
-def _passed_over(ranking: Ranking, recalled: Recalled, already: Collection[str], tuning: Tuning) -> dict[str, str]:
-    """Why each candidate that is no cue is none."""
-    packed = {cue.turn_id for cue in recalled.cues}
-    order = ranked(ranking.scores)
-    best = ranking.scores[order[0]] if order else 0.0
+def _explain_passed_over(
+    ranking: Ranking, recalled: Recalled, session_turn_ids: Collection[str], tuning: Tuning
+) -> dict[str, str]:
+    """Say for each candidate that is no cue why."""
+    packed_ids = {cue.turn_id for cue in recalled.cues}
+    ranked_ids = rank_ids(ranking.scores)
+    best = ranking.scores[ranked_ids[0]] if ranked_ids else 0.0
     reasons = {}
-    for place, name in enumerate(order, start=1):
-        if name in packed:
+    for position, turn_id in enumerate(ranked_ids, start=1):
+        if turn_id in packed_ids:
             continue
-        where = f"candidate {place} of {len(order)} with {ranking.scores[name]:.2f} (the best has {best:.2f})"
-        if name in recalled.held_back:
-            reasons[name] = f"{where}, but it reads like an order to a model ({recalled.held_back[name].rule})"
-        elif name in already:
-            reasons[name] = f"{where}, but the session holds it already"
-        elif name in recalled.without_room:
-            reasons[name] = f"{where}, but it did not fit into {tuning.max_tokens} tokens"
-        elif place <= N_DIVERSIFIED:
-            reasons[name] = f"{where}: others were more relevant, or it repeats one of them"
+        position_note = (
+            f"candidate {position} of {len(ranked_ids)} with {ranking.scores[turn_id]:.2f} (the best has {best:.2f})"
+        )
+        if turn_id in recalled.held_back:
+            reasons[turn_id] = (
+                f"{position_note}, but it reads like an order to a model ({recalled.held_back[turn_id].rule})"
+            )
+        elif turn_id in session_turn_ids:
+            reasons[turn_id] = f"{position_note}, but the session holds it already"
+        elif turn_id in recalled.without_room:
+            reasons[turn_id] = f"{position_note}, but it did not fit into {tuning.max_tokens} tokens"
+        elif position <= N_DIVERSIFIED:
+            reasons[turn_id] = f"{position_note}: others were more relevant, or it repeats one of them"
         else:
-            reasons[name] = f"{where}: below the {N_DIVERSIFIED} among which cues are chosen"
+            reasons[turn_id] = f"{position_note}: below the {N_DIVERSIFIED} among which cues are chosen"
     return reasons

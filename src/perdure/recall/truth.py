@@ -1,8 +1,9 @@
-"""What is true now, among what was found: memories weighed by time, use and trust, and the new before the old.
+"""Apply beliefs to the candidates: weigh memories by time, use and trust, and put the new before the old.
 
-Pure. A memory that was superseded lends its score to what took its place and falls behind it, and so does the turn in
-which it was said; where the past is asked for, they stay, and the note says when they ended. A turn of which a memory
-says all lends it its score and is left out; another turn lends nothing, since its rest may be what was asked for.
+Pure. A superseded memory lends its score to its successor and falls behind it, and so does the turn in
+which it was said; if the past is asked for, they stay, and the note says when they ended. A turn whose
+memories say all of it lends them its score and is left out; another turn lends nothing, since its rest
+may be what was asked for.
 """
 
 from __future__ import annotations
@@ -12,166 +13,183 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from perdure.memories.decay import decay
-from perdure.recall.fuse import ranked
+from perdure.index.memory_replay import compute_decay
+from perdure.recall.fuse import rank_ids
 from perdure.recall.tuning import Tuning
 from perdure.types import Memory, Plan, Window
 
 N_LOOKED_AT = 60  # best candidates whose memories are looked up
-N_TRACED = 6  # best candidates whose whole chain is told where the past is asked for
-_BEHIND = 0.95  # of the score of what stands before it, that a memory of the same chain has at most
-_WHOLE = 0.6  # of a turn's words in its memory, from which the turn says nothing more
+N_TRACED = 6  # best candidates whose whole chain is added if the past is asked for
+_DEMOTED_SHARE = 0.95  # highest share of its successor's score that a demoted memory has
+_WHOLE_SHARE = 0.6  # share of a turn's text in its memories from which the turn adds nothing
 
 
 class Belief(NamedTuple):
     """A memory, and what became of it."""
 
     memory: Memory
-    chain: tuple[Memory, ...]  # all that was believed of the same thing, oldest first, the memory among them
-    current: Memory | None  # what is believed now; None when that is retired, or the session holds it
+    chain: tuple[Memory, ...]  # all memories of the same thing, oldest first, this one included
+    current: Memory | None  # the current memory; None if it is retired, or the session holds it
 
     @property
-    def is_old(self) -> bool:
-        """Whether something took its place."""
+    def is_superseded(self) -> bool:
+        """True if a successor superseded it."""
         return self.memory.superseded_by is not None
 
-    def is_over(self, now: datetime) -> bool:
-        """Whether it is no longer so: something took its place, or its own time is over."""
-        return self.is_old or (self.memory.ended_at is not None and self.memory.ended_at <= now)
+    def has_ended(self, now: datetime) -> bool:
+        """Return True if it is not valid any more: a successor superseded it, or its own time is over."""
+        return self.is_superseded or (self.memory.ended_at is not None and self.memory.ended_at <= now)
 
 
-Beliefs = Mapping[str, Sequence[Belief]]  # id of a candidate -> the memory that it is, or those made of a turn
+Beliefs = Mapping[str, Sequence[Belief]]  # candidate id -> its own belief if it is a memory, or those made of the turn
 
 
 @dataclass
-class Truth:
-    """Scores with the truth in them, and what there is to say of it."""
+class TruthScores:
+    """Scores with the beliefs applied, and the beliefs to mention."""
 
     scores: dict[str, float]
-    beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> what is known of it
-    distrusted: set[str] = field(default_factory=set)  # memories of the web that something trusted answers instead of
-    repeats: dict[str, str] = field(default_factory=dict)  # turn or old memory -> the memory that says all of it
-    lent: dict[str, float] = field(default_factory=dict)  # memory id -> the most that another candidate gave it
-    olds: dict[str, Belief] = field(default_factory=dict)  # turn -> what it stated, which is no longer so
+    beliefs: dict[str, Belief] = field(default_factory=dict)  # memory id -> its belief
+    distrusted_ids: set[str] = field(default_factory=set)  # memories of the web that have a trusted alternative
+    repeated_by: dict[str, str] = field(default_factory=dict)  # turn or superseded memory -> memory that says it all
+    lent_scores: dict[str, float] = field(default_factory=dict)  # memory id -> the highest score lent to it
+    ended_by_turn: dict[str, Belief] = field(default_factory=dict)  # turn -> a belief stated in it that has ended
 
 
-def truthful(
+def score_beliefs(
     scores: Mapping[str, float], beliefs: Beliefs, texts: Mapping[str, str], plan: Plan, tuning: Tuning
-) -> Truth:
-    """The scores of all candidates, with the memories that take the place of others.
+) -> TruthScores:
+    """Return the scores of all candidates, with the memories that supersede others.
 
-    texts: of the turns from which memories were made.
+    texts: of the turns that memories were made from.
     """
-    found = Truth(dict(scores))
-    past = plan.intent == "history" or bool(plan.windows)
-    for name in ranked(scores):
-        asked_for = [belief for belief in beliefs.get(name, ()) if belief.memory.memory_id in scores]
-        own = [belief for belief in asked_for if belief.memory.memory_id != name]
-        says_all = bool(own) and _says_all(own, texts.get(name, ""))
-        for belief in asked_for if says_all or not own else ():
-            _believe(found, name, belief, scores[name], plan.asked_at, tuning)
-        if own and all(belief.is_over(plan.asked_at) for belief in own):
-            found.olds[name] = own[0]
-        if says_all:
-            found.repeats[name] = own[0].memory.memory_id
-    if past:
-        _trace(found, plan)
+    truth = TruthScores(dict(scores))
+    is_past_asked = plan.intent == "history" or bool(plan.windows)
+    for candidate_id in rank_ids(scores):
+        scored_beliefs = [belief for belief in beliefs.get(candidate_id, ()) if belief.memory.memory_id in scores]
+        turn_beliefs = [belief for belief in scored_beliefs if belief.memory.memory_id != candidate_id]
+        is_fully_stated = bool(turn_beliefs) and _is_fully_stated(turn_beliefs, texts.get(candidate_id, ""))
+        for belief in scored_beliefs if is_fully_stated or not turn_beliefs else ():
+            _weigh_belief(truth, candidate_id, belief, scores[candidate_id], plan.asked_at, tuning)
+        if turn_beliefs and all(belief.has_ended(plan.asked_at) for belief in turn_beliefs):
+            truth.ended_by_turn[candidate_id] = turn_beliefs[0]
+        if is_fully_stated:
+            truth.repeated_by[candidate_id] = turn_beliefs[0].memory.memory_id
+    if is_past_asked:
+        _trace_chains(truth, plan)
     else:
-        _put_behind(found, plan.asked_at, tuning)
+        _demote_ended(truth, plan.asked_at, tuning)
     if tuning.by_trust:
-        _distrust(found, tuning)
-    return found
+        _exclude_distrusted(truth, tuning)
+    return truth
 
 
-def _distrust(found: Truth, tuning: Tuning) -> None:
-    """Leave out what comes from the web where a person, an agent or a turn has something to say as well."""
-    doubtful = [name for name, belief in found.beliefs.items() if belief.memory.trust == "web" and name in found.scores]
-    spoken = set(found.scores) - set(doubtful) - set(found.repeats)  # these are left out themselves
-    best = max((found.scores[name] for name in spoken), default=0.0)
-    found.distrusted.update(name for name in doubtful if best >= tuning.enough_trust * found.scores[name])
+def _exclude_distrusted(truth: TruthScores, tuning: Tuning) -> None:
+    """Exclude memories of the web if a person, an agent or a turn has something to say as well."""
+    web_ids = [
+        candidate_id
+        for candidate_id, belief in truth.beliefs.items()
+        if belief.memory.trust == "web" and candidate_id in truth.scores
+    ]
+    trusted_ids = set(truth.scores) - set(web_ids) - set(truth.repeated_by)  # these are left out as well
+    best_score = max((truth.scores[candidate_id] for candidate_id in trusted_ids), default=0.0)
+    truth.distrusted_ids.update(
+        candidate_id for candidate_id in web_ids if best_score >= tuning.enough_trust * truth.scores[candidate_id]
+    )
 
 
-def _believe(found: Truth, name: str, belief: Belief, score: float, now: datetime, tuning: Tuning) -> None:
-    """Weigh a candidate's memory, and lend its score to what is believed now."""
+def _weigh_belief(
+    truth: TruthScores, candidate_id: str, belief: Belief, score: float, now: datetime, tuning: Tuning
+) -> None:
+    """Weigh a candidate's memory, and lend its score to the current one."""
     memory, current = belief.memory, belief.current
-    if memory.memory_id == name:
-        found.beliefs[name] = belief
-        own = found.scores[name] * weight(memory, now, tuning) + (0.0 if belief.is_over(now) else tuning.memory)
-        found.scores[name] = max(own, found.lent.get(name, 0.0))
+    if memory.memory_id == candidate_id:
+        truth.beliefs[candidate_id] = belief
+        own_score = truth.scores[candidate_id] * compute_weight(memory, now, tuning) + (
+            0.0 if belief.has_ended(now) else tuning.memory
+        )
+        truth.scores[candidate_id] = max(own_score, truth.lent_scores.get(candidate_id, 0.0))
     if current is not None:
-        bonus = tuning.memory if memory.memory_id == name else 0.0
-        lent = score * weight(current, now, tuning) + bonus
-        found.beliefs.setdefault(current.memory_id, belief._replace(memory=current))
-        found.lent[current.memory_id] = max(lent, found.lent.get(current.memory_id, 0.0))
-        found.scores[current.memory_id] = max(lent, found.scores.get(current.memory_id, 0.0))
+        bonus = tuning.memory if memory.memory_id == candidate_id else 0.0
+        lent_score = score * compute_weight(current, now, tuning) + bonus
+        truth.beliefs.setdefault(current.memory_id, belief._replace(memory=current))
+        truth.lent_scores[current.memory_id] = max(lent_score, truth.lent_scores.get(current.memory_id, 0.0))
+        truth.scores[current.memory_id] = max(lent_score, truth.scores.get(current.memory_id, 0.0))
 
 
-def weight(memory: Memory, now: datetime, tuning: Tuning) -> float:
-    """What a memory's score is multiplied by: less for what was not used for long, and for what others said."""
-    loud = 1 - tuning.decay * (1 - decay(memory, now))
-    return loud * (dict(tuning.trust).get(memory.trust, 1.0) if tuning.by_trust else 1.0)
+def compute_weight(memory: Memory, now: datetime, tuning: Tuning) -> float:
+    """Return the factor for a memory's score: less if it was not used for long, and for lower trust."""
+    decay_factor = 1 - tuning.decay * (1 - compute_decay(memory, now))
+    return decay_factor * (dict(tuning.trust).get(memory.trust, 1.0) if tuning.by_trust else 1.0)
 
 
-def _says_all(made: Sequence[Belief], words: str) -> bool:
-    """Whether the memories that were made of a turn leave little of it unsaid."""
-    n_said = sum(len(belief.memory.text) for belief in made)
-    return n_said >= _WHOLE * len(words) and any(belief.memory.text[:40] in words for belief in made)
+def _is_fully_stated(turn_beliefs: Sequence[Belief], turn_text: str) -> bool:
+    """Return True if the memories that were made of a turn leave little of it unsaid."""
+    n_stated_chars = sum(len(belief.memory.text) for belief in turn_beliefs)
+    return n_stated_chars >= _WHOLE_SHARE * len(turn_text) and any(
+        belief.memory.text[:40] in turn_text for belief in turn_beliefs
+    )
 
 
-def _put_behind(found: Truth, now: datetime, tuning: Tuning) -> None:
-    """What is no longer so falls behind what is."""
-    for name in list(found.scores):
-        old = found.beliefs.get(name) or found.olds.get(name)
-        if old is None or not old.is_over(now):
+def _demote_ended(truth: TruthScores, now: datetime, tuning: Tuning) -> None:
+    """Rank superseded and expired memories below their successors."""
+    for candidate_id in list(truth.scores):
+        belief = truth.beliefs.get(candidate_id) or truth.ended_by_turn.get(candidate_id)
+        if belief is None or not belief.has_ended(now):
             continue
-        current = old.current if old.is_old else None
-        ahead = found.scores.get(current.memory_id, 0.0) if current else found.scores[name]
-        if name in found.beliefs and current is not None:
-            found.repeats[name] = current.memory_id  # whose note says it
-        found.scores[name] = min(found.scores[name] * tuning.superseded, ahead * _BEHIND)
+        current = belief.current if belief.is_superseded else None
+        score_ahead = truth.scores.get(current.memory_id, 0.0) if current else truth.scores[candidate_id]
+        if candidate_id in truth.beliefs and current is not None:
+            truth.repeated_by[candidate_id] = current.memory_id  # the note of that memory says it
+        truth.scores[candidate_id] = min(truth.scores[candidate_id] * tuning.superseded, score_ahead * _DEMOTED_SHARE)
 
 
-def _trace(found: Truth, plan: Plan) -> None:
-    """Where the past is asked for: all that was believed of what was found, what was so then before the rest."""
-    tops: dict[tuple[Memory, ...], float] = {}
-    for name in ranked(found.scores)[:N_TRACED]:
-        belief = found.beliefs.get(name)
+def _trace_chains(truth: TruthScores, plan: Plan) -> None:
+    """If the past is asked for, add the whole chains of what was found; put what was valid at that time first."""
+    top_scores: dict[tuple[Memory, ...], float] = {}
+    for candidate_id in rank_ids(truth.scores)[:N_TRACED]:
+        belief = truth.beliefs.get(candidate_id)
         if belief is not None and len(belief.chain) > 1:
-            tops.setdefault(belief.chain, found.scores[name])
-    for chain, top in tops.items():
+            top_scores.setdefault(belief.chain, truth.scores[candidate_id])
+    for chain, top_score in top_scores.items():
         current = next((memory for memory in reversed(chain) if memory.is_current), None)
         for memory in chain:
             if not memory.retired:
-                found.beliefs[memory.memory_id] = Belief(memory, chain, current)
-                found.scores[memory.memory_id] = top * _share(memory, current, plan.windows)
+                truth.beliefs[memory.memory_id] = Belief(memory, chain, current)
+                truth.scores[memory.memory_id] = top_score * _choose_share(memory, current, plan.windows)
 
 
-def _share(memory: Memory, current: Memory | None, windows: Sequence[Window]) -> float:
-    """What a memory gets of the best score of its chain: all of it where it was so at the time, or just before now."""
+def _choose_share(memory: Memory, current: Memory | None, windows: Sequence[Window]) -> float:
+    """Return a memory's share of the best score of its chain.
+
+    All of it for a memory that was valid at the asked time, or just before the current one.
+    """
     if windows:
-        return 1.0 if any(_held_in(memory, window) for window in windows) else _BEHIND**2
+        return 1.0 if any(_is_valid_in(memory, window) for window in windows) else _DEMOTED_SHARE**2
     if memory is current:
-        return _BEHIND
-    return 1.0 if current is not None and memory.superseded_by == current.memory_id else _BEHIND**2
+        return _DEMOTED_SHARE
+    return 1.0 if current is not None and memory.superseded_by == current.memory_id else _DEMOTED_SHARE**2
 
 
-def _held_in(memory: Memory, window: Window) -> bool:
-    """Whether it was so at any moment of a window."""
+def _is_valid_in(memory: Memory, window: Window) -> bool:
+    """Return True if a memory was valid at any moment of a window."""
     return memory.stated_at < window.until_at and (memory.ended_at is None or memory.ended_at > window.since_at)
 
 
-def note(belief: Belief, now: datetime) -> str:
-    """What a reader must know beside the words: what it replaced, or since when it is no longer so."""
+def describe_belief(belief: Belief, now: datetime) -> str:
+    """Return what a reader must know beside the words: what the memory replaced, or since when it is not valid
+    any more.
+    """
     memory = belief.memory
     if memory.superseded_by is not None:
-        ended = f" since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
-        instead = f": now “{belief.current.text}”" if belief.current and belief.current is not memory else ""
-        return f"no longer so{ended}{instead}"
+        end_label = f" since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
+        current_label = f": now “{belief.current.text}”" if belief.current and belief.current is not memory else ""
+        return f"no longer so{end_label}{current_label}"
     if memory.ended_at is not None and memory.ended_at <= now:
         return f"no longer so since {memory.ended_at:%Y-%m-%d}"
     if memory.ended_at is not None:
         return f"valid until {memory.ended_at:%Y-%m-%d}"
-    before = [m for m in belief.chain if m.superseded_by == memory.memory_id and not m.retired]
-    if before:
-        return f"since {memory.stated_at:%Y-%m-%d}; before: “{before[-1].text}”"
+    predecessors = [m for m in belief.chain if m.superseded_by == memory.memory_id and not m.retired]
+    if predecessors:
+        return f"since {memory.stated_at:%Y-%m-%d}; before: “{predecessors[-1].text}”"
     return ""

@@ -1,4 +1,4 @@
-"""Every number that recall turns on, with what it was measured by: docs/evaluation/recall.md. Pure values."""
+"""Every number that recall depends on, with how it was measured: docs/evaluation/recall.md. Pure values."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The numbers of one recall. The defaults follow from the sweeps; the profile of the feature list is REFERENCE."""
+    """The numbers of one recall. The defaults follow from the sweeps; REFERENCE is the profile of the feature
+    list.
+    """
 
     pool: int = 50  # candidates that each leg gives for each query
     vector: float = 0.5  # weight of the vector leg; the keyword leg has the rest
     neighbours: tuple[float, ...] = (0.3, 0.1)  # share of the better neighbour's score, by distance
     lenders: int = 10  # best candidates whose neighbours get a share
-    speaker: float = 0.3  # added to turns by the one who is asked about
+    speaker: float = 0.3  # added to turns of the speaker who is asked about
     in_time: float = 0.2  # added to turns inside a window that the message names
-    unsaid: float = 0.2  # taken from turns that match by what was done, not by what was said
+    unsaid: float = 0.2  # taken from turns that match by a tool call, not by what was said
     recent: float = 0.1  # added to the newest candidate, and less to older ones, when the latest is asked for
     feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
     feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
     relevance: float = 0.8  # λ of maximal marginal relevance
-    same: float = 0.97  # likeness from which a candidate only repeats a chosen one
-    newer_first: float = 0.6  # likeness from which a later cue goes before an earlier one, if the latest is asked for
-    newer_fact_first: float = 0.5  # the same, where a fact is asked for
-    corrected: int = 3  # best cues for which a later one that may correct them is looked for
-    correction: float = 0.65  # likeness from which it may
+    same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
+    newer_first: float = 0.6  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
+    newer_fact_first: float = 0.5  # the same, if a fact is asked for
+    corrected: int = 3  # best cues for which a later, correcting turn is searched
+    correction: float = 0.65  # lowest likeness of such a turn
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
-    entity_rarity: float = 1.0  # ln(turns / turns that hold the name) from which a name is rare
-    max_tokens: int = 2000  # of what is packed
-    memory: float = 0.1  # added to a memory that is believed: it says in a sentence what turns say in passing
-    superseded: float = 0.5  # share of its score that a memory keeps which is no longer so
-    decay: float = 0.15  # share of its score that a memory loses at most by disuse
-    by_trust: bool = True  # weigh memories by who said them
-    enough_trust: float = 0.4  # of a web memory's score, from which something trusted is told instead of it
-    trust: tuple[tuple[str, float], ...] = (("tool", 0.85), ("web", 0.6))  # what such a memory's score is worth
+    entity_rarity: float = 1.0  # lowest ln(turns / turns with the name) of a rare name
+    max_tokens: int = 2000  # of the packed cues
+    memory: float = 0.1  # added to a current memory: it says in a sentence what turns say in passing
+    superseded: float = 0.5  # share of its score that an ended memory keeps
+    decay: float = 0.15  # highest share of its score that a memory loses by disuse
+    by_trust: bool = True  # weigh memories by trust
+    enough_trust: float = 0.4  # share of a web memory's score from which a trusted candidate replaces it
+    trust: tuple[tuple[str, float], ...] = (("tool", 0.85), ("web", 0.6))  # factor for the score of such a memory
 
 
 DEFAULT = Tuning()

@@ -1,1 +1,1 @@
-"""Surfaces: where people and programs meet Perdure."""
+"""The surfaces: command line, HTTP, web page, MCP server and memory tool."""

@@ -1,4 +1,4 @@
-"""What `doctor` and `status` say on every machine, whether it keeps a home or asks one."""
+"""The parts of `doctor` and `status` that every machine shares, with a local home or with a remote one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from datetime import datetime
 from typing import Any, Literal
 
 from perdure.config import ServerConfig
-from perdure.surfaces.amounts import size
-from perdure.surfaces.moments import day
+from perdure.surfaces.units import format_size, format_time
 
 LOW_DISK_BYTES = 500_000_000
 Grade = Literal["ok", "notice", "problem"]
 
 
 @dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
+class HealthCheck:
+    """The result of one check."""
 
     name: str
     grade: Grade
@@ -24,19 +23,23 @@ class Check:
     advice: str = ""
 
 
-def resident_line(state: dict[str, Any] | None) -> str:
-    """What the resident home says of itself, on one line."""
+def describe_resident(state: dict[str, Any] | None) -> str:
+    """Describe the resident home on one line, from the state that it reports."""
     if state is None:
         return "none: `perdure serve`"
     if state["problems"]:
         return f"process {state['pid']}, not well: {'; '.join(state['problems'])}"
     lanes = ", ".join(f"{lane} {n:,}" for lane, n in state.get("embedding", {}).items() if n)
-    waiting = f", embedding {lanes}" if lanes else ""
-    since = day(datetime.fromisoformat(state["since_at"]))
-    return f"process {state['pid']} since {since}, {size(state['rss_bytes'])} of memory{waiting}"
+    queue_text = f", embedding {lanes}" if lanes else ""
+    since = format_time(datetime.fromisoformat(state["since_at"]))
+    return f"process {state['pid']} since {since}, {format_size(state['rss_bytes'])} of memory{queue_text}"
 
 
-def address(server: ServerConfig, state: dict[str, Any] | None) -> str:
-    """Where a home answers over HTTP: by its own word where it runs, else as it is set; empty where it does not."""
-    said = str((state or {}).get("http") or server.http)
-    return said if not said or "://" in said else f"{'https' if server.tls_certificate else 'http'}://{said}"
+def make_http_address(server: ServerConfig, state: dict[str, Any] | None) -> str:
+    """Return the HTTP address that a running home reports, else the configured one; empty if it serves none."""
+    address_text = str((state or {}).get("http") or server.http)
+    return (
+        address_text
+        if not address_text or "://" in address_text
+        else f"{'https' if server.tls_certificate else 'http'}://{address_text}"
+    )

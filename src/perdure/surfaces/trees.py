@@ -1,4 +1,4 @@
-"""Runs drawn as the trees that they form, a line each."""
+"""Draw runs as trees, one line for each run."""
 
 from __future__ import annotations
 
@@ -8,65 +8,70 @@ from datetime import datetime
 from rich.text import Text
 
 from perdure import text
-from perdure.surfaces.moments import ago
+from perdure.surfaces.units import format_age
 from perdure.types import Node, RunView
 
-_FOLDED = 4  # deltas of one session in a row before the middle is folded
+_MAX_UNFOLDED = 4  # deltas of one session in a row before the middle is folded
 
 
-def draw(nodes: Sequence[Node], now: datetime, *, fold: bool, reader: str = "") -> Iterator[Text]:
-    """The lines of a forest. Built without recursion: sessions can be thousands of deltas deep.
+def draw_trees(nodes: Sequence[Node], now: datetime, *, fold: bool, reader: str = "") -> Iterator[Text]:
+    """Yield the lines of a forest. It needs no recursion: sessions can be thousands of deltas deep.
 
-    reader: who reads it, and is told whose the runs of others are.
+    reader: the user who reads it; runs of others are marked with their owner.
     """
     stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
     while stack:
-        node, indent, last = stack.pop()
-        yield Text(f"{indent}{'└─' if last else '├─'} ") + _badges(node.run, now, reader)
-        inner = indent + ("   " if last else "│  ")
-        said = text.one_line(node.run.intent, 72)
-        if said:
-            yield Text(f'{inner}  "{said}"', style="italic dim")
-        below, n_folded = _unfolded(node) if fold else (node.children, 0)
+        node, indent, is_last = stack.pop()
+        yield Text(f"{indent}{'└─' if is_last else '├─'} ") + _draw_badges(node.run, now, reader)
+        inner_indent = indent + ("   " if is_last else "│  ")
+        intent = text.one_line(node.run.intent, 72)
+        if intent:
+            yield Text(f'{inner_indent}  "{intent}"', style="italic dim")
+        children, n_folded = _fold_children(node) if fold else (node.children, 0)
         if n_folded:
-            yield Text(f"{inner}⋮ {n_folded} more deltas of this session (--all)", style="dim")
-        stack += [(child, inner, i == len(below) - 1) for i, child in reversed(list(enumerate(below)))]
+            yield Text(f"{inner_indent}⋮ {n_folded} more deltas of this session (--all)", style="dim")
+        stack += [(child, inner_indent, i == len(children) - 1) for i, child in reversed(list(enumerate(children)))]
 
 
-def _unfolded(node: Node) -> tuple[Sequence[Node], int]:
-    """Children to draw below a node, and how many deltas in a row were passed over to get there."""
-    chain, at = [], node
-    while len(at.children) == 1 and same_session(at.children[0].run, node.run):
-        at = at.children[0]
-        chain.append(at)
-    if len(chain) <= _FOLDED:
+def _fold_children(node: Node) -> tuple[Sequence[Node], int]:
+    """Return the children to draw below a node, and the number of deltas in a row that were skipped on the way."""
+    chain, last_node = [], node
+    while len(last_node.children) == 1 and is_same_session(last_node.children[0].run, node.run):
+        last_node = last_node.children[0]
+        chain.append(last_node)
+    if len(chain) <= _MAX_UNFOLDED:
         return node.children, 0
     return (chain[-1],), len(chain) - 1
 
 
-def deltas(node: Node) -> tuple[Sequence[RunView], Sequence[Node]]:
-    """(the runs of a session from a node on, oldest first, what else hangs below any of them, oldest first)."""
-    chain, below, at = [node.run], [], node
+def split_session(node: Node) -> tuple[Sequence[RunView], Sequence[Node]]:
+    """Return (the runs of the session, oldest first; the other trees below any of them, oldest first)."""
+    chain, other_children, last_node = [node.run], [], node
     while True:
-        following = next((child for child in at.children if same_session(child.run, at.run)), None)
-        below += [child for child in at.children if child is not following]
-        if following is None:
-            return chain, below
-        chain.append(following.run)
-        at = following
+        next_node = next((child for child in last_node.children if is_same_session(child.run, last_node.run)), None)
+        other_children += [child for child in last_node.children if child is not next_node]
+        if next_node is None:
+            return chain, other_children
+        chain.append(next_node.run)
+        last_node = next_node
 
 
-def same_session(a: RunView, b: RunView) -> bool:
-    """Whether one run goes on with the session of another."""
-    return (a.runtime, a.session, a.generation, a.sidechain) == (b.runtime, b.session, b.generation, b.sidechain)
+def is_same_session(run: RunView, other_run: RunView) -> bool:
+    """Return True if two runs belong to the same session."""
+    return (run.runtime, run.session, run.generation, run.sidechain) == (
+        other_run.runtime,
+        other_run.session,
+        other_run.generation,
+        other_run.sidechain,
+    )
 
 
-def _badges(run: RunView, now: datetime, reader: str) -> Text:
+def _draw_badges(run: RunView, now: datetime, reader: str) -> Text:
     line = Text(run.runtime, style="bold cyan")
     line.append(f" @{run.machine}", style="magenta")
-    line.append(f" {ago(run.ended_at or run.captured_at, now)}", style="green")
+    line.append(f" {format_age(run.ended_at or run.captured_at, now)}", style="green")
     line.append(f" {run.n_turns}t")
-    if kind := kinship(run):
+    if kind := describe_kinship(run):
         line.append(f" ⤷{kind}", style="yellow")
     for tag in run.tags:
         line.append(f" #{text.one_line(tag, 40)}", style="blue")
@@ -75,7 +80,7 @@ def _badges(run: RunView, now: datetime, reader: str) -> Text:
     return line + Text(f"  {run.run_id[:14]}", style="dim")
 
 
-def kinship(run: RunView) -> str:
-    """What a run is to the one above it, where it is not the next delta of its session."""
+def describe_kinship(run: RunView) -> str:
+    """Name the relation to the parent: sidechain, fork or sub-agent; empty for the next delta of a session."""
     is_spawned = run.session != run.conversation and run.from_offset == 0
     return "sidechain" if run.sidechain else "fork" if run.fork else "sub-agent" if is_spawned else ""

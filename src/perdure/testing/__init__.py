@@ -1,4 +1,4 @@
-"""Fakes for every socket, on the same socket as the real thing: for the tests of Perdure and of what is built on it."""
+"""Fakes for the models, with the protocols of the real ones: for tests of Perdure and programs built on it."""
 
 from __future__ import annotations
 
@@ -13,98 +13,104 @@ import numpy as np
 
 from perdure import text as texts
 from perdure.errors import ModelLate
-from perdure.models.chat import Message, Reply, Tool, Usage, checked
-from perdure.models.embedder import Kind, ModelTag
-from perdure.models.vectors import Vectors, unit
+from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolSpec, check_reply
+from perdure.models.embedder import ModelTag, TextKind
+from perdure.models.vectors import Vectors, to_unit_length
 
 
 class FakeEmbedder:
-    """Vectors that follow from the words alone: texts that share words are near each other, in every process alike.
+    """An embedder of fixed vectors: texts that share words are near, in every process alike.
 
-    `asked` lists its calls; `answers` is taken first: an exception in it is raised, an array returned as it is.
+    `asked` lists its calls; `answers` is used up first: an exception in it is raised, an array is returned as
+    it is.
     """
 
     def __init__(self, *, dimension: int = 64, name: str = "fake", answers: Sequence[Vectors | Exception] = ()) -> None:
-        """answers: what the first calls get instead of vectors, to rehearse failure."""
+        """answers: returned by the first calls instead of vectors, to rehearse failures."""
         self._tag = ModelTag(name, dimension, hashlib.sha256(name.encode()).hexdigest())
         self._answers = list(answers)
-        self.asked: list[tuple[tuple[str, ...], Kind]] = []
+        self.asked: list[tuple[tuple[str, ...], TextKind]] = []
 
     @property
     def tag(self) -> ModelTag:
-        """As named."""
+        """The tag of the fake model."""
         return self._tag
 
-    def embed(self, texts: Sequence[str], kind: Kind) -> Vectors:
-        """The sum of the vectors of a text's words, of length 1."""
+    def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Return the sum of the vectors of a text's words, of length 1."""
         self.asked.append((tuple(texts), kind))
         if self._answers:
             answer = self._answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
             return answer
-        found = np.zeros((len(texts), self._tag.dimension))
+        sums = np.zeros((len(texts), self._tag.dimension))
         for n, text in enumerate(texts):
             for word in re.findall(r"\w+", text.lower()):
-                found[n] += self._word(word)
-        return unit(found)
+                sums[n] += self._hash_word(word)
+        return to_unit_length(sums)
 
-    def _word(self, word: str) -> Vectors:
-        """Numbers between -1 and 1 from a hash of the word."""
+    def _hash_word(self, word: str) -> Vectors:
+        """Return numbers between -1 and 1 from a hash of the word."""
         raw = hashlib.shake_128(word.encode("utf-8", "surrogatepass")).digest(self._tag.dimension)
         return np.frombuffer(raw, np.uint8).astype(np.float32) / np.float32(127.5) - np.float32(1)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a scripted model was asked."""
+    """One call of a scripted model."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     schema: dict[str, Any] | None
-    tools: tuple[Tool, ...]
+    tools: tuple[ToolSpec, ...]
 
 
-Said = str | dict[str, Any] | list[Any] | Reply | Exception  # a value is said as JSON; an exception is raised
+ScriptedAnswer = (
+    str | dict[str, Any] | list[Any] | ChatReply | Exception
+)  # a value is said as JSON; an exception is raised
 
 
 class ScriptedChat:
-    """A model that says what it is told to, in order, and then "OK." for ever, which keeps no schema.
+    """A model that replies with its script in order, then always with "OK.", which fits no schema.
 
     An answer may be a function of the question. `asked` lists its calls.
     """
 
     def __init__(
-        self, answers: Sequence[Said | Callable[[Question], Said]] = (), *, name: str = "scripted:fake"
+        self,
+        answers: Sequence[ScriptedAnswer | Callable[[Question], ScriptedAnswer]] = (),
+        *,
+        name: str = "scripted:fake",
     ) -> None:
-        """answers: what the first calls get."""
+        """answers: the replies to the first calls."""
         self.name = name
         self.answers = list(answers)
         self.asked: list[Question] = []
 
     def reply(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         *,
         schema: dict[str, Any] | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ToolSpec] = (),
         on_text: Callable[[str], None] | None = None,
         timeout_s: float | None = None,
-    ) -> Reply:
-        """The next answer, as the socket says; without any time, ModelLate."""
+    ) -> ChatReply:
+        """Return the next answer, as the protocol says. Raises ModelLate if there is no time left."""
         question = Question(tuple(messages), schema, tuple(tools))
         self.asked.append(question)
         if timeout_s is not None and timeout_s <= 0:
             raise ModelLate(self.name)
-        said = self.answers.pop(0) if self.answers else "OK."
-        found = said(question) if callable(said) else said
-        if isinstance(found, Exception):
-            raise found
-        reply = found if isinstance(found, Reply) else self._reply(messages, found)
+        scripted = self.answers.pop(0) if self.answers else "OK."
+        answer = scripted(question) if callable(scripted) else scripted
+        if isinstance(answer, Exception):
+            raise answer
+        reply = answer if isinstance(answer, ChatReply) else self._to_reply(messages, answer)
         if on_text and reply.text:
             on_text(reply.text)
-        return checked(reply, schema)
+        return check_reply(reply, schema)
 
-    def _reply(self, messages: Sequence[Message], said: str | dict[str, Any] | list[Any]) -> Reply:
-        text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
-        usage = Usage(sum(texts.tokens(message.text) for message in messages), texts.tokens(text))
-        return Reply(text, usage=usage, model=self.name)
+    def _to_reply(self, messages: Sequence[ChatMessage], content: str | dict[str, Any] | list[Any]) -> ChatReply:
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        usage = TokenUsage(sum(texts.tokens(message.text) for message in messages), texts.tokens(text))
+        return ChatReply(text, usage=usage, model=self.name)

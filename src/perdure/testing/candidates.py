@@ -1,4 +1,4 @@
-"""Candidates of a few turns that are written down: the socket that recall asks, without an index."""
+"""Candidates from a few written turns: the protocol that recall uses, without an index."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from perdure import text
-from perdure.recall.candidates import Detail, Fact, Sighting
-from perdure.recall.feedback import Matrix, rarity
-from perdure.recall.fuse import Scores
-from perdure.recall.judge import stems
+from perdure.recall.candidates import CandidateDetail, NameSighting, TurnFact
+from perdure.recall.fuse import Matrix, Scores, compute_rarity
+from perdure.recall.judge import extract_stems
 from perdure.recall.truth import Beliefs
 from perdure.types import Role, Window
 
@@ -20,79 +19,87 @@ START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @dataclass
-class Written:
-    """Turns in order, a day apart, all of one line of talk: BM25 is how many of the query's words a turn holds."""
+class WrittenCandidates:
+    """Turns in order, a day apart, all of one thread: BM25 is the number of the query's words in a turn."""
 
     turns: Mapping[str, tuple[Role, str]]  # id -> (role, text)
     rows: Mapping[str, Sequence[float]] = field(default_factory=dict)  # id -> vector
     asked: list[str] = field(default_factory=list)  # every query so far
 
-    def _at(self, name: str) -> datetime:
+    def _get_time(self, name: str) -> datetime:
         return START + timedelta(days=list(self.turns).index(name))
 
-    def _in(self, name: str, within: Window | None) -> bool:
-        return within is None or within.since_at <= self._at(name) < within.until_at
+    def _is_within(self, name: str, window: Window | None) -> bool:
+        return window is None or window.since_at <= self._get_time(name) < window.until_at
 
-    def keyword(self, queries: Sequence[str], k: int, within: Window | None = None) -> list[Scores]:
-        """As the socket says."""
+    def search_keyword(self, queries: Sequence[str], k: int, window: Window | None = None) -> list[Scores]:
+        """Return the best turns for each query by words, within the window."""
         self.asked += queries
-        return [self._leg(query, k, within) for query in queries]
+        return [self._score_query(query, k, window) for query in queries]
 
-    def _leg(self, query: str, k: int, within: Window | None) -> Scores:
-        words = stems(" ".join(text.without_stopwords(text.query_terms(query))))
-        scores = {n: float(len(words & stems(t))) if query else 0.0 for n, (_, t) in self.turns.items()}
-        found = [n for n, score in scores.items() if (score or not query) and self._in(n, within)]
-        order = sorted(found, key=lambda n: (-scores[n], -self._at(n).timestamp() if not query else 0, n))
+    def _score_query(self, query: str, k: int, window: Window | None) -> Scores:
+        words = extract_stems(" ".join(text.without_stopwords(text.query_terms(query))))
+        scores = {n: float(len(words & extract_stems(t))) if query else 0.0 for n, (_, t) in self.turns.items()}
+        ids = [n for n, score in scores.items() if (score or not query) and self._is_within(n, window)]
+        order = sorted(ids, key=lambda n: (-scores[n], -self._get_time(n).timestamp() if not query else 0, n))
         return {name: scores[name] for name in order[:k]}
 
-    def nearest(self, queries: Matrix, k: int, within: Window | None = None) -> list[Scores]:
-        """As the socket says."""
+    def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> list[Scores]:
+        """Return the best turns for each query by vectors, within the window."""
         legs: list[Scores] = []
         for query in queries:
-            scores = {n: float(np.dot(row, query)) for n, row in self.rows.items() if self._in(n, within)}
+            scores = {n: float(np.dot(row, query)) for n, row in self.rows.items() if self._is_within(n, window)}
             legs.append({n: scores[n] for n in sorted(scores, key=lambda n: (-scores[n], n))[:k]})
         return legs
 
-    def vectors(self, ids: Sequence[str]) -> dict[str, Matrix]:
-        """As the socket says."""
+    def get_vectors(self, ids: Sequence[str]) -> dict[str, Matrix]:
+        """Return the vectors of turns."""
         return {n: np.array([self.rows[n]], dtype=np.float32) for n in ids if n in self.rows}
 
-    def cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
-        """As the socket says."""
-        return {n: float((rows @ queries.T).max()) for n, rows in self.vectors(ids).items()}
+    def compute_cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
+        """Return the best cosine of each turn with the queries."""
+        return {n: float((rows @ queries.T).max()) for n, rows in self.get_vectors(ids).items()}
 
-    def around(self, ids: Sequence[str], reach: int) -> dict[str, list[tuple[str, int]]]:
-        """As the socket says."""
+    def find_neighbours(self, ids: Sequence[str], reach: int) -> dict[str, list[tuple[str, int]]]:
+        """Return the turns near each turn, with their distance."""
         names = list(self.turns)
-        places = {name: names.index(name) for name in ids}
+        positions = {name: names.index(name) for name in ids}
         return {
             name: [
-                (names[o], abs(o - at)) for o in range(at - reach, at + reach + 1) if o != at and 0 <= o < len(names)
+                (names[other_position], abs(other_position - position))
+                for other_position in range(position - reach, position + reach + 1)
+                if other_position != position and 0 <= other_position < len(names)
             ]
-            for name, at in places.items()
+            for name, position in positions.items()
         }
 
-    def rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
-        """As the socket says."""
-        return {word: (seen.n_turns, seen.rarity) for word, seen in self.names(words).items()}
+    def get_rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
+        """Return how many turns hold each word, and its rarity."""
+        return {word: (sighting.n_turns, sighting.rarity) for word, sighting in self.find_names(words).items()}
 
-    def names(self, names: Sequence[str]) -> dict[str, Sighting]:
-        """As the socket says."""
-        held = {name: [n for n, (_, t) in self.turns.items() if stems(name) <= stems(t)] for name in names}
-        n_all = len(self.turns)
-        return {n: Sighting(len(h), rarity(len(h), n_all), tuple(reversed(h))) for n, h in held.items()}
+    def find_names(self, names: Sequence[str]) -> dict[str, NameSighting]:
+        """Return where names occur, newest first."""
+        ids_by_name = {
+            name: [n for n, (_, t) in self.turns.items() if extract_stems(name) <= extract_stems(t)] for name in names
+        }
+        n_turns = len(self.turns)
+        return {
+            n: NameSighting(len(turn_ids), compute_rarity(len(turn_ids), n_turns), tuple(reversed(turn_ids)))
+            for n, turn_ids in ids_by_name.items()
+        }
 
-    def beliefs(self, ids: Sequence[str]) -> Beliefs:  # noqa: ARG002 - turns only
-        """As the socket says."""
+    def find_beliefs(self, ids: Sequence[str]) -> Beliefs:  # noqa: ARG002 - turns only
+        """Return nothing: there are turns only."""
         return {}
 
-    def facts(self, ids: Sequence[str]) -> dict[str, Fact]:
-        """As the socket says."""
-        return {n: Fact(self.turns[n][0], self._at(n)) for n in ids}
+    def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
+        """Return role and time of turns."""
+        return {n: TurnFact(self.turns[n][0], self._get_time(n)) for n in ids}
 
-    def details(self, ids: Sequence[str]) -> dict[str, Detail]:
-        """As the socket says."""
+    def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
+        """Return the details of the turns that exist."""
         return {
-            n: Detail(n, "run", "conv", self.turns[n][0], self._at(n), "laptop", "pi", self.turns[n][1])
-            for n in ids if n in self.turns
-        }  # fmt: skip
+            n: CandidateDetail(n, "run", "conv", self.turns[n][0], self._get_time(n), "laptop", "pi", self.turns[n][1])
+            for n in ids
+            if n in self.turns
+        }

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from perdure.archive import injected
-from perdure.surfaces.page.table import TABLE
+from perdure.archive import injections
+from perdure.surfaces.web.routes import TABLE
 from perdure.types import Filters
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
@@ -69,16 +69,16 @@ LOST = ["/nowhere", "/runs/01m7nothing", "/memories/mem-nothing"]
 def ids(site: Any) -> dict[str, str]:
     """What stands for the ids in the addresses."""
     with site.open() as home:
-        runs = {run.conversation: run for run in (node.run for node in home.forest(limit=100))}
-        changed = [memory for memory in home.memories.listed(every=True) if memory.path == "staging-server/port"]
+        runs = {run.conversation: run for run in (node.run for node in home.runs.forest(limit=100))}
+        changed = [memory for memory in home.memories.list_memories(every=True) if memory.path == "staging-server/port"]
         (current,) = [memory.memory_id for memory in changed if memory.is_current]
         hit = home.search("sqlite", filters=Filters(runtimes=("claude-code",))).hits[0]
-        events = home.journal().read(type_=injected.TYPE)
+        events = home.journal().read(type_=injections.EVENT_TYPE)
         return {
             "run": hit.run_id, "turn": hit.turn_id, "edited": runs["edited"].run_id, "hostile": runs["hostile"].run_id,
             "current": current, "former": next(one.memory_id for one in changed if one.memory_id != current),
             "edit": home.search("ttl", filters=Filters(roles=("assistant",))).hits[0].turn_id, "job": "consolidate",
-            "machine": home.machines.listed()[0].machine_id,
+            "machine": home.sharing.machines.list_machines()[0].machine_id,
             "nonce": next(event.data["nonce"] for event in events if event.data["turns"]),
         }  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_every_view_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("address", [*itertools.chain(*ADDRESSES.values()), *LOST])
-def test_a_page_is_for_everybody(address: str, visit: Any, ids: dict[str, str]) -> None:
+def test_page_is_accessible(address: str, visit: Any, ids: dict[str, str]) -> None:
     page = visit(bypass_csp=True)
     answer = page.goto(address.format(**ids))
     assert answer.status == (404 if address in LOST else 200)
@@ -113,7 +113,7 @@ def test_a_page_is_for_everybody(address: str, visit: Any, ids: dict[str, str]) 
     assert page.locator("h1").count() == 1
 
 
-def test_the_door_is_for_everybody(visit: Any) -> None:
+def test_sign_in_page_is_accessible(visit: Any) -> None:
     page = visit("/enter", is_known=False, bypass_csp=True)
     page.add_script_tag(content=AXE)
     for scheme in SCHEMES:
@@ -121,7 +121,7 @@ def test_the_door_is_for_everybody(visit: Any) -> None:
         assert found(page) == [], scheme
 
 
-def test_the_audit_finds_what_is_wrong(visit: Any) -> None:
+def test_audit_finds_accessibility_faults(visit: Any) -> None:
     page = visit("/", bypass_csp=True)
     page.add_script_tag(content=AXE)
     page.evaluate("document.querySelector('main').innerHTML = '<img src=x><input>'")

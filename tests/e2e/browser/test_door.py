@@ -26,12 +26,12 @@ def test_a_link_lets_one_visitor_in_once(visit, site) -> None:
     refused(second)
 
 
-def test_a_credential_lets_in_until_its_machine_is_revoked(visit, site) -> None:
+def test_credential_signs_in_until_its_machine_is_revoked(visit, site) -> None:
     secret = site.perdure("machine", "register", "--name", "tablet", "--no-write-auth")["secret"]
     page = visit("/memories?q=port", is_known=False)
     page.get_by_label("Secret of a machine").fill("pdr-wrong")
     page.get_by_role("button", name="Enter").click()
-    assert "no machine" in page.get_by_role("alert").inner_text()
+    assert "not the secret of a machine" in page.get_by_role("alert").inner_text()
     refused(page)
     page.get_by_label("Secret of a machine").fill(secret)
     page.get_by_role("button", name="Enter").click()
@@ -41,7 +41,7 @@ def test_a_credential_lets_in_until_its_machine_is_revoked(visit, site) -> None:
     assert page.get_by_label("Secret of a machine").is_visible()
 
 
-def test_who_left_is_out(visit, site) -> None:
+def test_visitor_who_left_is_signed_out(visit, site) -> None:
     page = visit(is_known=False)
     page.goto(site.link())
     page.get_by_role("button", name="Leave").click()
@@ -51,7 +51,7 @@ def test_who_left_is_out(visit, site) -> None:
     assert page.context.cookies() == []
 
 
-def test_the_cookie_is_out_of_reach(visit, site) -> None:
+def test_cookie_is_unreadable_for_scripts(visit, site) -> None:
     page = visit("/")
     assert page.evaluate("document.cookie") == ""
     (cookie,) = page.context.cookies()
@@ -59,7 +59,7 @@ def test_the_cookie_is_out_of_reach(visit, site) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/search", "/memories", "/machines", "/recall"])
-def test_nobody_is_shown_the_door_and_led_on(visit, site, path) -> None:
+def test_stranger_is_shown_the_sign_in_page_and_redirected(visit, site, path) -> None:
     page = visit(path, is_known=False)
     assert page.url.startswith(f"{site.origin}/enter?to=")
     assert page.get_by_role("heading", level=1).inner_text() == "Perdure"

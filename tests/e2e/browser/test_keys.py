@@ -51,7 +51,7 @@ def test_every_place_is_gone_to_by_two_keys(visit) -> None:
     page.wait_for_url("**/memories")
 
 
-def test_the_first_tab_skips_what_every_page_begins_with(visit) -> None:
+def test_first_tab_skips_the_page_header(visit) -> None:
     page = visit("/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
@@ -80,7 +80,7 @@ def test_a_chosen_scheme_survives_a_reload(visit) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_who_wants_less_motion_gets_none(visit, scheme) -> None:
+def test_reduced_motion_disables_every_animation(visit, scheme) -> None:
     page = visit("/search?q=port", color_scheme=scheme, reduced_motion="reduce")
     moving = (
         "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0.01)"
@@ -100,7 +100,7 @@ def test_without_scripts_search_reader_and_an_edit_work(visit) -> None:
     assert "25 minutes" in page.locator("main").inner_text()
 
 
-def test_who_comes_back_to_a_list_finds_what_was_shown(visit) -> None:
+def test_returning_to_a_list_shows_the_loaded_items(visit) -> None:
     page = visit("/search?q=tide")
     n_first = page.locator("#hits [data-item]").count()
     page.locator(".more a").click()

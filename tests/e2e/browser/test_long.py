@@ -79,17 +79,17 @@ def site(serve: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory,
 @pytest.fixture(scope="module")
 def run(site: Any) -> Any:
     with site.open() as home:
-        (found,) = home.conversation("long")
+        (found,) = home.runs.conversation("long")
         return found
 
 
-def test_it_opens_with_what_fits_a_screen_or_some(visit: Any, run: Any) -> None:
+def test_long_session_opens_with_a_bounded_number_of_nodes(visit: Any, run: Any) -> None:
     page = visit(f"/runs/{run.run_id}")
     assert "Turn 00000." in page.locator("main").inner_text()
     assert page.evaluate(STATE)["nodes"] < MOST_NODES_AT_ONCE
 
 
-def test_its_end_is_entered_at_once(visit: Any, run: Any, site: Any) -> None:
+def test_link_opens_the_end_of_a_long_session_at_once(visit: Any, run: Any, site: Any) -> None:
     with site.open() as home:
         hit = home.search(f'"Turn {run.n_turns - 1:05}"').hits[0]
     page = visit(f"/turns/{hit.turn_id}")
@@ -98,7 +98,7 @@ def test_its_end_is_entered_at_once(visit: Any, run: Any, site: Any) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_read_to_its_end_in_order(visit: Any, run: Any) -> None:
+def test_long_session_scrolls_to_its_end_in_order(visit: Any, run: Any) -> None:
     page = visit(f"/runs/{run.run_id}")
     page.evaluate(FRAMES)
     began_s, state = time.monotonic(), page.evaluate(STATE)

@@ -67,7 +67,7 @@ def letters(browser) -> None:
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_a_page_looks_as_it_did(name, visit, letters, tmp_path) -> None:
+def test_page_looks_as_recorded(name, visit, letters, tmp_path) -> None:
     path, follow, (width, height), scheme = LOOKS[name]
     page = visit(path, is_known=path != "/enter", color_scheme=scheme, viewport={"width": width, "height": height})
     if follow:

@@ -7,13 +7,13 @@ import re
 import urllib.request
 from typing import Any
 
-from perdure.capture import wire
+from perdure.capture import events
 
 QUESTION = "Which port does the staging server listen on now?"
 CLICKS = 8  # from a found turn to the correction being told
 
 
-def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(visit: Any, site: Any) -> None:
+def test_user_finds_explains_and_corrects_a_recalled_decision(visit: Any, site: Any) -> None:
     page = visit("/")
     page.add_init_script("addEventListener('click', () => sessionStorage.clicks = 1 + (+sessionStorage.clicks || 0))")
     page.reload()
@@ -51,12 +51,16 @@ def test_find_a_decision_see_why_it_was_told_correct_it_and_watch_it_recalled(vi
     page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
     assert page.get_by_role("link", name="Wrong too? Correct that").count() == 1
     # an agent that asks is told it
-    event = wire.Event("claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION)
-    said = wire.ask(site.home, {"op": "event", "event": event._asdict(), "limit_ms": 20_000}, timeout_s=30)["text"]
+    event = events.HookEvent(
+        "claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION
+    )
+    said = events.ask_resident(site.home, {"op": "event", "event": event._asdict(), "limit_ms": 20_000}, timeout_s=30)[
+        "text"
+    ]
     assert "9191" in said
 
 
-def test_what_an_agent_writes_appears_without_a_reload(visit: Any, site: Any) -> None:
+def test_new_agent_session_appears_without_a_reload(visit: Any, site: Any) -> None:
     secret = site.perdure("machine", "register", "--name", "live", "--no-write-auth")["secret"]
     page = visit("/")
     page.evaluate("window.stayed = true")
@@ -77,7 +81,7 @@ def test_what_an_agent_writes_appears_without_a_reload(visit: Any, site: Any) ->
 def test_hostile_content_is_text(visit: Any, site: Any) -> None:
     """In every place that shows it. No dialog, nothing loaded from elsewhere, no element of its own (see `visit`)."""
     with site.open() as home:
-        run = next(node.run.run_id for node in home.forest(limit=100) if node.run.conversation == "hostile")
+        run = next(node.run.run_id for node in home.runs.forest(limit=100) if node.run.conversation == "hostile")
     for address in ("/search?q=xylophone", "/runs", f"/runs/{run}", "/", "/recall/try?message=xylophone"):
         page = visit(address)
         page.wait_for_load_state("networkidle") if address == "/" else None
@@ -98,7 +102,7 @@ def test_every_address_can_be_reloaded(visit: Any) -> None:
     assert len(before) > 5
 
 
-def test_what_is_told_can_be_touched(visit: Any) -> None:
+def test_links_of_cues_are_large_enough_to_touch(visit: Any) -> None:
     """On a phone no link of a cue is lower than 24 px (WCAG 2.2, 2.5.8)."""
     page = visit("/recall", viewport={"width": 360, "height": 740})
     page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()

@@ -16,8 +16,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 import perdure
-from perdure.resident.serve import Pace, Serving
-from perdure.surfaces.page.listener import Listener
+from perdure.service.server import HomeServer, Intervals
+from perdure.surfaces.web.listener import Listener
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 _TURNED = 5  # forms that answer with another address
@@ -122,15 +122,15 @@ class House:
         self.place = place
         (place / "config.toml").write_text(settings)
         self.opened = perdure.open(place, user="ada")
-        self.serving = Serving(self.opened, pace=Pace(round_s=0.2, prove_s=5, tick_s=60))
+        self.serving = HomeServer(self.opened, intervals=Intervals(round_s=0.2, prove_s=5, tick_s=60))
         self.listener = Listener(self.serving)
-        self.serving.page = self.listener.page
+        self.serving.page_link = self.listener.make_page_link
         self.thread = threading.Thread(target=self.serving.run, daemon=True)
         self.thread.start()
 
     def link(self) -> str:
         """An address that lets its owner in, once."""
-        return self.listener.page()
+        return self.listener.make_page_link()
 
     def visitor(self) -> Visitor:
         """The owner, who has come in."""
@@ -145,14 +145,14 @@ class House:
 
     def let_in(self, user: str = "bob", name: str = "phone") -> Visitor:
         """Another user, who came in with the secret of a machine."""
-        _, secret = self.opened.machines.register(user, name)
+        _, secret = self.opened.sharing.machines.register(user, name)
         stranger = self.stranger()
         assert stranger.send("/enter", [("secret", secret), ("to", "/")]).status == 303
         return stranger
 
     def close(self) -> None:
         self.listener.close()
-        self.serving.stopped.set()
+        self.serving.stop_event.set()
         self.thread.join(timeout=10)
         self.opened.close()
 
@@ -167,8 +167,8 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place.mkdir(mode=0o700)
     (place / "config.toml").write_text(_SETTINGS)
     with perdure.open(place, user="ada") as home:
-        home.import_files(home.sources([SAMPLES]))
-        home.catch_up()
+        home.import_files(home.captures.transcripts_to_import([SAMPLES]))
+        home.upkeep.catch_up()
         home.remember("The tide server listens on port 8642.", kind="fact", path="tide-server/port")
         home.remember("We deploy on Thursdays.", kind="procedure", path="deploy/day")
         home.remember("Mira wants the command first.", kind="preference", path="user/answers")
@@ -187,7 +187,7 @@ def house(furnished: Path, tmp_path: Path) -> Iterator[Callable[..., House]]:
         if prepare is not None:
             with perdure.open(place, user="ada") as home:
                 prepare(home)
-                home.catch_up()
+                home.upkeep.catch_up()
         opened.append(House(place, settings or _SETTINGS))
         return opened[-1]
 

@@ -19,13 +19,13 @@ def line(role, words, **more):
 def captured(home, words="zyzzyva", **more):
     data = line("user", words) + line("assistant", f"{words} it is", model=f"password={SECRET}")
     home.capture(data, runtime="messages", session=words, cwd=PLACE, tags=(f"password={SECRET}", "open"), **more)
-    home.catch_up()
+    home.upkeep.catch_up()
 
 
 # what an address may cost ---------------------------------------------------------------------------------------------
 
 
-def test_more_filters_or_words_than_a_page_can_cost_are_refused_beside_the_form(visitor):
+def test_form_refuses_too_many_filters_or_words(visitor):
     many = visitor.get("/search?q=tide&" + "&".join(f"tag=t{n}" for n in range(2000)))
     assert many.status == 400 and len(many.body) < 100_000
     assert "Tag: at most 20 at once." in many.text("[role=alert]") and many.fields(".searching")["q"] == "tide"
@@ -58,7 +58,7 @@ def test_a_project_longer_than_a_path_may_be_is_not_kept(visitor):
     assert seen.status == 400 and "longer than 256 bytes" in seen.text("[role=alert]")
     assert visitor.post("/floor/cards", text="Tides turn.", project="x" * 300_000).status == 400
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        one = next(m for m in home.memories.listed() if m.path == "deploy/day")
+        one = next(m for m in home.memories.list_memories() if m.path == "deploy/day")
     fields = {"text": one.text, "kind": one.kind, "path": one.path, "project": "x" * 257}
     assert visitor.post(f"/memories/{one.memory_id}/edit", fields).status == 400
 
@@ -66,11 +66,11 @@ def test_a_project_longer_than_a_path_may_be_is_not_kept(visitor):
 # what must not stand on a page ----------------------------------------------------------------------------------------
 
 
-def test_what_another_shares_is_masked_and_none_of_ones_own_projects(house):
+def test_shared_project_is_masked_and_not_offered_as_own(house):
     def prepare(_):
         with perdure.open(_.path, user="bob") as bob:
             captured(bob)
-            bob.share("ada", "tag", "open")
+            bob.sharing.share("ada", "tag", "open")
 
     visitor = house(prepare=prepare).visitor()
     runs = visitor.get("/runs")
@@ -91,7 +91,7 @@ def test_what_another_shares_is_masked_and_none_of_ones_own_projects(house):
         assert seen.status == 200 and key not in seen.html and "secret:password" not in seen.html, path
 
 
-def test_ones_own_project_with_a_secret_is_chosen_by_a_key(house):
+def test_own_project_with_a_secret_is_chosen_by_a_key(house):
     def prepare(home):
         captured(home)
         home.remember("The quay is closed on Mondays.", path=f"quay/password={SECRET}/day", cwd=None)
@@ -99,14 +99,14 @@ def test_ones_own_project_with_a_secret_is_chosen_by_a_key(house):
     home = house(prepare=prepare)
     visitor = home.visitor()
     with perdure.open(home.place, user="ada", read_only=True) as opened:
-        (project,) = [one for one in opened.projects() if SECRET in one]
-        (one,) = [m for m in opened.memories.listed() if SECRET in m.path]
+        (project,) = [one for one in opened.runs.projects() if SECRET in one]
+        (one,) = [m for m in opened.memories.list_memories() if SECRET in m.path]
     key = next(node.attributes["value"] for node in visitor.get("/memories/new").tree.css("[name=project] option")
                if "[secret:password]" in node.text())  # fmt: skip
     kept = visitor.post("/memories/new", text="The lock opens at nine.", project=key)
     assert kept.status == 200 and "[secret:password]" in kept.text("main")
     with perdure.open(home.place, user="ada", read_only=True) as opened:
-        assert [m.project for m in opened.memories.listed() if "lock opens" in m.text] == [project]
+        assert [m.project for m in opened.memories.list_memories() if "lock opens" in m.text] == [project]
     assert "The lock opens at nine." in visitor.get(f"/memories?project={quote(key)}").text("#shelves")
     told = visitor.get(f"/recall/try?message=when+does+the+lock+open&project={quote(key)}")
     assert "The lock opens at nine." in told.text("main")
@@ -132,7 +132,7 @@ def test_characters_that_turn_text_reach_no_page(visitor):
     assert "turned \ufffd text" in visitor.get("/").text("[role=status]")
 
 
-def test_the_machine_that_a_visitor_comes_from_is_not_where_the_home_is(house):
+def test_machine_of_a_visitor_is_not_marked_as_the_homes_own(house):
     home = house(OWNED)
     bob = home.let_in()
     assert "phone" in bob.get("/machines").text(".list") and "this home's own" not in bob.get("/machines").text()

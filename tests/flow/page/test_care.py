@@ -5,12 +5,12 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import perdure
-from perdure.archive import injected
-from perdure.capture import log
-from perdure.eval import kept
-from perdure.index.memories import noted
-from perdure.jobs.book import Book, Done
-from perdure.surfaces.page.table import TABLE
+from perdure import log
+from perdure.archive import injections
+from perdure.eval import recall_quality
+from perdure.index.memory_rows import to_replay_event
+from perdure.jobs.run_log import JobLog, JobResult
+from perdure.surfaces.web.routes import TABLE
 
 OWNED = 'user = "ada"\n[server]\nhttp = "127.0.0.1:0"\n[models.embedder]\nkind = "off"\n'
 HOSTILE = "<script>alert(1)</script>"
@@ -39,7 +39,7 @@ def opened(visitor, user="ada"):
 # machines -------------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_is_let_in_and_its_secret_shown_once(house):
+def test_machine_is_registered_and_its_secret_shown_once(house):
     home = house()
     visitor = home.visitor()
     seen = visitor.send("/machines", [("name", "laptop"), ("user", "ada"), ("token", visitor.token())])
@@ -51,10 +51,10 @@ def test_a_machine_is_let_in_and_its_secret_shown_once(house):
     assert "laptop" in stranger.get("/machines").text()
     for path in ("/machines", "/machines?all=1", "/", "/health"):
         assert secret not in visitor.get(path).html
-    assert secret not in log.path_of(visitor.home).read_text()
+    assert secret not in log.to_log_path(visitor.home).read_text()
 
 
-def test_what_is_wrong_with_a_name_is_said_beside_the_field(visitor):
+def test_wrong_machine_name_is_reported_beside_the_field(visitor):
     visitor.post("/machines", name="laptop")
     seen = visitor.post("/machines", name="laptop")
     assert seen.status == 400 and "has a machine 'laptop' already" in seen.text("#said-name")
@@ -63,7 +63,7 @@ def test_what_is_wrong_with_a_name_is_said_beside_the_field(visitor):
     assert HOSTILE not in visitor.post("/machines", name=HOSTILE).html
 
 
-def test_a_machine_is_listed_with_what_it_brought_and_when(visitor):
+def test_machine_is_listed_with_its_captures_and_last_time(visitor):
     with opened(visitor) as home:
         name = home.config.machine
     seen = visitor.get("/machines")
@@ -72,10 +72,10 @@ def test_a_machine_is_listed_with_what_it_brought_and_when(visitor):
     assert f"/runs?machine={name}" in seen.links()
 
 
-def test_a_machine_is_revoked_only_after_it_was_asked(house):
+def test_machine_is_revoked_only_after_a_confirmation(house):
     home = house()
     visitor, bob = home.visitor(), home.let_in()
-    (machine,) = home.opened.machines.listed("bob")
+    (machine,) = home.opened.sharing.machines.list_machines("bob")
     asked = visitor.get(f"/machines/{machine.machine_id}/revoke")
     assert asked.text("h1") == "Revoke phone?" and bob.ask("GET", "/machines").status == 200
     done = visitor.post(f"/machines/{machine.machine_id}/revoke")
@@ -85,18 +85,18 @@ def test_a_machine_is_revoked_only_after_it_was_asked(house):
     assert "phone" in visitor.get("/machines?everybody=1&all=1").text(".list")
 
 
-def test_nobody_sees_or_ends_the_machines_of_another(house):
+def test_user_cannot_see_or_revoke_machines_of_another(house):
     home = house()
-    home.opened.machines.register("ada", "laptop")
+    home.opened.sharing.machines.register("ada", "laptop")
     bob = home.let_in()
-    (laptop,) = home.opened.machines.listed("ada")
+    (laptop,) = home.opened.sharing.machines.list_machines("ada")
     assert "laptop" not in bob.get("/machines?all=1").text(".list")
     unknown = bob.get("/machines/m-0000000000000000/revoke")
     for seen in (bob.get(f"/machines/{laptop.machine_id}/revoke"), bob.post(f"/machines/{laptop.machine_id}/revoke")):
         assert (seen.status, seen.text("main > p")) == (404, unknown.text("main > p"))
     assert bob.get("/machines?everybody=1").status == 404
     assert bob.post("/machines", name="x", user="ada").status == 404
-    assert home.opened.machines.listed("ada") == [laptop]
+    assert home.opened.sharing.machines.list_machines("ada") == [laptop]
 
 
 # sharing --------------------------------------------------------------------------------------------------------
@@ -105,42 +105,42 @@ def test_nobody_sees_or_ends_the_machines_of_another(house):
 def test_a_project_is_shared_counted_and_shared_no_more(house):
     home = house()
     visitor, bob = home.visitor(), home.let_in()
-    project = next(path for path in home.opened.projects() if path)
+    project = next(path for path in home.opened.runs.projects() if path)
     assert project in [node.attributes["value"] for node in visitor.get("/sharing").tree.css("datalist option")]
     given = visitor.post("/sharing", grantee="bob", scope="project", value=project, until="4w")
     assert re.search(r"bob may read project .*: [1-9]\d* runs? now", given.text("[role=status]"))
     assert re.search(r"[1-9]\d* runs? now until", given.text(".list"))
     assert "ada lets you read" in bob.get("/sharing").text()
-    (one,) = home.opened.grants.given()
+    (one,) = home.opened.sharing.grants.list_given()
     done = visitor.post(f"/sharing/{one.grant.grant_id}/revoke")
     assert "no longer" in done.text("[role=status]") and "You share nothing." in done.text()
     assert "Nobody shares anything" in bob.get("/sharing").text()
     assert "revoked" in visitor.get("/sharing?all=1").text(".list")
 
 
-def test_what_is_shared_with_somebody_can_be_declined_by_them_alone(house):
+def test_only_the_grantee_can_decline_a_grant(house):
     home = house()
     visitor, bob, eve = home.visitor(), home.let_in(), home.let_in("eve", "tablet")
     visitor.post("/sharing", grantee="bob", scope="tag", value="orchard")
-    (one,) = home.opened.grants.given()
+    (one,) = home.opened.sharing.grants.list_given()
     path = f"/sharing/{one.grant.grant_id}"
     assert eve.post(f"{path}/decline").status == 404 and bob.post(f"{path}/revoke").status == 404
     assert "You read no more of tag orchard of ada." in bob.post(f"{path}/decline").text("[role=status]")
     assert "declined" in visitor.get("/sharing?all=1").text(".list")
 
 
-def test_a_name_that_nobody_has_is_asked_about(visitor):
+def test_unknown_grantee_is_asked_about(visitor):
     wanted = {"grantee": "bbo", "scope": "tag", "value": "x"}
     seen = visitor.post("/sharing", wanted)
     assert "Nobody here is called bbo" in seen.text("[role=alert]") and "You share nothing." in seen.text()
     assert "bbo may read" in visitor.post("/sharing", {**wanted, "sure": "bbo"}).text("[role=status]")
 
 
-def test_what_cannot_be_shared_is_said_and_the_form_keeps_what_was_typed(visitor):
+def test_refused_grant_is_explained_and_the_form_keeps_its_input(visitor):
     with opened(visitor) as home:
-        home.machines.register("bob", "phone")
+        home.sharing.machines.register("bob", "phone")
     for fields, said in (
-        ({"grantee": "ada", "scope": "tag", "value": "x"}, "yours you can read already"),
+        ({"grantee": "ada", "scope": "tag", "value": "x"}, "your own data already"),
         ({"grantee": "bob", "scope": "run", "value": "zzzz"}, "no run 'zzzz' of yours"),
         ({"grantee": "bob", "scope": "house", "value": "x"}, "cannot be shared"),
         ({"grantee": "bob", "scope": "tag", "value": "x", "until": "soon"}, "is no time"),
@@ -154,7 +154,7 @@ def test_what_cannot_be_shared_is_said_and_the_form_keeps_what_was_typed(visitor
 
 def test_names_of_grants_are_shown_as_text(visitor):
     with opened(visitor) as home:
-        home.machines.register("bob", "phone")
+        home.sharing.machines.register("bob", "phone")
     visitor.post("/sharing", grantee="bob", scope="tag", value=HOSTILE)
     seen = visitor.get("/sharing")
     assert HOSTILE in seen.text(".list") and HOSTILE not in seen.html
@@ -163,7 +163,7 @@ def test_names_of_grants_are_shown_as_text(visitor):
 # jobs -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_run_and_its_end_is_shown(house):
+def test_job_runs_and_its_result_is_shown(house):
     home = house()
     visitor = home.visitor()
     assert "has begun" in visitor.post("/jobs/verify/run").text("[role=status]")
@@ -177,24 +177,26 @@ def test_a_job_is_run_and_its_end_is_shown(house):
 
 def test_a_job_is_paused_and_resumed(visitor):
     assert "paused until you resume it" in visitor.post("/jobs/pack/pause").text("[role=status]")
-    assert Book(visitor.home).paused() == {"pack"}
+    assert JobLog(visitor.home).list_paused() == {"pack"}
     assert "paused" in next(text for text in visitor.get("/jobs").texts(".list > li") if text.startswith("pack"))
     assert "runs by the clock again" in visitor.post("/jobs/pack/resume").text("[role=status]")
-    assert Book(visitor.home).paused() == set()
+    assert JobLog(visitor.home).list_paused() == set()
 
 
-def test_a_job_that_failed_says_why_as_text(visitor):
+def test_failed_job_shows_its_reason_as_text(visitor):
     def fail():
         raise OSError(f"{HOSTILE} ghp_{'a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8'}")
 
-    Book(visitor.home).run("pack", fail, trigger="clock", now=lambda: datetime.now(UTC))
-    Book(visitor.home).run("sweep", lambda: Done("2 runs from 1 files"), trigger="clock", now=lambda: datetime.now(UTC))
+    JobLog(visitor.home).run("pack", fail, trigger="clock", now=lambda: datetime.now(UTC))
+    JobLog(visitor.home).run(
+        "sweep", lambda: JobResult("2 runs from 1 files"), trigger="clock", now=lambda: datetime.now(UTC)
+    )
     seen = visitor.get("/jobs")
     assert "failed" in seen.text(".badge.bad") and HOSTILE in seen.text(".error") and HOSTILE not in seen.html
     assert "ghp_" not in seen.html and "2 runs from 1 files" in seen.text()
 
 
-def test_jobs_and_the_disk_are_for_who_sees_to_the_home(house):
+def test_only_an_admin_sees_jobs_and_the_disk(house):
     bob = house().let_in()
     assert not {"/jobs"} & set(bob.get("/").links("nav a"))
     for view in TABLE:
@@ -203,21 +205,21 @@ def test_jobs_and_the_disk_are_for_who_sees_to_the_home(house):
     assert bob.post("/jobs/sweep/run").status == 403 and bob.post("/quality/measure").status == 403
 
 
-def test_there_is_no_other_job(visitor):
+def test_unknown_job_is_not_found(visitor):
     assert visitor.get("/jobs/dance").status == 404 and visitor.post("/jobs/dance/run").status == 404
 
 
 # health ---------------------------------------------------------------------------------------------------------
 
 
-def test_health_is_said_in_one_sentence_first(visitor):
+def test_health_begins_with_one_sentence(visitor):
     seen = visitor.get("/health")
     assert seen.text(".verdict") == "It works: nothing is wrong."
     for said in ("archiving and indexing", "runs behind the archive", "memory", "free", "process"):
         assert said in seen.text()
 
 
-def test_what_is_wrong_stands_first_with_what_to_do(house):
+def test_problems_come_first_with_advice(house):
     def break_it(home):
         (home.path / "outbox").mkdir(exist_ok=True)
         (home.path / "outbox" / "x.unreadable").write_bytes(b"?")
@@ -227,7 +229,7 @@ def test_what_is_wrong_stands_first_with_what_to_do(house):
     assert "outbox" in seen.text(".checks > li") and "look at" in seen.text(".checks > li")
 
 
-def test_the_data_path_is_proven_when_it_is_asked(visitor):
+def test_data_path_is_proven_on_request(visitor):
     assert "Proven: write, archive, index, search and forget work" in visitor.post("/health/probe").text(
         "[role=status]"
     )
@@ -235,10 +237,10 @@ def test_the_data_path_is_proven_when_it_is_asked(visitor):
     assert {"runs", "index", "journal"} <= set(disk.texts("tbody th"))
 
 
-def test_another_user_sees_whether_it_works_and_what_is_theirs(house):
+def test_other_user_sees_health_and_their_own_numbers(house):
     def ask(home):
-        log.note(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
-        log.note(home.path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=61)
+        log.append_entry(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
+        log.append_entry(home.path, "answered", user="bob", kind="prompt", outcome="injected", took_ms=61)
 
     bob = house(prepare=ask).let_in()
     seen = bob.get("/health")
@@ -262,9 +264,9 @@ def test_growth_is_drawn_with_every_number_in_a_table(house):
     def use(home):
         for n in range(4):
             data = {"runtime": "pi", "session": "s", "agent": "", "nonce": f"n{n}", "digest": "d", "turns": ["t"]}
-            home.journal().append(injected.TYPE, data, now=datetime.now(UTC))
-        home.journal().append(injected.USED, {"nonce": "n0", "cues": ["t"], "by": "answer"}, now=datetime.now(UTC))
-        log.note(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
+            home.journal().append(injections.EVENT_TYPE, data, now=datetime.now(UTC))
+        home.journal().append(injections.USED, {"nonce": "n0", "cues": ["t"], "by": "answer"}, now=datetime.now(UTC))
+        log.append_entry(home.path, "answered", user="ada", kind="prompt", outcome="silent", took_ms=4)
 
     seen = house(prepare=use).visitor().get("/growth")
     assert seen.text("main > p").startswith("84 turns in 5 runs since")
@@ -290,15 +292,15 @@ def measured(home, share, *, days_ago=0, questions="q1"):
     """Note a time at which the first ten held so much."""
     figures = {**FIGURES, "interval": {"R@10": {"at": share, "low": share - 0.03, "high": share + 0.03}}}
     data = {"version": "0.1.0", "model": HOSTILE, "machine": "desk", "questions": questions, "figures": figures}
-    home.journal().append(kept.TYPE, data, now=datetime.now(UTC) - timedelta(days=days_ago))
+    home.journal().append(recall_quality.MEASURED_TYPE, data, now=datetime.now(UTC) - timedelta(days=days_ago))
 
 
-def test_quality_says_how_to_measure_before_anything_was(visitor):
+def test_empty_quality_page_says_how_to_measure(visitor):
     seen = visitor.get("/quality")
     assert seen.text(".empty pre") == "perdure eval" and not seen.tree.css("main table")
 
 
-def test_quality_shows_what_was_measured_and_whether_it_changed(house):
+def test_quality_shows_measurements_and_changes(house):
     def measure(home):
         measured(home, 0.8, days_ago=2)
         measured(home, 0.9)
@@ -306,7 +308,8 @@ def test_quality_shows_what_was_measured_and_whether_it_changed(house):
     home = house(OWNED, prepare=measure)
     seen = home.visitor().get("/quality")
     assert seen.text(".verdict") == (
-        "The first ten of recall hold 90.0% of what answers a question; better than when it was measured before."
+        "The first ten results of recall contain 90.0% of what answers a question; "
+        "better than when it was measured before."
     )
     assert seen.texts(".scroll[aria-label='What each way finds'] tbody th") == ["recall", "keyword only", "no memory"]
     kinds = seen.texts(".scroll[aria-label='By kind of question'] tbody td")
@@ -318,7 +321,7 @@ def test_quality_shows_what_was_measured_and_whether_it_changed(house):
     assert "Measure now" not in bob.get("/quality").text()
 
 
-def test_quality_is_measured_from_the_page_in_a_process_of_its_own(house):
+def test_page_measures_quality_in_a_separate_process(house):
     visitor = house(OWNED).visitor()
     assert "Measuring has begun" in visitor.post("/quality/measure").text("[role=status]")
     ends_s = time.monotonic() + 120
@@ -326,15 +329,17 @@ def test_quality_is_measured_from_the_page_in_a_process_of_its_own(house):
         time.sleep(0.3)
     assert "90 questions about 118 turns" in seen.text()
     with opened(visitor) as home:
-        (time_,) = kept.measured(map(noted, home.journal().read(type_=kept.TYPE)))
+        (time_,) = recall_quality.read_measurements(
+            map(to_replay_event, home.journal().read(type_=recall_quality.MEASURED_TYPE))
+        )
     assert time_.figures["systems"]["recall"]["R@10"] > time_.figures["systems"]["keyword only"]["R@10"]
 
 
-def test_a_measurement_that_failed_is_said(house):
+def test_failed_measurement_is_reported(house):
     def fail(home):
         def broken():
             raise OSError("no room")
 
-        Book(home.path).run("eval", broken, trigger="person", now=lambda: datetime.now(UTC))
+        JobLog(home.path).run("eval", broken, trigger="person", now=lambda: datetime.now(UTC))
 
     assert "that failed: OSError: no room" in house(OWNED, prepare=fail).visitor().get("/quality").text("[role=alert]")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perdure.surfaces.page.table import TABLE
+from perdure.surfaces.web.routes import TABLE
 
 MOST = 160  # pages of one crawl
 HARM = [
@@ -104,7 +104,7 @@ def furnish_with_harm(home) -> None:
         ], "timestamp": at}))  # fmt: skip
     data = ("\n".join(lines) + "\n").encode()
     home.capture(data, runtime="messages", session="harm", cwd='/w/"><script>alert(1)</script>', tags=("a<b>c",))
-    home.catch_up()
+    home.upkeep.catch_up()
     for words in HARM:
         home.remember(words, kind="fact", path="harm/" + re.sub(r"[^a-z]+", "-", words.lower())[:30].strip("-"))
 

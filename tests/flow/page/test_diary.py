@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 import perdure
-from perdure.floor.layers import diary_day
+from perdure.floor.layers import to_diary_day
 from perdure.types import Span
 
 _WAIT_S = 30.0
@@ -22,7 +22,7 @@ def until(visitor, path, holds):
 
 def a_run(home):
     """A run with what a person said in it: (its id, where its first turn stands)."""
-    view = next(node.run for node in home.forest(limit=50) if node.run.n_user)
+    view = next(node.run for node in home.runs.forest(limit=50) if node.run.n_user)
     return view, Span(view.run_id, view.from_offset, view.to_offset)
 
 
@@ -38,14 +38,17 @@ def visitor(house):
     return house(prepare=prepare).visitor()
 
 
-def test_the_newest_page_is_shown_as_it_was_written_with_the_runs_behind_it(visitor):
+def test_newest_diary_page_is_shown_with_its_runs(visitor):
     seen = visitor.get("/diary")
     assert "4 March 2026" in seen.text("h2") and seen.text("article em") == "door"
     assert "a model" in seen.text(".meta")
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         view, _ = a_run(home)
         (link,) = seen.links(".diary-page .list a")
-        assert link.startswith(f"/runs/{view.run_id}?at=") and home.locate(link.partition("at=")[2])[0] == view.run_id
+        assert (
+            link.startswith(f"/runs/{view.run_id}?at=")
+            and home.runs.locate_turn(link.partition("at=")[2])[0] == view.run_id
+        )
 
 
 def test_the_calendar_leads_to_each_page_and_to_other_months(visitor):
@@ -58,7 +61,7 @@ def test_the_calendar_leads_to_each_page_and_to_other_months(visitor):
     assert "27 February 2026" in seen.text("h2") and "<script>alert" not in seen.html
 
 
-def test_a_day_without_a_page_says_what_can_be_done(visitor):
+def test_day_without_a_page_gives_advice(visitor):
     seen = visitor.get("/diary?day=2026-01-02")
     assert "No page for this day" in seen.text(".diary-page .empty")
     assert "models.roles.summariser" in seen.text(".diary-page")  # rules write, as no model is set
@@ -66,10 +69,10 @@ def test_a_day_without_a_page_says_what_can_be_done(visitor):
     assert "to come" in visitor.get("/diary?day=2999-01-02").text(".diary-page .empty")
 
 
-def test_a_page_is_written_from_what_was_said_that_day(visitor):
+def test_diary_page_is_written_from_the_turns_of_that_day(visitor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         view, _ = a_run(home)
-        day = diary_day((view.ended_at or view.captured_at).astimezone()).isoformat()
+        day = to_diary_day((view.ended_at or view.captured_at).astimezone()).isoformat()
     begun = visitor.post("/diary/write", day=day)
     assert "being written" in begun.text("[role=status]")
     seen = until(visitor, f"/diary?day={day}", lambda found: found.tree.css(".diary-page article"))
@@ -78,13 +81,13 @@ def test_a_page_is_written_from_what_was_said_that_day(visitor):
     assert f"{day}: written" in told.text(".diary-page")
 
 
-def test_a_day_on_which_nothing_was_said_is_told(visitor):
+def test_day_without_turns_is_reported(visitor):
     visitor.post("/diary/write", day="2026-01-02")
     seen = until(visitor, "/diary?day=2026-01-02", lambda found: "nothing was said" in found.text(".diary-page"))
     assert "nothing was said" in seen.text(".diary-page .meta")
 
 
-def test_what_has_been_going_on_is_brought_up_to_date(visitor):
+def test_recent_page_is_updated_from_the_diary_view(visitor):
     assert "Nothing yet" in visitor.get("/diary").text("#recent .empty")
     visitor.post("/diary/recent")
     assert "rules" in until(visitor, "/diary", lambda found: found.tree.css("#recent article")).text("#recent .meta")
@@ -98,13 +101,13 @@ def test_another_user_writes_their_own_diary(house):
     assert "nothing was said" not in home.visitor().get("/diary").text(".diary-page")
 
 
-def test_a_page_that_its_owner_took_away_stays_away(visitor):
+def test_page_removed_by_its_owner_stays_removed(visitor):
     visitor.post("/floor/diary/2026-03-04/remove")
     seen = visitor.get("/diary?day=2026-03-04")
     assert "You took this page away" in seen.text(".empty") and not seen.tree.css(".diary-page form[action$=write]")
 
 
-def test_a_day_that_is_none_is_refused_in_words(visitor):
+def test_invalid_day_is_refused_with_a_message(visitor):
     for path in ("/diary?day=soon", "/diary?day=2026-02-30", "/diary?day=9999-12-31", "/diary?day=0001-01-01"):
         assert visitor.get(path).status == 400, path
     assert visitor.get("/diary?day=2026-03-04&month=nonsense").status == 200
@@ -112,17 +115,17 @@ def test_a_day_that_is_none_is_refused_in_words(visitor):
 
 
 def test_today_is_marked(visitor):
-    today = diary_day(datetime.now(UTC).astimezone())
+    today = to_diary_day(datetime.now(UTC).astimezone())
     seen = visitor.get(f"/diary?day={today.isoformat()}")
     assert seen.text(".calendar .today") == str(today.day) and "today" in seen.text(".diary-page h2")
 
 
-def test_what_has_been_going_on_keeps_its_lines_and_leads_to_each_session_it_names(visitor):
+def test_recent_page_keeps_its_lines_and_links_each_session(visitor):
     visitor.post("/diary/recent")
     seen = until(visitor, "/diary", lambda found: found.tree.css("#recent article"))
     assert seen.tree.css("#recent article br") and "made by rules" in seen.text("#recent .meta")
     links = [link for link in seen.links("#recent article a") if link.startswith("/runs/")]
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        runs = [home.run(link.rpartition("/")[2]) for link in links]
-        assert {run.run_id for run in runs} == {home.conversation(run.conversation)[0].run_id for run in runs}
+        runs = [home.runs.get(link.rpartition("/")[2]) for link in links]
+        assert {run.run_id for run in runs} == {home.runs.conversation(run.conversation)[0].run_id for run in runs}
     assert len(links) == seen.html.partition('id="recent"')[2].count("<strong>20") > 1

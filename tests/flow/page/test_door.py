@@ -1,6 +1,6 @@
 """Who is let in, and that no other place can make a visitor do anything."""
 
-from perdure.surfaces.page.table import TABLE
+from perdure.surfaces.web.routes import TABLE
 
 FORM = [("to", "/")]
 
@@ -15,33 +15,33 @@ def test_a_link_lets_one_visitor_in_once(house):
     assert second.ask("GET", "/").headers["location"] == "/enter?to=%2F"
 
 
-def test_a_link_leads_where_it_says_and_nowhere_else(house):
+def test_link_redirects_only_within_the_page(house):
     home = house()
     for to, where in (("/search?q=x", "/search?q=x"), ("//evil.example/", "/"), ("https://evil.example", "/")):
         path = "/" + home.link().partition("//")[2].partition("/")[2]
         assert home.stranger().ask("GET", f"{path}?to={to}").headers["location"] == where
 
 
-def test_the_secret_of_a_machine_lets_its_user_in_until_it_is_revoked(house):
+def test_machine_secret_lets_its_user_in_until_it_is_revoked(house):
     home = house()
-    machine, secret = home.opened.machines.register("bob", "phone")
+    machine, secret = home.opened.sharing.machines.register("bob", "phone")
     bob = home.stranger()
     wrong = bob.send("/enter", [("secret", "pdr-wrong"), *FORM])
-    assert wrong.status == 401 and "no machine" in wrong.text()
+    assert wrong.status == 401 and "not the secret of a machine" in wrong.text()
     assert bob.send("/enter", [("secret", secret), *FORM]).status == 303
     assert "bob" in bob.get("/").text(".who") and "Jobs" not in bob.get("/").texts("nav a")
-    home.opened.machines.revoke(machine.machine_id)
+    home.opened.sharing.machines.revoke(machine.machine_id)
     assert bob.ask("GET", "/").status == 303
 
 
-def test_every_address_asks_who_it_is(house):
+def test_every_address_requires_a_sign_in(house):
     stranger = house().stranger()
     for view in TABLE:
         seen = stranger.ask(view.method, view.path.replace("{", "x").replace("}", "x"))
         assert (seen.status, seen.headers["location"][:6]) == (303, "/enter"), view.path
 
 
-def test_who_leaves_is_out_everywhere(visitor):
+def test_leaving_ends_the_session_everywhere(visitor):
     kept = dict(visitor.cookies)
     visitor.post("/leave")
     visitor.cookies = kept
@@ -55,7 +55,7 @@ def test_a_lost_browser_is_shut_out(house):
     assert lost.ask("GET", "/").status == here.ask("GET", "/").status == 303
 
 
-def test_what_looks_ahead_uses_no_link_up(house):
+def test_link_preview_does_not_use_up_the_link(house):
     home = house()
     path = "/" + home.link().partition("//")[2].partition("/")[2]
     for method, headers in (
@@ -79,7 +79,7 @@ def test_a_session_outlives_the_server(house):
     assert visitor.get("/").status == 200
 
 
-def test_what_was_typed_when_the_session_ended_is_given_back(house):
+def test_typed_text_is_returned_after_the_session_ends(house):
     home = house()
     visitor, token = home.visitor(), ""
     token = visitor.token()
@@ -95,12 +95,12 @@ def test_what_was_typed_when_the_session_ended_is_given_back(house):
     assert other.status == 403 and "We sail on Fridays </textarea>" in other.texts("textarea")
 
 
-def test_the_door_says_how_to_come_back_here(house):
+def test_sign_in_page_says_how_to_return_here(house):
     seen = house().stranger().get("/memories?q=port&kind=fact")
     assert "perdure page --at '/memories?q=port&kind=fact'" in seen.text()
 
 
-def test_a_form_of_another_place_changes_nothing(visitor):
+def test_form_from_another_site_changes_nothing(visitor):
     token = visitor.token()
     assert visitor.send("/leave", []).status == 403
     assert visitor.send("/leave", [("token", "0" * 64)]).status == 403
@@ -109,7 +109,7 @@ def test_a_form_of_another_place_changes_nothing(visitor):
     assert visitor.get("/").text("h1") == "Overview"
 
 
-def test_what_every_page_says_to_a_browser(visitor):
+def test_every_page_sends_the_security_headers(visitor):
     headers = visitor.get("/").headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
@@ -118,7 +118,7 @@ def test_what_every_page_says_to_a_browser(visitor):
     assert cookie["content-security-policy"] == policy
 
 
-def test_the_cookie_is_for_this_home_alone(house):
+def test_cookie_is_limited_to_this_home(house):
     home = house()
     path = "/" + home.link().partition("//")[2].partition("/")[2]
     said = home.stranger().ask("GET", path).headers["set-cookie"]
@@ -131,7 +131,7 @@ def test_guessing_is_slowed_down(house):
     assert statuses[0] == 401 and statuses[-1] == 429
 
 
-def test_an_address_with_nothing_is_a_page(visitor):
+def test_unknown_address_shows_an_error_page(visitor):
     seen = visitor.get("/nothing/here?<script>")
     assert seen.status == 404 and "nothing" in seen.text("h1")
     assert "<script>" not in seen.html.replace("<script src=", "")

@@ -25,7 +25,7 @@ def facet(seen, label):
 # search -----------------------------------------------------------------------------------------------------------
 
 
-def test_words_find_turns_in_their_sessions_and_memories_beside_them(visitor):
+def test_search_shows_turns_by_session_and_memories_beside_them(visitor):
     seen = visitor.get("/search?q=spring+tide+port")
     assert seen.status == 200 and seen.text("title").startswith("Search: spring tide port")
     assert {"tide", "port"} <= {word.lower() for word in seen.texts("#hits mark")}
@@ -34,13 +34,13 @@ def test_words_find_turns_in_their_sessions_and_memories_beside_them(visitor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         assert ids(seen) and all(home.resolve(name) == ("turn", name) for name in ids(seen))
         runs = [link.rpartition("/")[2] for link in seen.links(".session .title")]
-        assert runs and all(home.run(name) for name in runs)
+        assert runs and all(home.runs.get(name) for name in runs)
     assert visitor.get(f"/turns/{ids(seen)[0]}").status == visitor.get(seen.links(".session .title")[0]).status == 200
     assert re.match(r"\d+ turns · best first · [\d.]+ m?s", seen.text(".told"))
     assert seen.fields(".searching")["q"] == "spring tide port"
 
 
-def test_a_list_goes_on_and_no_turn_stands_twice(visitor):
+def test_list_continues_and_repeats_no_turn(visitor):
     seen, found, sizes = visitor.get("/search?q=tide"), [], []
     while True:
         found += ids(seen)
@@ -54,7 +54,7 @@ def test_a_list_goes_on_and_no_turn_stands_twice(visitor):
     assert int(visitor.get("/search?q=tide").text(".told").split()[0]) == len(found)
 
 
-def test_memories_stand_beside_the_hits_only_where_they_answer_what_was_asked(visitor):
+def test_memories_beside_the_hits_match_the_query_and_filters(visitor):
     def remembered(asked):
         return visitor.get(f"/search?{asked}").texts(".remembered a")
 
@@ -66,7 +66,7 @@ def test_memories_stand_beside_the_hits_only_where_they_answer_what_was_asked(vi
         assert not remembered(f"q=thursday&{limit}"), limit
 
 
-def test_an_address_holds_how_far_somebody_has_come(visitor):
+def test_address_holds_the_position_in_the_list(visitor):
     """Two pages at once are what the first and the second show, and what follows is the third."""
     first = visitor.get("/search?q=tide")
     second = visitor.get(first.links(".more a")[0])
@@ -77,7 +77,7 @@ def test_an_address_holds_how_far_somebody_has_come(visitor):
     assert len(groups) == len(set(groups)), "a session has one heading"
 
 
-def test_a_facet_narrows_and_a_chip_takes_it_away_again(visitor):
+def test_facet_narrows_and_a_chip_removes_the_filter(visitor):
     seen = visitor.get("/search?q=tide")
     narrow = visitor.get(facet(seen, "codex"))
     assert set(narrow.texts(".session .badge.runtime")) == {"codex"} and len(seen.texts(".session .badge.runtime")) > 1
@@ -88,7 +88,7 @@ def test_a_facet_narrows_and_a_chip_takes_it_away_again(visitor):
     assert set(tools.texts(".hits .badge")) == {"tool result"}
 
 
-def test_filters_alone_list_the_newest_first(visitor):
+def test_filters_without_words_list_the_newest_first(visitor):
     seen = visitor.get("/search?role=user")
     at = [node.attributes["datetime"] for node in seen.tree.css(".hits time")]
     assert len(at) > 5 and at == sorted(at, reverse=True)
@@ -96,7 +96,7 @@ def test_filters_alone_list_the_newest_first(visitor):
     assert not seen.texts(".remembered")
 
 
-def test_a_wrong_time_is_said_beside_its_field_and_what_was_typed_stays(visitor):
+def test_wrong_time_is_reported_at_its_field_and_input_is_kept(visitor):
     seen = visitor.get("/search?q=tide&since=yesterdayish&tag=a")
     assert seen.status == 400 and "yesterdayish" in seen.text("#said-since") and not ids(seen)
     assert seen.tree.css_first("#field-since").attributes["aria-invalid"] == "true"
@@ -106,14 +106,14 @@ def test_a_wrong_time_is_said_beside_its_field_and_what_was_typed_stays(visitor)
     assert visitor.get("/search?q=tide&cursor=x").status == 400
 
 
-def test_where_nothing_is_asked_or_found_the_page_says_what_to_do(visitor):
+def test_empty_search_page_gives_advice(visitor):
     seen = visitor.get("/search")
     assert "Newest sessions" in seen.texts("h2") and seen.links(".list a")[0].startswith("/runs/")
     assert "Nothing found" in visitor.get("/search?q=quokkaquokka").text(".empty")
     assert "Take a filter away" in visitor.get("/search?q=tide&tag=nobody").text(".empty")
 
 
-def test_hostile_words_come_out_as_text_and_secrets_masked(house, ago):
+def test_hostile_words_are_escaped_and_secrets_masked(house, ago):
     secret = "ghp_" + "a1b2c3d4e5f6" * 3
 
     def prepare(home):
@@ -137,14 +137,14 @@ def test_hostile_words_come_out_as_text_and_secrets_masked(house, ago):
     assert visitor.get("/search?q=zyzzyva&tag=night").texts(".chip")[0].startswith("Tag: night")
 
 
-def test_what_others_share_says_whose_it_is_and_nothing_else_is_there(house, ago):
+def test_shared_results_name_their_owner_and_hide_private_data(house, ago):
     def prepare(home):
         with perdure.open(home.path, user="bob") as bob:
             at = ago(hours=1)
             bob.capture(line("user", "zyzzyva shared", at), runtime="messages", session="open", tags=("harbour",))
             bob.capture(line("user", "zyzzyva private", at), runtime="messages", session="closed")
-            bob.catch_up()
-            bob.share("ada", "tag", "harbour")
+            bob.upkeep.catch_up()
+            bob.sharing.share("ada", "tag", "harbour")
 
     visitor = house(prepare=prepare).visitor()
     seen = visitor.get("/search?q=zyzzyva")
@@ -154,21 +154,21 @@ def test_what_others_share_says_whose_it_is_and_nothing_else_is_there(house, ago
     assert "private" not in seen.text() + runs.text()
 
 
-def test_another_user_finds_nothing_of_the_owners(house):
+def test_other_user_finds_nothing_of_the_owner(house):
     home = house()
     bob = home.let_in()
     assert "Nothing found" in bob.get("/search?q=tide").text(".empty")
     assert "Nothing is kept here yet" in bob.get("/search").text(".empty")
     seen = bob.get("/runs")
     assert "No sessions yet" in seen.text(".empty") and seen.texts("#field-project option") == ["any"]
-    owned = home.opened.forest()[0].run.run_id
+    owned = home.opened.runs.forest()[0].run.run_id
     assert bob.get(f"/runs?root={owned}").status == 404 == bob.get("/runs?root=01zzzz").status
 
 
 # the forest ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_forest_shows_each_run_with_its_badges_and_what_it_spawned_below_it(visitor):
+def test_forest_shows_each_run_with_its_badges_and_sub_agents(visitor):
     seen = visitor.get("/runs")
     assert len(seen.tree.css(".day > .list > .entry")) == 4
     below = seen.texts(".entry .tree > .entry")
@@ -181,7 +181,7 @@ def test_the_forest_shows_each_run_with_its_badges_and_what_it_spawned_below_it(
     assert all(node.attributes.get("id") for node in seen.tree.css(".entry details"))
 
 
-def test_the_forest_is_filtered_and_says_so(visitor):
+def test_filtered_forest_shows_its_filters(visitor):
     seen = visitor.get("/runs?runtime=codex&since=")
     assert set(seen.texts("main .badge.runtime")) == {"codex"} and seen.links(".chip") == ["/runs"]
     assert seen.fields(".filters")["runtime"] == "codex"
@@ -194,12 +194,12 @@ def test_the_forest_is_filtered_and_says_so(visitor):
 
 def test_the_tree_below_one_run(visitor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        (top,) = [node.run.run_id for node in home.forest() if node.children]
+        (top,) = [node.run.run_id for node in home.runs.forest() if node.children]
     seen = visitor.get(f"/runs?root={top[:12]}")
     assert len(seen.texts(".entry")) == 2 and seen.links(".chip") == ["/runs"]
 
 
-def test_pages_of_the_forest_hold_each_tree_once_and_a_day_goes_on(house, ago):
+def test_forest_pages_hold_each_tree_once_and_continue_a_day(house, ago):
     def prepare(home):
         for n in range(70):
             data = line("user", f"session {n}", ago(days=400, minutes=n))
@@ -214,7 +214,7 @@ def test_pages_of_the_forest_hold_each_tree_once_and_a_day_goes_on(house, ago):
     assert not second.tree.css("[data-live-region]"), "older pages do not move under who reads them"
 
 
-def test_a_session_in_many_parts_is_one_entry(house, ago):
+def test_session_in_many_parts_is_one_entry(house, ago):
     def prepare(home):
         at = 0
         for n in range(9):

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from perdure.config import ServerConfig
-from perdure.jobs import post
-from perdure.surfaces.page import listener
+from perdure.service import lock
+from perdure.surfaces.web import listener
 
 
 class Shell:
@@ -44,9 +44,9 @@ def read(address: str) -> str:
         return answer.read().decode()
 
 
-def test_it_serves_the_home_and_its_address_stays(shell):
+def test_command_serves_the_home_at_a_stable_address(shell):
     one, other = shell
-    assert post.resident(one.home) is None
+    assert lock.find_resident(one.home) is None
     first = one.page()
     assert first.startswith("http://127.0.0.1:") and "Overview" in read(first)
     there = json.loads(one("page", "--at", "/search?q=port", "--json").stdout)["result"]["page"]
@@ -58,18 +58,18 @@ def test_it_serves_the_home_and_its_address_stays(shell):
     said = json.loads(one("serve", "--detach", "--json").stdout)["result"]
     assert said["http"] == place  # without being asked again
     assert "no page any more" in one("page", "--help").stdout.lower().replace("\n", " ")
-    assert one("page", "--off").returncode == 0 and not listener.kept(one.home)
+    assert one("page", "--off").returncode == 0 and not listener.read_address(one.home)
     one("serve", "--stop")
     assert json.loads(one("serve", "--detach", "--json").stdout)["result"]["http"] == ""
 
 
-def test_a_home_that_nobody_looked_at_listens_nowhere(shell):
+def test_unopened_page_starts_no_listener(shell):
     one, _ = shell
     assert json.loads(one("serve", "--detach", "--json").stdout)["result"]["http"] == ""
     assert not (one.home / "run" / "http.db").exists()
 
 
-def test_without_its_packages_it_says_what_to_install(shell):
+def test_page_without_its_packages_names_what_to_install(shell):
     one, _ = shell
     one.env["PYTHONPATH"] = os.pathsep.join([str(one.home.parent / "hidden"), os.environ.get("PYTHONPATH", "")])
     hidden = one.home.parent / "hidden" / "starlette"
@@ -79,15 +79,15 @@ def test_without_its_packages_it_says_what_to_install(shell):
     assert failed.returncode and "pip install 'perdure[server]'" in failed.stderr and "Traceback" not in failed.stderr
 
 
-def test_a_home_whose_page_cannot_be_had_any_more_is_served(tmp_path, monkeypatch):
+def test_home_without_page_packages_is_still_served(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "page").write_text(listener.USUAL)
-    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.serving", None)
+    (tmp_path / "run" / "page").write_text(listener.DEFAULT_ADDRESS)
+    monkeypatch.setitem(sys.modules, "perdure.surfaces.http.server", None)
     config = SimpleNamespace(server=ServerConfig())
     assert listener.Listener(SimpleNamespace(home=SimpleNamespace(path=tmp_path, config=config))).start() == ""
 
 
-def test_a_machine_of_a_home_elsewhere_is_sent_there(shell):
+def test_joined_machine_is_sent_to_its_remote_home(shell):
     one, _ = shell
     one.home.mkdir(mode=0o700)
     (one.home / "config.toml").write_text('[remote]\nurl = "https://home.example:8443"\n')

@@ -23,16 +23,16 @@ def visitor(house):
 
 def believed(visitor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        return {memory.text for memory in home.memories.listed()}
+        return {memory.text for memory in home.memories.list_memories()}
 
 
-def test_the_page_is_there_at_once_and_leads_to_what_was_found(visitor):
+def test_proposals_page_loads_at_once_and_fetches_the_proposals(visitor):
     seen = visitor.get("/proposals")
     assert "Looking through" in seen.text("#found") and "/proposals/found" in seen.links()
     assert seen.tree.css_first("#found").attributes["hx-get"] == "/proposals/found"
 
 
-def test_now_and_then_stand_side_by_side(visitor):
+def test_proposal_shows_before_and_after(visitor):
     seen = visitor.get("/proposals/found")
     now, then = seen.texts(".belief-sides section")[:2]
     assert "Run make check before each commit." in now and "Before each commit run make check." in now
@@ -43,7 +43,7 @@ def test_now_and_then_stand_side_by_side(visitor):
     assert visitor.get("/proposals/found?kind=guess").status == 400
 
 
-def test_what_is_ticked_is_applied_and_taken_back(visitor):
+def test_ticked_proposals_are_applied_and_undone(visitor):
     before = believed(visitor)
     (pick, *_) = [node.attributes["value"] for node in visitor.get("/proposals/found").tree.css("input[name=pick]")]
     told = visitor.post("/proposals/apply", pick=pick)
@@ -58,14 +58,14 @@ def test_what_is_ticked_is_applied_and_taken_back(visitor):
     assert believed(visitor) == before
 
 
-def test_all_that_is_shown_is_applied_and_then_nothing_is_left(visitor):
+def test_applying_all_shown_proposals_leaves_none(visitor):
     shown = [node.attributes["value"] for node in visitor.get("/proposals/found").tree.css("input[name=shown]")]
     told = visitor.post("/proposals/apply", [*(("shown", one) for one in shown), ("all", "1")])
     assert "Applied 2 proposals" in told.text("[role=status]")
     assert "Nothing to tidy up." in visitor.get("/proposals/found").text()
 
 
-def test_what_is_not_there_any_more_changes_nothing(visitor):
+def test_missing_proposals_change_nothing(visitor):
     before = believed(visitor)
     assert "tick what is to be applied" in visitor.post("/proposals/apply").text("[role=status]")
     assert "changed since" in visitor.post("/proposals/apply", pick="merge-00000000").text("[role=status]")

@@ -44,20 +44,20 @@ def captured(data, session="long", **more):
 
 def a_run(place, session="long"):
     with perdure.open(place, user="ada", read_only=True) as home:
-        return home.conversation(session)[0]
+        return home.runs.conversation(session)[0]
 
 
 def turns_of(place, run_id):
     with perdure.open(place, user="ada", read_only=True) as home:
-        found = home.talk(run_id)
-        return found.since(found.start, 10_000)
+        found = home.runs.thread(run_id)
+        return found.list_from(found.start, 10_000)
 
 
 def shown(seen):
     return [node.attributes["id"] for node in seen.tree.css(".turns > .turn, .turns .output[id]")]
 
 
-def test_a_long_talk_is_read_piece_by_piece_and_every_turn_stands_once(house):
+def test_long_conversation_is_paged_and_shows_every_turn_once(house):
     home = house(prepare=captured(talk(210)))
     visitor, run = home.visitor(), a_run(home.place)
     seen, found = visitor.get(f"/runs/{run.run_id}"), []
@@ -79,7 +79,7 @@ def test_a_long_talk_is_read_piece_by_piece_and_every_turn_stands_once(house):
     assert back == found
 
 
-def test_a_turn_leads_to_its_place_which_is_marked(house):
+def test_turn_link_leads_to_its_marked_place(house):
     home = house(prepare=captured(talk(210)))
     visitor, run = home.visitor(), a_run(home.place)
     turns = turns_of(home.place, run.run_id)
@@ -141,7 +141,7 @@ def test_hostile_content_is_text(house):
     assert "<script>alert(1)</script>" in visitor.get(f"/runs/{run.run_id}").text(".typed")
 
 
-def test_a_megabyte_on_one_line_is_cut_and_its_page_has_all_of_it(house):
+def test_output_of_a_megabyte_is_cut_and_has_a_full_page(house):
     big = "word " * 250_000
     lines = [
         claude(0, "assistant", [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "cat big"}}]),
@@ -188,7 +188,7 @@ def behind_of(visitor, run):
     return visitor.get(f"/runs/{run.run_id}").links(".turn .body > p a.button")[0]
 
 
-def test_an_input_nested_without_end_and_names_of_a_megabyte_are_shown_as_far_as_they_fit(house):
+def test_deeply_nested_input_and_huge_names_are_cut(house):
     inner = "deep"
     for _ in range(900):
         inner = {"a": inner}
@@ -222,10 +222,10 @@ def test_images_are_shown_when_they_are_images(house):
     assert visitor.get(shots[0][:-1] + "0").status == 404  # its words
 
 
-def test_a_sub_agent_stands_where_it_was_spawned_and_leads_back(visitor):
+def test_sub_agent_is_shown_at_its_call_and_links_back(visitor):
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         agent = next(node.run for node in tree(home) if "/" in node.run.session)
-        parent = home.run(agent.parent_run_id)
+        parent = home.runs.get(agent.parent_run_id)
     seen = visitor.get(f"/runs/{parent.run_id}")
     (fold,) = seen.tree.css("details.agent")
     assert fold.attributes["hx-get"] == f"/runs/{agent.run_id}" and "open" not in fold.attributes
@@ -235,7 +235,7 @@ def test_a_sub_agent_stands_where_it_was_spawned_and_leads_back(visitor):
 
 
 def tree(home):
-    todo = list(home.forest())
+    todo = list(home.runs.forest())
     while todo:
         node = todo.pop()
         todo += node.children
@@ -251,7 +251,7 @@ def test_branches_that_were_left_are_folded(visitor):
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     with perdure.open(visitor.home, user="ada") as home:
         home.capture(data, runtime="pi", session="pi-1")
-        home.catch_up()
+        home.upkeep.catch_up()
     run = a_run(visitor.home, "pi-1")
     seen = visitor.get(f"/runs/{run.run_id}")
     assert seen.texts(".left summary") == ["1 turn on a branch that was left"] and "The left way" in seen.text(".left")
@@ -259,24 +259,24 @@ def test_branches_that_were_left_are_folded(visitor):
     assert "open" in visitor.get(f"/runs/{run.run_id}?all=1").tree.css_first(".left details").attributes
 
 
-def test_memories_and_injections_stand_beside_their_turn(house):
+def test_memories_and_injections_are_shown_beside_their_turn(house):
     said = "Decision: the cache is SQLite in WAL mode, not Postgres."
 
     def prepare(home):
         now = datetime.now(UTC)
         captured(claude(0, "user", said, timestamp=now.isoformat()))(home)
-        home.catch_up()
+        home.upkeep.catch_up()
         data = {"runtime": "claude-code", "session": "long", "agent": "", "nonce": "abc123", "digest": "d",
                 "turns": ["t1", "t2"], "n_chars": 9, "n_tokens": 41, "took_ms": 12.0}  # fmt: skip
         home.journal().append("injected", data, now=now)
         (turn,) = turns(home)
         sources = [perdure.types.Span(turn.captured_in, turn.offset, turn.offset + 1)]
-        home.memories.keep(perdure.mind.memories.Draft("The cache is SQLite.", "decision", "cache", None,
+        home.memories.keep(perdure.memories.store.MemoryDraft("The cache is SQLite.", "decision", "cache", None,
                                                        sources=tuple(sources)), by="owner")  # fmt: skip
 
     def turns(home):
-        found = home.talk(home.conversation("long")[0].run_id)
-        return found.since(found.start, 9)
+        found = home.runs.thread(home.runs.conversation("long")[0].run_id)
+        return found.list_from(found.start, 9)
 
     home = house(prepare=prepare)
     seen = home.visitor().get(f"/runs/{a_run(home.place).run_id}")
@@ -296,7 +296,7 @@ def test_the_raw_file_is_the_captured_bytes(house):
     assert seen.body == data and seen.headers["content-disposition"].startswith("attachment")
 
 
-def test_what_was_left_out_is_told(house):
+def test_skipped_lines_are_counted_at_the_end(house):
     data = talk(4) + b"{broken\n" + b'{"type":"queue-operation","operation":"enqueue"}\n'
     home = house(prepare=captured(data))
     seen = home.visitor().get(f"/runs/{a_run(home.place).run_id}")
@@ -305,7 +305,7 @@ def test_what_was_left_out_is_told(house):
     )
 
 
-def test_forgetting_says_what_would_go_and_takes_it(house):
+def test_forgetting_a_turn_shows_its_plan_and_applies_it(house):
     home = house(prepare=captured(talk(12)))
     visitor, run = home.visitor(), a_run(home.place)
     turns = turns_of(home.place, run.run_id)
@@ -321,11 +321,11 @@ def test_forgetting_says_what_would_go_and_takes_it(house):
     assert visitor.ask("GET", f"/runs/{run.run_id}/forget?turn=t0000000000000000").status == 404
 
 
-def test_what_is_not_ones_own_is_not_there(house):
+def test_run_of_another_user_is_not_found(house):
     home = house(prepare=captured(talk(8)))
     run = a_run(home.place)
     turn = turns_of(home.place, run.run_id)[0].turn_id
-    home.opened.machines.register("bob", "phone")
+    home.opened.sharing.machines.register("bob", "phone")
     bob = home.let_in(name="laptop")
     for path in (f"/runs/{run.run_id}", f"/turns/{turn}", f"/runs/{run.run_id}/raw", f"/runs/{run.run_id}/forget",
                  f"/runs/{run.run_id}/turns/{turn}/0", f"/runs/{run.run_id}/turns/{turn}",
@@ -338,8 +338,8 @@ def test_a_shared_run_is_read_masked_and_cannot_be_forgotten(house):
 
     def prepare(home):
         captured(b"".join(lines))(home)
-        home.catch_up()
-        home.share("bob", "run", home.conversation("long")[0].run_id)
+        home.upkeep.catch_up()
+        home.sharing.share("bob", "run", home.runs.conversation("long")[0].run_id)
 
     home = house(prepare=prepare)
     run = a_run(home.place)
@@ -350,7 +350,7 @@ def test_a_shared_run_is_read_masked_and_cannot_be_forgotten(house):
     assert bob.get(f"/runs/{run.run_id}/forget").status == 404 and "Forget" not in seen.text(".talk")
 
 
-def test_a_copied_session_says_where_its_words_stand(house):
+def test_copied_session_links_to_the_original(house):
     data = talk(8)
     fork = data.replace(b'"sessionId": "long"', b'"sessionId": "then"') + claude(8, "user", "Only here.", "then")
     home = house(prepare=lambda home: (captured(data)(home), captured(fork, "then")(home)))
@@ -361,7 +361,7 @@ def test_a_copied_session_says_where_its_words_stand(house):
     assert a_run(home.place).run_id in visitor.get(link).links(".talk a[download]")[0]
 
 
-def test_what_comes_while_one_reads_is_told_at_the_end(house):
+def test_new_turns_are_announced_at_the_end(house):
     data = talk(8)
     home = house(prepare=captured(data))
     visitor, run = home.visitor(), a_run(home.place)

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 import perdure
-from perdure import live
-from perdure.capture.wire import Event
-from perdure.surfaces.page import gathered
+from perdure import turn
+from perdure.capture.events import HookEvent
+from perdure.surfaces.web import recall_sources
 
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 PORT = "Which port does the tide server listen on?"
@@ -22,14 +22,14 @@ def line(role, content, at):
 def tell(home, prompt, answer="", *, session="s1", later_s=0, is_written=False):
     """A message as a hook brings it, and its answer captured; returns the block."""
     at = datetime.now().astimezone() + timedelta(seconds=later_s)
-    event = Event("messages", "prompt", session, prompt=prompt)
-    said = live.answer(home, event, limit_ms=30_000, now=at)
+    event = HookEvent("messages", "prompt", session, prompt=prompt)
+    said = turn.answer_event(home, event, limit_ms=30_000, now=at)
     if answer:
         asked = f"{prompt}\n\n{said.text}" if is_written else prompt
         raw = line("user", asked, at) + line("assistant", answer, at + timedelta(seconds=5))
-        end = sum(run.jsonl_bytes for run in home.conversation(session)) if home.index(create=True) else 0
+        end = sum(run.jsonl_bytes for run in home.runs.conversation(session)) if home.index(create=True) else 0
         home.capture(raw, runtime="messages", session=session, from_offset=end)
-        home.catch_up()
+        home.upkeep.catch_up()
     return said.text
 
 
@@ -50,12 +50,12 @@ def told(house):
     def prepare(home):
         tell(home, PORT, "It listens on port 8642, as you said.")
         tell(home, "On which day do we deploy? <script>alert(1)</script>", "On Thursdays.", later_s=120)
-        home.judge_use(now=datetime.now().astimezone() + timedelta(hours=2))
+        home.memories.mark_used_cues(now=datetime.now().astimezone() + timedelta(hours=2))
 
     return house(prepare=prepare).visitor()
 
 
-def test_the_list_says_what_was_told_and_what_came_of_it(told):
+def test_list_shows_each_recall_and_its_outcome(told):
     seen = told.get("/recall")
     assert seen.status == 200
     newest, oldest = seen.texts("#injections > li")
@@ -67,7 +67,7 @@ def test_the_list_says_what_was_told_and_what_came_of_it(told):
     assert len(told.get("/recall?session=s1").texts("#injections > li")) == 2
 
 
-def test_each_cue_leads_to_its_turn_or_memory_and_says_who_said_it_where(told):
+def test_each_cue_links_its_source_and_names_the_speaker(told):
     """Row R23."""
     where = recalls(told.get("/recall"))
     seen = told.get(where[-1])
@@ -85,7 +85,7 @@ def test_each_cue_leads_to_its_turn_or_memory_and_says_who_said_it_where(told):
     assert f"{port.css_first('.said a').attributes['href']}/forget" in seen.links(".cue a")
 
 
-def test_the_block_is_the_one_that_was_given(house):
+def test_block_in_a_transcript_is_shown_unchanged(house):
     """A client that writes into its transcript what a hook said: the very words are there, and only ours count."""
     blocks = []
 
@@ -100,7 +100,7 @@ def test_the_block_is_the_one_that_was_given(house):
     assert "the very words" in seen.text("main") and PORT in seen.text("h1")
 
 
-def test_a_block_that_no_transcript_holds_is_made_again_with_what_was_said_beside_a_memory(house):
+def test_block_without_a_transcript_is_rebuilt_as_it_was(house):
     """Its words are the very ones even after the memory in it was corrected once more."""
     blocks = []
 
@@ -119,13 +119,13 @@ def test_a_block_that_no_transcript_holds_is_made_again_with_what_was_said_besid
     assert any("before: “The heron gate opens at nine.”" in words for words in seen.texts(".cue"))
 
 
-def test_the_page_of_a_recall_is_named_after_its_message(told):
+def test_page_of_a_recall_has_its_message_as_title(told):
     seen = told.get(recalls(told.get("/recall"))[-1])
     assert seen.text("h1") == PORT and seen.text("title") == f"{PORT} · Perdure"
     assert seen.texts(".tabs [aria-current]") == ["Told"]
 
 
-def test_from_what_was_told_a_correction_leads_to_the_same_message_again(told):
+def test_correction_from_a_recall_leads_back_to_the_message(told):
     """Told, why, correct, told again: without a script, and without typing the message."""
     page = recalls(told.get("/recall"))[-1]
     nonce = page.rpartition("/")[2]
@@ -146,9 +146,9 @@ def test_from_what_was_told_a_correction_leads_to_the_same_message_again(told):
     assert tried.fields("main form")["message"] == PORT and "port 9911" in tried.text(".cue .said")
 
 
-def test_without_the_way_there_the_last_message_of_what_was_replaced_is_asked_again(told):
+def test_corrected_memory_offers_the_last_recalled_message_again(told):
     with perdure.open(told.home, user="ada") as home:
-        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        port = next(m for m in home.memories.list_memories() if m.text == "The tide server listens on port 8642.")
         new = home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
         unasked = home.remember("The sluice opens at six.", path="sluice/hours")
     seen = told.get(f"/memories/{new.memory_id}?now=corrected&told=0123456789abcdef")  # of nobody
@@ -157,10 +157,10 @@ def test_without_the_way_there_the_last_message_of_what_was_replaced_is_asked_ag
     assert any(href.startswith("/recall/try?message=") for href in never.links("#memory-state a"))
 
 
-def test_a_cue_that_was_replaced_leads_to_what_is_believed_now(told):
+def test_superseded_cue_links_to_the_current_memory(told):
     page = recalls(told.get("/recall"))[-1]
     with perdure.open(told.home, user="ada") as home:
-        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        port = next(m for m in home.memories.list_memories() if m.text == "The tide server listens on port 8642.")
         new = home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
     seen = told.get(page)
     (card,) = [card for card in seen.tree.css(".cue") if "Replaced since by" in card.text()]
@@ -172,7 +172,7 @@ def test_a_cue_that_was_replaced_leads_to_what_is_believed_now(told):
 
 def test_the_block_of_a_transcript_is_masked(house, monkeypatch):
     """A block that was given before its words were known for a secret stands as it was given in the transcript."""
-    monkeypatch.setattr(gathered, "_in_transcript", lambda *_: f"The quokka deploy token is {SECRET}")
+    monkeypatch.setattr(recall_sources, "_find_block", lambda *_: f"The quokka deploy token is {SECRET}")
     visitor = house(prepare=lambda home: tell(home, PORT, "8642.")).visitor()
     seen = visitor.get(first(visitor))
     assert "The quokka deploy token is [secret:" in seen.tree.css("pre.code.wrap")[-1].text()
@@ -182,20 +182,20 @@ def test_the_block_of_a_transcript_is_masked(house, monkeypatch):
 def test_many_memories_are_asked_for_at_once(house):
     home = house()
     with perdure.open(home.place, user="ada", read_only=True) as opened:
-        names = [memory.memory_id for memory in opened.memories.listed()]
-        assert len(names) > 2 and list(gathered.known(opened, names)) == names
+        names = [memory.memory_id for memory in opened.memories.list_memories()]
+        assert len(names) > 2 and list(recall_sources.read_sources(opened, names)) == names
         asked = []
         opened.index().db.exec_trace = lambda _, query, __: asked.append(query) or True
-        gathered.known(opened, names[:1])
+        recall_sources.read_sources(opened, names[:1])
         n_of_one = len(asked)
-        gathered.known(opened, names)
+        recall_sources.read_sources(opened, names)
         assert len(asked) == 2 * n_of_one
 
 
-def test_what_was_forgotten_since_is_said_to_be_gone(house):
+def test_forgotten_cue_is_marked_as_gone(house):
     def prepare(home):
         tell(home, PORT, "8642.")
-        home.forget([], memories=[m.memory_id for m in home.memories.listed() if "8642" in m.text])
+        home.forgetting.apply([], memories=[m.memory_id for m in home.memories.list_memories() if "8642" in m.text])
 
     visitor = house(prepare=prepare).visitor()
     seen = visitor.get(first(visitor))
@@ -224,18 +224,18 @@ def test_secrets_in_a_message_and_in_a_cue_are_masked(house):
         ("xylophonequartet", "nothing with these words"),
     ],
 )
-def test_why_something_was_not_told(told, asked, said):
+def test_omission_of_a_memory_is_explained(told, asked, said):
     where = recalls(told.get("/recall"))
     assert any(said in words for words in told.get(f"{where[-1]}?why_not={asked}").texts("#lacked li"))
 
 
-def test_asked_again_it_shows_what_is_passed_over(told):
+def test_repeated_recall_lists_passed_over_candidates(told):
     seen = told.get(f"{first(told)}?again=1")
     reasons = [words for words in seen.texts("main .list li") if "candidate" in words]
     assert reasons and "as of now" in seen.text("main")
 
 
-def test_a_retired_memory_and_one_of_another_project_say_so(house):
+def test_retired_and_foreign_project_memories_are_marked(house):
     kept = {}
 
     def prepare(home):
@@ -249,14 +249,14 @@ def test_a_retired_memory_and_one_of_another_project_say_so(house):
     assert "another project (/w/heronry)" in visitor.get(asked + kept["elsewhere"]).text("#lacked")
 
 
-def test_what_a_session_was_told_before_is_not_told_again_and_that_is_said(house):
+def test_repeated_recall_says_that_the_session_holds_the_cue(house):
     def prepare(home):
         tell(home, PORT, "8642.")
         tell(home, "And on which port does the tide server listen, the tide gauge?", "See above.", later_s=120)
 
     visitor = house(prepare=prepare).visitor()
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        newest, oldest = home.injections.newest()
+        newest, oldest = home.memories.injections.list_newest()
     memory = next(reason.cue for reason in oldest.reasons if reason.is_memory)
     assert memory not in [reason.cue for reason in newest.reasons]
     seen = visitor.get(f"/recall/{newest.nonce}?why_not={memory}")
@@ -264,7 +264,7 @@ def test_what_a_session_was_told_before_is_not_told_again_and_that_is_said(house
     assert len(visitor.get(f"/recall?cue={memory}").texts("#injections > li")) == 1
 
 
-def test_another_users_recalls_are_not_there(house):
+def test_recalls_of_another_user_are_not_found(house):
     nonces = []
 
     def prepare(home):
@@ -272,7 +272,7 @@ def test_another_users_recalls_are_not_there(house):
             other.remember("The otter den is at pier nine.", path="otter/den")
             tell(other, "Where is the otter den?", "Pier nine.", session="bobs")
             tell(other, "zzz?", session="bobs-silence")
-            nonces.extend(one.nonce for one in other.injections.newest())
+            nonces.extend(one.nonce for one in other.memories.injections.list_newest())
 
     visitor = house(prepare=prepare).visitor()
     assert nonces
@@ -281,7 +281,7 @@ def test_another_users_recalls_are_not_there(house):
     assert visitor.get(f"/recall?before={nonces[0]}").status == 404
 
 
-def test_a_silence_says_why(house):
+def test_silent_recall_has_a_reason(house):
     def prepare(home):
         tell(home, "Who conducts the xylophone quartet in Ulaanbaatar?", "I do not know.")
         tell(home, "/compact", session="s2")
@@ -312,7 +312,7 @@ def test_pages_of_a_long_list_follow_each_other(house):
 # try and context ------------------------------------------------------------------------------------------------
 
 
-def test_recall_is_tried_as_a_model_would_be_told(visitor):
+def test_recall_can_be_tried_as_for_a_model(visitor):
     """Row R19: a block ready for a prompt, with provenance and budget."""
     seen = visitor.get("/recall/try?message=Which+port+does+the+tide+server+listen+on")
     block = seen.tree.css("pre.code.wrap")[-1].text()
@@ -320,21 +320,21 @@ def test_recall_is_tried_as_a_model_would_be_told(visitor):
     assert re.search(r"\[\d{4}-\d\d-\d\d \d\d:\d\d · memory, fact · the user said · mem-", block)
     assert "of at most 2,000 tokens" in seen.text("main") and seen.texts(".cue")
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        assert home.injections.newest() == []
+        assert home.memories.injections.list_newest() == []
 
 
 def test_a_correction_is_recalled(visitor):
     ask = "/recall/try?message=Which+port+does+the+tide+server+listen+on"
     assert "port 9911" not in visitor.get(ask).html
     with perdure.open(visitor.home, user="ada") as home:
-        port = next(m for m in home.memories.listed() if m.text == "The tide server listens on port 8642.")
+        port = next(m for m in home.memories.list_memories() if m.text == "The tide server listens on port 8642.")
         home.memories.edit(port.memory_id, "The tide server listens on port 9911.")
     block = visitor.get(ask).tree.css("pre.code.wrap")[-1].text()
     new, old = block.index("\nThe tide server listens on port 9911."), block.index("listens on port 8642.")
     assert new < old and "\nThe tide server listens on port 8642." not in block, "the old words are history only"
 
 
-def test_nothing_to_say_nothing_asked_and_a_time_that_is_none(visitor):
+def test_empty_message_and_invalid_time_are_handled(visitor):
     assert visitor.get("/recall/try").texts(".empty strong") == ["See what a model would be told."]
     silent = visitor.get("/recall/try?message=xylophone+quartet+ulaanbaatar")
     assert "Recall is silent" in silent.text(".empty")
@@ -344,7 +344,7 @@ def test_nothing_to_say_nothing_asked_and_a_time_that_is_none(visitor):
     assert visitor.get("/recall/try?of=t0000000000000000").status == 404
 
 
-def test_as_of_answers_by_what_was_known_then(visitor):
+def test_as_of_recalls_only_earlier_knowledge(visitor):
     ask = "/recall/try?message=Which+port+does+the+tide+server+listen+on&as_of=2020-01-01"
     assert "Nothing would be told." in visitor.get(ask).text(".empty")
 
@@ -361,10 +361,10 @@ def test_the_context_is_shown_part_by_part(visitor):
 # use ------------------------------------------------------------------------------------------------------------
 
 
-def test_use_says_what_was_used_and_what_never(told):
+def test_use_page_lists_used_and_unused_memories(told):
     seen = told.get("/use")
     with perdure.open(told.home, user="ada", read_only=True) as home:
-        weeks = home.injections.weeks(since_at=datetime.now().astimezone() - timedelta(weeks=5))
+        weeks = home.memories.injections.count_by_week(since_at=datetime.now().astimezone() - timedelta(weeks=5))
     n_cues, n_used = sum(week.n_cues for week in weeks), sum(week.n_used for week in weeks)
     assert n_used and f"({n_used} of {n_cues} cues)" in seen.text(".cards")
     assert any("used 1 time of 1" in words for words in seen.texts("main .list li"))
@@ -372,5 +372,5 @@ def test_use_says_what_was_used_and_what_never(told):
     assert vain and all(node.css_first("input[name=token]") is not None for node in vain)
 
 
-def test_use_of_a_home_in_which_nothing_was_recalled(visitor):
+def test_use_page_of_a_home_without_recalls_is_empty(visitor):
     assert "Nothing was recalled" in visitor.get("/use").text(".empty")

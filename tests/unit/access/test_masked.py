@@ -17,14 +17,14 @@ SECRETS = [
 
 @pytest.mark.parametrize("line", SECRETS)
 @pytest.mark.parametrize("escaped", [True, False])
-def test_no_secret_is_left_and_json_stays_json(line, escaped):
+def test_masked_json_holds_no_secret_and_stays_json(line, escaped):
     raw = json.dumps(line).replace("sk-ant", "\\u0073k-ant" if escaped else "sk-ant").encode() + b"\n"
     told = masked.lines(raw)
     assert KEY.encode() not in told and b"hunter2hunter2" not in told
     assert json.loads(told) is not None and KEY not in str(json.loads(told))
 
 
-def test_what_is_no_json_is_masked_as_text():
+def test_invalid_json_is_masked_as_text():
     assert masked.lines(b"password=hunter2hunter2\n\xff\n") == "password=[secret:password]\n\ufffd\n".encode()
 
 
@@ -45,7 +45,7 @@ def test_all_below_a_name_that_means_a_secret_is_withheld(line):
     assert masked.lines(told) == told
 
 
-def test_other_names_say_what_they_said():
+def test_other_fields_are_not_masked():
     line = {"compass": "north 1", "usage": {"max_tokens": 7}, "token_type": "x", "password": "", "l": ["--key", "a b1"]}
     assert json.loads(masked.lines(json.dumps(line).encode())) == line
 
@@ -59,13 +59,13 @@ UNREAD = [
 
 
 @pytest.mark.parametrize("line", UNREAD, ids=range(len(UNREAD)))
-def test_what_cannot_be_read_hides_no_secret_behind_escapes(line):
+def test_secret_behind_escapes_in_invalid_json_is_masked(line):
     told = masked.lines(line.encode())
     assert b"0073" not in told and b"my " not in told and KEY.encode() not in told
     assert b"masked" in told or b"[secret:" in told
 
 
-def test_what_cannot_be_read_and_hides_nothing_stays():
+def test_invalid_json_without_a_secret_is_unchanged():
     raw = b"caf\\u00e9 \\\\u \\ux {"
     assert masked.lines(raw) == raw
     assert masked.lines(b"\\u005c" + b"u005c" * 100_000) == masked.WITHHELD
@@ -81,7 +81,7 @@ PLAIN = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(st.lists(PLAIN, max_size=4))
-def test_what_holds_no_secret_says_the_same(values):
+def test_json_without_a_secret_is_unchanged(values):
     raw = b"".join(json.dumps(value).encode() + b"\n" for value in values)
     told = masked.lines(raw)
     assert told.count(b"\n") == raw.count(b"\n")

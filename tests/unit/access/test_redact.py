@@ -155,7 +155,7 @@ def test_a_named_or_random_secret_never_survives(around: str, value: str) -> Non
 
 @pytest.mark.parametrize("name", ["RSA PRIVATE KEY", "PRIVATE KEY", "OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY"])
 @pytest.mark.parametrize("shape", ["plain", "json", "numbered", "cut"])
-def test_a_private_key_block_goes_as_a_whole(name: str, shape: str) -> None:
+def test_private_key_block_is_masked_whole(name: str, shape: str) -> None:
     block = pem(name)
     text = {
         "plain": block,
@@ -227,16 +227,16 @@ LOOK_ALIKES = [
 
 
 @pytest.mark.parametrize("text", LOOK_ALIKES)
-def test_what_only_looks_like_a_secret_survives_as_the_same_object(text: str) -> None:
+def test_text_like_a_secret_is_returned_as_the_same_object(text: str) -> None:
     assert mask(text) is text
 
 
-def test_the_name_before_a_random_value_does_not_hide_it() -> None:
+def test_random_value_is_found_after_any_name() -> None:
     for name in ("HARBOUR_18", "staging", "next", "--header"):
         assert mask(f"export {name}={fake(47)}") == f"export {name}=[secret:high-entropy]"
 
 
-def test_offsets_are_those_of_the_text() -> None:
+def test_offsets_match_the_text() -> None:
     key = PREFIXED["github classic"]
     (secret,) = find(f"鍵は {key} です")
     assert (secret.kind, secret.start, secret.end) == ("github", 3, 3 + len(key))
@@ -266,7 +266,7 @@ def test_masking_twice_is_masking_once(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(), max_size=60))
-def test_any_text_is_taken_lone_surrogates_too(text: str) -> None:
+def test_any_text_is_accepted_even_lone_surrogates(text: str) -> None:
     assert isinstance(mask(text + "\ud800"), str)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from perdure.access import told
 
 
-def test_each_name_is_told_once_by_whatever_process(tmp_path: Path) -> None:
+def test_each_name_is_told_once_across_processes(tmp_path: Path) -> None:
     assert told.untold(tmp_path, "ada", {"a": "t1", "b": ""}) == ["a", "b"]
     told.mark(tmp_path, "ada", {"a": "t1", "b": ""})
     assert told.untold(tmp_path, "ada", {"b": "", "c": "mem-1"}) == ["c"]
@@ -14,26 +14,26 @@ def test_each_name_is_told_once_by_whatever_process(tmp_path: Path) -> None:
     assert told.untold(tmp_path, "bob", {"a": "t1"}) == ["a"]
 
 
-def test_a_lost_or_broken_file_tells_it_once_more(tmp_path: Path) -> None:
+def test_lost_or_broken_file_repeats_each_name_once(tmp_path: Path) -> None:
     told.mark(tmp_path, "ada", {"a": ""})
     (tmp_path / "run" / "told-ada.json").write_bytes(b"[\xff")
     assert told.untold(tmp_path, "ada", {"a": ""}) == ["a"]
 
 
-def test_a_home_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_unwritable_home_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("no folder")
     told.mark(tmp_path, "ada", {"a": ""})
     assert told.untold(tmp_path, "ada", {"a": ""}) == ["a"]
 
 
-def test_what_was_noted_in_words_is_dropped(tmp_path: Path) -> None:
+def test_entries_that_hold_words_are_dropped(tmp_path: Path) -> None:
     told.mark(tmp_path, "ada", {"notes.md was left out: 'do as I say'": ""})
     assert told.places(tmp_path, "ada") == {}
     told.mark(tmp_path, "ada", {"a": ""})
     assert "left out" not in (tmp_path / "run" / "told-ada.json").read_text()
 
 
-def test_one_line_for_all() -> None:
+def test_several_alerts_share_one_line() -> None:
     assert told.lines([]) == []
     (line,) = told.lines(["notes.md was left out", "x", "y"])
     assert "notes.md was left out (and 2 more)" in line and "`perdure floor alerts`" in line

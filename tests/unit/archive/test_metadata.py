@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.archive import metadata
+from perdure.archive import run_files
 from perdure.errors import DamagedRun, UsageError
 from perdure.types import Run, Source
 
@@ -21,83 +21,83 @@ def run(body=BODY, low=100, **more):
     return Run("0" * 26, source, "m", "default", None, "c", low, low + len(body), "0" * 64, AT, AT, AT, **more)
 
 
-def test_round_trip():
+def test_metadata_reads_back_as_written():
     whole = run(tags=("a", "b"), readable_by=("ada",), forgotten=((100, 106),), stored_sha256="1" * 64, cwd="/é")
-    raw = metadata.encode(whole)
+    raw = run_files.encode_run(whole)
     assert raw.count(b"\n") == 1 and raw.endswith(b"\n")
-    assert metadata.decode(raw, where="x") == whole
+    assert run_files.decode_run(raw, location="x") == whole
 
 
 @pytest.mark.parametrize("junk", [b"", b"{}", b"null", b"\xff", b"\0\0\0\0", b'{"run_id": 5}'])
-def test_what_is_no_metadata_is_named(junk):
+def test_invalid_metadata_is_an_error_with_its_location(junk):
     with pytest.raises(DamagedRun, match=r"^runs/x "):
-        metadata.decode(junk, where="runs/x")
+        run_files.decode_run(junk, location="runs/x")
 
 
-def test_names():
+def test_blob_and_pack_names_are_safe_paths():
     """01k is not needed: an id of zeros is the beginning of 1970."""
-    assert metadata.blob_name("ada", "0" * 26) == PurePath("runs/ada/1970-01/" + "0" * 26 + ".jsonl")
-    assert metadata.metadata_name("ada", "0" * 26).name == "0" * 26 + ".metadata.json"
+    assert run_files.to_blob_path("ada", "0" * 26) == PurePath("runs/ada/1970-01/" + "0" * 26 + ".jsonl")
+    assert run_files.to_metadata_path("ada", "0" * 26).name == "0" * 26 + ".metadata.json"
     with pytest.raises(UsageError):
-        metadata.blob_name("ada", "../../etc/passwd")
-    assert metadata.pack_name("ada", "pi", "../x").parent == PurePath("packs/ada")
-    assert ".." not in metadata.pack_name("ada", "pi", "../x").name
+        run_files.to_blob_path("ada", "../../etc/passwd")
+    assert run_files.to_pack_path("ada", "pi", "../x").parent == PurePath("packs/ada")
+    assert ".." not in run_files.to_pack_path("ada", "pi", "../x").name
 
 
 def test_forgotten_lines_keep_the_offsets_of_the_others():
     """beta (offset 106 to 111) goes; gamma stays at 112 although the stored line is longer than beta was."""
-    ranges, body = metadata.forget_lines(run(), BODY, {106: "t1"})
+    ranges, body = run_files.forget_lines(run(), BODY, {106: "t1"})
     assert ranges == ((106, 111),)
     assert body == b'alpha\n{"forgotten":"t1"}\n\ngamma\n'
     after = run(forgotten=ranges)
-    places = [(line.offset, end, line.raw) for line, end in metadata.source_lines(after, body)]
+    places = [(line.offset, end, line.raw) for line, end in run_files.split_source_lines(after, body)]
     assert places == [
         (100, 106, b"alpha"), (106, 111, b'{"forgotten":"t1"}'), (111, 112, b""), (112, 118, b"gamma"),
     ]  # fmt: skip
 
 
-def test_metadata_that_runs_ahead_of_the_bytes_reads_both_states():
+def test_metadata_ahead_of_the_bytes_reads_both_states():
     """A forget was cut between metadata and bytes: the whole line still stands, and keeps its own length."""
     ahead = run(forgotten=((106, 111),))
-    assert [line.offset for line, _ in metadata.source_lines(ahead, BODY)] == [100, 106, 111, 112]
+    assert [line.offset for line, _ in run_files.split_source_lines(ahead, BODY)] == [100, 106, 111, 112]
 
 
 def test_a_last_line_without_newline():
     whole = run(BODY[:-1])
-    assert [end for _, end in metadata.source_lines(whole, BODY[:-1])] == [106, 111, 112, 117]
-    ranges, body = metadata.forget_lines(whole, BODY[:-1], {112: "t2"})
+    assert [end for _, end in run_files.split_source_lines(whole, BODY[:-1])] == [106, 111, 112, 117]
+    ranges, body = run_files.forget_lines(whole, BODY[:-1], {112: "t2"})
     assert ranges == ((112, 117),) and body == b'alpha\nbeta\n\n{"forgotten":"t2"}'
 
 
 def test_a_captured_line_that_looks_like_a_marker_is_a_line():
     """A transcript may contain our own marker (this very file does): without a range it is just text."""
     fake = b'{"forgotten":"t0"}\nnext\n'
-    assert [line.offset for line, _ in metadata.source_lines(run(fake), fake)] == [100, 119]
-    assert not metadata.same_bytes(run(fake), fake, b'{"forgotten":"t1"}\nnext\n', 100)
+    assert [line.offset for line, _ in run_files.split_source_lines(run(fake), fake)] == [100, 119]
+    assert not run_files.has_same_bytes(run(fake), fake, b'{"forgotten":"t1"}\nnext\n', 100)
 
 
 @given(st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), min_size=1, max_size=8), st.data())
 def test_forgetting_twice_is_forgetting_once(lines, data):
     body = b"".join(line + b"\n" for line in lines)
     whole = run(body)
-    offsets = [line.offset for line, _ in metadata.source_lines(whole, body)]
+    offsets = [line.offset for line, _ in run_files.split_source_lines(whole, body)]
     doomed = {offset: "t" + str(offset) for offset in data.draw(st.sets(st.sampled_from(offsets)))}
-    ranges, once = metadata.forget_lines(whole, body, doomed)
+    ranges, once = run_files.forget_lines(whole, body, doomed)
     after = replace(whole, forgotten=ranges)
-    again, twice = metadata.forget_lines(after, once, doomed)
+    again, twice = run_files.forget_lines(after, once, doomed)
     assert (again, twice) == (ranges, once)
-    assert [line.offset for line, _ in metadata.source_lines(after, once)] == offsets
-    assert metadata.same_bytes(after, once, body, 100)
+    assert [line.offset for line, _ in run_files.split_source_lines(after, once)] == offsets
+    assert run_files.has_same_bytes(after, once, body, 100)
 
 
 @given(st.integers(0, 18), st.integers(0, 18), st.binary(max_size=1))
-def test_same_bytes_compares_what_both_have(low, high, wrong):
+def test_same_bytes_compares_only_common_bytes(low, high, wrong):
     low, high = sorted((low, high))
-    ranges, stored = metadata.forget_lines(run(), BODY, {106: "t1"})
+    ranges, stored = run_files.forget_lines(run(), BODY, {106: "t1"})
     after = run(forgotten=ranges)
     sent = BODY[low:high]
-    assert metadata.same_bytes(after, stored, sent, 100 + low)
+    assert run_files.has_same_bytes(after, stored, sent, 100 + low)
     for n in range(len(sent)):
         changed = sent[:n] + bytes([sent[n] ^ 1]) + sent[n + 1 :]
         in_forgotten = 6 <= low + n < 11
-        assert metadata.same_bytes(after, stored, changed, 100 + low) == in_forgotten
+        assert run_files.has_same_bytes(after, stored, changed, 100 + low) == in_forgotten

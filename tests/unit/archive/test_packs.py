@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.archive import packs
+from perdure.archive import run_files
 from perdure.errors import DamagedRun
 from perdure.types import Run, Source
 
@@ -32,11 +32,11 @@ def items(*stored):
 @given(st.lists(st.binary(max_size=2000), max_size=8))
 def test_round_trip_and_any_zstd_tool(tmp_path_factory, bodies):
     path = tmp_path_factory.mktemp("pack") / "p.jsonl.zst"
-    packs.write(path, items(*bodies))
-    assert packs.read_all(path) == items(*bodies)
+    run_files.write_pack(path, items(*bodies))
+    assert run_files.read_pack(path) == items(*bodies)
     assert zstd.decompress(path.read_bytes()) == b"".join(bodies)  # as `zstd -dc` prints it
-    known = packs.manifest(path)
-    assert [packs.read(path, known, item) for item in known.runs] == bodies
+    known = run_files.read_manifest(path)
+    assert [run_files.read_packed_run(path, known, item) for item in known.runs] == bodies
 
 
 def test_frames_hold_about_256_KiB(tmp_path):
@@ -46,41 +46,41 @@ def test_frames_hold_about_256_KiB(tmp_path):
     kib = 1024
     bodies = [bytes([65 + n]) * (size * kib) for n, size in enumerate((100, 100, 100, 300, 10))]
     path = tmp_path / "p"
-    packs.write(path, items(*bodies))
-    assert [item.frame for item in packs.manifest(path).runs] == [0, 0, 1, 2, 3]
-    assert packs.read_all(path) == items(*bodies)
+    run_files.write_pack(path, items(*bodies))
+    assert [item.frame for item in run_files.read_manifest(path).runs] == [0, 0, 1, 2, 3]
+    assert run_files.read_pack(path) == items(*bodies)
 
 
 def test_a_damaged_frame_is_named_and_the_others_are_read(tmp_path):
     path = tmp_path / "p"
     bodies = [bytes(range(256)) * 1200, b"small\n"]  # 307,200 bytes, then a frame of its own
-    packs.write(path, items(*bodies))
-    known = packs.manifest(path)
+    run_files.write_pack(path, items(*bodies))
+    known = run_files.read_manifest(path)
     low, _n_bytes = known.frames[0]
     raw = bytearray(path.read_bytes())
     raw[low : low + 4] = b"\0\0\0\0"
     path.write_bytes(bytes(raw))
     with pytest.raises(DamagedRun, match="0" * 26):
-        packs.read(path, known, known.runs[0])
-    assert packs.read(path, known, known.runs[1]) == b"small\n"
+        run_files.read_packed_run(path, known, known.runs[0])
+    assert run_files.read_packed_run(path, known, known.runs[1]) == b"small\n"
     with pytest.raises(DamagedRun, match="frame 0"):
-        packs.read_all(path)
+        run_files.read_pack(path)
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 11, 12, 13, 40])
-def test_what_is_no_whole_pack_is_refused(tmp_path, n_bytes):
+def test_incomplete_pack_is_refused(tmp_path, n_bytes):
     path = tmp_path / "p"
-    packs.write(path, items(b"x\n"))
+    run_files.write_pack(path, items(b"x\n"))
     raw = path.read_bytes()
     for junk in (raw[:n_bytes], raw[: len(raw) - 1 - n_bytes], raw[-n_bytes:] if n_bytes else b""):
         path.write_bytes(junk)
         with pytest.raises(DamagedRun):
-            packs.manifest(path)
+            run_files.read_manifest(path)
 
 
-def test_a_trailer_that_lies_about_its_length_is_refused(tmp_path):
+def test_trailer_with_a_wrong_length_is_refused(tmp_path):
     path = tmp_path / "p"
     for size in (1, 12, 13, 2**40, 2**64 - 1):
         path.write_bytes(b"x" + size.to_bytes(8, "little") + b"PDP1")
         with pytest.raises(DamagedRun):
-            packs.manifest(path)
+            run_files.read_manifest(path)

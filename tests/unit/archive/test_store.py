@@ -26,15 +26,15 @@ def ledger(tmp_path):
     with_.close()
 
 
-def test_begin_commit_and_ends(ledger):
+def test_begun_and_committed_runs_move_the_end(ledger):
     one, two = run(1, 0, 10), run(2, 10, 30)
     ledger.begin([one])
-    assert ledger.end(SOURCE) == 0 and [held.run_id for held in ledger.pending()] == [one.run_id]
+    assert ledger.get_end(SOURCE) == 0 and [held.run_id for held in ledger.list_pending()] == [one.run_id]
     ledger.commit([one])
     ledger.commit([two])
-    assert ledger.end(SOURCE) == 30 and ledger.pending() == [] and ledger.last_change() == 2
-    assert [held.from_offset for held in ledger.runs_of(SOURCE, low=9, high=10)] == [0]
-    assert [held.from_offset for held in ledger.runs_of(SOURCE, low=10, high=11)] == [10]
+    assert ledger.get_end(SOURCE) == 30 and ledger.list_pending() == [] and ledger.get_last_change() == 2
+    assert [held.from_offset for held in ledger.list_source_runs(SOURCE, low=9, high=10)] == [0]
+    assert [held.from_offset for held in ledger.list_source_runs(SOURCE, low=10, high=11)] == [10]
 
 
 def test_no_change_number_is_given_twice(ledger):
@@ -42,27 +42,27 @@ def test_no_change_number_is_given_twice(ledger):
     one, two = run(1, 0, 10), run(2, 10, 30)
     ledger.commit([one, two])
     ledger.reopen(two.run_id)
-    assert ledger.last_change() == 2
+    assert ledger.get_last_change() == 2
     ledger.commit([two])
-    assert [held.change for held in ledger.changes(0)] == [1, 3]
+    assert [held.change for held in ledger.list_changes(0)] == [1, 3]
     ledger.drop([two.run_id])
-    assert ledger.end(SOURCE) == 10
+    assert ledger.get_end(SOURCE) == 10
     ledger.commit([run(3, 10, 20)])
-    assert [held.change for held in ledger.changes(0)] == [1, 4]
-    ledger.touched([one.run_id])
-    assert [held.change for held in ledger.changes(4)] == [5] and ledger.count_after(3) == 2
+    assert [held.change for held in ledger.list_changes(0)] == [1, 4]
+    ledger.renumber([one.run_id])
+    assert [held.change for held in ledger.list_changes(4)] == [5] and ledger.count_after(3) == 2
 
 
-def test_idle_conversations(ledger):
+def test_idle_conversations_are_listed(ledger):
     ledger.commit([run(1, 0, 10), run(2, 10, 30)])
     second = int(AT.timestamp())
-    assert ledger.idle_conversations(second) == []
-    assert ledger.idle_conversations(second + 1) == [("ada", "pi", "c")]
+    assert ledger.list_idle_conversations(second) == []
+    assert ledger.list_idle_conversations(second + 1) == [("ada", "pi", "c")]
     ledger.begin([run(3, 30, 40)])
-    assert ledger.idle_conversations(second + 1) == []  # a commit is under way
+    assert ledger.list_idle_conversations(second + 1) == []  # a commit is under way
     ledger.drop([run(3, 30, 40).run_id])
-    ledger.moved([run(1, 0, 10).run_id, run(2, 10, 30).run_id], "packs/x")
-    assert ledger.idle_conversations(second + 1) == []
+    ledger.set_pack([run(1, 0, 10).run_id, run(2, 10, 30).run_id], "packs/x")
+    assert ledger.list_idle_conversations(second + 1) == []
 
 
 _WRITER = """
@@ -88,5 +88,5 @@ def test_processes_that_write_at_once(ledger, tmp_path):
     command = [sys.executable, "-c", _WRITER, str(tmp_path / "cache" / "ledger.db")]
     running = [subprocess.Popen([*command, str(who)]) for who in range(4)]
     assert [process.wait(timeout=60) for process in running] == [0] * 4
-    assert [held.change for held in ledger.changes(0)] == list(range(1, 161))
-    assert len(ledger.applied()) == 160 and ledger.seen("/x3/39") == (39, 39, "")
+    assert [held.change for held in ledger.list_changes(0)] == list(range(1, 161))
+    assert len(ledger.list_applied()) == 160 and ledger.get_seen("/x3/39") == (39, 39, "")

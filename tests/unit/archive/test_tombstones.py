@@ -3,8 +3,8 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from perdure.archive.journal import Event
-from perdure.archive.tombstones import KEY_TYPE, TYPE, collect, describe, keyed
+from perdure.archive.journal import JournalEvent
+from perdure.archive.tombstones import EVENT_TYPE, KEY_EVENT_TYPE, collect, describe_turn, hash_with_key
 from perdure.types import Line, Part, Source, Turn
 
 KEY = bytes(range(32))
@@ -18,23 +18,23 @@ def turn(text, *lines, native=None, at=AT, kind="text"):
 
 
 def events(*turns, source=SOURCE, keys=(KEY,)):
-    made = [Event(f"k{n}", "a", "w", n, KEY_TYPE, {"key": key.hex()}) for n, key in enumerate(keys)]
-    items = [describe(source, one, keys[0]) for one in turns]
-    return [*made, Event("t", "b", "w", 9, TYPE, {"turns": items})]
+    made = [JournalEvent(f"k{n}", "a", "w", n, KEY_EVENT_TYPE, {"key": key.hex()}) for n, key in enumerate(keys)]
+    items = [describe_turn(source, one, keys[0]) for one in turns]
+    return [*made, JournalEvent("t", "b", "w", 9, EVENT_TYPE, {"turns": items})]
 
 
 def doomed(found, source, *lines, turns=()):
     placed = [(Line(low, raw), low + len(raw) + 1) for low, raw in lines]
-    return sorted(found.doomed(source, placed, turns))
+    return sorted(found.find_forgotten_lines(source, placed, turns))
 
 
 def test_a_tombstone_holds_no_text():
-    item = describe(SOURCE, turn(LONG, native="n1"), KEY)
+    item = describe_turn(SOURCE, turn(LONG, native="n1"), KEY)
     assert "marmalade" not in json.dumps(item) and "n1" not in json.dumps(item["native"])
-    assert item["hashes"] == [keyed(KEY, LONG)] and item["ranges"] == [[0, 10]]
+    assert item["hashes"] == [hash_with_key(KEY, LONG)] and item["ranges"] == [[0, 10]]
 
 
-def test_by_place():
+def test_turn_is_forgotten_by_its_place():
     found = collect(events(turn("x", (10, 20), (30, 40))))
     lines = [(at, b"123456789") for at in (0, 10, 20, 30, 40)]
     assert doomed(found, SOURCE, *lines) == [10, 30]
@@ -42,7 +42,7 @@ def test_by_place():
     assert doomed(found, Source("ada", "pi", "t"), *lines) == []
 
 
-def test_by_native_id_anywhere():
+def test_turn_is_forgotten_by_its_native_id_anywhere():
     found = collect(events(turn("short", native="n1")))
     other = Source("ada", "pi", "t")
     copy, stranger = turn("short", (50, 60), native="n1"), turn("short", (70, 80), native="n2")
@@ -67,7 +67,7 @@ def test_spacing_and_case_hide_no_copy():
     assert doomed(found, Source("ada", "pi", "t"), (50, b"x" * 9), turns=(copy,)) == [50]
 
 
-def test_lines_that_are_no_turn():
+def test_json_lines_with_forgotten_words_are_forgotten():
     """A line that carries the words, however deep; one that cannot be read is left."""
     found = collect(events(turn(LONG)))
     said = json.dumps({"timestamp": "2026-01-01T00:00:30Z", "a": [{"b": {"c": LONG}}]}).encode()
@@ -75,7 +75,7 @@ def test_lines_that_are_no_turn():
     assert doomed(found, SOURCE, (100, said), (300, late), (500, b'{"broken'), (600, b"\xff" * 20)) == [100]
 
 
-def test_a_turn_goes_as_a_whole():
+def test_turn_is_forgotten_as_a_whole():
     found = collect(events(turn("x", (10, 20))))
     whole = turn("y", (0, 10), (10, 20), (20, 30))
     assert doomed(found, SOURCE, (0, b"x" * 9), (10, b"x" * 9), (20, b"x" * 9), turns=(whole,)) == [0, 10, 20]

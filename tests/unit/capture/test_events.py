@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from perdure.capture import events
-from perdure.capture.openings import is_command, is_human
+from perdure.capture.events import is_command, is_human
 
 PERSON = ("person",)
 
 
-def read(client: str = "claude-code", **said: object) -> events.Event:
-    return events.read(client, {"session_id": "s", **said})
+def read(client: str = "claude-code", **said: object) -> events.HookEvent:
+    return events.read_event(client, {"session_id": "s", **said})
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ def read(client: str = "claude-code", **said: object) -> events.Event:
      ("/etc/hosts is broken", True), ("/ what is this", True), ("<task-notification>\n<x>", False), ("a /help", True),
      ("<local-command-stdout>ok", False), ("[Request interrupted by user]", False), ("<b>bold?</b>", True)],
 )  # fmt: skip
-def test_what_a_person_typed(prompt: str, human: bool) -> None:
+def test_prompt_of_a_person_is_recognised(prompt: str, human: bool) -> None:
     assert is_human(prompt) is human
     assert read(hook_event_name="UserPromptSubmit", prompt=prompt).is_human is human
 
 
-def test_paths_are_no_commands() -> None:
+def test_path_is_no_slash_command() -> None:
     assert [is_command(text) for text in ("/plugin:name x", "/a", "/a/b", "//", "/1")] == [
         True,
         True,
@@ -46,19 +46,19 @@ def test_paths_are_no_commands() -> None:
      ({"prompt": "/help"}, ("person", "machine"), False), ({"prompt": ""}, ("person", "machine"), False),
      ({"prompt": "why?", "source": "system"}, PERSON, False)],
 )  # fmt: skip
-def test_whom_is_recalled_for(said: dict, asked_for: tuple[str, ...], asked: bool) -> None:
-    assert events.is_asked(read(hook_event_name="UserPromptSubmit", **said), asked_for) is asked
+def test_recall_is_asked_for_by_speaker_and_setting(said: dict, asked_for: tuple[str, ...], asked: bool) -> None:
+    assert events.can_recall(read(hook_event_name="UserPromptSubmit", **said), asked_for) is asked
 
 
 def test_a_start_is_asked_about_and_an_end_is_not() -> None:
-    assert events.is_asked(read(hook_event_name="SessionStart", source="compact"), ())
+    assert events.can_recall(read(hook_event_name="SessionStart", source="compact"), ())
     assert read(hook_event_name="SessionStart", source="compact").cause == "compact"
     for name in ("Stop", "SessionEnd", "SubagentStop", "PreCompact", "PostCompact", "Whatever"):
-        assert not events.is_asked(read(hook_event_name=name), PERSON)
-    assert events.is_asked(read("pi", hook_event_name="session_compact"), ())
-    assert events.is_asked(read("opencode", hook_event_name="session.compacted"), ())
+        assert not events.can_recall(read(hook_event_name=name), PERSON)
+    assert events.can_recall(read("pi", hook_event_name="session_compact"), ())
+    assert events.can_recall(read("opencode", hook_event_name="session.compacted"), ())
     for name in ("AfterAgent", "SessionEnd", "PreCompress"):
-        assert not events.is_asked(read("gemini-cli", hook_event_name=name), PERSON)
+        assert not events.can_recall(read("gemini-cli", hook_event_name=name), PERSON)
 
 
 def test_the_words_of_gemini_and_of_opencode() -> None:
@@ -67,9 +67,11 @@ def test_the_words_of_gemini_and_of_opencode() -> None:
     assert {name: read("opencode", hook_event_name=name).kind for name in names} == names
     ours = read("opencode", hook_event_name="chat.message", prompt="why?", agent_id="ses_2")
     assert (ours.agent, ours.is_human) == ("ses_2", False)
-    assert events.answer(ours, {}, text="", notice="") == b""
-    assert events.answer(ours, {}, text="a", notice="b") == b'{"text": "a", "notice": "b"}\n'
-    assert events.sessions(ours, {"sessions": ["a", 1, "s", "a"]}) == ["s", "a"] and events.sessions(ours, {}) == ["s"]
+    assert events.render_answer(ours, {}, text="", notice="") == b""
+    assert events.render_answer(ours, {}, text="a", notice="b") == b'{"text": "a", "notice": "b"}\n'
+    assert events.list_sessions(ours, {"sessions": ["a", 1, "s", "a"]}) == ["s", "a"] and events.list_sessions(
+        ours, {}
+    ) == ["s"]
 
 
 def test_a_session_of_gemini_that_names_a_path_leads_nowhere(tmp_path: Path) -> None:
@@ -77,24 +79,24 @@ def test_a_session_of_gemini_that_names_a_path_leads_nowhere(tmp_path: Path) -> 
     (tmp_path / "x" / "a.jsonl").write_text("")
     path = tmp_path / "t.jsonl"
     for session, n_found in (("x", 2), ("../" + tmp_path.name + "/x", 1), ("..", 1), (".", 1), ("", 1)):
-        event = events.read("gemini-cli", {"hook_event_name": "AfterAgent", "session_id": session,
+        event = events.read_event("gemini-cli", {"hook_event_name": "AfterAgent", "session_id": session,
                                            "transcript_path": str(path)})  # fmt: skip
-        assert len(events.transcripts(event, {})) == n_found
+        assert len(events.list_transcripts(event, {})) == n_found
     start = {"hook_event_name": "SessionStart", "session_id": "x", "transcript_path": str(path)}
-    assert events.transcripts(events.read("gemini-cli", start), start) == []
+    assert events.list_transcripts(events.read_event("gemini-cli", start), start) == []
 
 
 def test_an_event_of_tomorrow_ends_a_turn() -> None:
     assert read(hook_event_name="Tomorrow").kind == "turn-end"
-    assert events.read("codex", {}, name="Stop").kind == "turn-end"
-    assert events.read("codex", {}, name="UserPromptSubmit").kind == "prompt"
+    assert events.read_event("codex", {}, name="Stop").kind == "turn-end"
+    assert events.read_event("codex", {}, name="UserPromptSubmit").kind == "prompt"
 
 
-def test_the_plugin_tells_its_client_by_the_file() -> None:
+def test_plugin_names_its_client_by_its_file() -> None:
     path = "/x/sessions/2026/11/22/rollout-2026-11-22T02-17-48-01a2010b.jsonl"
-    assert events.client_of("plugin", {"transcript_path": path}) == "codex"
-    assert events.client_of("plugin", {"transcript_path": "/x/projects/p/1.jsonl"}) == "claude-code"
-    assert events.client_of("codex", {"transcript_path": "/x/projects/p/1.jsonl"}) == "codex"
+    assert events.identify_client("plugin", {"transcript_path": path}) == "codex"
+    assert events.identify_client("plugin", {"transcript_path": "/x/projects/p/1.jsonl"}) == "claude-code"
+    assert events.identify_client("codex", {"transcript_path": "/x/projects/p/1.jsonl"}) == "codex"
 
 
 def test_the_files_of_a_session(tmp_path: Path) -> None:
@@ -103,15 +105,15 @@ def test_the_files_of_a_session(tmp_path: Path) -> None:
     for name in ("agent-b.jsonl", "agent-a.jsonl", "agent-a.meta.json"):
         (agents / name).touch()
     said = {"transcript_path": str(tmp_path / "s.jsonl"), "agent_transcript_path": str(agents / "agent-b.jsonl")}
-    names = [path.name for path in events.transcripts(read(**said), said)]
+    names = [path.name for path in events.list_transcripts(read(**said), said)]
     assert names == ["s.jsonl", "agent-a.jsonl", "agent-b.jsonl"]
-    assert events.transcripts(read(), {}) == []
+    assert events.list_transcripts(read(), {}) == []
 
 
-def test_what_is_printed() -> None:
+def test_answer_has_the_format_of_the_client() -> None:
     said = {"hook_event_name": "UserPromptSubmit"}
-    assert events.answer(read(**said), said, text="", notice="") == b""
-    both = json.loads(events.answer(read(**said), said, text="T", notice="N"))
+    assert events.render_answer(read(**said), said, text="", notice="") == b""
+    both = json.loads(events.render_answer(read(**said), said, text="T", notice="N"))
     hook = {"hookEventName": "UserPromptSubmit", "additionalContext": "T"}
     assert both == {"systemMessage": "N", "hookSpecificOutput": hook}
-    assert json.loads(events.answer(read("pi"), {}, text="T", notice="N")) == {"text": "T", "notice": "N"}
+    assert json.loads(events.render_answer(read("pi"), {}, text="T", notice="N")) == {"text": "T", "notice": "N"}

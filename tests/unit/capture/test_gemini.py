@@ -15,7 +15,7 @@ LOADED = {"$set": {"sessionId": "s1"}}
 SAID = {"id": "m1", "type": "user", "content": "hi"}
 STAMP = {"$set": {"lastUpdated": "2026-01-15T09:00:01.000Z"}}
 WHOLE = {"$set": {"messages": [SAID]}}
-SHORT = {"$set": {"messages": [SAID, {"id": "m2", "type": "gemini", "content": [{"text": gemini.ACCEPTED}]}]}}
+SHORT = {"$set": {"messages": [SAID, {"id": "m2", "type": "gemini", "content": [{"text": gemini.SUMMARY_REPLY}]}]}}
 FRESH = [HEADER, CONTEXT, SAID, STAMP]
 
 
@@ -38,24 +38,26 @@ def lines(*rows: object) -> bytes:
         (FRESH, [LOADED, WHOLE], False),  # a rolled back turn, outputs left out: nothing is summed up
     ],
 )
-def test_a_compaction_is_told_from_a_resumption(before: list, gained: list, is_one: bool) -> None:
-    assert gemini.compacted(lines(*gained), before=lines(*before)) is is_one
+def test_compaction_is_told_from_a_resumption(before: list, gained: list, is_one: bool) -> None:
+    assert gemini.has_compaction(lines(*gained), earlier_bytes=lines(*before)) is is_one
 
 
-def test_half_a_line_in_front_means_nothing() -> None:
-    assert gemini.compacted(lines(LOADED, SHORT), before=lines(*FRESH)[70:])
+def test_half_a_line_at_the_start_is_ignored() -> None:
+    assert gemini.has_compaction(lines(LOADED, SHORT), earlier_bytes=lines(*FRESH)[70:])
 
 
-def test_a_file_in_which_nothing_was_said(tmp_path: Path) -> None:
+def test_file_without_messages_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for rows, blank in (([HEADER, CONTEXT], True), ([HEADER, CONTEXT, LOADED], True), (FRESH, False)):
         path.write_bytes(lines(*rows))
         assert gemini.is_blank(path) is blank
 
 
-def test_the_folder_is_noted_beside(tmp_path: Path) -> None:
+def test_folder_is_recorded_beside_the_transcript(tmp_path: Path) -> None:
     path = tmp_path / "tmp" / "p" / "chats" / "t.jsonl"
-    assert gemini.folder(path) is None
+    assert gemini.read_session_folder(path) is None
     path.parent.mkdir(parents=True)
     (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/harbour\n")
-    assert gemini.folder(path) == gemini.folder(path.parent / "s1" / "a1.jsonl") == "/w/harbour"
+    assert (
+        gemini.read_session_folder(path) == gemini.read_session_folder(path.parent / "s1" / "a1.jsonl") == "/w/harbour"
+    )

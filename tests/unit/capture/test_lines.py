@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.capture.lines import first_stamp, last_stamp, split
-from perdure.capture.whole import complete
+from perdure.capture.lines import find_first_stamp, find_last_stamp, split_lines
+from perdure.capture.transcripts import count_complete_bytes
 
 
 @pytest.mark.parametrize(
@@ -31,23 +31,23 @@ from perdure.capture.whole import complete
     ],
 )
 def test_complete(data, n_bytes):
-    assert complete(data) == n_bytes
+    assert count_complete_bytes(data) == n_bytes
 
 
 def test_complete_survives_deep_nesting():
-    assert complete(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}") in (0, 200_006)
+    assert count_complete_bytes(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}") in (0, 200_006)
 
 
 @given(st.binary(max_size=200))
 def test_complete_ends_at_a_line_or_at_the_end(data):
-    cut = complete(data)
+    cut = count_complete_bytes(data)
     assert cut == len(data) or data[:cut].endswith(b"\n") or cut == 0
     assert b"\n" not in data[cut:]
 
 
 @given(st.binary(max_size=200), st.integers(0, 10**9))
 def test_split_covers_every_byte_once(data, start):
-    lines = list(split(data, from_offset=start))
+    lines = list(split_lines(data, from_offset=start))
     assert b"\n".join(line.raw for line in lines) == data.removesuffix(b"\n") or data == b"\n"
     at = start
     for line in lines:
@@ -57,41 +57,41 @@ def test_split_covers_every_byte_once(data, start):
 
 
 def test_split_keeps_carriage_returns():
-    assert [(line.offset, line.raw) for line in split(b"a\r\n\rb\n")] == [(0, b"a\r"), (3, b"\rb")]
+    assert [(line.offset, line.raw) for line in split_lines(b"a\r\n\rb\n")] == [(0, b"a\r"), (3, b"\rb")]
 
 
 def test_stamps_under_the_names_that_clients_use():
     """1767225600 s is 2026-01-01T00:00:00Z; the same in ms has three zeros more."""
     newyear = datetime(2026, 1, 1, tzinfo=UTC)
-    assert first_stamp(b'{"timestamp":"2026-01-01T00:00:00Z"}') == newyear
-    assert first_stamp(b'{"createdAt" : "2026-01-01T01:00:00+01:00"}') == newyear
-    assert first_stamp(b'{"time":1767225600}') == newyear
-    assert first_stamp(b'{"created":1767225600000}') == newyear
-    assert first_stamp(b'{"ts":"2026-01-01T00:00:00"}') == newyear  # without a zone: UTC
+    assert find_first_stamp(b'{"timestamp":"2026-01-01T00:00:00Z"}') == newyear
+    assert find_first_stamp(b'{"createdAt" : "2026-01-01T01:00:00+01:00"}') == newyear
+    assert find_first_stamp(b'{"time":1767225600}') == newyear
+    assert find_first_stamp(b'{"created":1767225600000}') == newyear
+    assert find_first_stamp(b'{"ts":"2026-01-01T00:00:00"}') == newyear  # without a zone: UTC
 
 
-def test_first_and_last_stamp_pass_over_what_is_not_believable():
+def test_first_and_last_stamp_skip_implausible_ones():
     data = (
         b'{"timestamp":"0001-01-01T00:00:00Z"}\n{"time":9999999999999}\n{"timestamp":"yesterday"}\n{"ts":1767225600}\n'
     )
     data += b'{"timestamp":"2026-01-02T00:00:00Z"}\n{"timestamp":"9998-01-01T00:00:00Z"}\n'
-    assert first_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
-    assert last_stamp(data) == datetime(2026, 1, 2, tzinfo=UTC)
+    assert find_first_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert find_last_stamp(data) == datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
     "stamp", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+23:59"]
 )
-def test_a_stamp_that_leaves_the_calendar_in_utc_is_none(stamp):
+def test_stamp_outside_the_calendar_in_utc_is_none(stamp):
     data = b'{"timestamp":"%s"}\n{"ts":1767225600}\n' % stamp.encode()
-    assert first_stamp(data) == last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert find_first_stamp(data) == find_last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_last_stamp_is_found_before_a_long_tail_without_one():
     data = b'{"timestamp":"2026-01-01T00:00:00Z"}\n' + b'{"x":"' + b"y" * 600_000 + b'"}\n'
-    assert last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert find_last_stamp(data) == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_no_stamp():
-    assert first_stamp(b'{"text":"at 2026-01-01"}') is None
-    assert last_stamp(b"") is None
+    assert find_first_stamp(b'{"text":"at 2026-01-01"}') is None
+    assert find_last_stamp(b"") is None

@@ -15,10 +15,10 @@ import pytest
 
 from perdure.capture import credential, remote
 from perdure.capture.credential import Credential
-from perdure.capture.remote import Line
-from perdure.capture.rules import Remote
+from perdure.capture.policy import RemoteSettings
+from perdure.capture.remote import RemoteConnection
 from perdure.errors import ConfigFault, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
-from perdure.testing.remote import SECRET, ScriptedRemote
+from rig.remote import SECRET, ScriptedRemote
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def afar() -> Iterator[ScriptedRemote]:
 
 
 @pytest.fixture
-def line(afar: ScriptedRemote) -> Iterator[Line]:
-    with contextlib.closing(Line(Remote(afar.url), SECRET)) as opened:
+def line(afar: ScriptedRemote) -> Iterator[RemoteConnection]:
+    with contextlib.closing(RemoteConnection(RemoteSettings(afar.url), SECRET)) as opened:
         yield opened
 
 
@@ -37,27 +37,32 @@ def line(afar: ScriptedRemote) -> Iterator[Line]:
     "url", ["https://home.example", "https://home.example:8443/perdure/", "http://127.0.0.1:80", "http://[::1]:1",
             "http://localhost"],
 )  # fmt: skip
-def test_addresses_that_are_safe_are_taken(url: str) -> None:
-    assert remote.address(Remote(url)).host
+def test_safe_addresses_are_accepted(url: str) -> None:
+    assert remote.parse_address(RemoteSettings(url)).host
 
 
 def test_the_parts_of_an_address() -> None:
-    assert remote.address(Remote("https://home.example/perdure/")) == (True, "home.example", 443, "/perdure")
+    assert remote.parse_address(RemoteSettings("https://home.example/perdure/")) == (
+        True,
+        "home.example",
+        443,
+        "/perdure",
+    )
 
 
 @pytest.mark.parametrize(
     "url", ["http://home.example", "http://10.0.0.4:8443", "http://127.evil.example", "http://127.0.0.1.evil.example",
             "http://localhost.evil.example", "http://127.0.0.1@evil.example"],
 )  # fmt: skip
-def test_words_and_secret_never_go_unencrypted_beyond_this_machine(url: str) -> None:
+def test_unencrypted_remote_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigFault):
-        remote.address(Remote(url))
+        remote.parse_address(RemoteSettings(url))
 
 
-def test_a_private_network_is_a_choice_of_the_owner_s() -> None:
+def test_private_network_is_allowed_only_by_the_owner() -> None:
     with pytest.raises(ConfigFault, match=r"remote\.plain = true"):
-        remote.address(Remote("http://home.tail:80"))
-    assert remote.address(Remote("http://home.tail:80", plain=True)).port == 80
+        remote.parse_address(RemoteSettings("http://home.tail:80"))
+    assert remote.parse_address(RemoteSettings("http://home.tail:80", plain=True)).port == 80
 
 
 @pytest.mark.parametrize(
@@ -65,18 +70,18 @@ def test_a_private_network_is_a_choice_of_the_owner_s() -> None:
             "https://home.example:99999", "https://home.example/a b", "https://h\r\nX: 1", "https://hömé.example",
             "https://[::1"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_malformed_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigFault):
-        remote.address(Remote(url))
+        remote.parse_address(RemoteSettings(url))
 
 
-def test_many_requests_go_over_one_connection(afar: ScriptedRemote, line: Line) -> None:
+def test_many_requests_use_one_connection(afar: ScriptedRemote, line: RemoteConnection) -> None:
     for _ in range(5):
         assert line.ask("GET", "me").body["machine"] == "laptop"
     assert afar.n_connections == 1
 
 
-def test_a_connection_that_was_closed_meanwhile_is_opened_again(afar: ScriptedRemote, line: Line) -> None:
+def test_closed_connection_is_opened_again(afar: ScriptedRemote, line: RemoteConnection) -> None:
     line.ask("GET", "me")
     afar.script = [None]  # the next request finds a home that hangs up
     assert line.ask("GET", "me").status == 200
@@ -87,26 +92,28 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(afar: ScriptedRe
     [(401, RemoteRefused), (403, RemoteRefused), (429, RemoteAway), (500, RemoteAway), (502, RemoteAway),
      (503, RemoteAway), (301, RemoteNonsense), (418, RemoteNonsense)],
 )  # fmt: skip
-def test_what_a_status_means(status: int, kind: type[PerdureError], afar: ScriptedRemote, line: Line) -> None:
+def test_each_status_raises_its_error(
+    status: int, kind: type[PerdureError], afar: ScriptedRemote, line: RemoteConnection
+) -> None:
     afar.script = [(status, {"error": {"code": "x"}})]
     with pytest.raises(kind):
         line.ask("GET", "me")
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_only_a_home_refuses_a_credential(status: int, afar: ScriptedRemote, line: Line) -> None:
+def test_only_a_home_refuses_a_credential(status: int, afar: ScriptedRemote, line: RemoteConnection) -> None:
     """What stands before a home may refuse for reasons of its own: a new credential would not help."""
     afar.script = [(status, b"<html>Forbidden</html>")]
     with pytest.raises(RemoteNonsense, match="proxy"):
         line.ask("GET", "me")
 
 
-def test_https_to_what_speaks_http_says_so(afar: ScriptedRemote) -> None:
+def test_https_to_a_http_server_is_explained(afar: ScriptedRemote) -> None:
     with pytest.raises(RemoteNonsense, match="it speaks http"):
-        Line(Remote(afar.url.replace("http:", "https:")), SECRET).ask("GET", "me")
+        RemoteConnection(RemoteSettings(afar.url.replace("http:", "https:")), SECRET).ask("GET", "me")
 
 
-def test_a_redirect_is_not_followed_so_the_secret_goes_nowhere_else(afar: ScriptedRemote, line: Line) -> None:
+def test_redirect_is_not_followed_and_leaks_no_secret(afar: ScriptedRemote, line: RemoteConnection) -> None:
     with ScriptedRemote() as other:
         afar.headers, afar.script = {"Location": f"{other.url}/api/me"}, [(302, b"")]
         with pytest.raises(RemoteNonsense):
@@ -114,7 +121,7 @@ def test_a_redirect_is_not_followed_so_the_secret_goes_nowhere_else(afar: Script
         assert other.asked == []
 
 
-def test_the_home_says_how_long_it_wants_to_be_left_alone(afar: ScriptedRemote, line: Line) -> None:
+def test_retry_after_of_the_home_is_respected(afar: ScriptedRemote, line: RemoteConnection) -> None:
     afar.headers, afar.script = {"Retry-After": "17"}, [(429, b"")]
     with pytest.raises(RemoteAway) as raised:
         line.ask("GET", "me")
@@ -122,7 +129,7 @@ def test_the_home_says_how_long_it_wants_to_be_left_alone(afar: ScriptedRemote, 
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"<html>", b"\xff", b"[" * 100_000])
-def test_what_is_no_object_is_no_answer_of_a_home(raw: bytes, afar: ScriptedRemote, line: Line) -> None:
+def test_response_without_a_json_object_is_refused(raw: bytes, afar: ScriptedRemote, line: RemoteConnection) -> None:
     afar.script = [(200, raw)]
     answer = line.ask("GET", "me")
     assert answer.code == ""
@@ -130,21 +137,23 @@ def test_what_is_no_object_is_no_answer_of_a_home(raw: bytes, afar: ScriptedRemo
         _ = answer.body
 
 
-def test_nobody_there_is_away() -> None:
+def test_unreachable_home_is_away() -> None:
     with ScriptedRemote() as server:
         url = server.url
     with pytest.raises(RemoteAway):
-        Line(Remote(url), SECRET).ask("GET", "me")
+        RemoteConnection(RemoteSettings(url), SECRET).ask("GET", "me")
 
 
-def test_a_home_that_does_not_answer_in_time_is_away(afar: ScriptedRemote, line: Line) -> None:
+def test_a_home_that_does_not_answer_in_time_is_away(afar: ScriptedRemote, line: RemoteConnection) -> None:
     afar.delay_s = 5
     line.timeout_s = 0.05
     with pytest.raises(RemoteAway):
         line.ask("GET", "me")
 
 
-def test_what_speaks_no_http_is_no_home(afar: ScriptedRemote, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_speaks_no_http_is_refused(
+    afar: ScriptedRemote, line: RemoteConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def chatter(self: object) -> None:
         self.wfile.write(b"220 mail.example ESMTP\r\n")  # type: ignore[attr-defined]
         self.close_connection = True  # type: ignore[attr-defined]
@@ -156,49 +165,49 @@ def test_what_speaks_no_http_is_no_home(afar: ScriptedRemote, line: Line, monkey
 
 def test_a_line_needs_a_credential_and_one_for_this_address(tmp_path: Path) -> None:
     with pytest.raises(RemoteRefused):
-        remote.line_of(tmp_path, Remote("https://a.example"))
-    credential.write(tmp_path, Credential("ada", "m1", "laptop", SECRET, "https://b.example"))
+        remote.open_connection(tmp_path, RemoteSettings("https://a.example"))
+    credential.write_credential(tmp_path, Credential("ada", "m1", "laptop", SECRET, "https://b.example"))
     with pytest.raises(RemoteRefused, match=r"b\.example"):
-        remote.line_of(tmp_path, Remote("https://a.example"))
-    assert remote.line_of(tmp_path, Remote("https://b.example"))
+        remote.open_connection(tmp_path, RemoteSettings("https://a.example"))
+    assert remote.open_connection(tmp_path, RemoteSettings("https://b.example"))
 
 
-def test_an_absent_home_is_left_alone_for_longer_each_time_and_never_for_long(tmp_path: Path) -> None:
+def test_absent_home_rests_longer_each_time_up_to_a_minute(tmp_path: Path) -> None:
     """2 s, doubled by every further absence: 2, 4, 8, 16, 32, and then 60, which is the most."""
     rests = []
     for _ in range(7):
-        remote.was_away(tmp_path)
+        remote.mark_away(tmp_path)
         rests.append(json.loads((tmp_path / "run" / "remote-away").read_bytes())[2])
     assert rests == [2, 4, 8, 16, 32, 60, 60]
-    assert remote.rests(tmp_path)
-    remote.is_there(tmp_path)
-    assert not remote.rests(tmp_path)
+    assert remote.is_resting(tmp_path)
+    remote.mark_available(tmp_path)
+    assert not remote.is_resting(tmp_path)
 
 
 @pytest.mark.parametrize("jump_s", [-86_400 * 400, -1, 61, 86_400 * 400])
-def test_no_jump_of_the_clock_freezes_it(jump_s: float, tmp_path: Path) -> None:
-    remote.was_away(tmp_path, after_s=10**9)
+def test_clock_jump_does_not_freeze_the_absence(jump_s: float, tmp_path: Path) -> None:
+    remote.mark_away(tmp_path, after_s=10**9)
     place = tmp_path / "run" / "remote-away"
     n, at_s, rest_s, why = json.loads(place.read_bytes())
     place.write_text(json.dumps([n, at_s - jump_s, rest_s, why]))  # as if the clock had jumped since
-    assert not remote.rests(tmp_path)
+    assert not remote.is_resting(tmp_path)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"{}", b"1", b"[]", b'["a", "b", "c"]', b"[1, null, 2]"])
-def test_a_damaged_note_of_absence_is_none(raw: bytes, tmp_path: Path) -> None:
+def test_damaged_absence_file_is_ignored(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "remote-away").write_bytes(raw)
-    assert not remote.rests(tmp_path) and remote.why_away(tmp_path) == ""
+    assert not remote.is_resting(tmp_path) and remote.read_away_reason(tmp_path) == ""
 
 
-def test_work_that_takes_too_long_is_left() -> None:
+def test_slow_work_times_out() -> None:
     began_s = time.monotonic()
     with pytest.raises(RemoteAway):
-        remote.within(0.05, lambda: time.sleep(30))
+        remote.run_within(0.05, lambda: time.sleep(30))
     assert time.monotonic() - began_s < 10
-    assert remote.within(30, lambda: 7) == 7
+    assert remote.run_within(30, lambda: 7) == 7
     with pytest.raises(KeyError):
-        remote.within(30, lambda: {}["a"])
+        remote.run_within(30, lambda: {}["a"])
 
 
 # with TLS -------------------------------------------------------------------------------------------------------
@@ -218,24 +227,30 @@ def certificate(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_home_is_believed_by_its_certificate_alone(certificate: Path) -> None:
+def test_home_is_trusted_only_by_its_certificate(certificate: Path) -> None:
     with ScriptedRemote() as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         url = server.url.replace("http:", "https:")
-        with contextlib.closing(Line(Remote(url, str(certificate)), SECRET)) as line:
+        with contextlib.closing(RemoteConnection(RemoteSettings(url, str(certificate)), SECRET)) as line:
             assert line.ask("GET", "me").body["machine"] == "laptop"
         server.asked.clear()
-        with contextlib.closing(Line(Remote(url), SECRET)) as line, pytest.raises(RemoteAway, match=r"remote\.ca"):
+        with (
+            contextlib.closing(RemoteConnection(RemoteSettings(url), SECRET)) as line,
+            pytest.raises(RemoteAway, match=r"remote\.ca"),
+        ):
             line.ask("GET", "me")
         other = url.replace("127.0.0.1", "localhost")  # a name that the certificate does not have
-        with contextlib.closing(Line(Remote(other, str(certificate)), SECRET)) as line, pytest.raises(RemoteAway):
+        with (
+            contextlib.closing(RemoteConnection(RemoteSettings(other, str(certificate)), SECRET)) as line,
+            pytest.raises(RemoteAway),
+        ):
             line.ask("GET", "me")
         assert server.asked == []  # the secret was told to nobody
 
 
 @pytest.mark.parametrize("ca", ["/nowhere/ca.pem", __file__])
-def test_an_authority_that_is_none_is_said(ca: str) -> None:
+def test_invalid_certificate_authority_is_reported(ca: str) -> None:
     with pytest.raises(ConfigFault, match=r"remote\.ca"):
-        Line(Remote("https://127.0.0.1:1", ca), SECRET).ask("GET", "me")
+        RemoteConnection(RemoteSettings("https://127.0.0.1:1", ca), SECRET).ask("GET", "me")

@@ -5,10 +5,10 @@ import tomllib
 
 import pytest
 
-from perdure.clients import servers, setup
+from perdure.clients import mcp_servers, setup
 from perdure.errors import ClientFault
 
-WHAT = servers.server("/opt/a b/python", "/home/ada/it's")
+WHAT = mcp_servers.make_server_command("/opt/a b/python", "/home/ada/it's")
 JSON = b"""{
     "mcpServers": {"theirs": {"command": "x"}},
     "mcp": {"theirs": {"type": "remote"}},
@@ -18,7 +18,7 @@ JSON = b"""{
 TOML = b'model = "gpt-5"\n\n[mcp_servers.theirs]\ncommand = "x"\n'
 
 
-@pytest.fixture(params=servers.CLIENTS)
+@pytest.fixture(params=mcp_servers.CLIENTS)
 def client(request):
     return request.param
 
@@ -33,22 +33,22 @@ def given(client):
 
 
 def put(client, path):
-    change = setup.install_server(client, path, WHAT)
-    setup.apply(change, keep=True)
+    change = setup.plan_install_server(client, path, WHAT)
+    setup.apply_change(change, keep_copy=True)
     return change
 
 
 def taken(client, path):
-    change = setup.uninstall_server(client, path)
-    setup.apply(change, keep=False)
+    change = setup.plan_uninstall_server(client, path)
+    setup.apply_change(change, keep_copy=False)
     return change
 
 
-def test_it_is_put_in_beside_what_is_there(client, path):
+def test_server_is_added_beside_the_others(client, path):
     path.write_bytes(given(client))
-    assert put(client, path).is_one and not put(client, path).is_one
+    assert put(client, path).has_effect and not put(client, path).has_effect
     text = path.read_text()
-    assert servers.command_of(client, text, "") == [WHAT.command, *WHAT.args]
+    assert mcp_servers.get_command(client, text, "") == [WHAT.command, *WHAT.args]
     found = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)
     assert "theirs" in (found if client == "codex" else found["mcp" if client == "opencode" else "mcpServers"])
     assert client == "codex" or "Zoë" in text
@@ -58,17 +58,17 @@ EMPTY = b'{"mcpServers": {}, "mcp": {}, "hooks": {}, "n":1}'
 
 
 @pytest.mark.parametrize("text", [None, EMPTY, b"", b"\n"])
-def test_taken_out_again_it_is_what_it_was_byte_for_byte(text, client, path):
+def test_uninstall_restores_every_byte(text, client, path):
     before = b"# mine\nn=1 # one" if client == "codex" and text == EMPTY else given(client) if text is None else text
     path.write_bytes(before)
     put(client, path)
     put(client, path)  # a second time: what was kept stays
     taken(client, path)
     assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
-    assert not taken(client, path).is_one
+    assert not taken(client, path).has_effect
 
 
-def test_what_was_changed_meanwhile_stays_changed(client, path):
+def test_later_change_of_the_file_survives_the_uninstall(client, path):
     path.write_bytes(given(client))
     put(client, path)
     path.write_bytes(path.read_bytes().replace(b'"x"', b'"y"').replace(b'"remote"', b'"y"'))
@@ -78,23 +78,23 @@ def test_what_was_changed_meanwhile_stays_changed(client, path):
     assert read(path.read_text()) == read(was.decode()) and list(path.parent.iterdir()) == [path]
 
 
-def test_what_was_kept_goes_when_nothing_of_ours_was_left_either(client, path):
+def test_backup_is_deleted_without_our_entries_left(client, path):
     path.write_bytes(given(client))
     put(client, path)
     path.write_bytes(given(client))
-    assert not taken(client, path).is_one and list(path.parent.iterdir()) == [path]
+    assert not taken(client, path).has_effect and list(path.parent.iterdir()) == [path]
 
 
 def test_a_client_without_settings_gets_some(client, path):
     put(client, path.parent / "new" / path.name)
-    assert servers.command_of(client, (path.parent / "new" / path.name).read_text(), "")
+    assert mcp_servers.get_command(client, (path.parent / "new" / path.name).read_text(), "")
     taken(client, path.parent / "new" / path.name)
     assert list((path.parent / "new").iterdir()) == []
 
 
 OURS = f"""[mcp_servers.perdure]
 command = "/p"
-args = ["-P", "-m", "{servers.MARK}", "mcp"]
+args = ["-P", "-m", "{mcp_servers.SERVER_MARK}", "mcp"]
 """
 REST = {"model": "gpt-5", "mcp_servers": {"theirs": {"command": "x"}}}
 MORE = '[projects."/w"]\ntrust_level = "trusted"\n'
@@ -117,12 +117,12 @@ BEGINS, ENDS = "# perdure begins\n", "# perdure ends\n"
     ],
 )
 @pytest.mark.parametrize("again", [False, True])
-def test_ours_is_known_after_the_client_wrote_the_file_anew(before, ours, after, again, tmp_path):
+def test_our_entry_is_recognised_after_a_rewrite_by_the_client(before, ours, after, again, tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(before + TOML.decode() + "\n" + ours, newline="")
     if again:
         put("codex", path)
-        assert servers.command_of("codex", path.read_text(), "") == [WHAT.command, *WHAT.args]
+        assert mcp_servers.get_command("codex", path.read_text(), "") == [WHAT.command, *WHAT.args]
     taken("codex", path)
     text = path.read_text()
     assert tomllib.loads(text) == {**REST, **after, "projects": {"/w": {"trust_level": "trusted"}}}
@@ -134,13 +134,13 @@ def test_ours_is_known_after_the_client_wrote_the_file_anew(before, ours, after,
     [
         f's = """\n{OURS}"""\n{OURS}',
         f's = """\n{BEGINS}"""\n{OURS}',
-        f'[mcp_servers]\nperdure = {{command = "/p", args = ["{servers.MARK}"]}}\n',
-        f"mcp_servers.perdure.args = ['{servers.MARK}']\nn = 1\n",
-        f"a = [ # {servers.MARK}\n",
-        f"mcp_servers = ['{servers.MARK}']",
+        f'[mcp_servers]\nperdure = {{command = "/p", args = ["{mcp_servers.SERVER_MARK}"]}}\n',
+        f"mcp_servers.perdure.args = ['{mcp_servers.SERVER_MARK}']\nn = 1\n",
+        f"a = [ # {mcp_servers.SERVER_MARK}\n",
+        f"mcp_servers = ['{mcp_servers.SERVER_MARK}']",
     ],
 )
-def test_what_cannot_be_told_from_the_rest_is_left_alone(text, tmp_path):
+def test_ambiguous_toml_is_left_alone(text, tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(text)
     for change in (lambda: put("codex", path), lambda: taken("codex", path)):
@@ -149,13 +149,13 @@ def test_what_cannot_be_told_from_the_rest_is_left_alone(text, tmp_path):
     assert path.read_text() == text and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_server_of_that_name_that_is_not_ours_stays(client, path):
+def test_foreign_server_with_our_name_stays(client, path):
     entry = {"mcpServers": {"perdure": {"command": "other"}}, "mcp": {"perdure": {"command": ["other"]}}}
     text = '[mcp_servers.perdure]\ncommand = "other"\n' if client == "codex" else json.dumps(entry)
     path.write_text(text)
     with pytest.raises(ClientFault):
         put(client, path)
-    assert not taken(client, path).is_one and path.read_text() == text
+    assert not taken(client, path).has_effect and path.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -168,23 +168,26 @@ def test_a_server_of_that_name_that_is_not_ours_stays(client, path):
         ("gemini-cli", "{"),
     ],
 )
-def test_what_is_not_understood_is_left_alone(client, text, tmp_path):
+def test_invalid_settings_are_left_alone(client, text, tmp_path):
     path = tmp_path / "settings"
     path.write_text(text)
     with pytest.raises(ClientFault):
-        setup.install_server(client, path, WHAT)
+        setup.plan_install_server(client, path, WHAT)
     assert path.read_text() == text
 
 
-def test_each_client_has_its_place(tmp_path):
+def test_each_client_has_its_settings_path(tmp_path):
     def moved(name):
         return str(tmp_path / name) if name != "XDG_CONFIG_HOME" else None
 
     home = tmp_path / "ada"
-    assert servers.settings_path("claude-code", home, lambda _: None) == home / ".claude.json"
-    assert servers.settings_path("claude-code", home, moved) == tmp_path / "CLAUDE_CONFIG_DIR" / ".claude.json"
-    assert servers.settings_path("codex", home, moved) == tmp_path / "CODEX_HOME" / "config.toml"
+    assert mcp_servers.find_server_settings("claude-code", home, lambda _: None) == home / ".claude.json"
     assert (
-        servers.settings_path("gemini-cli", home, moved) == tmp_path / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
+        mcp_servers.find_server_settings("claude-code", home, moved) == tmp_path / "CLAUDE_CONFIG_DIR" / ".claude.json"
     )
-    assert servers.settings_path("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"
+    assert mcp_servers.find_server_settings("codex", home, moved) == tmp_path / "CODEX_HOME" / "config.toml"
+    assert (
+        mcp_servers.find_server_settings("gemini-cli", home, moved)
+        == tmp_path / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
+    )
+    assert mcp_servers.find_server_settings("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"

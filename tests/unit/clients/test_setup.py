@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.capture import places
-from perdure.clients import hooks, servers, setup
+from perdure.capture import transcript_folders
+from perdure.clients import hooks, mcp_servers, setup
 from perdure.errors import Busy, ClientFault
 
-PROGRAM = hooks.Program("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
+PROGRAM = hooks.HookProgram("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
 SETTINGS = b"""{
     "model": "opus",
     "hooks": {"Stop": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "theirs"}]}], "Notification": []},
@@ -29,67 +29,69 @@ def client(request) -> str:
     return request.param
 
 
-def put(path: Path, client: str) -> setup.Change:
-    change = setup.install(client, path, PROGRAM)
-    setup.apply(change, keep=True)
+def put(path: Path, client: str) -> setup.SettingsChange:
+    change = setup.plan_install(client, path, PROGRAM)
+    setup.apply_change(change, keep_copy=True)
     return change
 
 
-def taken(path: Path, client: str) -> setup.Change:
-    change = setup.uninstall(client, path)
-    setup.apply(change, keep=False)
+def taken(path: Path, client: str) -> setup.SettingsChange:
+    change = setup.plan_uninstall(client, path)
+    setup.apply_change(change, keep_copy=False)
     return change
 
 
-def test_what_stands_there_stays_in_its_order(client: str, tmp_path: Path) -> None:
+def test_existing_entries_keep_their_order(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
     put(path, client)
     was, now = json.loads(SETTINGS), json.loads(path.read_bytes())
     assert list(now) == list(was) and {**now, "hooks": None} == {**was, "hooks": None}
     assert now["hooks"]["Stop"][0] == was["hooks"]["Stop"][0] and now["hooks"]["Notification"] == []
-    assert set(setup.commands(client, path)) == set(hooks.EVENTS[client])
+    assert set(setup.read_commands(client, path)) == set(hooks.EVENTS[client])
     assert b"Zo\xc3\xab" in path.read_bytes() and b'\n    "model"' in path.read_bytes()
 
 
-def test_a_second_time_changes_nothing(client: str, tmp_path: Path) -> None:
+def test_second_install_changes_nothing(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
-    assert put(path, client).is_one
-    assert not put(path, client).is_one
+    assert put(path, client).has_effect
+    assert not put(path, client).has_effect
 
 
 def test_another_home_replaces_the_hooks(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     put(path, client)
-    setup.apply(setup.install(client, path, PROGRAM._replace(home="/other")), keep=True)
-    assert {hooks.home_of(line) for line in setup.commands(client, path).values()} == {"/other"}
+    setup.apply_change(setup.plan_install(client, path, PROGRAM._replace(home="/other")), keep_copy=True)
+    assert {hooks.get_home(line) for line in setup.read_commands(client, path).values()} == {"/other"}
     groups = json.loads(path.read_bytes())["hooks"]
     assert {event: len(entries) for event, entries in groups.items()} == dict.fromkeys(hooks.EVENTS[client], 1)
 
 
-def test_taken_out_again_it_is_what_it_was_byte_for_byte(client: str, tmp_path: Path) -> None:
+def test_uninstall_restores_every_byte(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
     put(path, client)
     put(path, client)
     taken(path, client)
     assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
-    assert not taken(path, client).is_one
+    assert not taken(path, client).has_effect
 
 
-def test_with_our_tools_in_the_same_file_it_is_what_it_was_too(tmp_path: Path) -> None:
+def test_uninstall_restores_a_file_shared_with_our_tools(tmp_path: Path) -> None:
     """Gemini CLI has hooks and servers in one file; servers go first."""
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
     put(path, "gemini-cli")
-    setup.apply(setup.install_server("gemini-cli", path, servers.server("/p", "/h")), keep=True)
-    setup.apply(setup.uninstall_server("gemini-cli", path), keep=False)
+    setup.apply_change(
+        setup.plan_install_server("gemini-cli", path, mcp_servers.make_server_command("/p", "/h")), keep_copy=True
+    )
+    setup.apply_change(setup.plan_uninstall_server("gemini-cli", path), keep_copy=False)
     taken(path, "gemini-cli")
     assert path.read_bytes() == SETTINGS and [p.name for p in tmp_path.iterdir()] == ["settings.json"]
 
 
-def test_what_was_changed_meanwhile_stays_changed(client: str, tmp_path: Path) -> None:
+def test_later_change_of_the_file_survives_the_uninstall(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
     put(path, client)
@@ -98,7 +100,7 @@ def test_what_was_changed_meanwhile_stays_changed(client: str, tmp_path: Path) -
     assert json.loads(path.read_bytes()) == {**json.loads(SETTINGS), "model": "haiku"}
 
 
-def test_where_nothing_was_nothing_is_left(client: str, tmp_path: Path) -> None:
+def test_uninstall_deletes_a_file_that_install_created(client: str, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "settings.json"
     put(path, client)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -110,10 +112,10 @@ STRANGE = [b"{", b"[]", b"// a comment\n{}", b"\xff", b"null", b'{"hooks": []}',
 
 
 @pytest.mark.parametrize("raw", [*STRANGE, b'{"hooks": {"Stop": ["x"]}}'])
-def test_what_is_not_understood_is_left_alone(raw: bytes, client: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_left_alone(raw: bytes, client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(raw)
-    for change in (lambda: setup.install(client, path, PROGRAM), lambda: setup.uninstall(client, path)):
+    for change in (lambda: setup.plan_install(client, path, PROGRAM), lambda: setup.plan_uninstall(client, path)):
         with pytest.raises(ClientFault):
             change()
     assert path.read_bytes() == raw and len(list(tmp_path.iterdir())) == 1
@@ -122,10 +124,10 @@ def test_what_is_not_understood_is_left_alone(raw: bytes, client: str, tmp_path:
 def test_a_file_that_changed_since_is_not_written(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(SETTINGS)
-    change = setup.install(client, path, PROGRAM)
+    change = setup.plan_install(client, path, PROGRAM)
     path.write_bytes(b"{}")
     with pytest.raises(Busy):
-        setup.apply(change, keep=True)
+        setup.apply_change(change, keep_copy=True)
     assert path.read_bytes() == b"{}"
 
 
@@ -138,54 +140,58 @@ def test_a_link_stays_a_link_and_the_mode_a_mode(client: str, tmp_path: Path) ->
     folder = tmp_path / f".{client.partition('-')[0]}"
     folder.mkdir(exist_ok=True)
     (folder / name).symlink_to(target)
-    put(setup.settings_path(client, tmp_path, lambda _: None), client)
+    put(setup.find_client_settings(client, tmp_path, lambda _: None), client)
     assert (folder / name).is_symlink() and stat.S_IMODE(target.stat().st_mode) == 0o640
-    assert setup.commands(client, target)
+    assert setup.read_commands(client, target)
 
 
-def test_folders_are_where_the_client_was_told(tmp_path: Path) -> None:
+def test_folder_setting_of_the_client_is_respected(tmp_path: Path) -> None:
     moved = {"CLAUDE_CONFIG_DIR": str(tmp_path / "c"), "CODEX_HOME": str(tmp_path / "x"), "PI_CODING_AGENT_DIR": "/p"}
-    assert setup.settings_path("claude-code", tmp_path, moved.get) == tmp_path / "c" / "settings.json"
-    assert setup.settings_path("codex", tmp_path, moved.get) == tmp_path / "x" / "hooks.json"
-    assert setup.settings_path("pi", tmp_path, moved.get) == Path("/p/extensions/perdure.ts")
+    assert setup.find_client_settings("claude-code", tmp_path, moved.get) == tmp_path / "c" / "settings.json"
+    assert setup.find_client_settings("codex", tmp_path, moved.get) == tmp_path / "x" / "hooks.json"
+    assert setup.find_client_settings("pi", tmp_path, moved.get) == Path("/p/extensions/perdure.ts")
     moved = {"GEMINI_CLI_HOME": "/g", "XDG_CONFIG_HOME": "/x", "XDG_DATA_HOME": "/d"}
-    assert setup.settings_path("gemini-cli", tmp_path, moved.get) == Path("/g/.gemini/settings.json")
-    assert setup.settings_path("opencode", tmp_path, moved.get) == Path("/x/opencode/plugin/perdure.js")
-    assert dict(places.roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
-    assert setup.settings_path("opencode", tmp_path, lambda _: None).parts[-4:-1] == (".config", "opencode", "plugin")
+    assert setup.find_client_settings("gemini-cli", tmp_path, moved.get) == Path("/g/.gemini/settings.json")
+    assert setup.find_client_settings("opencode", tmp_path, moved.get) == Path("/x/opencode/plugin/perdure.js")
+    assert dict(transcript_folders.list_roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
+    assert setup.find_client_settings("opencode", tmp_path, lambda _: None).parts[-4:-1] == (
+        ".config",
+        "opencode",
+        "plugin",
+    )
 
 
-def test_the_diff_shows_what_is_put_in(client: str, tmp_path: Path) -> None:
+def test_diff_shows_the_added_lines(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(b"{}\n")
-    diff = setup.install(client, path, PROGRAM).diff()
+    diff = setup.plan_install(client, path, PROGRAM).diff()
     asked = "BeforeAgent" if client == "gemini-cli" else "UserPromptSubmit"
     assert diff.startswith(f"--- {path}\n+++ {path}\n@@") and "-{}\n" in diff and asked in diff
 
 
 @pytest.mark.parametrize(("name", "file"), [("pi", "extensions/perdure.ts"), ("opencode", "plugin/perdure.js")])
-def test_the_extension_is_written_and_taken_away_and_strangers_are_not(name: str, file: str, tmp_path: Path) -> None:
+def test_extension_is_installed_and_removed_but_no_foreign_one(name: str, file: str, tmp_path: Path) -> None:
     path = tmp_path / file
     put(path, name)
-    (line,) = setup.commands(name, path).values()
-    assert hooks.home_of(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
+    (line,) = setup.read_commands(name, path).values()
+    assert hooks.get_home(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
     assert f" {name} " in line and path.read_text().count("const COMMAND") == 1
-    assert not put(path, name).is_one
+    assert not put(path, name).has_effect
     taken(path, name)
     assert not path.exists()
     path.write_text("export default () => {}")
     with pytest.raises(ClientFault):
-        setup.install(name, path, PROGRAM)
-    assert not taken(path, name).is_one
+        setup.plan_install(name, path, PROGRAM)
+    assert not taken(path, name).has_effect
 
 
-def test_the_command_names_its_home_and_takes_another() -> None:
+def test_command_names_its_home_and_may_name_another() -> None:
     for event in ("SessionStart", "Stop"):
-        line = hooks.command(PROGRAM, "codex", event=event)
-        assert hooks.home_of(line) == PROGRAM.home
-        assert hooks.home_of(hooks.at_home(line, "/a b/it's")) == "/a b/it's"
+        line = hooks.make_command(PROGRAM, "codex", event=event)
+        assert hooks.get_home(line) == PROGRAM.home
+        assert hooks.get_home(hooks.change_home(line, "/a b/it's")) == "/a b/it's"
     with pytest.raises(ClientFault):
-        hooks.home_of("something perdure-hook else")
+        hooks.get_home("something perdure-hook else")
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish"])
@@ -197,7 +203,7 @@ def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
     python.chmod(0o755)
     hook.write_text("")
-    line = hooks.command(hooks.Program(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
+    line = hooks.make_command(hooks.HookProgram(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
     try:
         done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -213,13 +219,13 @@ GROUPS = st.dictionaries(st.sampled_from([*hooks.EVENTS["codex"], "PreToolUse"])
 
 @settings(max_examples=60)
 @given(st.dictionaries(st.text(max_size=3), st.integers(), max_size=3), st.none() | GROUPS)
-def test_any_settings_come_back(given_: dict, groups: dict | None) -> None:
+def test_any_settings_survive_install_and_uninstall(given_: dict, groups: dict | None) -> None:
     """Put in and taken out: what a client could mean is unchanged; only a list of nothing may be gone."""
     given_.pop("hooks", None)
     if groups is not None:
         given_["hooks"] = groups
-    there = hooks.installed(given_, "codex", PROGRAM)
-    assert set(hooks.found(there)) == set(hooks.EVENTS["codex"])
-    back = hooks.removed(there)
+    there = hooks.add_hooks(given_, "codex", PROGRAM)
+    assert set(hooks.find_commands(there)) == set(hooks.EVENTS["codex"])
+    back = hooks.remove_hooks(there)
     filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "PreToolUse"}
     assert {**back, "hooks": back.get("hooks", {})} == {**given_, "hooks": filled}

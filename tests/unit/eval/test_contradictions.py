@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import UsageError
-from perdure.eval import report
-from perdure.eval.contradictions import SHIPPED, Contradiction, contradictions, measured
-from perdure.eval.datasets import load
+from perdure.eval import recall_quality
+from perdure.eval.contradictions import SHIPPED, Contradiction, load_contradictions, measure_cues
+from perdure.eval.datasets import load_dataset
 
 ABOUT = Contradiction("now", "update", "new", ("first", "second"))
 
@@ -24,13 +24,13 @@ ABOUT = Contradiction("now", "update", "new", ("first", "second"))
         ([], set()),
     ],
 )
-def test_what_the_cues_say(cues, holds):
-    assert {name for name, value in measured(cues, ABOUT).items() if value} == holds
+def test_cues_are_classified_by_value(cues, holds):
+    assert {name for name, value in measure_cues(cues, ABOUT).items() if value} == holds
 
 
 def test_the_shipped_set_is_sound():
     """Sixty cases and more, of each kind and language; what is current was said after all that it supersedes."""
-    data, about = load(SHIPPED), contradictions(SHIPPED)
+    data, about = load_dataset(SHIPPED), load_contradictions(SHIPPED)
     docs = {doc.doc_id: doc for doc in data.docs}
     cases = {qid.rpartition("-")[0]: one for qid, one in about.items()}
     assert len(cases) >= 60
@@ -43,7 +43,7 @@ def test_the_shipped_set_is_sound():
         assert all(order[one.current] - order[old] > 1 for old in one.superseded), "there is other talk between"
 
 
-def test_the_shipped_set_is_what_its_source_says():
+def test_shipped_set_equals_its_source():
     tool = Path(__file__).parents[3] / "tools" / "build_contradictions.py"
     if not tool.is_file():
         pytest.skip("the tools are not here")
@@ -54,6 +54,6 @@ def test_the_shipped_set_is_what_its_source_says():
     assert {name: (SHIPPED / name).read_text(encoding="utf-8") for name in build.built()} == build.built()
 
 
-def test_a_set_that_does_not_say_what_is_current_is_refused():
+def test_set_without_current_values_is_refused():
     with pytest.raises(UsageError, match="superseded"):
-        contradictions(report.SHIPPED)
+        load_contradictions(recall_quality.SHIPPED)

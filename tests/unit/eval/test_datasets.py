@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.errors import UsageError
-from perdure.eval.datasets import instant, load
-from perdure.eval.report import SHIPPED, is_answerable
+from perdure.eval.datasets import load_dataset, parse_stamp
+from perdure.eval.recall_quality import SHIPPED, is_answerable
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from perdure.eval.report import SHIPPED, is_answerable
     ],
 )
 def test_time_stamps(stamp, expected):
-    assert instant(stamp) == expected
+    assert parse_stamp(stamp) == expected
 
 
 def test_locomo_as_published(tmp_path):
@@ -43,20 +43,20 @@ def test_locomo_as_published(tmp_path):
     }
     path = tmp_path / "locomo10.json"
     path.write_text(json.dumps([sample]))
-    data = load(path)
+    data = load_dataset(path)
     assert [doc.doc_id for doc in data.docs] == ["conv-1/D1:1", "conv-1/D1:2", "conv-1/D2:1"]
     assert data.docs[1].text == "Bo: Look [image: a boat]"
     assert data.docs[2].session == "conv-1/S2"
     assert [(q.gold, q.category) for q in data.questions] == [(("conv-1/D1:2", "conv-1/D2:1"), "1-multi-hop")]
 
 
-def test_what_is_neither_is_refused(tmp_path):
+def test_unknown_dataset_is_refused(tmp_path):
     with pytest.raises(UsageError):
-        load(tmp_path)
+        load_dataset(tmp_path)
 
 
 def test_the_shipped_set_is_whole():
-    data = load(SHIPPED)
+    data = load_dataset(SHIPPED)
     known = {doc.doc_id: doc.group for doc in data.docs}
     assert len(data.questions) >= 100
     assert len({q.qid for q in data.questions}) == len(data.questions)

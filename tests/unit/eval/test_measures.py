@@ -9,14 +9,14 @@ import pytest
 from perdure.eval.measures import (
     auroc,
     bootstrap,
+    bootstrap_differences,
+    compute_silence_curve,
+    find_threshold,
     mean,
+    measure_ranking,
     ndcg_at,
-    of_ranking,
-    paired,
     recall_at,
-    reciprocal,
-    silence_curve,
-    threshold,
+    reciprocal_rank,
 )
 
 SCORER = Path(__file__).parents[4] / "shared" / "data" / "retrieval" / "score.py"
@@ -29,14 +29,14 @@ def test_ranking_by_hand():
     ranked, gold = ["x", "a", "y", "b"], {"a", "b"}
     assert recall_at(ranked, gold, 1) == 0.0
     assert recall_at(ranked, gold, 2) == 0.5
-    assert reciprocal(ranked, gold) == 0.5
+    assert reciprocal_rank(ranked, gold) == 0.5
     assert ndcg_at(ranked, gold, 10) == pytest.approx(0.65092, abs=1e-5)
-    found = of_ranking(ranked, gold)
+    found = measure_ranking(ranked, gold)
     assert (found["Hit@1"], found["Hit@5"], found["All@5"]) == (0.0, 1.0, 1.0)
 
 
 def test_a_repeated_id_counts_once():
-    assert of_ranking(["a", "a", "b"], {"a", "b"}) == of_ranking(["a", "b"], {"a", "b"})
+    assert measure_ranking(["a", "a", "b"], {"a", "b"}) == measure_ranking(["a", "b"], {"a", "b"})
 
 
 def test_auroc_by_hand():
@@ -47,16 +47,16 @@ def test_auroc_by_hand():
 
 def test_threshold_and_curve_by_hand():
     """Four answerable at 1, 2, 3, 4; at most a quarter silent: one may lie below, so 2 is the highest threshold."""
-    assert threshold([4.0, 2.0, 3.0, 1.0], 0.25) == 2.0
-    assert threshold([4.0, 2.0, 3.0, 1.0], 0.0) == 1.0
-    assert silence_curve([2.0, 4.0], [1.0, 3.0]) == [
+    assert find_threshold([4.0, 2.0, 3.0, 1.0], 0.25) == 2.0
+    assert find_threshold([4.0, 2.0, 3.0, 1.0], 0.0) == 1.0
+    assert compute_silence_curve([2.0, 4.0], [1.0, 3.0]) == [
         (1.0, 0.0, 0.0), (2.0, 0.0, 0.5), (3.0, 0.5, 0.5), (4.0, 0.5, 1.0), (math.inf, 1.0, 1.0),
     ]  # fmt: skip
 
 
 def test_the_curve_never_falls():
     draw = random.Random(1)
-    curve = silence_curve([draw.random() for _ in range(50)], [draw.random() for _ in range(50)])
+    curve = compute_silence_curve([draw.random() for _ in range(50)], [draw.random() for _ in range(50)])
     assert all(a[1] <= b[1] and a[2] <= b[2] for a, b in pairwise(curve))
 
 
@@ -66,7 +66,7 @@ def test_an_interval_holds_its_mean_and_repeats():
     assert found.at == pytest.approx(3.5 / 6)
     assert found.low <= found.at <= found.high
     assert found == bootstrap(values)
-    assert paired(values, values) == bootstrap([0.0] * 6)
+    assert bootstrap_differences(values, values) == bootstrap([0.0] * 6)
 
 
 @pytest.mark.shared
@@ -83,7 +83,7 @@ def test_the_same_as_the_neutral_scorer_on_random_rankings():
         ranked = draw.choices(names, k=draw.randint(0, 50))
         gold = draw.sample(names, draw.randint(1, 12))
         theirs = neutral.score_one(ranked, gold)
-        ours = of_ranking(ranked, gold)
+        ours = measure_ranking(ranked, gold)
         assert {name: pytest.approx(ours[name]) for name in theirs} == theirs
 
 

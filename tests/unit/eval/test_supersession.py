@@ -4,18 +4,18 @@ import pytest
 
 from perdure.errors import UsageError
 from perdure.eval import supersession
-from perdure.eval.changes.generate import Control, Message, Question, World, worlds
-from perdure.eval.supersession import Broken, Shown, broken, measured, tells
+from perdure.eval.change_worlds import ChangeControl, ChangeMessage, ChangeQuestion, ChangeWorld, make_worlds
+from perdure.eval.supersession import FalseEndings, ShownCue, find_false_endings, has_value, measure_cues
 
 AT = datetime(2025, 5, 1, tzinfo=UTC)
 
 
 def question(asks="now", answer="8443", others=("8080",)):
-    return Question("q", asks, "which port?", "port", "change", "en", answer, others, ())
+    return ChangeQuestion("q", asks, "which port?", "port", "change", "en", answer, others, ())
 
 
 def holds(cues, asked):
-    return {name for name, value in measured(cues, asked).items() if value}
+    return {name for name, value in measure_cues(cues, asked).items() if value}
 
 
 @pytest.mark.parametrize(
@@ -30,14 +30,16 @@ def holds(cues, asked):
         ([], {"silent"}),
     ],
 )
-def test_what_holds_of_the_cues_for_what_is_true_now(cues, expected):
-    assert holds([Shown(cue) for cue in cues], question()) == expected
+def test_cues_are_classified_for_the_current_value(cues, expected):
+    assert holds([ShownCue(cue) for cue in cues], question()) == expected
 
 
-def test_a_cue_labelled_as_history_counts_as_old_even_with_the_current_value():
+def test_historic_cue_counts_as_old_even_with_the_current_value():
     """The value came back: what was said of it the first time no longer tells what is true."""
-    assert holds([Shown("it is 8443", is_history=True)], question()) == {"misled"}
-    assert holds([Shown("it is 8443", is_history=True), Shown("it is 8443 again")], question()) == {"current found"}
+    assert holds([ShownCue("it is 8443", is_history=True)], question()) == {"misled"}
+    assert holds([ShownCue("it is 8443", is_history=True), ShownCue("it is 8443 again")], question()) == {
+        "current found"
+    }
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,9 @@ def test_a_cue_labelled_as_history_counts_as_old_even_with_the_current_value():
         ([], {"silent"}),
     ],
 )
-def test_what_holds_of_the_cues_for_what_was(cues, expected):
+def test_cues_are_classified_for_the_earlier_value(cues, expected):
     asked = question("before", "8080", ("8443",))
-    assert holds([Shown(cue) for cue in cues], asked) == expected
+    assert holds([ShownCue(cue) for cue in cues], asked) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,19 +70,19 @@ def test_what_holds_of_the_cues_for_what_was(cues, expected):
         ("Emacs", "i use emacs", True),
     ],
 )
-def test_a_value_is_told_as_a_whole(value, text, is_told):
-    assert tells(value, text) is is_told
+def test_value_is_matched_as_a_whole(value, text, is_told):
+    assert has_value(value, text) is is_told
 
 
-def test_what_was_ended_though_it_holds():
+def test_wrongly_ended_statements_are_counted():
     """Of two controls one lost a statement, of two facts one its last; m0 may end."""
     texts = ("Port is 1.", "Port is 1 again.", "I like tea", "I like coffee", "Mara owns it")
-    said = tuple(Message(f"m{n}", AT + timedelta(days=n), text) for n, text in enumerate(texts))
-    controls = (Control("likes", ("m2", "m3")), Control("port", ("m4",)))
-    world = World("w", "en", said, (), controls, ("m1", "m4"))
-    assert broken(world, [said[0].stated_at]) == Broken("en", 2, 0, 2, 0)
-    found = broken(world, [said[n].stated_at for n in (0, 1, 2)])
-    assert found == Broken("en", 2, 1, 2, 1, ("Port is 1 again.", "I like tea"))
+    said = tuple(ChangeMessage(f"m{n}", AT + timedelta(days=n), text) for n, text in enumerate(texts))
+    controls = (ChangeControl("likes", ("m2", "m3")), ChangeControl("port", ("m4",)))
+    world = ChangeWorld("w", "en", said, (), controls, ("m1", "m4"))
+    assert find_false_endings(world, [said[0].stated_at]) == FalseEndings("en", 2, 0, 2, 0)
+    found = find_false_endings(world, [said[n].stated_at for n in (0, 1, 2)])
+    assert found == FalseEndings("en", 2, 1, 2, 1, ("Port is 1 again.", "I like tea"))
 
 
 def test_an_unknown_half_is_refused():
@@ -90,7 +92,7 @@ def test_an_unknown_half_is_refused():
 
 def test_a_half_is_asked_before_and_after_memories_are_kept(tmp_path):
     """A stand-in keeps nothing and says that the first control of each world ended."""
-    by_name = {world.name.replace("_", "-"): world for world in worlds("held_out")}
+    by_name = {world.name.replace("_", "-"): world for world in make_worlds("held_out")}
 
     def ended(home):
         world = by_name[home.user]
@@ -106,21 +108,21 @@ def test_a_half_is_asked_before_and_after_memories_are_kept(tmp_path):
     assert found.figures["false"]["controls"]["at"] == pytest.approx(2 / found.figures["false"]["controls"]["n"])
     assert "ended though it holds, controls" in found.text()
     assert found.errors() == "of this half only figures are shown"
-    assert found.ended
+    assert found.ended_texts
 
 
-def test_without_memories_only_what_is_before_is_told(tmp_path):
+def test_only_the_run_without_memories_is_reported(tmp_path):
     found = supersession.run("dev", vectors=False, keep=lambda home: False, n_worlds=1, home=tmp_path)
     assert list(found.figures["systems"]) == ["before (turns)"]
     assert found.figures["false"] == {}
     assert "no memories were kept" in found.text()
-    lost = [one for one in found.asked if not one.holds.get("current first", one.holds.get("answered"))]
+    lost = [one for one in found.answered_questions if not one.holds.get("current first", one.holds.get("answered"))]
     assert found.errors().count(" -> ") == len(lost)
 
 
 def keeper(path_of):
     """A stand-in for rules: remembers every statement of fact of a world, at the path that it is told."""
-    by_name = {world.name.replace("_", "-"): world for world in worlds("held_out")}
+    by_name = {world.name.replace("_", "-"): world for world in make_worlds("held_out")}
 
     def keep(home):
         world = by_name[home.user]
@@ -137,7 +139,7 @@ def keeper(path_of):
 @pytest.mark.parametrize(
     ("path_of", "share"), [(lambda number: f"facts/{number}", 0.0), (lambda number: "facts/all", 1.0)]
 )
-def test_what_memories_end_is_read_from_the_home(tmp_path, path_of, share):
+def test_ended_memories_are_read_from_the_home(tmp_path, path_of, share):
     """A path for each fact ends nothing that holds; one path for everything ends every control but a last one."""
     found = supersession.run("held_out", vectors=False, keep=keeper(path_of), n_worlds=2, home=tmp_path)
     assert found.figures["false"]["controls"]["at"] == share

@@ -46,8 +46,8 @@ def memory(text, n=0, *, retired=False, project=None, kind="preference"):
         ("Restart the worker after deploying", "Restart the workers after deploys"),
     ],
 )  # fmt: skip
-def test_what_says_the_same(new, old):
-    assert notes.same(new, old)
+def test_equal_notes_are_recognised(new, old):
+    assert notes.is_same_note(new, old)
 
 
 @pytest.mark.parametrize(
@@ -84,65 +84,65 @@ def test_what_says_the_same(new, old):
         ("Migrate from Postgres to MySQL", "Migrate from MySQL to Postgres"),
     ],
 )
-def test_what_is_news(new, old):
-    assert not notes.same(new, old)
+def test_different_notes_are_kept_apart(new, old):
+    assert not notes.is_same_note(new, old)
 
 
 def test_jaccard_by_hand():
     """{deploy, go, out, via, script} and {deploy, go, out, through, make}: 3 of 7 words, 0.43, are shared."""
-    assert not notes.same("Deploys go out via script", "Deploys go out through make")
+    assert not notes.is_same_note("Deploys go out via script", "Deploys go out through make")
 
 
-def test_a_line_is_read_as_it_was_written():
-    line = notes.written("tabs  everywhere <!-- x -->", memory="mem-1", project="/a b/100%>c")
+def test_line_reads_back_as_written():
+    line = notes.make_line("tabs  everywhere <!-- x -->", memory="mem-1", project="/a b/100%>c")
     assert line.words == "tabs everywhere < !-- x -->"
-    assert notes.read(line.raw) == line
-    assert notes.read("1) one").words == "one" and not notes.read("# Heading").is_note
+    assert notes.parse_line(line.raw) == line
+    assert notes.parse_line("1) one").words == "one" and not notes.parse_line("# Heading").is_note
 
 
 def test_of_another_project_is_another_note():
-    text = notes.add("", notes.written("I prefer tabs", project="/a")).text
-    both = notes.add(text, notes.written("I prefer tabs", project="/b"))
-    assert both.known is None
-    everywhere = notes.add("", notes.written("I prefer tabs")).text
-    assert notes.add(everywhere, notes.written("I prefer tabs", project="/b")).known is not None
-    assert notes.shown(both.text, "/a").splitlines() == ["- I prefer tabs <!-- project: /a -->"]
-    assert notes.shown(both.text, None) == ""
+    text = notes.add_line("", notes.make_line("I prefer tabs", project="/a")).text
+    both = notes.add_line(text, notes.make_line("I prefer tabs", project="/b"))
+    assert both.same_line is None
+    everywhere = notes.add_line("", notes.make_line("I prefer tabs")).text
+    assert notes.add_line(everywhere, notes.make_line("I prefer tabs", project="/b")).same_line is not None
+    assert notes.select_for_project(both.text, "/a").splitlines() == ["- I prefer tabs <!-- project: /a -->"]
+    assert notes.select_for_project(both.text, None) == ""
 
 
-def test_a_correction_stands_at_the_end():
+def test_correction_is_appended_at_the_end():
     text = "# Notes\n- The staging port is 8443\n- tea\n"
-    found = notes.add(text, notes.written("The staging port is 9000"))
+    found = notes.add_line(text, notes.make_line("The staging port is 9000"))
     assert found.text == "# Notes\n- tea\n- The staging port is 9000\n"
-    assert [line.words for line in found.replaced] == ["The staging port is 8443"]
+    assert [line.words for line in found.replaced_lines] == ["The staging port is 8443"]
 
 
-def test_what_says_the_same_and_more_takes_its_place_and_other_news_stands_beside_it():
-    found = notes.add("- Backups run daily\n", notes.written("Backups run daily and are encrypted"))
-    assert found.text == "- Backups run daily and are encrypted\n" and found.replaced
-    found = notes.add("- Use tabs\n", notes.written("Use tabs in Go"))
-    assert found.text == "- Use tabs\n- Use tabs in Go\n" and not found.known
+def test_extended_note_replaces_its_line_and_news_is_added():
+    found = notes.add_line("- Backups run daily\n", notes.make_line("Backups run daily and are encrypted"))
+    assert found.text == "- Backups run daily and are encrypted\n" and found.replaced_lines
+    found = notes.add_line("- Use tabs\n", notes.make_line("Use tabs in Go"))
+    assert found.text == "- Use tabs\n- Use tabs in Go\n" and not found.same_line
 
 
-def test_rules_leave_what_a_person_wrote():
+def test_rules_keep_lines_of_a_person():
     text = "- The staging port is 8443\n"
-    found = notes.passed(text, [memory("The staging port is 9000")], {}, {})
-    assert found.text.splitlines()[0] == "- The staging port is 8443" and len(found.pieces) == 1
+    found = notes.update_page(text, [memory("The staging port is 9000")], {}, {})
+    assert found.text.splitlines()[0] == "- The staging port is 8443" and len(found.added_lines) == 1
 
 
-def test_what_no_longer_holds_goes_and_its_heir_comes():
+def test_retired_line_is_replaced_by_its_successor():
     old, heir = memory("The port is 80", retired=True), memory("The port is 81", 1)
-    text = f"- mine\n{notes.of_memory(old).raw}\n- also mine\n"
-    found = notes.passed(text, [], {old.memory_id: old}, {old.memory_id: heir})
-    assert found.text == f"- mine\n- also mine\n{notes.of_memory(heir).raw}\n"
+    text = f"- mine\n{notes.line_from_memory(old).raw}\n- also mine\n"
+    found = notes.update_page(text, [], {old.memory_id: old}, {old.memory_id: heir})
+    assert found.text == f"- mine\n- also mine\n{notes.line_from_memory(heir).raw}\n"
     edited = text.replace("port is 80", "port was 80")
-    assert notes.passed(edited, [], {old.memory_id: old}, {old.memory_id: heir}).text == edited
+    assert notes.update_page(edited, [], {old.memory_id: old}, {old.memory_id: heir}).text == edited
 
 
-def test_what_is_worth_a_note():
-    assert notes.is_worth_it(memory("x"))
-    assert not notes.is_worth_it(memory("x", retired=True))
-    assert not notes.is_worth_it(memory("x", kind="fact"))
+def test_only_lasting_memories_are_worth_a_note():
+    assert notes.is_worth_noting(memory("x"))
+    assert not notes.is_worth_noting(memory("x", retired=True))
+    assert not notes.is_worth_noting(memory("x", kind="fact"))
 
 
 lines = st.lists(st.sampled_from(PHRASES), max_size=6)
@@ -157,17 +157,17 @@ def test_a_pass_appends_keeps_the_order_and_never_empties(by_hand, said):
     for n, (words, goes) in enumerate(said):
         made = memory(words, n)
         before = page.splitlines()
-        page = notes.passed(page, [made], known, {}).text
+        page = notes.update_page(page, [made], known, {}).text
         known[made.memory_id] = made
         after = page.splitlines()
         stayed = [line for line in before if line in after]
         assert after[: len(stayed)] == stayed and len(after) - len(stayed) <= 1
         assert {f"- {one}" for one in by_hand} <= set(after)
         assert page.strip() or not before
-        assert notes.passed(page, [made], known, {}).text == page
+        assert notes.update_page(page, [made], known, {}).text == page
         if goes:
             known[made.memory_id] = memory(words, n, retired=True)
-            page = notes.passed(page, [], known, {}).text
+            page = notes.update_page(page, [], known, {}).text
             assert made.memory_id not in page and page.strip()
 
 
@@ -175,5 +175,5 @@ def test_a_pass_appends_keeps_the_order_and_never_empties(by_hand, said):
 @given(st.permutations(PHRASES))
 def test_the_order_in_which_memories_are_read_does_not_matter(order):
     made = {words: memory(words, n) for n, words in enumerate(PHRASES)}
-    expected = notes.passed("", made.values(), {}, {})
-    assert notes.passed("", [made[words] for words in order], {}, {}) == expected
+    expected = notes.update_page("", made.values(), {}, {})
+    assert notes.update_page("", [made[words] for words in order], {}, {}) == expected

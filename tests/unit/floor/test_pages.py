@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perdure.errors import EditRefused, NotFound
 from perdure.floor import pages
-from perdure.floor.pages import Edit
+from perdure.floor.pages import PageEdit
 
 LONG = "You are Jarvis. Name your sources, run the tests, and ask before you push anything to a place that others use."
 SETTINGS = "name: jarvis\ntools: [shell, read]\nmax_turns: 8\n"
@@ -23,8 +23,8 @@ SETTINGS = "name: jarvis\ntools: [shell, read]\nmax_turns: 8\n"
         ("skills/release-notes/SKILL.md", "skills/release-notes/SKILL.md"),
     ],
 )
-def test_a_page_may_be_named_without_its_ending(name, page):
-    assert pages.checked(name) == page
+def test_page_may_be_named_without_its_suffix(name, page):
+    assert pages.resolve_name(name) == page
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_a_page_may_be_named_without_its_ending(name, page):
 )  # fmt: skip
 def test_no_other_name_is_a_page(name):
     with pytest.raises(NotFound):
-        pages.checked(name)
+        pages.resolve_name(name)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=40))
-def test_what_is_a_page_stays_below_its_folder(name):
+def test_page_name_stays_below_its_folder(name):
     """Every name that passes has no root, no step up, no empty part and no byte that a path cannot have."""
     try:
-        found = pages.checked(name)
+        found = pages.resolve_name(name)
     except NotFound:
         return
     parts = found.split("/")
@@ -57,59 +57,59 @@ def test_what_is_a_page_stays_below_its_folder(name):
 def test_agents_of_other_users_have_a_place_of_their_own():
     """The owner's pages lie under the agent's name; nobody's names leave agents/ or meet another's."""
     places = {
-        str(pages.folder_of(agent, user, "ada"))
+        str(pages.to_agent_folder(agent, user, "ada"))
         for agent in ("default", "..", "a/b", "a~b")
         for user in ("ada", "bo", "../x")
     }
-    assert len(places) == 12 and str(pages.folder_of("default", "ada", "ada")) == "agents/default"
+    assert len(places) == 12 and str(pages.to_agent_folder("default", "ada", "ada")) == "agents/default"
     assert all(place.startswith("agents/") and ".." not in place.split("/") for place in places)
     assert all(place.count("/") == 1 for place in places)
 
 
 @pytest.mark.parametrize("by", ["agent", "model", "rules"])
 @pytest.mark.parametrize("is_proposal", [False, True])
-def test_the_profile_is_its_owners(by, is_proposal):
+def test_profile_belongs_to_its_owner(by, is_proposal):
     with pytest.raises(EditRefused, match="only the owner"):
-        pages.check(Edit(pages.PROFILE, "Ada likes tea", by, is_proposal=is_proposal))
-    pages.check(Edit(pages.PROFILE, "Ada likes tea", "hand"))
+        pages.check_edit(PageEdit(pages.PROFILE, "Ada likes tea", by, is_proposal=is_proposal))
+    pages.check_edit(PageEdit(pages.PROFILE, "Ada likes tea", "hand"))
 
 
 @pytest.mark.parametrize("by", ["agent", "model", "rules"])
 @pytest.mark.parametrize(
     ("name", "text"), [("system.md", LONG), ("agent.yaml", SETTINGS), ("skills/a/SKILL.md", "Do it so.")]
 )
-def test_what_is_protected_can_only_be_proposed(by, name, text):
+def test_protected_page_can_only_be_proposed(by, name, text):
     with pytest.raises(EditRefused, match="proposal"):
-        pages.check(Edit(name, text, by))
-    pages.check(Edit(name, text, by, is_proposal=True))
-    pages.check(Edit(name, text, "owner"))
+        pages.check_edit(PageEdit(name, text, by))
+    pages.check_edit(PageEdit(name, text, by, is_proposal=True))
+    pages.check_edit(PageEdit(name, text, "owner"))
 
 
 @pytest.mark.parametrize("by", ["owner", "agent"])
 @pytest.mark.parametrize("text", ["", " \n\t\n", "a\0b", "half \ud800 a pair", "x" * (pages.MAX_BYTES + 1)])
-def test_what_is_no_text_is_refused_from_everybody(by, text):
+def test_invalid_text_is_refused_from_everybody(by, text):
     with pytest.raises(EditRefused):
-        pages.check(Edit("notes.md", text, by))
+        pages.check_edit(PageEdit("notes.md", text, by))
 
 
 def test_the_most_bytes_are_counted_as_they_are_written():
     """262,144 bytes: 131,072 letters of two bytes fit, and one more does not."""
-    pages.check(Edit("notes.md", "é" * 131_072, "owner"))
+    pages.check_edit(PageEdit("notes.md", "é" * 131_072, "owner"))
     with pytest.raises(EditRefused, match="262146 bytes"):
-        pages.check(Edit("notes.md", "é" * 131_073, "owner"))
+        pages.check_edit(PageEdit("notes.md", "é" * 131_073, "owner"))
 
 
 def test_a_proposed_system_prompt_is_neither_short_nor_bloated():
     """Row J27: at least 100 characters, at most three times what it replaces (which counts as 100 at least)."""
     propose = {"by": "agent", "is_proposal": True}
-    pages.check(Edit("system.md", "x" * 100, **propose))
+    pages.check_edit(PageEdit("system.md", "x" * 100, **propose))
     with pytest.raises(EditRefused, match="at least 100"):
-        pages.check(Edit("system.md", " " * 50 + "x" * 99, **propose))
-    pages.check(Edit("system.md", "x" * 600, old="y" * 200, **propose))
+        pages.check_edit(PageEdit("system.md", " " * 50 + "x" * 99, **propose))
+    pages.check_edit(PageEdit("system.md", "x" * 600, old="y" * 200, **propose))
     with pytest.raises(EditRefused, match="3 times"):
-        pages.check(Edit("system.md", "x" * 601, old="y" * 200, **propose))
-    pages.check(Edit("system.md", "x" * 300, old="short", **propose))
-    pages.check(Edit("system.md", "brief", "owner", "y" * 200))  # an owner writes what they like
+        pages.check_edit(PageEdit("system.md", "x" * 601, old="y" * 200, **propose))
+    pages.check_edit(PageEdit("system.md", "x" * 300, old="short", **propose))
+    pages.check_edit(PageEdit("system.md", "brief", "owner", "y" * 200))  # an owner writes what they like
 
 
 @pytest.mark.parametrize(
@@ -128,17 +128,17 @@ def test_a_proposed_system_prompt_is_neither_short_nor_bloated():
         ("name: !!python/object/apply:os.system ['true']\ntools: []\nmax_turns: 3", "no YAML"),
     ],
 )
-def test_settings_are_checked_whoever_writes_them(text, why):
+def test_settings_are_checked_for_every_writer(text, why):
     """Row J28."""
     for by in ("owner", "agent"):
         with pytest.raises(EditRefused, match=why):
-            pages.check(Edit("agent.yaml", text, by, is_proposal=by == "agent"))
-    pages.check(Edit("agent.yaml", SETTINGS, "owner"))
+            pages.check_edit(PageEdit("agent.yaml", text, by, is_proposal=by == "agent"))
+    pages.check_edit(PageEdit("agent.yaml", SETTINGS, "owner"))
 
 
 def test_secrets_are_refused_by_kind_and_not_repeated():
     with pytest.raises(EditRefused) as refused:
-        pages.check(Edit("notes.md", "the key is AKIAIOSFODNN7EXAMPLE", "owner"))
+        pages.check_edit(PageEdit("notes.md", "the key is AKIAIOSFODNN7EXAMPLE", "owner"))
     assert "AKIAIOSFODNN7EXAMPLE" not in str(refused.value) and "secret (" in str(refused.value)
 
 
@@ -159,20 +159,20 @@ def test_secrets_are_refused_by_kind_and_not_repeated():
 def test_settings_cannot_take_the_process_down(text, why):
     """Sixty thousand brackets ended it: a loader nests as deep as its text."""
     with pytest.raises(EditRefused, match=why):
-        pages.check(Edit("agent.yaml", text, "owner"))
+        pages.check_edit(PageEdit("agent.yaml", text, "owner"))
 
 
 KEY, OTHER = "AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLF"
 
 
-def test_a_secret_that_a_person_wrote_there_refuses_no_later_note():
+def test_secret_written_by_a_person_does_not_block_later_notes():
     old = f"- the key is {KEY}\n"
-    pages.check(Edit("notes.md", f"{old}- tabs, never spaces\n", "agent", old))
+    pages.check_edit(PageEdit("notes.md", f"{old}- tabs, never spaces\n", "agent", old))
     with pytest.raises(EditRefused, match=r"secret \("):
-        pages.check(Edit("notes.md", f"{old}- the other is {OTHER}\n", "agent", old))
+        pages.check_edit(PageEdit("notes.md", f"{old}- the other is {OTHER}\n", "agent", old))
 
 
 def test_the_reason_for_an_edit_holds_no_secret():
     with pytest.raises(EditRefused, match="reason") as refused:
-        pages.check(Edit("system.md", LONG, "agent", is_proposal=True, why=f"the key is {KEY}"))
+        pages.check_edit(PageEdit("system.md", LONG, "agent", is_proposal=True, why=f"the key is {KEY}"))
     assert KEY not in str(refused.value)

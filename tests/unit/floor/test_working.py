@@ -5,28 +5,28 @@ import time
 
 import pytest
 
-from perdure.floor import working
+from perdure.floor import working_copy
 
 
 def kept(path):
-    return sorted(copy.text for copy in working.displaced(path))
+    return sorted(copy.text for copy in working_copy.read_displaced(path))
 
 
-def test_a_page_is_put_where_there_was_none(tmp_path):
+def test_missing_page_is_created(tmp_path):
     path = tmp_path / "agents/default/diary/2026-11-21.md"
-    working.put(path, "Dear next one\n")
+    working_copy.put_text(path, "Dear next one\n")
     assert path.read_text() == "Dear next one\n" and kept(path) == []
     assert {found.name for found in path.parent.iterdir()} == {path.name, f".{path.name}.noted"}
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_what_stood_there_is_kept_for_a_while(tmp_path):
+def test_replaced_text_is_kept_for_a_while(tmp_path):
     path = tmp_path / "notes.md"
-    working.put(path, "one\n")
+    working_copy.put_text(path, "one\n")
     path.write_text("an edit of the last moment\n")
-    working.put(path, "two\n")
+    working_copy.put_text(path, "two\n")
     assert path.read_text() == "two\n" and kept(path) == ["an edit of the last moment\n"]
-    working.remove(path)
+    working_copy.remove_copy(path)
     assert not path.exists() and kept(path) == ["an edit of the last moment\n", "two\n"]
 
 
@@ -34,23 +34,23 @@ def test_without_a_swap_the_same_in_two_steps(tmp_path):
     path, new = tmp_path / "notes.md", tmp_path / ".notes.md.1.ab.displaced"
     path.write_text("one\n")
     new.write_text("two\n")
-    working._linked_over(new, path)
+    working_copy._replace_and_keep_old(new, path)
     assert path.read_text() == "two\n" and kept(path) == ["one\n"]
 
 
 def test_an_editor_that_holds_the_old_file_open_is_not_lost(tmp_path):
     path = tmp_path / "notes.md"
-    working.put(path, "one\n")
+    working_copy.put_text(path, "one\n")
     with path.open("a") as editor:
-        working.put(path, "two\n")
+        working_copy.put_text(path, "two\n")
         editor.write("late\n")
     assert path.read_text() == "two\n" and kept(path) == ["one\nlate\n"]
 
 
-def test_what_is_displaced_belongs_to_one_page(tmp_path):
+def test_displaced_copies_belong_to_one_page(tmp_path):
     for name in ("notes.md", "core.md", ".notes.md"):
-        working.put(tmp_path / name, "one\n")
-        working.put(tmp_path / name, f"{name}\n")
+        working_copy.put_text(tmp_path / name, "one\n")
+        working_copy.put_text(tmp_path / name, f"{name}\n")
     assert len(kept(tmp_path / "notes.md")) == 1
 
 
@@ -64,37 +64,37 @@ def test_what_is_displaced_belongs_to_one_page(tmp_path):
 def test_the_text_of_a_file(tmp_path, raw, text):
     path = tmp_path / "notes.md"
     path.write_bytes(raw)
-    found = working.read(path)
+    found = working_copy.read_copy(path)
     assert found is not None and found.text == text and bool(found.why) == (text is None)
 
 
-def test_what_is_no_file_has_no_text(tmp_path):
+def test_path_that_is_no_file_has_no_text(tmp_path):
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "file").write_text("x")
     (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere")
     (tmp_path / "lost.md").symlink_to(tmp_path / "no/where")
     for name in ("none.md", "gone.md"):
-        assert working.read(tmp_path / name) is None
+        assert working_copy.read_copy(tmp_path / name) is None
     for name in ("folder.md", "file/notes.md", "lost.md"):
-        found = working.read(tmp_path / name)
+        found = working_copy.read_copy(tmp_path / name)
         assert found.text is None and found.is_foreign and found.why
 
 
-def test_what_is_set_aside_is_whole_and_overwrites_nothing(tmp_path):
+def test_file_set_aside_is_complete_and_overwrites_nothing(tmp_path):
     path = tmp_path / "notes.md"
     path.write_bytes(b"\xff\0")
-    copy = working.read(path)
-    first, second = working.set_aside(copy), working.set_aside(copy)
+    copy = working_copy.read_copy(path)
+    first, second = working_copy.set_aside(copy), working_copy.set_aside(copy)
     assert first != second and first.read_bytes() == second.read_bytes() == path.read_bytes() == b"\xff\0"
 
 
-def test_fresh_is_what_was_changed_a_moment_ago(tmp_path):
+def test_copy_is_fresh_shortly_after_a_change(tmp_path):
     path = tmp_path / "notes.md"
     path.write_text("one\n")
-    assert working.read(path).is_fresh
-    old = time.time() - working.SETTLED_S - 1
+    assert working_copy.read_copy(path).is_fresh
+    old = time.time() - working_copy.SETTLED_S - 1
     os.utime(path, (old, old))
-    assert not working.read(path).is_fresh
+    assert not working_copy.read_copy(path).is_fresh
 
 
 def test_before_is_by_the_time_of_an_event(tmp_path):
@@ -102,6 +102,6 @@ def test_before_is_by_the_time_of_an_event(tmp_path):
     path = tmp_path / "notes.md"
     path.write_text("one\n")
     os.utime(path, (1767225610, 1767225610))
-    copy = working.read(path)
+    copy = working_copy.read_copy(path)
     assert copy.is_before("2026-01-01T00:00:11.000+00:00#0000")
     assert not copy.is_before("2026-01-01T00:00:09.000+00:00#0000")

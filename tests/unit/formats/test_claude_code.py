@@ -82,7 +82,7 @@ def test_one_exchange(as_lines):
     assert [(p.kind, p.text, p.name, p.call_id) for p in out.parts] == [("result", "done\n", "Edit", "t1")]
 
 
-def test_lines_of_one_response_merge_across_a_result_between_them(as_lines):
+def test_lines_of_one_response_merge_across_a_result(as_lines):
     rows = [call("Bash", {"command": "a"}, "a1", "t1"), result("1", "t1"), call("Bash", {"command": "b"}, "a2", "t2")]
     turns = parsed(as_lines, *rows).turns
     assert [t.role for t in turns] == ["assistant", "tool"]
@@ -110,7 +110,7 @@ def test_lines_of_one_response_merge_across_a_result_between_them(as_lines):
         user("Implement the following plan:\n\n# Plan", planContent="# Plan"),
     ],
 )
-def test_what_no_person_typed(as_lines, row):
+def test_machine_rows_are_not_typed(as_lines, row):
     (turn,) = parsed(as_lines, row).turns
     assert (turn.role, turn.author, turn.is_summary) == ("user", "machine", False)
     assert turn.text()
@@ -119,12 +119,12 @@ def test_what_no_person_typed(as_lines, row):
 @pytest.mark.parametrize(
     "source", [{}, {"promptSource": "sdk", "origin": {"kind": "human"}}, {"promptSource": "queued"}]
 )
-def test_what_a_person_typed(as_lines, source):
+def test_row_of_a_person_is_typed(as_lines, source):
     (turn,) = parsed(as_lines, user("yes please", **source)).turns
     assert turn.author == "person"
 
 
-def test_nobody_types_into_a_sub_agent(as_lines):
+def test_sub_agent_has_no_typed_turns(as_lines):
     (turn,) = parsed(as_lines, user("Run the tests"), spawned=True).turns
     assert (turn.author, turn.thread) == ("machine", "")
 
@@ -136,7 +136,7 @@ def test_a_compaction_summary(as_lines):
         assert (turn.author, turn.is_summary) == ("machine", True)
 
 
-def test_a_slash_command_with_words_behind_it_was_typed(as_lines):
+def test_slash_command_with_text_behind_it_is_typed(as_lines):
     text = (
         "<command-message>gsd:debug</command-message>\n<command-name>/gsd:debug</command-name>\n"
         "<command-args>the ui is stuck</command-args>"
@@ -145,7 +145,7 @@ def test_a_slash_command_with_words_behind_it_was_typed(as_lines):
     assert (turn.author, turn.skills, turn.text()) == ("person", ("gsd:debug",), "/gsd:debug the ui is stuck")
 
 
-def test_a_command_of_the_client_is_no_skill(as_lines):
+def test_client_command_is_no_skill(as_lines):
     text = "<command-name>/compact</command-name>\n<command-args>keep it</command-args>"
     (turn,) = parsed(as_lines, user(text)).turns
     assert (turn.author, turn.skills, turn.text()) == ("person", (), "/compact keep it")
@@ -318,7 +318,7 @@ def test_identify_a_sub_agent(as_head):
     assert identify("claude-code", bare, f"C:\\p\\{S}\\subagents\\agent-a7.jsonl").session == f"{S}/a7"
 
 
-def test_identify_without_an_id_is_the_hash_of_the_first_line():
+def test_id_falls_back_to_the_hash_of_the_first_line():
     """`printf '{"type":"summary"}' | sha256sum` begins 8c0fcb3b2c2cba93."""
     for head in (b'{"type":"summary"}\n{"type":"x"}\n', b'{"type":"summary"}\n'):
         assert identify("claude-code", head, "a.jsonl").session == "sha256-8c0fcb3b2c2cba93"

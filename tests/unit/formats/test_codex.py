@@ -35,7 +35,7 @@ def usage(last, total):
     )
 
 
-def test_a_turn_of_the_agent_is_everything_up_to_an_output(as_lines):
+def test_agent_turn_includes_everything_up_to_an_output(as_lines):
     """Usage 30 and 12 belongs to the turns before; the repeated event counts nothing."""
     rows = [
         line("turn_context", {"model": "gpt-5.5", "cwd": "/w"}),
@@ -113,7 +113,7 @@ def test_developer_messages_are_the_systems(as_lines):
     assert (turn.role, turn.author, turn.text()) == ("system", "machine", "rules")
 
 
-def test_a_skill_that_was_put_in(as_lines):
+def test_inserted_skill_is_recognised(as_lines):
     row = message("user", "<skill>\n<name>worktree</name>\n<path>/s/SKILL.md</path>\nbody\n</skill>")
     (turn,) = run(as_lines, row).turns
     assert (turn.author, turn.skills) == ("machine", ("worktree",))
@@ -194,7 +194,7 @@ def test_the_first_versions_had_items_without_payload(as_lines, as_head):
     assert identify("codex", as_head(*rows), "x").session == "old-1"
 
 
-def test_nobody_types_into_a_sub_agent(as_lines):
+def test_sub_agent_has_no_typed_turns(as_lines):
     meta = line("session_meta", {"id": "b", "parent_thread_id": "a", "thread_source": "subagent"})
     assert run(as_lines, meta, message("user", "assess this")).turns[0].author == "machine"
     assert run(as_lines, message("user", "assess this"), spawned=True).turns[0].author == "machine"

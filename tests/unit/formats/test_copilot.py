@@ -57,7 +57,7 @@ def test_one_exchange(as_lines):
     assert parsed.skipped == {"session.start": 1, "tool.execution_start": 1, "session.title_changed": 1}
 
 
-def test_data_that_is_none(as_lines):
+def test_invalid_data_is_refused(as_lines):
     assert parse("copilot-cli", as_lines({"type": "user.message", "data": 3})).malformed == (0,)
 
 

@@ -44,10 +44,10 @@ def test_an_unknown_line_before_a_known_one(as_head):
 @pytest.mark.parametrize(
     "head", [b"", b"\n\n", b"{}", b"[]", b'{"a":1}', b"[1,2]", b"{", b"\x7fELF", b'"text"', b"1\n2\n"]
 )
-def test_nothing_fits(head):
+def test_unknown_lines_give_no_format(head):
     assert detect(head) is None
 
 
-def test_a_quoted_transcript_does_not_fool_it(as_head):
+def test_quoted_transcript_is_not_detected(as_head):
     quoted = '{"type":"session_meta","payload":{"id":"x"}}'
     assert detect(as_head({"role": "user", "content": quoted})) == "messages"

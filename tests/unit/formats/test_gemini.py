@@ -2,7 +2,7 @@
 
 import json
 
-from perdure.capture.gemini import ACCEPTED
+from perdure.capture.gemini import SUMMARY_REPLY
 from perdure.formats import emit, identify, is_append_only, parse
 
 AT = "2026-01-10T02:08:26.108Z"
@@ -82,13 +82,13 @@ def test_the_last_line_of_an_id_wins(as_lines):
     assert said.text() == "wait"
 
 
-def test_what_a_patch_restates_is_no_turn_but_the_summary_of_a_compaction_once(as_lines):
+def test_patch_restates_no_turn_except_one_compaction_summary(as_lines):
     """A resumption restates it all: the messages have lines of their own, in this run or an earlier one."""
     known = {"id": "m1", "type": "user", "content": "hi"}
     context = {"id": "m0", "type": "user", "content": [{"text": "<session_context>\nToday is Sunday"}]}
     earlier = {"id": "m2", "type": "gemini", "content": "of an earlier run"}
     compacted = [context, {"id": "m3", "type": "user", "content": [{"text": "They said hi."}]},
-                 {"id": "m4", "type": "gemini", "content": [{"text": ACCEPTED}]}]  # fmt: skip
+                 {"id": "m4", "type": "gemini", "content": [{"text": SUMMARY_REPLY}]}]  # fmt: skip
     patches = [{"$set": {"messages": [context, known, earlier], "summary": "T"}}, {"$set": {"messages": compacted}},
                {"$set": {"messages": [*compacted, earlier]}}, {"$set": {"lastUpdated": AT}}]  # fmt: skip
     parsed = parse("gemini-cli", as_lines(known, *patches))
@@ -99,7 +99,7 @@ def test_what_a_patch_restates_is_no_turn_but_the_summary_of_a_compaction_once(a
     assert (parsed.title, parsed.skipped) == ("T", {"$set": 3})
 
 
-def test_a_sub_agent_names_its_spawner_by_its_folder(as_head, as_lines):
+def test_sub_agent_finds_its_spawner_by_its_folder(as_head, as_lines):
     header = {"sessionId": "a1", "projectHash": "h", "startTime": AT, "kind": "subagent"}
     found = identify("gemini-cli", as_head(header), "/h/.gemini/tmp/p/chats/s1/a1.jsonl")
     assert (found.session, found.parent_session, found.conversation) == ("a1", "s1", "s1")

@@ -13,7 +13,7 @@ values = st.recursive(
 )
 
 
-def test_completed():
+def test_cut_object_is_completed():
     assert completed(b'{"a":{"b":"x}","c":[1,{"d":2},3') == {"a": {"b": "x}", "c": [1, {"d": 2}]}}
     assert completed(b'[{"role":"user","content":"lo') == [{"role": "user"}]
     assert completed(b'{"a":1}') == {"a": 1}
@@ -29,5 +29,5 @@ def test_every_prefix_of_an_object_is_an_object(value, data):
     assert set(cut) <= set(value)
 
 
-def test_objects_pass_over_what_is_none():
+def test_objects_skip_other_values():
     assert list(objects(b'[1]\n\nx\n{"a":1}\n{"b":{"c":2,"d":"cut')) == [{"a": 1}, {"b": {"c": 2}}]

@@ -305,7 +305,7 @@ def test_hostile_lines_never_raise(runtime, raw):
     formats.is_append_only(runtime, raw)
 
 
-def test_a_line_with_bytes_that_are_no_characters_is_still_a_turn(as_lines):
+def test_line_with_invalid_utf8_is_still_a_turn(as_lines):
     raw = b'{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"caf\xe9 at nine"}}'
     (turn,) = formats.parse("claude-code", as_lines(raw)).turns
     assert turn.text() == "caf\ufffd at nine"
@@ -318,7 +318,7 @@ def test_a_lone_surrogate_costs_one_character_not_the_line(as_lines):
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_forgotten_and_empty_lines(runtime, as_lines):
+def test_forgotten_and_empty_lines_are_counted(runtime, as_lines):
     parsed = formats.parse(runtime, as_lines({"forgotten": "t1"}, b"", b"  ", b'{"forgotten":"t2"}'))
     assert (parsed.n_forgotten, parsed.turns, parsed.malformed, dict(parsed.skipped)) == (2, (), (), {})
 
@@ -345,7 +345,7 @@ def test_an_unknown_runtime_is_refused():
         formats.emit("claude-code", b"")
 
 
-def test_repaired_keeps_what_is_whole():
+def test_repair_keeps_valid_json_and_refuses_cut_json():
     assert json.loads(repaired(b'\xef\xbb\xbf{"a":"\xff"}')) == {"a": "\ufffd"}
     with pytest.raises(ValueError):
         repaired(b'{"a"')

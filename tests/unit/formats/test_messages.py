@@ -65,7 +65,7 @@ def check_openai(turns):
     assert ([p.text for p in turns[4].parts], turns[4].model, turns[4].n_tokens) == (["look", "Rain."], "m", 8)
 
 
-def test_one_message_a_line(as_lines, as_head):
+def test_file_with_one_message_per_line_is_read(as_lines, as_head):
     head = as_head(*OPENAI)
     assert (detect(head), is_append_only("messages", head)) == ("messages", True)
     check_openai(parse("messages", as_lines(*OPENAI)).turns)
@@ -74,7 +74,7 @@ def test_one_message_a_line(as_lines, as_head):
 
 @pytest.mark.parametrize("whole", [OPENAI, {"messages": OPENAI}, {"id": "conv", "title": "T", "messages": OPENAI}])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_document(as_lines, whole, indent):
+def test_whole_json_document_is_read(as_lines, whole, indent):
     data = json.dumps(whole, indent=indent).encode()
     assert (detect(data), is_append_only("messages", data)) == ("messages", False)
     ((origin, lines),) = emit("messages", data)
@@ -85,7 +85,7 @@ def test_a_document(as_lines, whole, indent):
         assert (origin.session, parsed.title) == ("conv", "T")
 
 
-def test_anthropic(as_lines):
+def test_anthropic_messages_are_read(as_lines):
     ((_, lines),) = emit("messages", json.dumps(ANTHROPIC).encode())
     system, said, did, out = parse("messages", as_lines(*lines)).turns
     assert (system.role, system.text(), said.author) == ("system", "Be brief.", "person")
@@ -95,7 +95,7 @@ def test_anthropic(as_lines):
     assert [(p.text, p.name, p.is_error) for p in out.parts] == [("body", "read", True)]
 
 
-def test_a_conversation_a_line(as_head, as_lines):
+def test_file_with_one_conversation_per_line_is_read(as_head, as_lines):
     other = {"messages": [{"role": "user", "content": "b"}]}
     head = as_head({"messages": OPENAI}, other, {"messages": OPENAI})
     assert (detect(head), is_append_only("messages", head)) == ("messages", False)
@@ -104,14 +104,14 @@ def test_a_conversation_a_line(as_head, as_lines):
     assert sessions[2] == sessions[0] + "~2"
 
 
-def test_a_conversation_that_grows_keeps_its_lines():
+def test_growing_conversation_keeps_its_lines():
     before = emit("messages", json.dumps(OPENAI).encode())[0]
     after = emit("messages", json.dumps([*OPENAI, {"role": "user", "content": "thanks"}]).encode())[0]
     assert after[0] == before[0]
     assert after[1][:-1] == before[1]
 
 
-def test_a_message_that_changes_keeps_its_id(as_lines):
+def test_changed_message_keeps_its_id(as_lines):
     changed = [*OPENAI[:4], OPENAI[4] | {"content": "Sun."}]
     before = emit("messages", json.dumps(OPENAI).encode())[0][1]
     after = emit("messages", json.dumps(changed).encode())[0][1]
@@ -121,7 +121,7 @@ def test_a_message_that_changes_keeps_its_id(as_lines):
     assert turns[4].parts[-1].text == "Sun."
 
 
-def test_times_and_machines(as_lines):
+def test_times_and_machine_turns_are_read(as_lines):
     rows = [
         {"role": "user", "content": "<system-reminder>x</system-reminder>", "created_at": 1763681581},
         {"role": "human", "content": "hi"},
@@ -146,7 +146,7 @@ def test_a_session_id_in_the_line(as_head):
     )
 
 
-def test_what_is_no_conversation(as_lines):
+def test_other_json_is_no_conversation(as_lines):
     for data in (b"", b"3", b"{", b"words", b"{}"):
         with pytest.raises(FormatFault):
             emit("messages", data)

@@ -64,13 +64,13 @@ def test_the_same_section_twice_is_one(as_lines):
     assert len(run(as_lines, b"# A\nx\n# A\nx\n# A\ny\n")[2].turns) == 2
 
 
-def test_a_note_without_headings(as_lines):
+def test_note_without_headings_is_one_turn(as_lines):
     (turn,) = run(as_lines, "\ufeffcaf\u00e9".encode() + b"\xff")[2].turns
     assert turn.text() == "café\ufffd"
     assert run(as_lines, b"")[2].turns == ()
 
 
-def test_detection():
+def test_notes_are_detected_by_name_or_heading():
     assert detect(b"plain words", "a.md") == "notes"
     assert detect(b"# Title\n\nwords") == "notes"
     assert detect(b"plain words") is None

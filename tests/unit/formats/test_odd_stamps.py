@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.capture.lines import first_stamp, last_stamp
+from perdure.capture.lines import find_first_stamp, find_last_stamp
 from perdure.formats import emit, parse
 from perdure.types import Line
 
@@ -59,7 +59,11 @@ def test_no_stamp_stops_a_reader(runtime, at):
         raw = json.dumps(row).encode()
         lines.append(Line(offset, raw))
         offset += len(raw) + 1
-    for stated_at in (*(turn.stated_at for turn in parse(runtime, lines).turns), first_stamp(raw), last_stamp(raw)):
+    for stated_at in (
+        *(turn.stated_at for turn in parse(runtime, lines).turns),
+        find_first_stamp(raw),
+        find_last_stamp(raw),
+    ):
         if stated_at is not None:
             assert [stated_at.astimezone(zone) for zone in ZONES]
 

@@ -108,7 +108,7 @@ def test_a_changed_message_is_a_new_line_with_the_same_id(database, as_lines):
     assert (len(both[1].lines), both[1].parts[-1].text) == (2, "It says more.")
 
 
-def test_text_that_is_not_utf_8_costs_only_itself(database, as_lines):
+def test_invalid_utf8_costs_only_its_own_text(database, as_lines):
     """What can be read of it is kept, and so is all that is beside it."""
     connection = apsw.Connection(str(database))
     bad = b'{"type":"text","text":"read \xff a"}'
@@ -123,12 +123,12 @@ def test_text_that_is_not_utf_8_costs_only_itself(database, as_lines):
     assert (parsed.title, parsed.turns[1].native_id) == ("Re\ufffdad", "msg\ufffd2") and len(below) == 3
 
 
-def test_messages_without_an_id_are_told_apart_by_what_they_say():
+def test_messages_without_an_id_are_matched_by_content():
     lines = [b'{"info":{"role":"user"},"parts":[%d]}' % n for n in range(2)]
     assert anew("opencode", lines, lines, is_live=True) == []
 
 
-def test_nothing_is_written(database):
+def test_parsing_a_database_writes_nothing(database):
     before = sorted(
         (p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in database.parent.iterdir() if p.suffix != ".db-shm"
     )
@@ -141,7 +141,7 @@ def test_nothing_is_written(database):
     ]
 
 
-def test_an_export(as_lines):
+def test_exported_session_is_read(as_lines):
     export = {
         "info": {"id": "ses_9", "title": "T", "directory": "/w", "time": {"created": 1, "updated": 2}},
         "messages": [
@@ -186,7 +186,7 @@ def test_export_and_database_give_the_same_message_lines(database):
     assert emit("opencode", json.dumps(export).encode())[0][1][2] == from_database[2]
 
 
-def test_a_database_is_known_by_its_tables(database):
+def test_database_is_recognised_by_its_tables(database):
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

@@ -20,7 +20,7 @@ def run(as_lines, *rows, **how):
     return parse("pi", as_lines(*rows), **how)
 
 
-def test_one_exchange(as_lines):
+def test_exchange_is_parsed_into_turns(as_lines):
     """Usage 1 + 2 + 3 + 4 = 10."""
     usage = {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "cost": {"total": 0.1}}
     blocks = [
@@ -46,7 +46,7 @@ def test_one_exchange(as_lines):
     assert parsed.skipped == {"session": 1}
 
 
-def test_other_entries(as_lines):
+def test_other_entries_are_read_or_counted(as_lines):
     rows = [
         {
             "type": "compaction",
@@ -99,17 +99,17 @@ def test_an_expanded_skill_is_pasted(as_lines):
     assert [p.kind for p in turn.parts] == ["pasted", "text"]
 
 
-def test_entries_without_ids(as_lines):
+def test_entries_without_ids_are_read(as_lines):
     row = {"type": "message", "timestamp": AT, "message": {"role": "user", "content": "hi"}}
     parsed = run(as_lines, row)
     assert (parsed.turns[0].native_id, parsed.turns[0].link, parsed.links) == (None, None, ())
 
 
-def test_nobody_types_into_a_sub_agent(as_lines):
+def test_sub_agent_has_no_typed_turns(as_lines):
     assert run(as_lines, entry("a", None), spawned=True).turns[0].author == "machine"
 
 
-def test_abandoned():
+def test_abandoned_branch_is_found():
     """a - b - c was left for a - d - e; the branch b, c is dead."""
     assert abandoned([("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "d")]) == {"b", "c"}
     assert abandoned([]) == frozenset()
@@ -117,7 +117,7 @@ def test_abandoned():
     assert abandoned([("b", "gone"), ("c", "b")]) == frozenset()
 
 
-def test_identify(as_head):
+def test_session_is_identified_by_its_head(as_head):
     head = as_head({"type": "session", "version": 3, "id": "s1", "cwd": "/w"})
     assert identify("pi", head, "x") == Origin("pi", "s1", "s1", cwd="/w")
     parent = "/h/.pi/agent/sessions/--w--/2025-11-20T23-33-50-805Z_d703a1a9-1b7b.jsonl"

@@ -33,14 +33,14 @@ def test_an_image_is_found_in_every_shape(value):
     assert picture([line(value)], PART, 0) == PNG
 
 
-def test_the_nth_of_equal_size_is_the_nth_and_one_that_is_written_twice_counts_once():
+def test_repeated_image_counts_once_among_those_of_equal_size():
     other = PNG[:-1] + b"!"
     second = {"type": "image", "source": {"media_type": "image/png", "data": base64.b64encode(other).decode()}}
     lines = [line([SOURCE, SOURCE, second])]
     assert picture(lines, PART, 1) == other and picture(lines, PART, 5) == other
 
 
-def test_what_is_not_there_or_broken_is_none():
+def test_missing_or_broken_image_is_none():
     assert picture([b"no json", line({"a": 1}), line([])], PART, 0) is None
     broken = line({"type": "image", "source": {"media_type": "image/png", "data": "!"}})
     assert picture([broken], Part("image", "[image/png 0 bytes]", "image/png"), 0) == b""
@@ -54,5 +54,5 @@ def test_what_is_not_there_or_broken_is_none():
         (b"RIFF1234WAVE", None),
     ],
 )  # fmt: skip
-def test_what_bytes_are_is_told_by_the_bytes(body, kind):
+def test_media_type_is_read_from_the_bytes(body, kind):
     assert media_type(body) == kind

@@ -33,7 +33,7 @@ class Row(msgspec.Struct):
 read = reader(Row)
 
 
-def test_a_line_of_the_right_types():
+def test_line_of_the_right_types_is_read():
     row = read(b'{"at":"2026-01-02T03:04:05Z","content":[{"type":"a"}],"usage":{"nIn":3},"more":1,"rest":[1]}')
     assert row == Row(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), [Block("a")], Usage(3), [1])
 
@@ -77,7 +77,7 @@ def test_any_object_fits(value):
     assert row.usage is None or 0 <= row.usage.n_in <= 10**9
 
 
-def test_a_draft_has_the_fields_of_a_turn_in_its_order():
+def test_draft_has_the_fields_of_a_turn_in_order():
     """`Draft.turn` fills the tuple by place."""
     assert Draft.__struct_fields__ == Turn._fields
     turn = Draft("user", "person", [(3, 9)], files=("a", "b", "a")).turn()

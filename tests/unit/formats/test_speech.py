@@ -25,21 +25,21 @@ def test_typed_words_are_one_part():
     assert kinds("  \n ") == []
 
 
-def test_a_fence_is_pasted_even_when_it_is_never_closed():
+def test_unclosed_fence_is_pasted():
     assert kinds("see\n```py\nx = 1\n```\nwhy?") == [("text", "see"), ("pasted", "```py\nx = 1\n```"), ("text", "why?")]
     assert kinds("see\n~~~\nx\n") == [("text", "see"), ("pasted", "~~~\nx")]
 
 
-def test_quotes():
+def test_quoted_lines_are_pasted():
     assert kinds("> he said\n> this\nno") == [("pasted", "> he said\n> this"), ("text", "no")]
 
 
-def test_a_stack_trace():
+def test_stack_trace_is_pasted():
     """Traceback, File, File and ValueError are four log-like lines, the source line between belongs to them."""
     assert kinds(f"why?\n{TRACE}\nplease fix") == [("text", "why?"), ("pasted", TRACE), ("text", "please fix")]
 
 
-def test_a_log():
+def test_log_is_pasted():
     log = "2026-01-02 03:04:05 start\n2026-01-02 03:04:06 stop\n[ERROR] gone"
     assert kinds(f"look\n\n{log}") == [("text", "look"), ("pasted", log)]
 
@@ -56,7 +56,7 @@ def test_a_marker_of_pasted_text():
     ]
 
 
-def test_blocks_of_the_client():
+def test_client_blocks_are_pasted():
     assert kinds("<ide_selection>x = 1</ide_selection>\nrename") == [
         ("pasted", "<ide_selection>x = 1</ide_selection>"),
         ("text", "rename"),
@@ -67,18 +67,18 @@ def test_blocks_of_the_client():
 @pytest.mark.parametrize(
     "text", ["<task-notification>x", " [Request interrupted by user]", "<system-reminder>a</system-reminder>\n"]
 )
-def test_machines(text):
+def test_machine_text_is_recognised(text):
     assert is_machine(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "hi", "<system-reminder>a</system-reminder>\nhi", "<div>why?</div>", "<system-reminder> open"]
 )
-def test_not_machines(text):
+def test_typed_text_is_not_taken_for_a_machine(text):
     assert not is_machine(text)
 
 
-def test_summaries():
+def test_summaries_are_recognised():
     assert is_summary("This session is being continued from a previous conversation that ran out")
 
 

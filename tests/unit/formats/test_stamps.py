@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.formats.stamps import ident, instant, total
+from perdure.formats.stamps import clean_id, instant, total
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from perdure.formats.stamps import ident, instant, total
         1767323045000.0,
     ],
 )
-def test_one_instant(value):
+def test_instant_is_read_from_every_form(value):
     """1767323045 s: 56 years with 14 leap days are 20,454 days; + 1 day + 3:04:05 = 20455 * 86400 + 11045."""
     assert 20_455 * 86_400 + 11_045 == 1_767_323_045
     assert instant(value) == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -46,17 +46,17 @@ def test_one_instant(value):
         {},
     ],
 )
-def test_no_instant(value):
+def test_invalid_instant_is_none(value):
     assert instant(value) is None
 
 
-def test_ids():
-    assert ident("msg_01-a.b:c@d") == "msg_01-a.b:c@d"
-    assert ident(" a/b\\c\0d\n") == "a_b_cd_"
-    assert ident(7) == ident(None) == ident("") == ""
-    assert ident("x" * 201).startswith("sha256-")
+def test_ids_are_cleaned():
+    assert clean_id("msg_01-a.b:c@d") == "msg_01-a.b:c@d"
+    assert clean_id(" a/b\\c\0d\n") == "a_b_cd_"
+    assert clean_id(7) == clean_id(None) == clean_id("") == ""
+    assert clean_id("x" * 201).startswith("sha256-")
 
 
-def test_total():
+def test_total_adds_only_counts():
     """Only 3 and 4 are counts."""
     assert total(3, 0, -1, 10**12, True, "3", None, 2.5, [], 4) == 7

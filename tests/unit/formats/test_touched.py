@@ -30,7 +30,7 @@ from perdure.formats.touched import touched
         ("x", None, ()),
     ],
 )
-def test_files(name, given, files):
+def test_touched_files_are_found(name, given, files):
     assert touched(name, given)[0] == files
 
 
@@ -48,7 +48,7 @@ def test_files(name, given, files):
         ("exec_command", {"cmd": "git add skills/beads/SKILL.md"}, ()),
     ],
 )
-def test_skills(name, given, skills):
+def test_used_skills_are_found(name, given, skills):
     assert touched(name, given)[1] == skills
 
 

@@ -90,7 +90,7 @@ def test_each_is_recognised_and_accounted_for(path):
         ("gemini_cli_json/*fa4593e0*", (2, 2, 0, 0, 1, 1, 24_329), 1, 0),
     ],
 )
-def test_counts(name, expected, n_persons, n_threads):
+def test_counts_of_each_transcript_match(name, expected, n_persons, n_threads):
     (path,) = FOLDER.glob(name)
     turns = parse(RUNTIME[path.parent.name], lines_of(bytes_of(path))).turns
     assert counted(turns) == expected
@@ -98,7 +98,7 @@ def test_counts(name, expected, n_persons, n_threads):
     assert len({turn.thread for turn in turns} - {""}) == n_threads
 
 
-def test_titles_files_and_skills():
+def test_titles_files_and_skills_are_found():
     (path,) = FOLDER.glob("claude_code/*634355e9*")
     parsed = parse("claude-code", lines_of(path.read_bytes()))
     assert parsed.title == "Minimal function comments cleanup"
@@ -131,7 +131,7 @@ def test_a_session_cut_in_two_runs_gives_the_same_words(name):
         assert sorted(p.text for t in turns for p in t.parts) == sorted(words)
 
 
-def test_an_old_pi_file_has_nothing_abandoned():
+def test_old_pi_file_has_no_abandoned_turns():
     (path,) = FOLDER.glob("pi/*")
     parsed = parse("pi", lines_of(path.read_bytes()))
     assert (parsed.links, abandoned(parsed.links)) == ((), frozenset())

@@ -2,19 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
-from perdure.index.exchanges import NEAR, Asked, nearest
+from perdure.index.session_turns import MAX_TIME_GAP, PromptTurn, find_nearest_prompt
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def asked(name, after):
-    return Asked(name, AT + after, name, None)
+    return PromptTurn(name, AT + after, name, None)
 
 
-def test_the_nearest_message_is_meant_and_none_that_is_far():
-    near, nearer = asked("near", -NEAR), asked("nearer", timedelta(seconds=5))
-    far = asked("far", NEAR + timedelta(milliseconds=1))
-    assert nearest([near, nearer, far], AT) is nearer
-    assert nearest([near, far], AT) is near
-    assert nearest([far], AT) is None
-    assert nearest([], AT) is None
+def test_nearest_message_within_the_limit_is_chosen():
+    near, nearer = asked("near", -MAX_TIME_GAP), asked("nearer", timedelta(seconds=5))
+    far = asked("far", MAX_TIME_GAP + timedelta(milliseconds=1))
+    assert find_nearest_prompt([near, nearer, far], AT) is nearer
+    assert find_nearest_prompt([near, far], AT) is near
+    assert find_nearest_prompt([far], AT) is None
+    assert find_nearest_prompt([], AT) is None

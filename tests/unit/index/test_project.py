@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from perdure.index.project import CHUNK_CHARS, project
-from perdure.types import Parsed, Part, Run, Source, Turn
+from perdure.index.projection import CHUNK_CHARS, project_run
+from perdure.types import ParsedLines, Part, Run, Source, Turn
 
 AT = datetime(2026, 1, 15, 9, tzinfo=UTC)
 KEY = "AKIA" + "J7Q2W9E4R6T8Y1U3"
@@ -12,7 +12,7 @@ KEY = "AKIA" + "J7Q2W9E4R6T8Y1U3"
 def run_of(*turns, title=""):
     source = Source("ada", "messages", "s")
     run = Run("0" * 26, source, "m", "default", None, "s", 0, 9999, "0" * 64, AT, AT, AT)
-    return project(run, Parsed(tuple(turns), title=title))
+    return project_run(run, ParsedLines(tuple(turns), title=title))
 
 
 def turn(*parts, at=0, role="user", author="person", **more):
@@ -36,7 +36,7 @@ def test_every_character_of_a_long_turn_is_in_a_chunk():
     assert len({c.tie for c in chunks}) == len(chunks)
 
 
-def test_a_secret_on_the_border_of_two_chunks_is_masked_before_the_cut():
+def test_secret_across_two_chunks_is_masked_before_the_cut():
     words = "x " * (CHUNK_CHARS // 2 - 6) + KEY + " y" * CHUNK_CHARS
     (row,) = run_of(turn(Part("text", words)), title=f"about {KEY}")
     whole = "".join(c.text for c in row.turns[0].chunks)
@@ -51,7 +51,7 @@ def test_facets_of_a_turn_are_noted_once():
     assert row.n_calls == 2
 
 
-def test_summaries_and_results_name_nobody():
+def test_summaries_and_results_give_no_names():
     (row,) = run_of(turn(Part("text", "Ada Lovelace"), is_summary=True), turn(Part("result", "Ada Lovelace"), at=100))
     assert all(kind != "entity" for t in row.turns for kind, _ in t.facets)
     assert row.intent == "Ada Lovelace"[:0]  # neither is asked: a summary, and a turn of results alone
@@ -63,10 +63,10 @@ def test_sidechains_are_rows_of_their_own():
     assert rows[0].run_id == "0" * 26 != rows[1].run_id and rows[1].run_id[:10] == "0" * 10
 
 
-def test_the_intent_is_what_a_person_said_first():
+def test_intent_is_the_first_text_of_a_person():
     rows = run_of(turn(Part("text", "setup"), author="machine"), turn(Part("text", "p" * 600), at=100))
     assert rows[0].intent.startswith("ppp") and len(rows[0].intent) == 500
-    assert rows[0].count("user") == 2
+    assert rows[0].count_role("user") == 2
 
 
 def test_empty_parts_make_no_chunk():

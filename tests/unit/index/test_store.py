@@ -27,41 +27,41 @@ def test_settings_read_back_on_a_fresh_connection(tmp_path, index):
 
 
 def test_words_leave_no_trace_when_deleted(index):
-    with index.writing():
-        number = index.name("user", "ada")
-    assert index.rows(f"SELECT v FROM words_{number}_config WHERE k = 'secure-delete'") == [(1,)]
+    with index.begin_write():
+        number = index.add_name("user", "ada")
+    assert index.select(f"SELECT v FROM words_{number}_config WHERE k = 'secure-delete'") == [(1,)]
 
 
 def test_names_are_numbered_once_and_by_kind(index):
-    with index.writing():
-        first = index.name("project", "/w")
-        assert index.name("project", "/w") == first
-        assert index.name("tag", "/w") != first
-    assert index.names("project") == {first: "/w"}
-    assert index.known("project", "/other") is None
+    with index.begin_write():
+        first = index.add_name("project", "/w")
+        assert index.add_name("project", "/w") == first
+        assert index.add_name("tag", "/w") != first
+    assert index.list_names("project") == {first: "/w"}
+    assert index.find_name("project", "/other") is None
 
 
 def test_a_number_given_in_a_failed_transaction_is_forgotten(index):
-    with pytest.raises(ZeroDivisionError), index.writing():
-        index.name("tag", "x")
+    with pytest.raises(ZeroDivisionError), index.begin_write():
+        index.add_name("tag", "x")
         1 / 0  # noqa: B018
-    with index.writing():
-        number = index.name("tag", "y")
-        assert index.name("tag", "x") == number + 1
+    with index.begin_write():
+        number = index.add_name("tag", "y")
+        assert index.add_name("tag", "x") == number + 1
 
 
 def test_tokens_are_folded_and_stemmed(index):
-    assert index.tokens("Réunions WAL-mode running") == ["reunion", "wal", "mode", "run"]
+    assert index.tokenize("Réunions WAL-mode running") == ["reunion", "wal", "mode", "run"]
 
 
 def test_counts_are_written_when_settled(index):
-    with index.writing():
-        number = index.name("tag", "x")
-        index.count(number, [number, number], 1)
-        index.settle_counts()
-        index.count(number, [number], -1)
-        index.settle_counts()
-    assert index.rows("SELECT n_chunks FROM name WHERE id = ?", number) == [(1,)]
+    with index.begin_write():
+        number = index.add_name("tag", "x")
+        index.add_to_counts(number, [number, number], 1)
+        index.write_counts()
+        index.add_to_counts(number, [number], -1)
+        index.write_counts()
+    assert index.select("SELECT n_chunks FROM name WHERE id = ?", number) == [(1,)]
 
 
 def test_no_index_is_missing_and_a_broken_one_is_damaged(tmp_path):
@@ -80,11 +80,11 @@ def test_an_index_of_another_version_is_not_read(tmp_path, index):
 
 
 def test_the_link_moves_in_one_step_and_a_reader_notices(tmp_path, index):
-    other = store.new_path(tmp_path)
-    store.Connection(other, create=True).close()
+    other = store.choose_new_path(tmp_path)
+    store.IndexConnection(other, create=True).close()
     assert index.is_current(tmp_path)
     store.point_to(tmp_path, other)
-    assert not index.is_current(tmp_path) and store.current(tmp_path) == other.resolve()
-    assert [path.name for path in store.files(tmp_path)] == ["index-1.db", "index-2.db"]
-    store.remove([other])
-    assert store.current(tmp_path) is None
+    assert not index.is_current(tmp_path) and store.find_current_file(tmp_path) == other.resolve()
+    assert [path.name for path in store.list_files(tmp_path)] == ["index-1.db", "index-2.db"]
+    store.delete_files([other])
+    assert store.find_current_file(tmp_path) is None

@@ -22,11 +22,11 @@ class Talks:
         data = json.dumps({"role": "user", "content": words, "timestamp": START.isoformat()}).encode() + b"\n"
         delta = Delta(Origin(runtime, session, session, parent_session, None), "ada", "box", data, 0, **how)
         (answer,) = self.home.archive.store([delta], now=START, tombstones={})
-        self.home.catch_up()
+        self.home.upkeep.catch_up()
         return answer.run_id
 
     def below(self, run_id):
-        return [one.run_id for one in self.home.talk(run_id).spawned()]
+        return [one.run_id for one in self.home.runs.thread(run_id).list_spawned()]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def talks(tmp_path):
     made.home.close()
 
 
-def test_a_run_that_names_the_run_above_it_is_found_from_both_ends(talks):
+def test_run_with_a_named_parent_is_found_from_both_ends(talks):
     top = talks.say("The lighthouse is painted.", "top")
     named = talks.say("The ladder is looked at.", "named", parent_run_id=top)
     spawned = talks.say("The paint is looked at.", "spawned", parent_session="top")
@@ -44,13 +44,19 @@ def test_a_run_that_names_the_run_above_it_is_found_from_both_ends(talks):
     talks.say("The buoy is moored.", "elsewhere")
     assert sorted(talks.below(top)) == sorted([named, spawned])
     assert talks.below(named) == [deep]
-    assert talks.home.talk(named).above() == top and talks.home.talk(spawned).above() == top
-    assert talks.home.talk(deep).above() == named and talks.home.talk(top).above() is None
+    assert (
+        talks.home.runs.thread(named).find_parent_run() == top
+        and talks.home.runs.thread(spawned).find_parent_run() == top
+    )
+    assert (
+        talks.home.runs.thread(deep).find_parent_run() == named
+        and talks.home.runs.thread(top).find_parent_run() is None
+    )
 
 
-def test_a_run_that_names_both_stands_once_below_the_run_that_it_named(talks):
+def test_run_with_two_parents_appears_once_below_the_named_run(talks):
     top, other = talks.say("The lighthouse is painted.", "top"), talks.say("The buoy is moored.", "other")
     both = talks.say("The ladder is looked at.", "both", parent_session="other", parent_run_id=top)
     same = talks.say("The paint is looked at.", "same", parent_session="top", parent_run_id=top)
     assert sorted(talks.below(top)) == sorted([both, same]) and talks.below(other) == []
-    assert talks.home.talk(both).above() == top
+    assert talks.home.runs.thread(both).find_parent_run() == top

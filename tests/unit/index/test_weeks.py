@@ -6,19 +6,19 @@ import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.index import weeks
+from perdure.index import encoding
 
 TODAY = date(2026, 3, 18)  # a Wednesday
 
 
 def test_weeks_begin_on_mondays_and_end_with_this_one():
-    assert weeks.mondays(TODAY, 3) == [date(2026, 3, 2), date(2026, 3, 9), date(2026, 3, 16)]
-    assert len(weeks.mondays(TODAY)) == weeks.HALF_YEAR
-    assert weeks.begins_at(TODAY) == datetime(2026, 3, 18, tzinfo=UTC)
+    assert encoding.list_mondays(TODAY, 3) == [date(2026, 3, 2), date(2026, 3, 9), date(2026, 3, 16)]
+    assert len(encoding.list_mondays(TODAY)) == encoding.HALF_YEAR_WEEKS
+    assert encoding.get_day_start(TODAY) == datetime(2026, 3, 18, tzinfo=UTC)
 
 
 @given(st.integers(0, 4_000_000_000_000))
 def test_a_query_counts_by_the_same_week(at_ms):
-    ((said,),) = apsw.Connection(":memory:").execute(f"SELECT {weeks.sql('?')}", (at_ms,)).fetchall()
+    ((said,),) = apsw.Connection(":memory:").execute(f"SELECT {encoding.build_week_sql('?')}", (at_ms,)).fetchall()
     day = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)).date()
-    assert said == str(weeks.monday(day))
+    assert said == str(encoding.get_monday(day))

@@ -5,7 +5,7 @@
 
 import pytest
 
-from perdure.testing.worlds import Maker, answers, build, identifiers, leaks
+from rig.worlds import Maker, answers, build, identifiers, leaks
 
 N_WORLDS, N_HOMES = 300, 4
 N_TWICE = 20  # worlds of each home that are asked again where what may not be read says something else
@@ -13,7 +13,7 @@ N_TWICE = 20  # worlds of each home that are asked again where what may not be r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(N_HOMES))
-def test_nothing_that_may_not_be_read_is_in_any_answer_or_shapes_it(tmp_path, seed):
+def test_unreadable_data_neither_appears_in_nor_shapes_an_answer(tmp_path, seed):
     maker = Maker(seed)
     worlds = [maker.world() for _ in range(N_WORLDS // N_HOMES)]
     told = {}

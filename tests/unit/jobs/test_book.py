@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.errors import AlreadyServing, ArchiveFault
-from perdure.jobs import post
-from perdure.jobs.book import KEPT, Book, Done
+from perdure.jobs.run_log import MAX_RUNS, JobLog, JobResult
+from perdure.service import lock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -16,30 +16,30 @@ def clock():
     return lambda: next(times)
 
 
-def test_a_run_leaves_what_happened_and_why(tmp_path):
-    book = Book(tmp_path)
-    ended = book.run("pack", lambda: Done("3 packed", {"runs": 3}), trigger="clock", now=clock())
+def test_run_records_its_result_and_reason(tmp_path):
+    book = JobLog(tmp_path)
+    ended = book.run("pack", lambda: JobResult("3 packed", {"runs": 3}), trigger="clock", now=clock())
     assert (ended.result, ended.why, ended.counts, ended.took_ms) == ("done", "3 packed", {"runs": 3}, 1000.0)
-    assert book.latest("pack") == ended
-    assert Book(tmp_path).history("pack") == [ended]
+    assert book.read_latest("pack") == ended
+    assert JobLog(tmp_path).read_history("pack") == [ended]
 
 
-def test_what_did_nothing_is_the_latest_and_no_history(tmp_path):
-    book = Book(tmp_path)
-    book.run("sweep", lambda: Done("nothing new", did=False), trigger="clock", now=clock())
-    assert book.latest("sweep").result == "nothing"
-    assert book.history("sweep") == []
+def test_idle_run_is_the_latest_but_not_in_the_history(tmp_path):
+    book = JobLog(tmp_path)
+    book.run("sweep", lambda: JobResult("nothing new", did_work=False), trigger="clock", now=clock())
+    assert book.read_latest("sweep").result == "nothing"
+    assert book.read_history("sweep") == []
 
 
-def test_a_failure_is_recorded_and_the_next_run_goes_on(tmp_path):
+def test_failure_is_recorded_and_the_next_run_continues(tmp_path):
     def fails():
         raise ArchiveFault("the disk")
 
-    book = Book(tmp_path)
+    book = JobLog(tmp_path)
     assert book.run("pack", fails, trigger="clock", now=clock()).result == "failed"
-    book.run("pack", lambda: Done("fine"), trigger="person", now=clock())
-    assert [(run.result, run.trigger) for run in book.history("pack")] == [("failed", "clock"), ("done", "person")]
-    assert "archive-fault" in book.history("pack")[0].why
+    book.run("pack", lambda: JobResult("fine"), trigger="person", now=clock())
+    assert [(run.result, run.trigger) for run in book.read_history("pack")] == [("failed", "clock"), ("done", "person")]
+    assert "archive-fault" in book.read_history("pack")[0].why
 
 
 def test_a_job_never_runs_twice_at_once_even_in_two_processes(tmp_path):
@@ -49,20 +49,20 @@ def test_a_job_never_runs_twice_at_once_even_in_two_processes(tmp_path):
     def slow():
         entered.set()
         assert leave.wait(10)
-        return Done("done")
+        return JobResult("done")
 
-    first = threading.Thread(target=lambda: Book(tmp_path).run("pack", slow, trigger="clock", now=clock()))
+    first = threading.Thread(target=lambda: JobLog(tmp_path).run("pack", slow, trigger="clock", now=clock()))
     first.start()
     assert entered.wait(10)
-    assert Book(tmp_path).settle("pack").result == "running"
-    assert Book(tmp_path).run("pack", lambda: Done("?"), trigger="person", now=clock()).result == "busy"
+    assert JobLog(tmp_path).settle_latest("pack").result == "running"
+    assert JobLog(tmp_path).run("pack", lambda: JobResult("?"), trigger="person", now=clock()).result == "busy"
     leave.set()
     first.join(10)
-    assert [run.why for run in Book(tmp_path).history("pack")] == ["done"]
+    assert [run.why for run in JobLog(tmp_path).read_history("pack")] == ["done"]
 
 
-def test_a_run_whose_process_was_killed_shows_as_interrupted(tmp_path):
-    book = Book(tmp_path)
+def test_run_of_a_killed_process_shows_as_interrupted(tmp_path):
+    book = JobLog(tmp_path)
 
     class Killed(BaseException):
         pass
@@ -72,39 +72,39 @@ def test_a_run_whose_process_was_killed_shows_as_interrupted(tmp_path):
 
     with pytest.raises(Killed):
         book.run("verify", dies, trigger="clock", now=clock())
-    assert book.latest("verify").result == "running"
-    assert book.settle("verify").result == "interrupted"
-    assert [run.result for run in book.history("verify")] == ["interrupted"]
+    assert book.read_latest("verify").result == "running"
+    assert book.settle_latest("verify").result == "interrupted"
+    assert [run.result for run in book.read_history("verify")] == ["interrupted"]
 
 
 def test_the_history_is_bounded_and_survives_a_torn_line(tmp_path):
-    book, now = Book(tmp_path), clock()
-    for n in range(2 * KEPT + 5):
-        book.run("sweep", lambda n=n: Done(str(n)), trigger="clock", now=now)
-    assert [run.why for run in book.history("sweep")] == [str(n) for n in range(KEPT + 5, 2 * KEPT + 5)]
+    book, now = JobLog(tmp_path), clock()
+    for n in range(2 * MAX_RUNS + 5):
+        book.run("sweep", lambda n=n: JobResult(str(n)), trigger="clock", now=now)
+    assert [run.why for run in book.read_history("sweep")] == [str(n) for n in range(MAX_RUNS + 5, 2 * MAX_RUNS + 5)]
     path = tmp_path / "run" / "jobs" / "sweep.jsonl"
-    assert len(path.read_bytes().splitlines()) <= 2 * KEPT
+    assert len(path.read_bytes().splitlines()) <= 2 * MAX_RUNS
     path.write_bytes(path.read_bytes()[:-20])
-    assert len(book.history("sweep")) >= KEPT - 1
+    assert len(book.read_history("sweep")) >= MAX_RUNS - 1
 
 
 def test_paused_jobs_are_remembered(tmp_path):
-    Book(tmp_path).pause("pack")
-    Book(tmp_path).pause("sweep")
-    assert Book(tmp_path).resume("pack")
-    assert not Book(tmp_path).resume("pack")
-    assert Book(tmp_path).paused() == {"sweep"}
+    JobLog(tmp_path).pause("pack")
+    JobLog(tmp_path).pause("sweep")
+    assert JobLog(tmp_path).resume("pack")
+    assert not JobLog(tmp_path).resume("pack")
+    assert JobLog(tmp_path).list_paused() == {"sweep"}
 
 
-def test_only_one_holds_the_post_and_a_second_is_told_who(tmp_path):
-    with post.held(tmp_path, now=NOW):
-        who = post.resident(tmp_path)
+def test_only_one_process_holds_the_lock_and_a_second_learns_who(tmp_path):
+    with lock.hold_lock(tmp_path, now=NOW):
+        who = lock.find_resident(tmp_path)
         assert who.since_at == NOW
         refused = pytest.raises(AlreadyServing, match=f"process {who.pid} since 2026-05-04")
-        with refused, post.held(tmp_path, now=NOW):
+        with refused, lock.hold_lock(tmp_path, now=NOW):
             pass
-    assert post.resident(tmp_path) is None
+    assert lock.find_resident(tmp_path) is None
     (tmp_path / "run" / "serve.json").write_text(json.dumps({"pid": 1, "since_at": NOW.isoformat()}))
-    assert post.resident(tmp_path) is None
-    with post.held(tmp_path, now=NOW):
+    assert lock.find_resident(tmp_path) is None
+    with lock.hold_lock(tmp_path, now=NOW):
         pass

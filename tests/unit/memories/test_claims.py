@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.memories.claims import MAX_CHARS, claim, path_for, same_subject, says_same
-from perdure.memories.paths import checked
+from perdure.archive.memory_events import check_path
+from perdure.memories.grammar.claims import MAX_CHARS, claim, path_for, same_subject, says_same
 
 MODULES = ("chinese", "claims", "clauses", "division", "grammar", "relations", "values", "words")
 REPLACES = """
@@ -431,34 +431,34 @@ def _pairs(table: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_in_docstrings_are_true(name: str) -> None:
-    assert doctest.testmod(import_module(f"perdure.memories.{name}")).failed == 0
+    assert doctest.testmod(import_module(f"perdure.memories.grammar.{name}")).failed == 0
 
 
 @pytest.mark.parametrize(("before", "after"), _pairs(REPLACES))
-def test_a_newer_statement_takes_the_place_of_the_older(before: str, after: str) -> None:
+def test_newer_statement_supersedes_the_older(before: str, after: str) -> None:
     old, new = claim(before), claim(after)
     assert old and new and same_subject(new, old), (old, new)
 
 
 @pytest.mark.parametrize(("one", "other"), _pairs(STANDS_BESIDE))
-def test_what_is_about_something_else_stands_beside_it(one: str, other: str) -> None:
+def test_statements_on_other_subjects_get_other_paths(one: str, other: str) -> None:
     a, b = claim(one), claim(other)
     assert not (a and b) or not (same_subject(a, b) or same_subject(b, a)), (a, b)
     assert path_for(one, "fact") != path_for(other, "fact")
 
 
 @pytest.mark.parametrize(("text", "path"), _pairs(PATHS))
-def test_a_path_says_of_what_and_which(text: str, path: str) -> None:
+def test_path_names_the_subject_and_attribute(text: str, path: str) -> None:
     read = claim(text)
     assert read and read.path == path == path_for(text, "fact")
 
 
 @pytest.mark.parametrize("text", NO_CLAIM.strip().split("\n"))
-def test_where_the_rules_cannot_tell_there_is_no_claim(text: str) -> None:
+def test_undecidable_statement_has_no_claim(text: str) -> None:
     assert claim(text) is None
 
 
-def test_a_claim_holds_what_was_said() -> None:
+def test_claim_holds_value_old_value_and_negation() -> None:
     read = claim("The port of the staging server is 9090, not 8080.")
     assert read and (read.value, read.old_value, read.negated, read.single) == ("9090", "8080", False, True)
     gone = claim("I no longer drink coffee.")
@@ -477,11 +477,11 @@ def test_a_claim_holds_what_was_said() -> None:
         ("Deploy on Mondays", "Deploy on Fridays", False),
     ],
 )
-def test_a_restatement_is_told_from_a_change(one: str, other: str, same: bool) -> None:
+def test_restatement_is_told_from_a_change(one: str, other: str, same: bool) -> None:
     assert says_same(one, other) is same is says_same(other, one)
 
 
-def test_without_a_claim_the_path_is_its_own_and_stable() -> None:
+def test_path_without_a_claim_is_unique_and_stable() -> None:
     one = path_for("Quite a day, all in all!", "event")
     assert one == path_for("quite  a day, all in all!", "event") != path_for("Quite a night, all in all!", "event")
     assert one.startswith("stated/event/quite-a-day-")
@@ -490,7 +490,7 @@ def test_without_a_claim_the_path_is_its_own_and_stable() -> None:
 @given(st.text(max_size=MAX_CHARS + 50))
 @settings(deadline=None)
 def test_any_text_has_a_path_that_may_be_one(text: str) -> None:
-    assert checked(path_for(text, "fact"))
+    assert check_path(path_for(text, "fact"))
     assert says_same(text, text) or claim(text) is None
 
 
@@ -501,6 +501,6 @@ WORDS = st.sampled_from([w for line in (REPLACES + STANDS_BESIDE).split("\n") fo
 @settings(deadline=None)
 def test_shuffled_words_break_nothing(one: str, other: str) -> None:
     a, b = claim(one), claim(other)
-    assert checked(path_for(one, "fact")) and isinstance(says_same(one, other), bool)
+    assert check_path(path_for(one, "fact")) and isinstance(says_same(one, other), bool)
     assert a is None or b is None or isinstance(same_subject(a, b), bool)
     assert a is None or (a.entity and a.attribute and a.value)

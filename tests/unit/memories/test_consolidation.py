@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.memories import claims, consolidation, events, replay
-from perdure.memories.consolidation import is_faithful, proposals
-from perdure.memories.values import Claim
+from perdure.archive import memory_events
+from perdure.index import memory_replay
+from perdure.memories import proposals
+from perdure.memories.grammar import claims
+from perdure.memories.grammar.values import Claim
+from perdure.memories.proposals import find_proposals, is_faithful
 from perdure.types import Memory, Span
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -28,21 +31,21 @@ def memory(n: int, text: str, *, path: str = "", day: int = 0, **more) -> Memory
 
 
 def settled(*memories: Memory) -> list[Memory]:
-    state = replay.State({one.memory_id: one for one in memories})
-    replay.settle(state)
+    state = memory_replay.ReplayState({one.memory_id: one for one in memories})
+    memory_replay.mark_superseded(state)
     return list(state.memories.values())
 
 
 def found(*memories: Memory, now: datetime = NOW):
-    return proposals(settled(*memories), now=now)
+    return find_proposals(settled(*memories), now=now)
 
 
 def after(memories, applied, *, now: datetime = NOW) -> list[Memory]:
     """The memories when these proposals were applied."""
-    state = replay.State({one.memory_id: one for one in memories})
-    data = events.data([op for one in applied for op in one.ops()], by="consolidation")
-    replay.apply(state, replay.Noted(events.TYPE, data, now, "9999"))
-    replay.settle(state)
+    state = memory_replay.ReplayState({one.memory_id: one for one in memories})
+    data = memory_events.build_event_data([op for one in applied for op in one.to_ops()], by="consolidation")
+    memory_replay.apply_event(state, memory_replay.ReplayEvent(memory_events.EVENT_TYPE, data, now, "9999"))
+    memory_replay.mark_superseded(state)
     return list(state.memories.values())
 
 
@@ -64,11 +67,11 @@ def current(memories) -> list[str]:
 )
 def test_near_duplicates_become_one_with_the_sources_of_both(one: str, other: str) -> None:
     (proposal,) = found(memory(1, one), memory(2, other))
-    assert (proposal.kind, proposal.retires) == ("merge", tuple(m.memory_id for m in proposal.memories))
-    (made,) = proposal.makes
+    assert (proposal.kind, proposal.retired_ids) == ("merge", tuple(m.memory_id for m in proposal.memories))
+    (made,) = proposal.new_memories
     assert made.text == max(one, other, key=len)
     assert {span.run_id for span in made.sources} == {"run1", "run2"}
-    assert set(made.made_from) == set(proposal.retires)
+    assert set(made.made_from) == set(proposal.retired_ids)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +86,12 @@ def test_near_duplicates_become_one_with_the_sources_of_both(one: str, other: st
         ("Der Dienst läuft mit Umlauten im Namen.", "Der Dienst läuft nicht mit Umlauten im Namen."),
     ],
 )
-def test_what_differs_in_what_it_says_is_not_merged(one: str, other: str) -> None:
+def test_memories_with_different_content_are_not_merged(one: str, other: str) -> None:
     assert {proposal.kind for proposal in found(memory(1, one), memory(2, other))} <= {"chain"}
 
 
 @pytest.mark.parametrize("field", ["agent", "project", "valid_until"])
-def test_what_belongs_elsewhere_is_not_merged(field: str) -> None:
+def test_memories_of_different_scope_are_not_merged(field: str) -> None:
     value = NOW + timedelta(days=9) if field == "valid_until" else "other"
     a, b = memory(1, "User prefers dark mode."), memory(2, "User prefers dark mode.")
     assert found(a, b)[0].kind == "merge"
@@ -98,28 +101,28 @@ def test_what_belongs_elsewhere_is_not_merged(field: str) -> None:
 def test_the_owners_words_are_not_mixed_with_the_webs() -> None:
     a, b = memory(1, "User prefers dark mode."), memory(2, "User always prefers dark mode.", trust="web")
     (proposal,) = found(a, b)
-    assert (proposal.makes, proposal.retires) == ((), (b.memory_id,))
+    assert (proposal.new_memories, proposal.retired_ids) == ((), (b.memory_id,))
     assert found(a, replace(b, pinned=True)) == []
 
 
-def test_merging_brings_no_old_value_back() -> None:
+def test_merging_restores_no_old_value() -> None:
     """Path p/2 said 8080 in between; without its newer memory that would be current again."""
     memories = settled(
         memory(1, "Staging listens on 9090 inside the cluster.", path="p/1"),
         memory(2, "Staging listens on 8080 inside the cluster.", path="p/2"),
         memory(3, "Staging listens on 9090 inside the cluster.", path="p/2"),
     )
-    (proposal,) = proposals(memories, now=NOW)
+    (proposal,) = find_proposals(memories, now=NOW)
     done = after(memories, [proposal])
     assert current(done) == ["Staging listens on 9090 inside the cluster."]
-    assert proposals(done, now=NOW) == []
+    assert find_proposals(done, now=NOW) == []
 
 
-def test_what_is_made_keeps_how_often_its_sources_were_used() -> None:
+def test_merged_memory_sums_the_use_of_its_sources() -> None:
     a = memory(1, "User prefers dark mode.", n_used=3, n_injected=5, n_stated=2, stability=2.25)
     b = memory(2, "User prefers dark mode.", n_used=1, n_injected=4)
     memories = settled(a, b)
-    (made,) = [one for one in after(memories, proposals(memories, now=NOW)) if one.is_current]
+    (made,) = [one for one in after(memories, find_proposals(memories, now=NOW)) if one.is_current]
     assert (made.n_used, made.n_injected, made.n_stated, made.stability) == (4, 9, 3, 2.25)
     assert made.renewed_at == b.stated_at
 
@@ -140,10 +143,10 @@ EPISODES = [
 ]
 
 
-def test_ten_episodes_of_one_thing_become_one_memory_with_ten_sources() -> None:
+def test_ten_episodes_become_one_memory_with_ten_sources() -> None:
     memories = settled(*(memory(n, text, kind="event") for n, text in enumerate(EPISODES, start=1)))
-    (proposal,) = proposals(memories, now=NOW)
-    (made,) = proposal.makes
+    (proposal,) = find_proposals(memories, now=NOW)
+    (made,) = proposal.new_memories
     assert (proposal.kind, made.kind, len(made.sources), len(made.made_from)) == ("lift", "fact", 10, 10)
     assert made.text.endswith("(10 times, 2026-01-02 to 2026-01-11).")
     done = after(memories, [proposal])
@@ -156,7 +159,7 @@ def test_episodes_of_one_day_are_not_lifted() -> None:
     assert "lift" not in [proposal.kind for proposal in found(*same)]
 
 
-def test_two_outcomes_are_not_one_thing() -> None:
+def test_two_outcomes_are_not_merged() -> None:
     texts = ["The build passed on Monday after the upgrade.", "The build failed on Tuesday after the upgrade."] * 3
     assert "lift" not in [p.kind for p in found(*(memory(n, text) for n, text in enumerate(texts[:2], start=1)))]
     kinds = found(*(memory(n, text) for n, text in enumerate(texts, start=1)))
@@ -180,35 +183,35 @@ def port_rules(monkeypatch):
 
 
 @pytest.mark.usefixtures("port_rules")
-def test_two_facts_in_one_memory_become_two_with_its_sources() -> None:
+def test_memory_of_two_facts_is_split_with_its_sources() -> None:
     (proposal,) = found(memory(1, "Lyra is green and Vega is closed.", path="notes/both"))
     assert proposal.kind == "split"
-    assert [(made.text, made.path) for made in proposal.makes] == [
+    assert [(made.text, made.path) for made in proposal.new_memories] == [
         ("Lyra is green", "lyra/state"), ("Vega is closed.", "vega/state"),
     ]  # fmt: skip
-    assert {made.sources for made in proposal.makes} == {(Span("run1", 1, 2),)}
-    assert len({made.memory_id for made in proposal.makes}) == 2
+    assert {made.sources for made in proposal.new_memories} == {(Span("run1", 1, 2),)}
+    assert len({made.memory_id for made in proposal.new_memories}) == 2
     assert found(memory(1, "Lyra is green and nobody knows.")) == []
     assert found(memory(1, "Lyra is green and Lyra is closed.")) == []
 
 
 @pytest.mark.usefixtures("port_rules")
-def test_a_contradiction_on_two_paths_becomes_one_chain_with_its_history() -> None:
+def test_contradiction_on_two_paths_becomes_one_history() -> None:
     memories = settled(memory(1, "Lyra is green.", path="a"), memory(2, "Lyra is red.", path="b"))
     assert current(memories) == ["Lyra is green.", "Lyra is red."]
-    (proposal,) = proposals(memories, now=NOW)
-    assert (proposal.kind, proposal.moves) == ("chain", ((memories[1].memory_id, "a"),))
+    (proposal,) = find_proposals(memories, now=NOW)
+    assert (proposal.kind, proposal.new_paths) == ("chain", ((memories[1].memory_id, "a"),))
     done = after(memories, [proposal])
     assert current(done) == ["Lyra is red."]
     (old,) = [one for one in done if one.text == "Lyra is green."]
     assert (old.superseded_by, old.retired) == (memories[1].memory_id, False)
-    assert proposals(done, now=NOW) == []
+    assert find_proposals(done, now=NOW) == []
 
 
 # retire -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_shown_often_and_never_used_is_retired_the_most_shown_first() -> None:
+def test_most_shown_unused_memory_is_retired_first() -> None:
     memories = [
         memory(1, "Alpha one.", n_injected=8), memory(2, "Beta two.", n_injected=40),
         memory(3, "Gamma three.", n_injected=40, n_used=1, used_at=NOW),
@@ -227,17 +230,17 @@ def test_age_alone_retires_nothing() -> None:
     assert found(memory(1, "Old and quiet."), memory(2, "Pinned words.", n_injected=50, pinned=True), now=later) == []
 
 
-def test_what_is_retired_takes_its_history_with_it() -> None:
+def test_retired_memory_takes_its_history_along() -> None:
     old, new = memory(1, "Old value.", path="p"), memory(2, "New value.", path="p", n_injected=20)
     assert found(old, new)[0:1] == []
     (proposal,) = found(replace(old, n_injected=20), new)
-    assert set(proposal.retires) == {old.memory_id, new.memory_id}
+    assert set(proposal.retired_ids) == {old.memory_id, new.memory_id}
 
 
 # all --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_models_wording_may_add_no_number_or_name_and_deny_nothing() -> None:
+def test_model_wording_adds_no_number_or_name_or_denial() -> None:
     originals = ["Mara prefers port 8443 for staging.", "Staging uses 8443, says Mara."]
     assert is_faithful("Mara wants staging on port 8443.", originals)
     assert not is_faithful("Mara wants staging on port 9000.", originals)
@@ -260,7 +263,7 @@ def test_applying_all_of_them_settles(drawn) -> None:
         )
     )
     for _ in range(len(memories) + 1):
-        applied = proposals(memories, now=NOW)
+        applied = find_proposals(memories, now=NOW)
         names = [m.memory_id for proposal in applied for m in proposal.memories]
         assert len(names) == len(set(names))
         if not applied:
@@ -268,11 +271,11 @@ def test_applying_all_of_them_settles(drawn) -> None:
         before = {one.memory_id for one in memories if one.is_current}
         memories = after(memories, applied)
         revived = {one.memory_id for one in memories if one.is_current} - before
-        assert revived <= {made.memory_id for proposal in applied for made in proposal.makes}
-    assert proposals(memories, now=NOW) == []
+        assert revived <= {made.memory_id for proposal in applied for made in proposal.new_memories}
+    assert find_proposals(memories, now=NOW) == []
 
 
-def test_the_order_in_which_memories_come_changes_nothing() -> None:
+def test_order_of_memories_changes_nothing() -> None:
     memories = settled(*(memory(n, text, kind="event") for n, text in enumerate(EPISODES, start=1)))
-    assert proposals(memories, now=NOW) == proposals(memories[::-1], now=NOW)
-    assert consolidation.KINDS[0] == "chain"
+    assert find_proposals(memories, now=NOW) == find_proposals(memories[::-1], now=NOW)
+    assert proposals.PROPOSAL_KINDS[0] == "chain"

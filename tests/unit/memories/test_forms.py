@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from perdure.memories import forms
-from perdure.memories.statements import stated
+from perdure.memories.grammar import forms
+from perdure.memories.grammar.statements import stated
 
 LASTING = """
 fact | all our secrets live in vault/prod, can you read the db password from there
@@ -314,14 +314,14 @@ def test_the_examples_in_docstrings_are_true() -> None:
 
 
 @pytest.mark.parametrize("row", LASTING.strip().split("\n"))
-def test_a_lasting_statement_is_found_once_and_by_its_kind(row: str) -> None:
+def test_lasting_statement_is_found_once_with_its_kind(row: str) -> None:
     kind, text = row.split(" | ", 1)
     found = stated(text)
     assert [(s.kind, s.start) for s in found] == [(kind, 0)]
 
 
 @pytest.mark.parametrize("text", PASSING.strip().split("\n"))
-def test_what_passes_is_left_alone(text: str) -> None:
+def test_passing_remarks_are_left_alone(text: str) -> None:
     assert stated(text) == []
 
 
@@ -369,7 +369,7 @@ def test_the_parts_of_a_sentence_are_judged_each_for_itself(message: str, found:
         "all ",
     ],
 )
-def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+def test_hostile_text_takes_linear_time(piece: str) -> None:
     """A typed message of one piece over and over, in sentences as long as are looked at: at most 1 second."""
     line = (piece * (1_100 // len(piece))) + "\n"
     started = time.process_time()

@@ -19,12 +19,12 @@ PLAIN = Memory("mem-20260301-093000-010203", "I prefer Helix.", "preference", "u
                "owner", "remembered")  # fmt: skip
 
 
-def test_a_file_reads_as_a_person_would_write_it() -> None:
+def test_file_is_readable_for_a_person() -> None:
     full = replace(
         PLAIN, project="/w/web: one", pinned=True, confidence=0.75, entities=("Helix", "no"),
         sources=(Span("01m4x8", 0, 120),), valid_until=AT,
     )  # fmt: skip
-    assert markdown.render(full) == (
+    assert markdown.render_memory(full) == (
         "---\n"
         "id: mem-20260301-093000-010203\n"
         "path: user/editor\n"
@@ -47,37 +47,41 @@ def test_a_file_reads_as_a_person_would_write_it() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1).map(str.strip).filter(bool),
        st.lists(st.text(string.printable.replace("\r", "").replace("\n", ""), min_size=1)))  # fmt: skip
-def test_words_and_names_come_back_as_they_were(words: str, names: list[str]) -> None:
-    page = markdown.read(markdown.render(replace(PLAIN, text=words, entities=tuple(names))))
-    assert page.body == words and page.several("entities") == names and page.one("id") == PLAIN.memory_id
+def test_words_and_names_read_back_unchanged(words: str, names: list[str]) -> None:
+    page = markdown.parse_page(markdown.render_memory(replace(PLAIN, text=words, entities=tuple(names))))
+    assert page.body == words and page.get_list("entities") == names and page.get_value("id") == PLAIN.memory_id
 
 
-def test_a_head_that_an_editor_wrote_anew_is_read() -> None:
-    page = markdown.read(
+def test_head_rewritten_by_an_editor_is_read() -> None:
+    page = markdown.parse_page(
         "\ufeff---\r\nid: 'mem-20260301-093000-010203'\r\npinned: true\r\nentities:\r\n  - Mira\r\n  - \"A: b\"\r\n"
         "aliases: [one, two]\r\n# a comment\r\n---\r\nHello.\r\n"
     )
-    assert page.one("id") == "mem-20260301-093000-010203" and page.one("pinned") == "true" and page.body == "Hello."
-    assert page.several("entities") == ["Mira", "A: b"] and page.several("aliases") == ["one", "two"]
+    assert (
+        page.get_value("id") == "mem-20260301-093000-010203"
+        and page.get_value("pinned") == "true"
+        and page.body == "Hello."
+    )
+    assert page.get_list("entities") == ["Mira", "A: b"] and page.get_list("aliases") == ["one", "two"]
 
 
 @pytest.mark.parametrize("head", ["a: 1\n  nested: 2", "just words", "? key", "- item", "<<: *base\n&x"])
-def test_a_head_that_is_not_understood_is_refused(head: str) -> None:
+def test_invalid_head_is_refused(head: str) -> None:
     with pytest.raises(UsageError, match="line"):
-        markdown.read(f"---\n{head}\n---\nbody\n")
+        markdown.parse_page(f"---\n{head}\n---\nbody\n")
 
 
 @pytest.mark.parametrize("said", ["", "---", "--- \nno end", "words\n---\nmore", "---\n" * 3])
 def test_anything_can_be_read_or_is_refused(said: str) -> None:
     try:
-        markdown.read(said)
+        markdown.parse_page(said)
     except UsageError:
         assert said.startswith("---")
 
 
 def test_only_an_id_in_the_head_makes_a_memory() -> None:
-    assert markdown.is_memory(markdown.render(PLAIN))
-    assert not markdown.is_memory("# Notes\n\nid: mem-20260301-093000-010203\n")
+    assert markdown.is_memory_page(markdown.render_memory(PLAIN))
+    assert not markdown.is_memory_page("# Notes\n\nid: mem-20260301-093000-010203\n")
 
 
 def named(path: str, n: int, **more: object) -> Memory:
@@ -89,7 +93,7 @@ def test_no_two_memories_share_a_file_on_any_file_system() -> None:
     memories = [named("user/Editor", 1), named("user/editor", 2), named("user/editor", 3, superseded_by="mem-x"),
                 named("a/b", 4), named("a/b.md/c", 5), named("x" * 250, 6), named(".git/config", 7),
                 named('c:"<>|?*', 8)]  # fmt: skip
-    files = markdown.files(memories)
+    files = markdown.choose_file_names(memories)
     assert sorted(memory.memory_id[-1] for memory in files.values()) == list("12345678")
     assert len({name.casefold() for name in files}) == 8
     folders = {"/".join(name.split("/")[:n]).casefold() for name in files for n in range(1, name.count("/") + 1)}

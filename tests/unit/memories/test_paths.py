@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.archive import memory_events
+from perdure.archive.memory_events import MAX_PATH_BYTES, check_path, fold_path
 from perdure.errors import UsageError
-from perdure.memories import paths
-from perdure.memories.paths import MAX_PATH_BYTES, checked, folded
 
 
 def test_the_examples_in_docstrings_are_true() -> None:
-    assert doctest.testmod(paths).failed == 0
+    assert doctest.testmod(memory_events).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_the_examples_in_docstrings_are_true() -> None:
         "..a/b..",
     ],
 )
-def test_a_plain_path_stays_as_it_is_written(path: str) -> None:
-    assert checked(path) == path
+def test_plain_path_stays_unchanged(path: str) -> None:
+    assert check_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -41,28 +41,28 @@ def test_a_plain_path_stays_as_it_is_written(path: str) -> None:
         "a/...md", "x" * (MAX_PATH_BYTES + 1), "界" * (MAX_PATH_BYTES // 3 + 1),
     ],
 )  # fmt: skip
-def test_everything_else_is_refused_with_what_to_do(path: str) -> None:
+def test_invalid_path_is_refused_with_advice(path: str) -> None:
     with pytest.raises(UsageError, match=r"the memory path .*: (write|shorten|name|remove)"):
-        checked(path)
+        check_path(path)
 
 
-def test_the_suffix_is_dropped_and_case_does_not_tell_paths_apart() -> None:
-    assert checked("user/preferences/editor.MD") == "user/preferences/editor"
-    assert folded("User/Editor") == folded("user/editor") != folded("user/editors")
+def test_suffix_is_dropped_and_paths_ignore_case() -> None:
+    assert check_path("user/preferences/editor.MD") == "user/preferences/editor"
+    assert fold_path("User/Editor") == fold_path("user/editor") != fold_path("user/editors")
 
 
 @given(st.text(max_size=300))
-def test_what_passes_is_relative_and_passes_again(path: str) -> None:
+def test_accepted_path_is_relative_and_accepted_again(path: str) -> None:
     try:
-        kept = checked(path)
+        kept = check_path(path)
     except UsageError as fault:
         assert str(fault).isprintable()
         return
-    assert checked(kept) == kept or kept.lower().endswith(".md")
+    assert check_path(kept) == kept or kept.lower().endswith(".md")
     assert len(kept.encode()) <= MAX_PATH_BYTES and not kept.startswith("/") and ".." not in kept.split("/")
 
 
-def test_a_project_is_no_longer_than_a_path_may_be():
-    assert paths.checked_project("x" * 256) == "x" * 256 and paths.checked_project(None) is None
+def test_project_has_the_length_limit_of_a_path():
+    assert memory_events.check_project("x" * 256) == "x" * 256 and memory_events.check_project(None) is None
     with pytest.raises(UsageError, match="longer than 256 bytes"):
-        paths.checked_project("é" * 129)
+        memory_events.check_project("é" * 129)

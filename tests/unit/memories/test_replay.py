@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.memories import events, replay
-from perdure.memories.replay import Noted
+from perdure.archive import memory_events
+from perdure.index import memory_replay
+from perdure.index.memory_replay import ReplayEvent
 from perdure.types import Memory, Span
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,96 +25,98 @@ def memory(n, *, text="", path="staging/port", said=None, trust="owner", **more)
     )  # fmt: skip
 
 
-def noted(*ops, n=0, type_=events.TYPE, **data):
-    return Noted(type_, {"by": "owner", "ops": list(ops), **data}, day(n), f"{n:04d}")
+def noted(*ops, n=0, type_=memory_events.EVENT_TYPE, **data):
+    return ReplayEvent(type_, {"by": "owner", "ops": list(ops), **data}, day(n), f"{n:04d}")
 
 
 def made(*memories):
-    return [noted(events.create(m), n=n) for n, m in enumerate(memories)]
+    return [noted(memory_events.build_create_op(m), n=n) for n, m in enumerate(memories)]
 
 
 def current(state):
     return sorted(m.text for m in state.memories.values() if m.is_current)
 
 
-def test_a_later_statement_on_a_path_takes_the_place_of_the_earlier():
-    state = replay.replayed(made(memory(1), memory(2), memory(3, path="staging/host")))
+def test_later_statement_supersedes_the_earlier_on_its_path():
+    state = memory_replay.replay_events(made(memory(1), memory(2), memory(3, path="staging/host")))
     assert current(state) == ["port 2", "port 3"]
     old = state.memories[memory(1).memory_id]
     assert old.superseded_by == memory(2).memory_id and old.ended_at == day(2)
 
 
 def test_an_old_statement_found_late_enters_as_history():
-    state = replay.replayed(made(memory(5), memory(6, said=1)))
+    state = memory_replay.replay_events(made(memory(5), memory(6, said=1)))
     assert current(state) == ["port 5"]
     assert state.memories[memory(6).memory_id].superseded_by == memory(5).memory_id
 
 
-def test_paths_are_one_whatever_their_case_and_apart_by_project_and_agent():
+def test_paths_ignore_case_but_differ_by_project_and_agent():
     elsewhere = replace(memory(3), project="/w/web")
-    state = replay.replayed(made(memory(1), memory(2, path="Staging/PORT"), elsewhere))
+    state = memory_replay.replay_events(made(memory(1), memory(2, path="Staging/PORT"), elsewhere))
     assert current(state) == ["port 2", "port 3"]
 
 
-def test_what_the_web_says_never_ends_what_the_owner_said():
-    state = replay.replayed(made(memory(1), memory(9, trust="web")))
+def test_web_statement_never_ends_an_owner_statement():
+    state = memory_replay.replay_events(made(memory(1), memory(9, trust="web")))
     assert current(state) == ["port 1"]
-    assert replay.replayed(made(memory(9, trust="web"))).memories[memory(9).memory_id].is_current
+    assert memory_replay.replay_events(made(memory(9, trust="web"))).memories[memory(9).memory_id].is_current
 
 
-def test_saying_it_again_reinforces():
+def test_restatement_reinforces():
     first = memory(1, confidence=0.5)
-    again = events.reinforce(first.memory_id, stated_at=day(8), sources=[Span("r2", 0, 9)])
-    state = replay.replayed([*made(first), noted(again, n=8)])
+    again = memory_events.build_reinforce_op(first.memory_id, stated_at=day(8), sources=[Span("r2", 0, 9)])
+    state = memory_replay.replay_events([*made(first), noted(again, n=8)])
     (found,) = state.memories.values()
     assert (found.n_stated, found.renewed_at, found.sources) == (2, day(8), (Span("r2", 0, 9),))
     assert found.confidence == 0.6  # + 20 % of what lacked
 
 
-def test_retired_memories_take_no_part_and_come_back():
+def test_retired_memories_take_no_part_and_can_return():
     one, two = memory(1), memory(2)
-    retired = [*made(one, two), noted(events.change(two.memory_id, retired=True), n=3)]
-    assert current(replay.replayed(retired)) == ["port 1"]
-    restored = [*retired, noted(events.change(two.memory_id, retired=False), n=4)]
-    assert current(replay.replayed(restored)) == ["port 2"]
+    retired = [*made(one, two), noted(memory_events.build_change_op(two.memory_id, retired=True), n=3)]
+    assert current(memory_replay.replay_events(retired)) == ["port 1"]
+    restored = [*retired, noted(memory_events.build_change_op(two.memory_id, retired=False), n=4)]
+    assert current(memory_replay.replay_events(restored)) == ["port 2"]
 
 
 def test_the_first_batch_of_a_stretch_wins():
     def batch(low, high):
         return ["source", low, high]
 
-    state = replay.replayed([
-        noted(events.create(memory(1)), n=1, batch=batch(0, 10)),
-        noted(events.create(memory(2, path="a/b")), n=2, batch=batch(5, 15)),
-        noted(events.create(memory(3, path="c/d")), n=3, batch=batch(10, 20)),
+    state = memory_replay.replay_events([
+        noted(memory_events.build_create_op(memory(1)), n=1, batch=batch(0, 10)),
+        noted(memory_events.build_create_op(memory(2, path="a/b")), n=2, batch=batch(5, 15)),
+        noted(memory_events.build_create_op(memory(3, path="c/d")), n=3, batch=batch(10, 20)),
     ])  # fmt: skip
     assert current(state) == ["port 1", "port 3"]
     assert state.mined == {"source": [(0, 10), (10, 20)]}
 
 
-def test_only_use_renews():
+def test_only_use_renews_a_memory():
     one = memory(1)
-    shown = Noted(events.INJECTED, {"turns": [one.memory_id, "t1"]}, day(5), "5")
-    used = Noted(events.USED, {"cues": [one.memory_id]}, day(6), "6")
-    (found,) = replay.replayed([*made(one), shown]).memories.values()
+    shown = ReplayEvent(memory_events.INJECTED, {"turns": [one.memory_id, "t1"]}, day(5), "5")
+    used = ReplayEvent(memory_events.USED, {"cues": [one.memory_id]}, day(6), "6")
+    (found,) = memory_replay.replay_events([*made(one), shown]).memories.values()
     assert (found.n_injected, found.n_used, found.renewed_at) == (1, 0, None)
-    (found,) = replay.replayed([*made(one), shown, used]).memories.values()
+    (found,) = memory_replay.replay_events([*made(one), shown, used]).memories.values()
     assert (found.n_injected, found.n_used, found.renewed_at) == (1, 1, day(6))
 
 
-def test_what_was_believed_at_a_moment():
-    chain = replay.replayed(made(memory(1), memory(4))).memories.values()
-    assert replay.current_at(chain, day(2)).text == "port 1"
-    assert replay.current_at(chain, day(4)).text == "port 4"
-    assert replay.current_at(chain, day(0)) is None
+def test_belief_at_a_moment_is_the_last_statement_before():
+    chain = memory_replay.replay_events(made(memory(1), memory(4))).memories.values()
+    assert memory_replay.find_current_at(chain, day(2)).text == "port 1"
+    assert memory_replay.find_current_at(chain, day(4)).text == "port 4"
+    assert memory_replay.find_current_at(chain, day(0)) is None
 
 
-def test_an_event_reads_back_as_it_was_written():
+def test_event_reads_back_as_written():
     full = memory(
         3, project="/w/x", sources=(Span("r", 1, 2),), made_from=("mem-1",), entities=("Ada",), runtime="pi",
         conversation="c", valid_from=day(1), valid_until=day(9), pinned=True, confidence=0.4, order="o",
     )  # fmt: skip
-    assert events.made(events.create(full), recorded_at=full.recorded_at, order="o") == full
+    assert (
+        memory_events.build_memory(memory_events.build_create_op(full), recorded_at=full.recorded_at, order="o") == full
+    )
 
 
 @given(
@@ -121,10 +124,10 @@ def test_an_event_reads_back_as_it_was_written():
         st.tuples(st.integers(0, 5), st.integers(0, 3), st.sampled_from(("owner", "agent", "tool", "web"))), max_size=12
     )
 )
-def test_there_is_at_most_one_truth_and_it_is_the_latest(said):
+def test_at_most_one_memory_is_current_and_it_is_the_latest(said):
     memories = [memory(n, said=at, path=f"p/{path}", trust=trust) for n, (at, path, trust) in enumerate(said)]
-    state = replay.replayed(made(*memories))
-    for chain in state.chains().values():
+    state = memory_replay.replay_events(made(*memories))
+    for chain in state.group_by_chain().values():
         alive = [m for m in chain if m.is_current]
         assert len(alive) == 1
         strong = [m for m in chain if m.trust in ("owner", "agent")] or chain

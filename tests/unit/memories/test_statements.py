@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.memories import sentences, statements
-from perdure.memories.sentences import MAX_CHARS
-from perdure.memories.statements import MAX_TYPED_CHARS, stated
+from perdure.memories.grammar import sentences, statements
+from perdure.memories.grammar.sentences import MAX_CHARS
+from perdure.memories.grammar.statements import MAX_TYPED_CHARS, stated
 
 STATED = """
 preference en | I prefer short answers without bullet points.
@@ -153,7 +153,7 @@ def test_a_statement_is_found_whole(kind: str, language: str, text: str) -> None
 
 
 @pytest.mark.parametrize("text", [line.replace("\\n", "\n") for line in NOT_STATED.strip("\n").split("\n")])
-def test_what_is_no_statement_is_left_alone(text: str) -> None:
+def test_other_sentences_are_left_alone(text: str) -> None:
     assert stated(text) == []
 
 
@@ -225,7 +225,7 @@ def test_a_statement_is_found_again_in_itself(message: str) -> None:
         "the of ",
     ],
 )
-def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+def test_hostile_text_takes_linear_time(piece: str) -> None:
     """A message that is not refused for its length alone, of one piece over and over: at most 1 second (0.2 here)."""
     message = piece * (MAX_TYPED_CHARS // len(piece))
     started = time.process_time()

@@ -2,10 +2,13 @@
 
 import pytest
 
-from perdure.models import minilm, static, weights
+from perdure.models import local_embedders
 
 
 @pytest.fixture(scope="session")
 def built() -> None:
-    if not (weights.is_there(minilm.MODEL) and weights.is_there(static.TABLE)):
+    if not (
+        local_embedders.has_weights(local_embedders.MINILM_MODEL)
+        and local_embedders.has_weights(local_embedders.STATIC_TABLE)
+    ):
         pytest.skip("no weights here: `make weights`")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perdure.errors import DimensionMismatch, ModelBusy, ModelNonsense, ModelRefused, TextRefused
-from perdure.models.embedder import Careful, ModelTag, Shortened
+from perdure.models.embedder import ModelTag, TruncatingEmbedder, ValidatingEmbedder
 from perdure.testing import FakeEmbedder
 
 BUSY = ModelBusy("503")
@@ -14,7 +14,7 @@ NAN = np.full((1, 64), np.nan, np.float32)
 def careful(*answers):
     slept = []
     fake = FakeEmbedder(answers=answers)
-    return Careful(fake, sleep=slept.append), fake, slept
+    return ValidatingEmbedder(fake, sleep=slept.append), fake, slept
 
 
 def test_a_tag_shows_name_and_dimension():
@@ -37,7 +37,7 @@ def test_a_model_that_stays_busy_is_given_up():
 
 
 @pytest.mark.parametrize("error", [ModelRefused("401"), ModelNonsense("x"), TextRefused("400")])
-def test_what_no_waiting_mends_is_not_repeated(error):
+def test_permanent_error_is_not_retried(error):
     embedder, fake, slept = careful(error)
     with pytest.raises(type(error)):
         embedder.embed(["a"], "document")
@@ -82,15 +82,15 @@ def test_answers_get_length_one():
     assert np.linalg.norm(embedder.embed(["a"], "query")) == pytest.approx(1)
 
 
-def test_nothing_asks_nothing():
+def test_no_texts_send_no_request():
     embedder, fake, _ = careful()
     assert embedder.embed([], "query").shape == (0, 64) and fake.asked == []
 
 
-def test_shortened():
-    embedder = Shortened(FakeEmbedder(), 16)
+def test_shortened_embedder_has_its_own_tag_and_length():
+    embedder = TruncatingEmbedder(FakeEmbedder(), 16)
     assert str(embedder.tag) == "fake@16" and embedder.tag.sha == FakeEmbedder().tag.sha
     found = embedder.embed(["a b"], "document")
     assert found.shape == (1, 16) and np.linalg.norm(found) == pytest.approx(1)
     with pytest.raises(DimensionMismatch):
-        Shortened(FakeEmbedder(), 65)
+        TruncatingEmbedder(FakeEmbedder(), 65)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.models.extent import extent
+from perdure.models.extent import count_embedded_chars
 
 
 @pytest.mark.parametrize(
@@ -10,5 +10,5 @@ from perdure.models.extent import extent
     [("person", 0, None), ("person", 9, None), ("agent", 0, 400), ("agent", 1, 0), ("machine", 0, 400),
      ("tool", 0, 400), ("tool", 7, 0)],
 )  # fmt: skip
-def test_by_author(author, n, expected):
-    assert extent(author, n) == expected
+def test_extent_depends_on_the_author(author, n, expected):
+    assert count_embedded_chars(author, n) == expected

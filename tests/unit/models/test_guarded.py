@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.models.guarded import asks_to_wait_s
+from perdure.models.sdk_calls import read_retry_after_s
 
 NOW = datetime(2026, 3, 1, 9, 0, 0, tzinfo=UTC)
 
@@ -35,4 +35,4 @@ NOW = datetime(2026, 3, 1, 9, 0, 0, tzinfo=UTC)
     ],
 )
 def test_how_long_an_endpoint_asks_to_wait(said: dict[str, str], wait_s: float) -> None:
-    assert asks_to_wait_s(said, NOW) == wait_s
+    assert read_retry_after_s(said, NOW) == wait_s

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perdure.errors import ModelRefused, ReadOnlyHome
-from perdure.models.lanes import LANES, Lanes, Turn
+from perdure.models.lanes import LANES, BulkLock, EmbeddingLanes
 from perdure.testing import FakeEmbedder
 
 WAIT_S = 20  # for a thread that works; only a failing test waits so long
@@ -43,7 +43,7 @@ class Held(FakeEmbedder):
 @pytest.fixture
 def held():
     embedder = Held()
-    lanes = Lanes(embedder, item_chars=1)
+    lanes = EmbeddingLanes(embedder, item_chars=1)
     yield embedder, lanes
     embedder.let(500)
     lanes.close()
@@ -68,12 +68,12 @@ def test_a_query_overtakes_98_bulk_texts(held):
     assert embedder.order == ["b0", "q", *bulk[1:]]
 
 
-def test_bulk_begins_nothing_while_an_answer_is_being_made(held):
+def test_bulk_pauses_while_an_answer_is_generated(held):
     """The item in flight finishes, a query goes through, and bulk goes on when the answer is there."""
     embedder, lanes = held
     waiting = texts(lanes, "bulk", "b0", "b1")
     embedder.in_flight()
-    with lanes.holding():
+    with lanes.pause_bulk():
         embedder.let(2)
         waiting[0].result(WAIT_S)
         (asked,) = texts(lanes, "query", "q")
@@ -95,13 +95,13 @@ def test_query_then_ingest_then_bulk_and_first_is_first(held):
     assert embedder.order == ["b0", "query1", "query2", "ingest1", "ingest2", "bulk1", "bulk2"]
 
 
-def test_a_large_submission_is_overtaken_between_its_items(held):
+def test_query_overtakes_items_of_a_large_submission(held):
     """One call with four texts is four items here (item_chars 1): the query waits for one of them."""
     embedder, lanes = held
     bulk = lanes.submit(["b0", "b1", "b2", "b3"], kind="document", lane="bulk")
     embedder.in_flight()
     (query,) = texts(lanes, "query", "q")
-    assert lanes.depth() == {"query": 1, "ingest": 0, "bulk": 4}
+    assert lanes.count_waiting_texts() == {"query": 1, "ingest": 0, "bulk": 4}
     embedder.let(5)
     query.result(WAIT_S)
     found = bulk.result(WAIT_S)
@@ -112,27 +112,27 @@ def test_a_large_submission_is_overtaken_between_its_items(held):
 def test_items_are_filled_up_to_their_size():
     """10 characters: 'aaaa' + 'bbbb' fit, 'cccc' would not; a text longer than that goes alone."""
     fake = FakeEmbedder()
-    lanes = Lanes(fake, item_chars=10)
+    lanes = EmbeddingLanes(fake, item_chars=10)
     lanes.submit(["aaaa", "bbbb", "cccc", "d" * 50, "e"], kind="document", lane="bulk").result(WAIT_S)
     lanes.close()
     assert [batch for batch, _ in fake.asked] == [("aaaa", "bbbb"), ("cccc",), ("d" * 50,), ("e",)]
 
 
-def test_times_by_hand():
+def test_times_are_worked_out_by_hand():
     """X34. A clock that moves 1 s with each look: submitted at 0; started at 1; computing from 2 to 3.
 
     queued 1,000 ms, compute 1,000 ms, total 3,000 ms.
     """
     seconds = iter(range(100))
-    lanes = Lanes(FakeEmbedder(), item_chars=100, clock=lambda: float(next(seconds)))
+    lanes = EmbeddingLanes(FakeEmbedder(), item_chars=100, clock=lambda: float(next(seconds)))
     answer = lanes.submit(["a"], kind="query", lane="query").result(WAIT_S)
     lanes.close()
     assert (answer.queued_ms, answer.compute_ms, answer.total_ms) == (1000, 1000, 3000)
 
 
-def test_an_error_goes_to_who_asked_and_the_lanes_go_on():
+def test_error_goes_to_its_caller_and_the_lanes_continue():
     fake = FakeEmbedder(answers=[ModelRefused("401"), ZeroDivisionError("not even ours")])
-    lanes = Lanes(fake, item_chars=100)
+    lanes = EmbeddingLanes(fake, item_chars=100)
     with pytest.raises(ModelRefused):
         lanes.submit(["a"], kind="query", lane="query").result(WAIT_S)
     with pytest.raises(ZeroDivisionError):
@@ -141,18 +141,18 @@ def test_an_error_goes_to_who_asked_and_the_lanes_go_on():
     lanes.close()
 
 
-def test_an_error_in_the_middle_of_a_submission_ends_it():
+def test_error_in_the_middle_ends_its_submission():
     good = FakeEmbedder().embed(["a"], "document")
     fake = FakeEmbedder(answers=[good, ModelRefused("401")])
-    lanes = Lanes(fake, item_chars=1)
+    lanes = EmbeddingLanes(fake, item_chars=1)
     with pytest.raises(ModelRefused):
         lanes.submit(["a", "b", "c"], kind="document", lane="bulk").result(WAIT_S)
     lanes.submit([], kind="query", lane="bulk").result(WAIT_S)
-    assert lanes.depth() == dict.fromkeys(LANES, 0) and len(fake.asked) == 3
+    assert lanes.count_waiting_texts() == dict.fromkeys(LANES, 0) and len(fake.asked) == 3
     lanes.close()
 
 
-def test_cancelled_before_its_turn(held):
+def test_submission_can_be_cancelled_before_its_turn(held):
     embedder, lanes = held
     texts(lanes, "bulk", "b0")
     embedder.in_flight()
@@ -163,15 +163,15 @@ def test_cancelled_before_its_turn(held):
     assert embedder.order == ["b0", "b2"]
 
 
-def test_nothing():
-    lanes = Lanes(FakeEmbedder(), item_chars=1)
+def test_empty_submission_is_done_at_once():
+    lanes = EmbeddingLanes(FakeEmbedder(), item_chars=1)
     assert lanes.submit([], kind="document", lane="ingest").result(WAIT_S).vectors.shape == (0, 64)
     lanes.close()
 
 
-def test_closing_finishes_what_is_in_flight_and_cancels_the_rest():
+def test_closing_finishes_running_items_and_cancels_the_rest():
     embedder = Held()
-    lanes = Lanes(embedder, item_chars=1)
+    lanes = EmbeddingLanes(embedder, item_chars=1)
     first, second = texts(lanes, "bulk", "b0", "b1")
     long = lanes.submit(["c", "d"], kind="document", lane="query")
     embedder.in_flight()
@@ -186,61 +186,61 @@ def test_closing_finishes_what_is_in_flight_and_cancels_the_rest():
         lanes.submit(["x"], kind="query", lane="query")
 
 
-def test_never_used():
-    Lanes(FakeEmbedder(), item_chars=1).close()
+def test_unused_lanes_can_be_closed():
+    EmbeddingLanes(FakeEmbedder(), item_chars=1).close()
 
 
 # turns between processes ------------------------------------------------------------------------------------
 
 
 def test_bulk_waits_for_the_other_process_and_a_query_does_not(tmp_path):
-    other = Turn(tmp_path / "bulk.lock")
+    other = BulkLock(tmp_path / "bulk.lock")
     other.open()
-    assert other.take()
+    assert other.try_acquire()
     fake = FakeEmbedder()
-    lanes = Lanes(fake, turn=tmp_path / "bulk.lock", item_chars=100, poll_s=0.01)
+    lanes = EmbeddingLanes(fake, bulk_lock_path=tmp_path / "bulk.lock", item_chars=100, poll_s=0.01)
     bulk = lanes.submit(["b"], kind="document", lane="bulk")
     for lane in ("query", "ingest"):
         lanes.submit([lane], kind="document", lane=lane).result(WAIT_S)
     assert not bulk.done() and [batch for batch, _ in fake.asked] == [("query",), ("ingest",)]
-    other.give_back()
+    other.release()
     bulk.result(WAIT_S)
     lanes.close()
-    assert other.take()
+    assert other.try_acquire()
     other.close()
 
 
 def test_the_turn_is_given_back_when_bulk_is_done(tmp_path):
-    lanes = Lanes(FakeEmbedder(), turn=tmp_path / "bulk.lock", item_chars=100)
+    lanes = EmbeddingLanes(FakeEmbedder(), bulk_lock_path=tmp_path / "bulk.lock", item_chars=100)
     lanes.submit(["b"], kind="document", lane="bulk").result(WAIT_S)
     lanes.submit(["q"], kind="query", lane="query").result(WAIT_S)  # by then the worker has settled the first
-    other = Turn(tmp_path / "bulk.lock")
+    other = BulkLock(tmp_path / "bulk.lock")
     other.open()
-    assert other.take()
+    assert other.try_acquire()
     other.close()
     lanes.close()
 
 
-def test_a_process_that_dies_frees_its_turn(tmp_path):
+def test_dead_process_frees_its_turn(tmp_path):
     path = tmp_path / "bulk.lock"
     code = f"""
 import os, signal
 from pathlib import Path
-from perdure.models.lanes import Turn
-turn = Turn(Path({str(path)!r}))
+from perdure.models.lanes import BulkLock
+turn = BulkLock(Path({str(path)!r}))
 turn.open()
-assert turn.take()
+assert turn.try_acquire()
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
-    turn = Turn(path)
+    turn = BulkLock(path)
     turn.open()
-    assert turn.take()
+    assert turn.try_acquire()
     turn.close()
 
 
 def test_a_place_for_the_lock_that_cannot_be_written(tmp_path):
-    lanes = Lanes(FakeEmbedder(), turn=tmp_path / "nowhere" / "bulk.lock", item_chars=1)
+    lanes = EmbeddingLanes(FakeEmbedder(), bulk_lock_path=tmp_path / "nowhere" / "bulk.lock", item_chars=1)
     with pytest.raises(ReadOnlyHome):
         lanes.submit(["b"], kind="document", lane="bulk")
     assert lanes.submit(["q"], kind="query", lane="query").result(WAIT_S)

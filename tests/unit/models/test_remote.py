@@ -18,9 +18,9 @@ from perdure.errors import (
     ModelUnreachable,
     TextRefused,
 )  # fmt: skip
-from perdure.models import remote
-from perdure.models.embedder import Careful
-from perdure.models.remote import Endpoint, Remote
+from perdure.models import remote_embedder
+from perdure.models.embedder import ValidatingEmbedder
+from perdure.models.remote_embedder import EmbeddingEndpoint, RemoteEmbedder
 from perdure.testing import FakeEmbedder
 
 _spec = importlib.util.spec_from_file_location("http_embedder", Path(__file__).parents[2] / "http_embedder.py")
@@ -36,13 +36,15 @@ def server():
 
 
 def at(server, dialect="openai", **more):
-    return Remote(Endpoint(dialect, more.pop("url", server.url), "m", more.pop("dimension", 64), **more))
+    return RemoteEmbedder(
+        EmbeddingEndpoint(dialect, more.pop("url", server.url), "m", more.pop("dimension", 64), **more)
+    )
 
 
 def answering(server, *answers, dialect="openai"):
     server.replies += [answer if callable(answer) else (200, json.dumps(answer).encode()) for answer in answers]
     slept = []
-    return Careful(at(server, dialect), sleep=slept.append), slept
+    return ValidatingEmbedder(at(server, dialect), sleep=slept.append), slept
 
 
 def openai(*rows):
@@ -59,7 +61,7 @@ def openai(*rows):
         ("ollama", "/", "/api/embed"),
     ],
 )
-def test_what_is_asked(server, dialect, base, path):
+def test_request_has_the_expected_fields(server, dialect, base, path):
     embedder = at(server, dialect, url=server.url + base, key="s3cret", query_prefix="Query: ", document_prefix="Doc: ")
     found = embedder.embed(["one", "two"], "query")
     assert np.allclose(found, FakeEmbedder().embed(["Query: one", "Query: two"], "query"), atol=1e-6)
@@ -69,30 +71,30 @@ def test_what_is_asked(server, dialect, base, path):
     assert body == {"model": "m", "input": ["Query: one", "Query: two"]} and document["input"] == ["Doc: one"]
 
 
-def test_no_key_no_header(server):
+def test_request_without_a_key_has_no_header(server):
     at(server).embed(["one"], "query")
     assert "Authorization" not in server.seen[0][1]
 
 
-def test_many_texts_go_in_requests_of_64(server):
+def test_texts_are_sent_in_requests_of_64(server):
     found = at(server).embed([f"text {n}" for n in range(150)], "document")
     assert found.shape == (150, 64) and [len(body["input"]) for _, _, body in server.seen] == [64, 64, 22]
     assert np.allclose(found[149], FakeEmbedder().embed(["text 149"], "document")[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_busy_twice_then_good(server, status):
+def test_busy_endpoint_is_retried_twice(server, status):
     server.replies += [(status, b"later"), (status, b"")]
     slept = []
-    assert Careful(at(server), sleep=slept.append).embed(["a"], "query").shape == (1, 64)
+    assert ValidatingEmbedder(at(server), sleep=slept.append).embed(["a"], "query").shape == (1, 64)
     assert slept == [0.5, 1.5] and len(server.seen) == 3
 
 
-def test_busy_for_good(server):
+def test_permanently_busy_endpoint_is_given_up(server):
     server.replies += [(500, b"")] * 3
     slept = []
     with pytest.raises(ModelBusy, match=r"127\.0\.0\.1 answered 500"):
-        Careful(at(server), sleep=slept.append).embed(["a"], "query")
+        ValidatingEmbedder(at(server), sleep=slept.append).embed(["a"], "query")
     assert slept == [0.5, 1.5]
 
 
@@ -104,7 +106,7 @@ def test_busy_for_good(server):
 def test_refusals_are_final_and_do_not_show_the_body(server, status, error):
     server.replies.append((status, b"" if status == 204 else b"your key sk-123 is wrong"))
     with pytest.raises(error) as caught:
-        Careful(at(server, key="sk-123"), sleep=pytest.fail).embed(["a"], "query")
+        ValidatingEmbedder(at(server, key="sk-123"), sleep=pytest.fail).embed(["a"], "query")
     assert "sk-123" not in str(caught.value) and len(server.seen) == 1
 
 
@@ -125,15 +127,15 @@ def test_a_redirect_is_not_followed(server):
 
 
 @pytest.mark.parametrize("bad", ["NaN", "null", "1e999", "-Infinity"])
-def test_a_number_that_is_none_is_asked_again_with_the_prefix(server, bad):
+def test_non_finite_number_is_retried_with_the_prefix(server, bad):
     row = ", ".join(["0.5"] * 63 + [bad])
     server.replies.append((200, f'{{"data": [{{"index": 0, "embedding": [{row}]}}]}}'.encode()))
-    assert np.isfinite(Careful(at(server)).embed(["a"], "document")).all()
+    assert np.isfinite(ValidatingEmbedder(at(server)).embed(["a"], "document")).all()
     assert server.seen[1][2]["input"] == ["passage: a"]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "ollama"])
-def test_another_dimension(server, dialect):
+def test_wrong_dimension_is_an_error(server, dialect):
     answer = openai([1.0] * 32) if dialect == "openai" else {"embeddings": [[1.0] * 32]}
     embedder, _ = answering(server, answer, dialect=dialect)
     with pytest.raises(DimensionMismatch, match="32"):
@@ -158,70 +160,72 @@ HOSTILE = [
 def test_hostile_answers_are_nonsense(server, body):
     server.replies.append((200, body))
     with pytest.raises(ModelNonsense):
-        Careful(at(server), sleep=pytest.fail).embed(["a"], "query")
+        ValidatingEmbedder(at(server), sleep=pytest.fail).embed(["a"], "query")
 
 
 @pytest.mark.parametrize(
     "answer", [{"embeddings": [1]}, {"embeddings": "x"}, {"embedding": [1.0]}, {"embeddings": [["a"]]}]
 )
-def test_hostile_answers_of_ollama(server, answer):
+def test_hostile_answers_of_ollama_are_nonsense(server, answer):
     embedder, _ = answering(server, answer, dialect="ollama")
     with pytest.raises(ModelNonsense):
         embedder.embed(["a"], "query")
 
 
-def test_vectors_of_different_lengths(server):
+def test_vectors_of_different_lengths_are_nonsense(server):
     embedder, _ = answering(server, openai([1.0] * 64, [1.0] * 32))
     with pytest.raises(ModelNonsense):
         embedder.embed(["a", "b"], "query")
 
 
 def test_an_endless_answer_is_cut_off(server, monkeypatch):
-    monkeypatch.setattr(remote, "MAX_ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(remote_embedder, "MAX_ANSWER_BYTES", 100_000)
     server.replies.append((200, b" " * 200_000))
     with pytest.raises(ModelNonsense, match="100000 bytes"):
         at(server).embed(["a"], "query")
 
 
-def test_no_answer_in_time(server):
+def test_missing_answer_times_out(server):
     """The server holds its answer until the client has given up; it is not asked again."""
     import threading
 
     given_up = threading.Event()
     server.replies.append(lambda handler: given_up.wait(10))
     with pytest.raises(ModelUnreachable, match="TimeoutError"):
-        Careful(at(server, timeout_s=0.2), sleep=pytest.fail).embed(["a"], "query")
+        ValidatingEmbedder(at(server, timeout_s=0.2), sleep=pytest.fail).embed(["a"], "query")
     given_up.set()
     assert len(server.seen) == 1
 
 
-def test_a_dripping_answer_is_out_of_time(server):
+def test_dripping_answer_times_out(server):
     """Each byte comes in time; all of them do not. The clock is given: it moves a second with every look."""
     seconds = iter(range(1000))
-    endpoint = Endpoint("openai", server.url, "m", 64, timeout_s=1.0)
+    endpoint = EmbeddingEndpoint("openai", server.url, "m", 64, timeout_s=1.0)
     server.replies.append((200, b" " * 1_000_000))
     with pytest.raises(ModelUnreachable):
-        Remote(endpoint, clock=lambda: float(next(seconds))).embed(["a"], "query")
+        RemoteEmbedder(endpoint, clock=lambda: float(next(seconds))).embed(["a"], "query")
 
 
-def test_a_broken_connection(server):
+def test_broken_connection_is_unreachable(server):
     server.replies.append(lambda handler: handler.connection.close())
     with pytest.raises(ModelUnreachable):
         at(server).embed(["a"], "query")
 
 
-def test_something_that_is_no_http(server):
+def test_server_that_speaks_no_http_is_refused(server):
     server.replies.append(lambda handler: handler.wfile.write(b"SSH-2.0-OpenSSH\r\n\r\n"))
     with pytest.raises(ModelUnreachable):
         at(server).embed(["a"], "query")
 
 
-def test_nobody_there():
+def test_missing_endpoint_is_unreachable():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ModelUnreachable, match=r"Check its `url` in the settings"):
-            Careful(Remote(Endpoint("ollama", url, "m", 64)), sleep=pytest.fail).embed(["a"], "query")
+            ValidatingEmbedder(RemoteEmbedder(EmbeddingEndpoint("ollama", url, "m", 64)), sleep=pytest.fail).embed(
+                ["a"], "query"
+            )
 
 
 @pytest.mark.parametrize(
@@ -237,16 +241,18 @@ def test_nobody_there():
         "http://h/?k=1",
     ],
 )
-def test_urls_that_cannot_be_meant(url):
+def test_invalid_urls_are_refused(url):
     with pytest.raises(ConfigFault, match=r"models\.embedder\.url"):
-        Remote(Endpoint("openai", url, "m", 64))
+        RemoteEmbedder(EmbeddingEndpoint("openai", url, "m", 64))
 
 
 def test_a_key_does_not_travel_in_the_clear():
     with pytest.raises(ConfigFault, match="https"):
-        Remote(Endpoint("openai", "http://models.example/v1", "m", 64, key="s3cret"))
-    Remote(Endpoint("openai", "http://models.example/v1", "m", 64))
-    assert isinstance(Remote(Endpoint("openai", "https://models.example/v1", "m", 64, key="k")), Remote)
+        RemoteEmbedder(EmbeddingEndpoint("openai", "http://models.example/v1", "m", 64, key="s3cret"))
+    RemoteEmbedder(EmbeddingEndpoint("openai", "http://models.example/v1", "m", 64))
+    assert isinstance(
+        RemoteEmbedder(EmbeddingEndpoint("openai", "https://models.example/v1", "m", 64, key="k")), RemoteEmbedder
+    )
 
 
 def test_a_line_break_in_a_key_does_not_become_a_header(server):
@@ -255,6 +261,6 @@ def test_a_line_break_in_a_key_does_not_become_a_header(server):
     assert server.seen == []
 
 
-def test_the_tag_follows_model_and_document_prefix_alone(server):
+def test_tag_depends_on_model_and_document_prefix_only(server):
     assert at(server, query_prefix="q").tag == at(server).tag == at(server, url="http://127.0.0.1:1").tag
     assert at(server, document_prefix="d").tag != at(server).tag != at(server, "ollama").tag

@@ -11,13 +11,13 @@ import pytest
 from perdure.access.redact import mask
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, RolesConfig
 from perdure.errors import BadAnswer, BudgetSpent, ConfigFault, ModelFileMissing, ModelLate, ModelRefused, UsageError
-from perdure.models.chat import Call, Message, Reply, Usage
-from perdure.models.meter.caps import Spent
-from perdure.models.roles import ROLES, Roles, settings_of
+from perdure.models.chat import ChatMessage, ChatReply, TokenUsage, ToolCall
+from perdure.models.cost_meter import Spending
+from perdure.models.roles import ROLES, Roles, read_model_settings
 from perdure.testing import ScriptedChat
 
 NOW = datetime(2026, 12, 31, 12, tzinfo=UTC)
-ASKED = [Message("user", "Which port?")]
+ASKED = [ChatMessage("user", "Which port?")]
 MINER = RoleConfig("openai", "m-1", "http://127.0.0.1:9/v1")
 KEYED = RoleConfig("anthropic", "m-2", key_env="PERDURE_TEST_KEY")
 
@@ -26,20 +26,20 @@ def roles(place: Path, *chats: tuple[str, Any], **settings: Any) -> Roles:
     return Roles(place, ModelsConfig(**settings), mask=mask, chats=dict(chats), now=lambda: NOW)
 
 
-def test_without_settings_there_is_no_model(tmp_path: Path) -> None:
+def test_missing_settings_give_no_model(tmp_path: Path) -> None:
     found = roles(tmp_path)
-    assert [found.chat(role, job="x") for role in ROLES] == [None] * 4
-    assert [found.state(role).provider for role in ROLES] == [""] * 4
+    assert [found.get_chat(role, job="x") for role in ROLES] == [None] * 4
+    assert [found.get_state(role).provider for role in ROLES] == [""] * 4
     with pytest.raises(UsageError, match="'embedder'"):
-        found.chat("embedder", job="x")
+        found.get_chat("embedder", job="x")
 
 
 def test_each_role_has_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_TEST_KEY", "k")
     local = RoleConfig("gguf", "~/models/small.gguf")
     found = roles(tmp_path, roles=RolesConfig(miner=MINER, helper=local, summariser=KEYED))
-    names = [chat.name for role in ("miner", "helper", "summariser") if (chat := found.chat(role, job="x"))]
-    assert names == ["openai:m-1", "gguf:small.gguf", "anthropic:m-2"] and found.chat("resident", job="x") is None
+    names = [chat.name for role in ("miner", "helper", "summariser") if (chat := found.get_chat(role, job="x"))]
+    assert names == ["openai:m-1", "gguf:small.gguf", "anthropic:m-2"] and found.get_chat("resident", job="x") is None
 
 
 @pytest.mark.parametrize(
@@ -57,45 +57,45 @@ def test_each_role_has_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (RoleConfig("openai", "m", "http://x/v1", timeout_s=0), r"miner\.timeout_s must be set"),
     ],
 )
-def test_what_cannot_be_meant(tmp_path: Path, monkeypatch, config: RoleConfig, said: str) -> None:
+def test_invalid_role_is_refused(tmp_path: Path, monkeypatch, config: RoleConfig, said: str) -> None:
     monkeypatch.setenv("PERDURE_TEST_KEY", "k")
     found = roles(tmp_path, roles=RolesConfig(miner=config))
     with pytest.raises(ConfigFault, match=said):
-        found.chat("miner", job="x")
-    assert found.state("miner").missing.startswith("models.roles.miner.")
+        found.get_chat("miner", job="x")
+    assert found.get_state("miner").missing.startswith("models.roles.miner.")
 
 
-def test_a_model_file_that_is_not_there_is_named_before_and_when_it_is_asked(tmp_path: Path) -> None:
+def test_missing_model_file_is_named_in_the_state_and_the_error(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     file = tmp_path / "small.gguf"
     found = roles(tmp_path, roles=RolesConfig(miner=RoleConfig("gguf", str(file))))
-    assert found.state("miner").missing == f"models.roles.miner.model: there is no file {file}"
-    chat = found.chat("miner", job="x")
+    assert found.get_state("miner").missing == f"models.roles.miner.model: there is no file {file}"
+    chat = found.get_chat("miner", job="x")
     assert chat is not None
     with pytest.raises(ModelFileMissing, match=r"small\.gguf: .* Correct `model`"):
         chat.reply(ASKED)
     file.touch()
-    assert found.state("miner").missing == ""
+    assert found.get_state("miner").missing == ""
 
 
 def test_a_key_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PERDURE_TEST_KEY", "sk-secret")
-    settings = settings_of("miner", KEYED)
+    settings = read_model_settings("miner", KEYED)
     assert settings.key == "sk-secret" and "sk-secret" not in repr(settings)
     assert settings.url.geturl() == "https://api.anthropic.com"
 
 
-def test_secrets_are_masked_in_all_that_is_sent(tmp_path: Path) -> None:
+def test_secrets_are_masked_in_every_request(tmp_path: Path) -> None:
     fake = ScriptedChat()
-    chat = roles(tmp_path, ("miner", fake)).chat("miner", job="x")
+    chat = roles(tmp_path, ("miner", fake)).get_chat("miner", job="x")
     assert chat is not None
     secret = "postgres://ada:tr0ub4dor@host/x"
-    call = Call("c1", "connect", {"urls": [secret], "n": 3})
+    call = ToolCall("c1", "connect", {"urls": [secret], "n": 3})
     chat.reply(
         [
-            Message("system", secret),
-            Message("assistant", "", (call,)),
-            Message("tool", f"\ud800 {secret}", call_id="c1"),
+            ChatMessage("system", secret),
+            ChatMessage("assistant", "", (call,)),
+            ChatMessage("tool", f"\ud800 {secret}", call_id="c1"),
         ]
     )
     (question,) = fake.asked
@@ -104,48 +104,54 @@ def test_secrets_are_masked_in_all_that_is_sent(tmp_path: Path) -> None:
     question.messages[2].text.encode()  # and half characters are gone
 
 
-def test_what_was_asked_is_written_down_however_it_ends(tmp_path: Path) -> None:
+def test_every_call_is_recorded_whatever_its_outcome(tmp_path: Path) -> None:
     bad = BadAnswer("x")
-    bad.usage = Usage(30, 5)
-    answers: list[Any] = [Reply("x", usage=Usage(10, 2), model="m"), bad, ModelRefused("no"), ModelLate("m"), "late"]
+    bad.usage = TokenUsage(30, 5)
+    answers: list[Any] = [
+        ChatReply("x", usage=TokenUsage(10, 2), model="m"),
+        bad,
+        ModelRefused("no"),
+        ModelLate("m"),
+        "late",
+    ]
     fake = ScriptedChat(answers)
     found = roles(
         tmp_path, ("miner", fake), roles=RolesConfig(miner=MINER), prices={"m-1": PriceConfig(1_000_000.0, 2_000_000.0)}
     )
-    chat = found.chat("miner", job="mine")
+    chat = found.get_chat("miner", job="mine")
     assert chat is not None and chat.reply(ASKED).text == "x"
-    assert found.meter.spent("mine")["job"] == Spent(1, 12, 14.0, 0)  # 10 at 1, 2 at 2
+    assert found.meter.read_spending("mine")["job"] == Spending(1, 12, 14.0, 0)  # 10 at 1, 2 at 2
     for fault, n_tokens in ((BadAnswer, 47), (ModelRefused, 47)):
         with pytest.raises(fault):
             chat.reply(ASKED)
-        assert found.meter.spent("mine")["job"].n_tokens == n_tokens
+        assert found.meter.read_spending("mine")["job"].n_tokens == n_tokens
     with pytest.raises(ModelLate):
         chat.reply(ASKED)
-    assert 47 < found.meter.spent("mine")["job"].n_tokens < 100  # what was asked may have been read
+    assert 47 < found.meter.read_spending("mine")["job"].n_tokens < 100  # what was asked may have been read
     with pytest.raises(ZeroDivisionError):
         chat.reply(ASKED, on_text=lambda _: 1 / 0)
-    assert found.meter.spent("mine")["job"].n_calls == 5
+    assert found.meter.read_spending("mine")["job"].n_calls == 5
 
 
 def test_a_cap_stops_the_job_before_anything_is_asked(tmp_path: Path) -> None:
     fake = ScriptedChat()
     found = roles(tmp_path, ("miner", fake), caps=CapsConfig(job_tokens=5000))
-    chat = found.chat("miner", job="mine")
+    chat = found.get_chat("miner", job="mine")
     assert chat is not None
     chat.reply(ASKED)  # a role's 4,096 tokens of answer fit once
-    found.meter.begin(chat._asked, Usage(1000), None, CapsConfig())  # type: ignore[attr-defined]
+    found.meter.begin(chat._model_call, TokenUsage(1000), None, CapsConfig())  # type: ignore[attr-defined]
     with pytest.raises(BudgetSpent, match=r"models\.caps\.job_tokens"):
         chat.reply(ASKED)
     assert len(fake.asked) == 1
-    other = found.chat("miner", job="consolidate")
+    other = found.get_chat("miner", job="consolidate")
     assert other is not None and other.reply(ASKED).text == "OK."
 
 
 def test_a_cap_in_money_needs_a_price(tmp_path: Path) -> None:
     caps = CapsConfig(day_money=1)
     with pytest.raises(ConfigFault, match=r"models\.caps\.day_money: models\.prices has none for m-1"):
-        roles(tmp_path, roles=RolesConfig(miner=MINER), caps=caps).chat("miner", job="x")
+        roles(tmp_path, roles=RolesConfig(miner=MINER), caps=caps).get_chat("miner", job="x")
     priced = roles(tmp_path, roles=RolesConfig(miner=MINER), caps=caps, prices={"m-1": PriceConfig(1.0, 1.0)})
-    assert priced.chat("miner", job="x") is not None
+    assert priced.get_chat("miner", job="x") is not None
     local = RolesConfig(miner=RoleConfig("gguf", "/x.gguf"))
-    assert roles(tmp_path, roles=local, caps=caps).chat("miner", job="x") is not None
+    assert roles(tmp_path, roles=local, caps=caps).get_chat("miner", job="x") is not None

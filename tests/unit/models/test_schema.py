@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.errors import UsageError
-from perdure.models.schema import is_closed, violation
+from perdure.models.chat import find_violation, is_closed
 
 OPERATION: dict[str, Any] = {
     "type": "object",
@@ -35,8 +35,8 @@ KINDS = {"type": ["string", "null"], "title": "a title", "description": "said", 
         {"op": "create", "trust": 0.5, "turns": [2.0], "old": "m1"},
     ],
 )
-def test_what_keeps_it(value: Any) -> None:
-    assert violation(value, OPERATION) == ""
+def test_valid_value_has_no_violation(value: Any) -> None:
+    assert find_violation(value, OPERATION) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,24 +60,24 @@ def test_what_keeps_it(value: Any) -> None:
         ({"op": "skip", "old": 3}, "answer.old is not of type string"),
     ],
 )
-def test_what_breaks_it(value: Any, said: str) -> None:
-    assert violation(value, OPERATION) == said
+def test_invalid_value_has_a_violation(value: Any, said: str) -> None:
+    assert find_violation(value, OPERATION) == said
 
 
 def test_one_of_several_types_and_constants() -> None:
-    assert violation(None, KINDS) == "" and violation("x", KINDS) == ""
-    assert violation(1, KINDS) == "answer is not of type string or null"
-    assert violation(1, {"const": 1}) == "" and violation(True, {"const": 1}) == "answer is not 1"
-    assert violation(True, {"enum": [1]}) == "answer is none of 1"
-    assert violation({"a": 1}, {"additionalProperties": {"type": "string"}}) == "answer.a is not of type string"
+    assert find_violation(None, KINDS) == "" and find_violation("x", KINDS) == ""
+    assert find_violation(1, KINDS) == "answer is not of type string or null"
+    assert find_violation(1, {"const": 1}) == "" and find_violation(True, {"const": 1}) == "answer is not 1"
+    assert find_violation(True, {"enum": [1]}) == "answer is none of 1"
+    assert find_violation({"a": 1}, {"additionalProperties": {"type": "string"}}) == "answer.a is not of type string"
 
 
-def test_a_rule_that_is_not_known_is_the_authors_error() -> None:
+def test_unknown_schema_rule_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"answer\.text has 'format'"):
-        violation({"text": "x"}, {"properties": {"text": {"type": "string", "format": "date"}}})
+        find_violation({"text": "x"}, {"properties": {"text": {"type": "string", "format": "date"}}})
 
 
-def test_what_strict_decoders_take() -> None:
+def test_strict_decoder_needs_a_closed_schema() -> None:
     assert not is_closed(OPERATION)  # not all of its fields are required
     whole = {**OPERATION, "required": list(OPERATION["properties"])}
     assert is_closed(whole) and is_closed({"type": "array", "items": whole}) and is_closed({"type": "string"})
@@ -94,4 +94,4 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_value_is_judged(value: Any) -> None:
-    assert isinstance(violation(value, OPERATION), str) and violation(value, {}) == ""
+    assert isinstance(find_violation(value, OPERATION), str) and find_violation(value, {}) == ""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.models import weights
+from perdure.models import local_embedders
 from perdure.models.wordpiece import UNKNOWN, WordPiece
 
 DATA = Path(__file__).parents[2] / "data"
@@ -23,7 +23,7 @@ def golden():
 
 @pytest.fixture(scope="module")
 def cutter(built):
-    return WordPiece(weights.vocabulary("minilm-vocab.txt"))
+    return WordPiece(local_embedders.read_vocabulary("minilm-vocab.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -35,47 +35,51 @@ def maker():
     return names
 
 
-def test_probes(golden, cutter):
-    assert [[text, cutter.ids(text)] for text, _ in golden["probes"]] == golden["probes"]
+def test_probe_texts_give_the_golden_ids(golden, cutter):
+    assert [[text, cutter.to_token_ids(text)] for text, _ in golden["probes"]] == golden["probes"]
     assert len(golden["probes"]) > 50
 
 
 def test_every_character_of_unicode_3_2(golden, cutter, maker):
-    assert {name: maker["digest"]([cutter.ids(text)]) for name, text in maker["blocks"]().items()} == golden["blocks"]
+    assert {name: maker["digest"]([cutter.to_token_ids(text)]) for name, text in maker["blocks"]().items()} == golden[
+        "blocks"
+    ]
 
 
 @pytest.mark.shared
-def test_real_conversations(golden, cutter, maker):
+def test_real_conversations_give_the_golden_ids(golden, cutter, maker):
     for name, expected in golden["shared"].items():
         path = SHARED / name
         if not path.exists():
             pytest.skip(f"{path} is not here")
         assert (
-            maker["digest"]([cutter.ids(json.loads(line)["text"]) for line in path.read_text().split("\n")[:-1]])
+            maker["digest"](
+                [cutter.to_token_ids(json.loads(line)["text"]) for line in path.read_text().split("\n")[:-1]]
+            )
             == expected
         ), name
 
 
 def test_longest_piece_first_worked_by_hand():
     """'perdure' is 'per' + '##dure'; 'perdu' has no piece for 'du', so the whole word is unknown; signs stand alone."""
-    assert _SMALL.ids("Perdure perdu!") == [1, 2, 0, 3]
+    assert _SMALL.to_token_ids("Perdure perdu!") == [1, 2, 0, 3]
 
 
 def test_control_tokens_in_a_text_are_text():
-    assert 5 not in _SMALL.ids("[CLS]")
+    assert 5 not in _SMALL.to_token_ids("[CLS]")
 
 
 def test_the_limit_is_on_pieces():
-    assert _SMALL.ids("perdure " * 1000, most=3) == [1, 2, 1]
-    assert _SMALL.ids("perdure", most=0) == []
+    assert _SMALL.to_token_ids("perdure " * 1000, max_pieces=3) == [1, 2, 1]
+    assert _SMALL.to_token_ids("perdure", max_pieces=0) == []
 
 
 @given(st.text())
 def test_any_text_has_ids(text):
-    ids = _SMALL.ids(text)
-    assert all(0 <= n < 6 for n in ids) and _SMALL.ids(text) == ids
+    ids = _SMALL.to_token_ids(text)
+    assert all(0 <= n < 6 for n in ids) and _SMALL.to_token_ids(text) == ids
 
 
 @given(st.text(alphabet=st.sampled_from("per du! 数")), st.integers(0, 5))
-def test_a_limit_cuts_and_changes_nothing_else(text, most):
-    assert _SMALL.ids(text, most=most) == _SMALL.ids(text)[:most]
+def test_limit_cuts_and_changes_nothing_else(text, most):
+    assert _SMALL.to_token_ids(text, max_pieces=most) == _SMALL.to_token_ids(text)[:most]

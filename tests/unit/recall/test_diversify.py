@@ -19,12 +19,12 @@ def test_only_the_chosen_count_against_a_candidate():
     assert diversify({"a1": 1.0, "b1": 0.9, "b2": 0.9, "c1": 0.5}, _alike, relevance=0.5, k=2) == ["a1", "b1"]
 
 
-def test_what_says_the_same_is_never_chosen():
+def test_duplicate_is_never_chosen():
     scores = {"a1": 1.0, "a2": 0.98, "b1": 0.1}
-    assert diversify(scores, _alike, relevance=1.0, k=3, same=0.97) == ["a1", "b1"]
+    assert diversify(scores, _alike, relevance=1.0, k=3, same_likeness=0.97) == ["a1", "b1"]
 
 
-def test_at_one_it_is_the_ranking():
+def test_full_relevance_gives_the_ranking():
     assert diversify({"b": 0.5, "a": 0.5, "c": 0.9}, lambda *_: 1.0, relevance=1.0, k=9) == ["c", "a", "b"]
 
 
@@ -33,7 +33,7 @@ def test_at_one_it_is_the_ranking():
     st.floats(0, 1),
     st.integers(0, 15),
 )
-def test_it_returns_a_permutation_of_a_part(scores, relevance, k):
+def test_result_is_a_permutation_of_a_subset(scores, relevance, k):
     chosen = diversify(scores, _alike, relevance=relevance, k=k)
     assert len(chosen) == len(set(chosen)) == min(k, len(scores))
     assert set(chosen) <= set(scores)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.fuse import LEVEL, clamp, min_max, ranked, reciprocal_rank, strongest, weighted
+from perdure.recall.fuse import EQUAL_SCORE, clamp_cosines, min_max, rank_ids, reciprocal_rank, sum_weighted, take_best
 
 LEG = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50, allow_nan=False), max_size=8)
 
 
-def test_reciprocal_rank_by_hand():
+def test_reciprocal_rank_is_worked_out_by_hand():
     """k = 60: a is 1st and 2nd: 1/61 + 1/62; b 2nd and 1st: the same; c 3rd in one leg: 1/63."""
     scores = reciprocal_rank([["a", "b", "c"], ["b", "a"]])
     assert scores["a"] == pytest.approx(1 / 61 + 1 / 62, abs=1e-12)
@@ -23,13 +23,13 @@ def test_min_max_of_negative_raw_scores():
 
 
 def test_a_leg_of_equal_scores_does_not_divide_by_zero():
-    assert min_max({"a": 7.0, "b": 7.0}) == {"a": LEVEL, "b": LEVEL}
-    assert min_max({"a": 7.0}) == {"a": LEVEL}
+    assert min_max({"a": 7.0, "b": 7.0}) == {"a": EQUAL_SCORE, "b": EQUAL_SCORE}
+    assert min_max({"a": 7.0}) == {"a": EQUAL_SCORE}
     assert min_max({}) == {}
 
 
-def test_negative_cosine_becomes_nothing():
-    assert clamp({"a": -0.3, "b": 0.25, "c": 1.0000001}) == {"a": 0.0, "b": 0.25, "c": 1.0}
+def test_negative_cosine_counts_as_zero():
+    assert clamp_cosines({"a": -0.3, "b": 0.25, "c": 1.0000001}) == {"a": 0.0, "b": 0.25, "c": 1.0}
 
 
 def test_the_reference_profile_to_nine_digits():
@@ -38,35 +38,35 @@ def test_the_reference_profile_to_nine_digits():
     been last with 0.15 if its vector were missing.
     """
     keyword = min_max({"a": 2.0, "b": 6.0, "c": 4.0})
-    vector = clamp({"a": 0.9, "b": 0.5, "c": 0.8})
-    scores = weighted({"keyword": keyword, "vector": vector}, {"vector": 0.7, "keyword": 0.3})
+    vector = clamp_cosines({"a": 0.9, "b": 0.5, "c": 0.8})
+    scores = sum_weighted({"keyword": keyword, "vector": vector}, {"vector": 0.7, "keyword": 0.3})
     assert {name: pytest.approx(score, abs=1e-9) for name, score in scores.items()} == {"a": 0.63, "b": 0.65, "c": 0.71}
-    assert ranked(scores) == ["c", "b", "a"]
+    assert rank_ids(scores) == ["c", "b", "a"]
 
 
-def test_a_leg_alone_keeps_its_full_scores():
+def test_single_leg_keeps_its_full_scores():
     """Row X12: 0.3 of a keyword score is below any sensible threshold; without vectors it counts whole."""
-    assert weighted({"keyword": {"a": 1.0}}, {"vector": 0.7, "keyword": 0.3}) == {"a": 1.0}
+    assert sum_weighted({"keyword": {"a": 1.0}}, {"vector": 0.7, "keyword": 0.3}) == {"a": 1.0}
 
 
 def test_ties_break_by_id():
-    assert ranked({"b": 1.0, "a": 1.0, "c": 2.0}) == ["c", "a", "b"]
+    assert rank_ids({"b": 1.0, "a": 1.0, "c": 2.0}) == ["c", "a", "b"]
 
 
 def test_strongest_takes_the_best_of_each():
-    assert strongest([{"a": -1.0}, {"a": -3.0, "b": 2.0}]) == {"a": -1.0, "b": 2.0}
+    assert take_best([{"a": -1.0}, {"a": -3.0, "b": 2.0}]) == {"a": -1.0, "b": 2.0}
 
 
 @given(LEG, LEG)
 def test_fusion_ignores_the_order_of_legs_and_of_items(one, other):
     weights = {"one": 0.4, "other": 0.6}
-    forward = weighted({"one": one, "other": other}, weights)
+    forward = sum_weighted({"one": one, "other": other}, weights)
     turned = {"other": dict(reversed(list(other.items()))), "one": dict(reversed(list(one.items())))}
-    backward = weighted(turned, weights)
-    assert ranked(forward) == ranked(backward)
+    backward = sum_weighted(turned, weights)
+    assert rank_ids(forward) == rank_ids(backward)
     assert all(math.isclose(forward[name], backward[name]) for name in forward)
 
 
 @given(LEG)
 def test_normalised_scores_lie_between_0_and_1(leg):
-    assert all(0 <= score <= 1 for score in [*min_max(leg).values(), *clamp(leg).values()])
+    assert all(0 <= score <= 1 for score in [*min_max(leg).values(), *clamp_cosines(leg).values()])

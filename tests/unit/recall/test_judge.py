@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.candidates import Sighting
-from perdure.recall.judge import THRESHOLDS, Evidence, evidence, judge, stem
+from perdure.recall.candidates import NameSighting
+from perdure.recall.judge import THRESHOLDS, Evidence, gather_evidence, judge, stem
 
 NOTHING = Evidence(cosine=None, covered=0.0, n_held=0, known_names=0.0, unknown_names=0.0)
 SHARE = st.floats(0, 1)
@@ -15,13 +15,13 @@ def _evidence(**given_):
     return Evidence(**{**{name: getattr(NOTHING, name) for name in NOTHING.__dataclass_fields__}, **given_})
 
 
-def test_evidence_by_hand():
+def test_evidence_is_worked_out_by_hand():
     """staging (rarity 3) and port (1) asked, the best text holds staging: 3 / 4 = 0.75 with one word; the other text
     holds port alone: 1 / 4. Of two names one is known and rare, one is nowhere.
     """
     words = {"staging": (1, 3.0), "port": (9, 1.0)}
-    names = {"Kestrel": Sighting(2, 2.0), "Zanzibar": Sighting(0, 5.0)}
-    found = evidence(words, names, texts=["a port", "staging is down"], cosine=0.4)
+    names = {"Kestrel": NameSighting(2, 2.0), "Zanzibar": NameSighting(0, 5.0)}
+    found = gather_evidence(words, names, texts=["a port", "staging is down"], cosine=0.4)
     assert found == Evidence(0.4, 0.75, 1, 0.5, 0.5, n_asked=2)
 
 
@@ -39,14 +39,14 @@ def test_relevance_of_two_legs_by_hand():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_the_words_alone_show_is_never_silenced(model):
+def test_strong_keyword_evidence_is_never_silenced(model):
     """term-llm #19: a threshold above what one leg can reach dropped every hit that only keywords found."""
     cosine = None if not model else 0.0
     assert not judge(_evidence(cosine=cosine, covered=0.7, n_held=2), model).silent
 
 
 @pytest.mark.parametrize("model", sorted(THRESHOLDS))
-def test_what_the_meaning_alone_shows_is_never_silenced(model):
+def test_strong_vector_evidence_is_never_silenced(model):
     assert not judge(_evidence(cosine=0.45), model).silent
 
 
@@ -56,12 +56,12 @@ def test_an_uncalibrated_model_is_judged_by_words():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_nothing_is_silent_and_says_why(model):
+def test_missing_evidence_is_silent_with_a_reason(model):
     assert "relevant" in judge(_evidence(cosine=None if not model else 0.1), model).silent
 
 
 @given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(MODELS))
-def test_more_evidence_never_makes_it_silent(cosine, covered, n_held, unknown, more, more_covered, model):
+def test_more_evidence_never_silences(cosine, covered, n_held, unknown, more, more_covered, model):
     less = Evidence(None if not model else cosine, covered, n_held, 0.0, unknown)
     grown = Evidence(
         None if not model else min(1, cosine + more),
@@ -71,7 +71,7 @@ def test_more_evidence_never_makes_it_silent(cosine, covered, n_held, unknown, m
         assert not judge(grown, model).silent
 
 
-def test_stems():
+def test_words_are_stemmed():
     assert [stem(word) for word in ("paints", "painted", "painting", "quickly", "bus", "数据")] == [
         "paint", "paint", "paint", "quick", "bus", "数据",
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 import pytest
 
-from perdure.recall.neighbours import spread
+from perdure.recall.fuse import spread
 
 
 def _row(names):
@@ -20,10 +20,10 @@ def test_shares_of_the_better_neighbour_at_each_distance_by_hand():
     assert scores == {name: pytest.approx(score, abs=1e-12) for name, score in expected.items()}
 
 
-def test_nothing_travels_further_than_the_reach():
+def test_shares_end_at_the_reach():
     assert spread({"a": 1.0}, _row("abcde"), [0.4])["b"] == pytest.approx(0.4)
     assert "c" not in spread({"a": 1.0}, _row("abcde"), [0.4])
 
 
-def test_without_shares_nothing_changes():
+def test_zero_shares_change_nothing():
     assert spread({"a": 1.0, "b": 0.2}, _row("ab"), []) == {"a": 1.0, "b": 0.2}

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure import text
-from perdure.recall.pack import excerpt, leans, pack, render
+from perdure.recall.pack import cut_excerpt, is_dependent, pack, render_cue
 from perdure.types import Cue
 
 
@@ -14,40 +14,40 @@ def _cue(name, words, before=""):
     return Cue(name, "run", "conv", "user", at, "laptop", "pi", words, 1.0, {}, ("its words match",), before)
 
 
-def test_a_cue_names_its_date_source_and_role():
-    assert render(_cue("t1", "Port 8642.", "Which port?")) == (
+def test_cue_names_its_date_source_and_role():
+    assert render_cue(_cue("t1", "Port 8642.", "Which port?")) == (
         "[2026-03-01 12:30 · user · pi @laptop · turn t1]\n> Which port?\nPort 8642."
     )
 
 
 def test_the_piece_with_the_asked_words_is_kept():
     words = "nothing here. " * 40 + "The staging port is 8642. " + "nothing there. " * 40
-    short = excerpt(words, frozenset({"stag", "port"}), 200)
+    short = cut_excerpt(words, frozenset({"stag", "port"}), 200)
     assert "staging port is 8642" in short
     assert len(short) <= 200
     assert short.startswith("…")
     assert short.endswith("…")
 
 
-def test_what_does_not_fit_is_named_and_what_follows_may_still_fit():
+def test_cue_without_room_is_named_and_a_later_one_may_fit():
     long, short = _cue("long", "Überlänge " * 300), _cue("short", "Port 8642.")
     kept, without_room = pack([long, short], [], max_tokens=40)
     assert [cue.turn_id for cue in kept] == ["short"]
     assert without_room == ("long",)
 
 
-def test_the_turn_before_goes_first_when_room_is_short():
+def test_turn_before_is_dropped_first_when_room_is_short():
     cue = _cue("t", "Yes, do it.", "Shall I delete the cache on every deploy of the staging server?")
     kept, _ = pack([cue], [], max_tokens=30)
     assert kept[0].before == ""
     assert pack([cue], [], max_tokens=200)[0][0].before
 
 
-def test_a_short_answer_leans_on_what_was_asked():
-    assert leans("Yes, the second one.")
-    assert leans("Ada: No, never.")
-    assert leans("42")
-    assert not leans("The staging server listens on port 8642 since the AIS decoder took 8417.")
+def test_short_answer_needs_its_question():
+    assert is_dependent("Yes, the second one.")
+    assert is_dependent("Ada: No, never.")
+    assert is_dependent("42")
+    assert not is_dependent("The staging server listens on port 8642 since the AIS decoder took 8417.")
 
 
 @settings(max_examples=60)
@@ -55,7 +55,7 @@ def test_a_short_answer_leans_on_what_was_asked():
 def test_the_budget_is_never_exceeded(texts, max_tokens):
     cues = [_cue(f"t{n}", words) for n, words in enumerate(texts)]
     kept, without_room = pack(cues, ["port"], max_tokens=max_tokens)
-    assert text.tokens("\n".join(map(render, kept))) <= max_tokens
+    assert text.tokens("\n".join(map(render_cue, kept))) <= max_tokens
     assert len(kept) + len(without_room) == len(cues)
 
 
@@ -64,7 +64,7 @@ def test_the_budget_is_never_exceeded(texts, max_tokens):
     st.integers(40, 300),
 )
 def test_no_visible_character_is_split(words, n_chars):
-    short = excerpt(words, frozenset(), n_chars).removeprefix("…").removesuffix("…")
+    short = cut_excerpt(words, frozenset(), n_chars).removeprefix("…").removesuffix("…")
     assert not short or not unicodedata.combining(short[0])
     assert not short.startswith("\u200d")
     assert not short.endswith("\u200d")

@@ -23,7 +23,7 @@ def test_two_questions_become_two_queries():
 
 
 @pytest.mark.parametrize("message", ["ok, go on", "thanks!", "yes please", "", "   ", "???"])
-def test_what_asks_for_nothing_gives_no_query(message):
+def test_message_without_a_question_gives_no_query(message):
     assert _plan(message).queries == ()
 
 
@@ -32,7 +32,7 @@ def test_three_proper_nouns_are_found():
     assert {"Ada Lovelace", "Grace", "Lisbon"} <= set(names)
 
 
-def test_a_time_is_a_window_and_no_word_of_the_query():
+def test_time_is_a_window_and_no_query_word():
     found = _plan("what broke in the staging cluster last Tuesday?")
     assert found.queries == ("broke staging cluster",)
     assert [w.words for w in found.windows] == ["last Tuesday"]
@@ -51,7 +51,7 @@ def test_a_time_is_a_window_and_no_word_of_the_query():
         ("现在用哪个端口", "latest"),
     ],
 )
-def test_what_kind_of_answer(message, intent):
+def test_question_has_an_intent(message, intent):
     assert _plan(message).intent == intent
 
 
@@ -65,11 +65,11 @@ def test_what_kind_of_answer(message, intent):
         ("why was SQLite chosen?", ()),
     ],
 )
-def test_whose_words_are_asked_for(message, speakers):
+def test_question_names_its_speakers(message, speakers):
     assert _plan(message).speakers == speakers
 
 
-def test_a_long_message_is_read_to_its_limit_and_code_is_no_question():
+def test_long_message_is_cut_and_its_code_gives_no_query():
     found = _plan("Why does the importer fail?\n```\n" + "x = compute(y)\n" * 500 + "```")
     assert found.queries == ("importer fail",)
     assert len(_plan("word " * 5000).message) <= 2000

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from perdure.recall.pack import explain_absence
 from perdure.recall.plan import plan
-from perdure.recall.rank import rank, to_embed
+from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import recall
 from perdure.recall.tuning import DEFAULT, REFERENCE
-from perdure.recall.why import why_not
-from perdure.testing.candidates import START, Written
+from perdure.testing.candidates import START, WrittenCandidates
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 
@@ -29,10 +29,10 @@ TURNS = {
 
 
 def _recall(message, memory=None, **options):
-    return recall(memory or Written(TURNS), plan(message, now=NOW), **options)
+    return recall(memory or WrittenCandidates(TURNS), plan(message, now=NOW), **options)
 
 
-def test_it_finds_the_turn_and_says_where_from_and_why():
+def test_recall_finds_the_turn_with_its_source_and_reason():
     found = _recall("Why did we choose SQLite over Postgres?")
     cue = found.cues[0]
     assert (cue.turn_id, cue.role, cue.runtime, cue.machine) == ("t2", "user", "pi", "laptop")
@@ -41,14 +41,14 @@ def test_it_finds_the_turn_and_says_where_from_and_why():
     assert found.n_tokens == sum(cue.n_tokens for cue in found.cues) <= DEFAULT.max_tokens
 
 
-def test_it_is_silent_about_what_it_does_not_know():
+def test_recall_is_silent_about_unknown_things():
     found = _recall("Which violin did Paganini play in Genoa?")
     assert found.cues == ()
     assert found.silent
 
 
-def test_it_is_silent_when_nothing_is_asked():
-    memory = Written(TURNS)
+def test_recall_is_silent_without_a_question():
+    memory = WrittenCandidates(TURNS)
     assert _recall("ok, go on", memory).silent == "the message asks for nothing"
     assert memory.asked == []
 
@@ -58,16 +58,16 @@ def test_the_same_question_gives_the_same_answer():
     assert one.cues == other.cues
 
 
-def test_what_the_session_holds_is_not_said_again():
+def test_cue_held_by_the_session_is_not_repeated():
     first = _recall("Which port does the server use?")
-    again = _recall("Which port does the server use?", already=[cue.turn_id for cue in first.cues])
+    again = _recall("Which port does the server use?", session_turn_ids=[cue.turn_id for cue in first.cues])
     assert not {cue.turn_id for cue in first.cues} & {cue.turn_id for cue in again.cues}
 
 
-def test_a_keyword_hit_gets_its_vector_fetched():
+def test_keyword_hit_gets_its_vector_score():
     """Row X10: t8 is the worst by vector and outside the one vector candidate, yet its cosine counts: 0.6 · 0.7."""
     rows = {name: [1.0, 0.0] for name in TURNS} | {"t8": [0.6, 0.8]}
-    memory = Written(TURNS, rows)
+    memory = WrittenCandidates(TURNS, rows)
     tuning = REFERENCE.__class__(pool=1, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0)
     asked = plan("decoder took port 8642", now=NOW)
     ranking = rank(memory, asked, np.array([[1.0, 0.0]], dtype=np.float32), tuning)
@@ -76,34 +76,36 @@ def test_a_keyword_hit_gets_its_vector_fetched():
 
 
 def test_without_vectors_the_keyword_scores_count_whole():
-    ranking = rank(Written(TURNS), plan("SQLite or Postgres", now=NOW), None, REFERENCE)
+    ranking = rank(WrittenCandidates(TURNS), plan("SQLite or Postgres", now=NOW), None, REFERENCE)
     assert ranking.legs.keys() == {"keyword"}
     assert max(ranking.scores.values()) == pytest.approx(0.5)  # all that matched are equal: level
 
 
-def test_a_rare_name_is_found_whatever_the_wording():
+def test_rare_name_is_found_in_any_wording():
     found = _recall("When has everything to be finished for Ismet?")
     cue = next(cue for cue in found.cues if cue.turn_id == "t6")
     assert any("Ismet" in reason for reason in cue.why)
 
 
-def test_a_time_alone_finds_what_was_then():
+def test_time_alone_finds_turns_of_that_time():
     found = _recall("on 7 January 2026")
     assert "t6" in {cue.turn_id for cue in found.cues}
     assert any("7 January 2026" in reason for cue in found.cues if cue.turn_id == "t6" for reason in cue.why)
 
 
-def test_since_an_event_counts_from_when_it_was_last_mentioned():
+def test_since_an_event_counts_from_its_last_mention():
     found = _recall("what about the port since the decoder")
     assert [w.since_at for w in found.plan.windows] == [START + timedelta(days=8)]
 
 
-def test_a_person_asked_about_themselves_is_heard_first():
-    ranking = rank(Written(TURNS), plan("what did I say about the port of the server?", now=NOW), None, DEFAULT)
+def test_question_about_oneself_searches_the_users_own_words():
+    ranking = rank(
+        WrittenCandidates(TURNS), plan("what did I say about the port of the server?", now=NOW), None, DEFAULT
+    )
     assert ranking.legs["speaker"].keys() <= {name for name, (role, _) in TURNS.items() if role == "user"}
 
 
-def test_of_two_questions_with_one_best_answer_the_second_brings_its_next():
+def test_second_question_with_the_same_best_answer_adds_its_next():
     """Row R06: both ask for t4 first; the second's runner-up is t8."""
     found = _recall("Which port does the server listen on? Which port did the decoder take?")
     assert len(found.plan.queries) == 2
@@ -112,18 +114,18 @@ def test_of_two_questions_with_one_best_answer_the_second_brings_its_next():
 
 def test_why_not_has_an_answer_for_every_turn():
     found = _recall("Why did we choose SQLite over Postgres?", tuning=DEFAULT.__class__(k=1), explain=True)
-    assert why_not(found, "t2").startswith("it is cue 1")
-    assert "candidate" in why_not(found, "t3")
-    assert "no candidate" in why_not(found, "t8")
-    assert "silent" in why_not(_recall("Which violin did Paganini play?"), "t2")
+    assert explain_absence(found, "t2").startswith("it is cue 1")
+    assert "candidate" in explain_absence(found, "t3")
+    assert "no candidate" in explain_absence(found, "t8")
+    assert "silent" in explain_absence(_recall("Which violin did Paganini play?"), "t2")
 
 
-def test_the_texts_to_embed():
-    assert to_embed(plan("ok", now=NOW)) == ()
-    assert to_embed(plan("Which port does staging use?", now=NOW)) == ("Which port does staging use?",)
+def test_texts_to_embed_are_the_queries():
+    assert list_texts_to_embed(plan("ok", now=NOW)) == ()
+    assert list_texts_to_embed(plan("Which port does staging use?", now=NOW)) == ("Which port does staging use?",)
     both = "Which port does staging use? Who owns the billing service?"
-    assert to_embed(plan(both, now=NOW)) == (both,)
-    (long,) = to_embed(plan(f"{both} {'We talked of it. ' * 40}", now=NOW))
+    assert list_texts_to_embed(plan(both, now=NOW)) == (both,)
+    (long,) = list_texts_to_embed(plan(f"{both} {'We talked of it. ' * 40}", now=NOW))
     assert long.startswith("port staging use, owns billing service")
 
 

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from perdure.recall.times import times
+from perdure.recall.times import find_times
 
 NOW = datetime(2026, 3, 10, 15, 30, tzinfo=UTC)  # a Tuesday
 
@@ -45,7 +45,7 @@ CASES = [
 
 @pytest.mark.parametrize(("message", "since", "until"), CASES)
 def test_a_window_by_the_calendar(message, since, until):
-    windows = times(message, NOW).windows
+    windows = find_times(message, NOW).windows
     assert [(w.since_at.date().isoformat(), w.until_at.date().isoformat()) for w in windows] == [(since, until)]
 
 
@@ -53,22 +53,22 @@ def test_a_window_by_the_calendar(message, since, until):
     "message",
     ["I may go", "march on", "the second try", "version 3.11.4", "port 8080", "31 February 2025", "thank you", "天气"],
 )
-def test_what_is_no_time(message):
-    assert not [w for w in times(message, NOW).windows if (w.until_at - w.since_at).days < 28]
+def test_text_without_a_time_gives_no_window(message):
+    assert not [w for w in find_times(message, NOW).windows if (w.until_at - w.since_at).days < 28]
 
 
-def test_days_are_those_of_the_time_zone_of_now():
+def test_days_follow_the_time_zone_of_now():
     """At half past midnight in Auckland it is still yesterday in London."""
     now = datetime(2026, 3, 10, 0, 30, tzinfo=timezone(timedelta(hours=13)))
-    window = times("yesterday", now).windows[0]
+    window = find_times("yesterday", now).windows[0]
     assert window.since_at.isoformat() == "2026-03-09T00:00:00+13:00"
 
 
 def test_an_event_is_named_and_not_guessed():
-    found = times("what changed since the release?", NOW)
+    found = find_times("what changed since the release?", NOW)
     assert found.events == ("release",)
     assert found.windows == ()
 
 
 def test_a_message_of_many_dates_gives_four_windows():
-    assert len(times("8 May 2023, 9 May 2023, 10 May 2023, 11 May 2023, 12 May 2023", NOW).windows) == 4
+    assert len(find_times("8 May 2023, 9 May 2023, 10 May 2023, 11 May 2023, 12 May 2023", NOW).windows) == 4

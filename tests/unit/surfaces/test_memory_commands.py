@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from perdure.errors import ToolError
-from perdure.floor import events, tree
-from perdure.surfaces.memory_tool import commands, mirror
-from perdure.surfaces.memory_tool.commands import Move, Put, Remove, Tree
+from perdure.floor import state
+from perdure.surfaces.memory_tool import commands, tool
+from perdure.surfaces.memory_tool.commands import FileTree, MovePath, PutFile, RemovePath
 
 
 class Ours:
@@ -24,15 +24,15 @@ class Ours:
         self.texts, self.folders = {}, set()
 
     def call(self, command):
-        done = commands.done(Tree(self.texts, self.folders), commands.checked(command))
+        done = commands.run_command(FileTree(self.texts, self.folders), commands.check_input(command))
         match done.change:
-            case Put(path, text):
-                tree.put(self.texts, self.folders, path, text)
-            case Remove(path):
-                tree.remove(self.texts, self.folders, path)
-            case Move(path, to):
-                tree.move(self.texts, self.folders, path, to)
-        return done.said
+            case PutFile(path, text):
+                state.put_path(self.texts, self.folders, path, text)
+            case RemovePath(path):
+                state.remove_path(self.texts, self.folders, path)
+            case MovePath(path, to):
+                state.move_path(self.texts, self.folders, path, to)
+        return done.message
 
 
 class Theirs:
@@ -116,7 +116,7 @@ LIST = {"command": "view", "path": "/memories"}
     ]
 )
 @example(sequence=[{"command": "create", "path": "/memories/a", "file_text": "x" * 1536}])
-def test_any_sequence_of_commands_says_what_the_sdk_says(sequence, tmp_path):
+def test_any_command_sequence_answers_like_the_sdk(sequence, tmp_path):
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         ours, theirs = Ours(), Theirs(folder)
         for one in [step for given in sequence for step in (given, LIST)]:
@@ -127,7 +127,7 @@ def test_any_sequence_of_commands_says_what_the_sdk_says(sequence, tmp_path):
                 assert said == expected, one
 
 
-def test_a_folder_has_the_size_that_it_has_on_this_disk_where_that_is_the_usual_one(tmp_path):
+def test_folder_size_matches_the_size_on_this_disk(tmp_path):
     theirs = BetaLocalFilesystemMemoryTool(str(tmp_path))
     theirs.call({"command": "create", "path": "/memories/a/b.md", "file_text": "12"})
     if Path(tmp_path / "memories").stat().st_size != commands.FOLDER_BYTES:
@@ -149,7 +149,7 @@ def test_a_folder_has_the_size_that_it_has_on_this_disk_where_that_is_the_usual_
 )  # fmt: skip
 def test_no_path_leaves_the_root(bad):
     with pytest.raises(ToolError) as refused:
-        commands.place(bad)
+        commands.resolve_path(bad)
     assert len(str(refused.value)) < 1200 and str(refused.value).isprintable()
     ours = Ours()
     with pytest.raises(ToolError):
@@ -177,8 +177,8 @@ def test_no_path_leaves_the_root(bad):
         "C:",
     ],
 )
-def test_what_only_looks_like_a_way_out_is_a_name(odd):
-    assert commands.place(f"/memories/{odd}/x.md") == f"{odd}/x.md"
+def test_name_with_dots_is_only_a_name(odd):
+    assert commands.resolve_path(f"/memories/{odd}/x.md") == f"{odd}/x.md"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_only_looks_like_a_way_out_is_a_name(odd):
         {"command": "view", "path": "/memories", "view_range": [1, None]},
     ],
 )  # fmt: skip
-def test_a_command_out_of_form_is_refused_in_words(given):
+def test_malformed_command_is_refused(given):
     with pytest.raises(ToolError):
         Ours().call(given)
 
@@ -206,7 +206,7 @@ def test_a_million_lines_are_not_shown(tmp_path):
     assert not outcome(ours, one, ToolError)[0]
 
 
-@pytest.mark.parametrize("module", [commands, mirror, tree, events])
-def test_the_examples_of_the_docstrings_hold(module):
+@pytest.mark.parametrize("module", [commands, tool, state, state])
+def test_examples_in_docstrings_are_true(module):
     found = doctest.testmod(module)
     assert found.attempted > 0 and found.failed == 0

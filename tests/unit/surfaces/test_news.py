@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.archive import injected
+from perdure.archive import injections
 from perdure.archive.journal import Journal
-from perdure.surfaces.http.news import News
+from perdure.surfaces.http.events import ActivityFeed
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -21,13 +21,13 @@ class Heard:
         self.told.append((user, kind, said.get("nonce")))
 
 
-@pytest.mark.parametrize("kind", ["", injected.FLOOR])
-def test_a_recall_is_news_and_a_floor_is_none(tmp_path, kind):
+@pytest.mark.parametrize("kind", ["", injections.FLOOR])
+def test_recall_is_an_event_and_a_floor_is_not(tmp_path, kind):
     hub, journal = Heard(), Journal(tmp_path / "archive" / "journal" / "ada", home=tmp_path)
-    news = News(tmp_path, hub)
-    news.begin("ada")
+    news = ActivityFeed(tmp_path, hub)
+    news.add_listener("ada")
     hub.users.add("ada")
     data = {"runtime": "pi", "session": "s", "agent": "", "nonce": "n1", "digest": "d", "turns": [], "kind": kind}
-    journal.append(injected.TYPE, data, now=NOW)
-    news.look()
+    journal.append(injections.EVENT_TYPE, data, now=NOW)
+    news.publish_changes()
     assert hub.told == ([] if kind else [("ada", "injected", "n1")])

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure import remote_home
 from perdure.capture import credential
 from perdure.capture.credential import Credential
-from perdure.capture.rules import Remote, Rules
+from perdure.capture.policy import CaptureRules, RemoteSettings
 from perdure.errors import ConfigFault, NotFound, RemoteNonsense, UsageError
-from perdure.surfaces import afar
-from perdure.surfaces.cli.thin import with_remote, without_remote
-from perdure.testing.remote import SECRET, ScriptedRemote
+from perdure.surfaces.cli.join import add_remote, remove_remote
 from perdure.types import Filters, Node, RunView
+from rig.remote import SECRET, ScriptedRemote
 
-THERE = Remote("https://home.example:8443", "/a b/ca.pem", True)
+THERE = RemoteSettings("https://home.example:8443", "/a b/ca.pem", True)
 
 # the settings -----------------------------------------------------------------------------------------------------
 
@@ -31,42 +31,42 @@ THERE = Remote("https://home.example:8443", "/a b/ca.pem", True)
     ["", "# only a word\n", 'agent = "m"', '[capture]\nexclude = ["~/x"]  # mine\n\n[hooks]\nlimit_ms = 500\n',
      "[models.prices.a]\ninput = 1\n", 'floor.place = "Lisbon"\r\n'],
 )  # fmt: skip
-def test_the_address_is_added_and_taken_out_again(before: str) -> None:
-    made = with_remote(before, THERE)
+def test_address_is_added_and_removed(before: str) -> None:
+    made = add_remote(before, THERE)
     assert tomllib.loads(made) == {**tomllib.loads(before), "remote": THERE._asdict()}
-    assert with_remote(made, THERE) == made
-    assert tomllib.loads(without_remote(made)) == tomllib.loads(before)
+    assert add_remote(made, THERE) == made
+    assert tomllib.loads(remove_remote(made)) == tomllib.loads(before)
     for row in before.splitlines():
-        assert row in made and row in without_remote(made)
+        assert row in made and row in remove_remote(made)
 
 
-def test_an_address_that_stands_there_is_replaced_where_it_stands() -> None:
+def test_existing_address_is_replaced_in_its_place() -> None:
     before = 'agent = "m"\n[ remote ] # theirs\n# why\nurl = "http://old"\nplain = true\n[hooks]\nlimit_ms = 5\n'
-    made = with_remote(before, Remote("https://new"))
+    made = add_remote(before, RemoteSettings("https://new"))
     assert made == 'agent = "m"\n[ remote ] # theirs\nurl = "https://new"\n# why\n[hooks]\nlimit_ms = 5\n'
-    assert tomllib.loads(without_remote(made)) == {"agent": "m", "hooks": {"limit_ms": 5}}
+    assert tomllib.loads(remove_remote(made)) == {"agent": "m", "hooks": {"limit_ms": 5}}
 
 
 @pytest.mark.parametrize(
     "before", ['remote = {url = "https://a"}\n', 'remote.url = "https://a"\n', "[remote\n", "= 1\n"]
 )
-def test_what_is_not_understood_is_left_alone(before: str) -> None:
+def test_invalid_settings_are_refused(before: str) -> None:
     with pytest.raises(ConfigFault):
-        with_remote(before, THERE)
+        add_remote(before, THERE)
 
 
 def test_settings_without_an_address_stay_as_they_are() -> None:
-    assert without_remote('a = "[remote]"\n') == 'a = "[remote]"\n'
+    assert remove_remote('a = "[remote]"\n') == 'a = "[remote]"\n'
 
 
 # answers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[tuple[ScriptedRemote, Rules]]:
+def there(tmp_path: Path) -> Iterator[tuple[ScriptedRemote, CaptureRules]]:
     with ScriptedRemote() as server:
-        credential.write(tmp_path, Credential("ada", "m1", "laptop", SECRET, server.url))
-        yield server, Rules(tmp_path, "ada", "laptop", (), tmp_path, 1000, remote=Remote(server.url))
+        credential.write_credential(tmp_path, Credential("ada", "m1", "laptop", SECRET, server.url))
+        yield server, CaptureRules(tmp_path, "ada", "laptop", (), tmp_path, 1000, remote=RemoteSettings(server.url))
 
 
 def view(name: str) -> RunView:
@@ -98,20 +98,20 @@ def rows(nodes: list[Node]) -> list[tuple[int, str]]:
 
 
 @given(st.lists(st.integers(0, 4), max_size=30))
-def test_a_list_with_depths_becomes_the_trees_it_was_made_of(steps: list[int]) -> None:
+def test_list_with_depths_becomes_its_trees_again(steps: list[int]) -> None:
     """Each run stands at most one deeper than the one before it, the first at 0, as a walk from the top gives them."""
     listed: list[tuple[int, RunView]] = []
     for number, step in enumerate(steps):
         depth = min(step, listed[-1][0] + 1) if listed else 0
         listed.append((depth, view(f"r{number}")))
-    assert rows(afar._trees(listed)) == [(depth, run.run_id) for depth, run in listed]
+    assert rows(remote_home._build_trees(listed)) == [(depth, run.run_id) for depth, run in listed]
 
 
-def test_a_chain_of_thousands_needs_no_recursion(there: tuple[ScriptedRemote, Rules]) -> None:
+def test_a_chain_of_thousands_needs_no_recursion(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
     server.replies["/api/runs/forest"] = 200, {"items": [said(view(f"r{n}"), n) for n in range(3000)]}
-    with afar.opened(rules) as home:
-        (top,) = home.forest(since="7d", runtime="pi", root=None, limit=10_000)
+    with remote_home.open_remote_home(rules) as home:
+        (top,) = home.load_forest(since="7d", runtime="pi", root=None, limit=10_000)
     assert len(rows([top])) == 3000
     assert server.asked[-1][2] == {"since": ["7d"], "runtime": ["pi"], "limit": ["500"], "flat": ["true"]}
 
@@ -125,14 +125,14 @@ def hit(turn: str) -> dict:
     }  # fmt: skip
 
 
-def test_hits_are_paged_until_there_are_enough(there: tuple[ScriptedRemote, Rules]) -> None:
+def test_hits_are_paged_until_there_are_enough(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
     server.script = [
         (200, {"hits": [hit(f"t{n}") for n in range(100)], "mode": "hybrid", "next_cursor": "on", "timing": {}}),
         (200, {"hits": [hit("t100"), hit("t101")], "mode": "hybrid", "next_cursor": None, "timing": {}}),
     ]
     filters = Filters(tags=("x",), runtimes=("pi",), conversations=("c",), since_at=datetime(2026, 1, 1, tzinfo=UTC))
-    with afar.opened(rules) as home:
+    with remote_home.open_remote_home(rules) as home:
         found = home.search("words", filters, limit=101, mode="hybrid")
     assert [h.turn_id for h in found.hits] == [f"t{n}" for n in range(101)]
     assert (found.hits[0].score, found.hits[0].keyword_score, found.hits[0].vector_score) == (2.5, 1.5, 0.75)
@@ -145,9 +145,11 @@ def test_hits_are_paged_until_there_are_enough(there: tuple[ScriptedRemote, Rule
 @pytest.mark.parametrize(
     "filters", [Filters(files=("a",)), Filters(entities=("b",)), Filters(conversations=("a", "b"))]
 )
-def test_what_cannot_be_asked_is_refused_unasked(filters: Filters, there: tuple[ScriptedRemote, Rules]) -> None:
+def test_unsupported_filter_is_refused_without_a_request(
+    filters: Filters, there: tuple[ScriptedRemote, CaptureRules]
+) -> None:
     server, rules = there
-    with afar.opened(rules) as home, pytest.raises(UsageError):
+    with remote_home.open_remote_home(rules) as home, pytest.raises(UsageError):
         home.search("words", filters, limit=5, mode=None)
     assert server.asked == []
 
@@ -158,22 +160,23 @@ def test_what_cannot_be_asked_is_refused_unasked(filters: Filters, there: tuple[
      ((400, {"error": {"code": "usage-error", "message": "no"}}), UsageError), ((200, {"hits": 3}), RemoteNonsense),
      ((200, {"hits": [{"turn_id": 3}]}), RemoteNonsense), ((200, b"[]"), RemoteNonsense), ((200, {}), RemoteNonsense)],
 )  # fmt: skip
-def test_answers_that_are_none(answer: tuple[int, object], kind: type[Exception], there: tuple[ScriptedRemote, Rules]
-                               ) -> None:  # fmt: skip
+def test_malformed_answers_are_refused(
+    answer: tuple[int, object], kind: type[Exception], there: tuple[ScriptedRemote, CaptureRules]
+) -> None:
     server, rules = there
     server.script = [answer]  # type: ignore[list-item]
-    with afar.opened(rules) as home, pytest.raises(kind):
+    with remote_home.open_remote_home(rules) as home, pytest.raises(kind):
         home.search("words", Filters(), limit=5, mode=None)
 
 
-def test_the_home_says_what_the_beginning_of_an_id_means(there: tuple[ScriptedRemote, Rules]) -> None:
+def test_home_resolves_the_beginning_of_an_id(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
     server.replies["/api/resolve/01ab"] = 200, {"kind": "run", "id": "01ab" + "0" * 22, "runs": ["01ab" + "0" * 22]}
     server.replies["/api/resolve/t123"] = 200, {"kind": "turn", "id": "t123456", "runs": ["01ab" + "0" * 22]}
     server.replies["/api/resolve/x"] = 404, {"error": {"code": "not-found", "message": "none"}}
-    with afar.opened(rules) as home:
-        assert home.run_named("01ab") == "01ab" + "0" * 22
+    with remote_home.open_remote_home(rules) as home:
+        assert home.find_run_id("01ab") == "01ab" + "0" * 22
         with pytest.raises(UsageError, match="no run, but a turn"):
-            home.run_named("t123")
+            home.find_run_id("t123")
         with pytest.raises(NotFound, match="x"):
             home.resolve("x")

@@ -1,4 +1,4 @@
-"""`python -m perdure.surfaces.cli`."""
+"""Run the command line with `python -m perdure.surfaces.cli`."""
 
 from perdure.surfaces.cli import main
 

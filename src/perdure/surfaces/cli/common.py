@@ -1,4 +1,4 @@
-"""What every command shares: its home, its output for people and for programs, its errors and exit statuses."""
+"""The parts that all commands share: the home, output for people and programs, errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -14,27 +14,37 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.errors import PerdureError, ThinHome, UsageError
-from perdure.surfaces.amounts import plural, size
-from perdure.surfaces.moments import ago, ahead, day, moment
+from perdure.surfaces.units import format_age, format_count, format_size, format_time, parse_future_moment, parse_moment
 
-if TYPE_CHECKING:  # 0.1 s, which a command that the resident home answers does without
+if TYPE_CHECKING:  # costs 0.1 s; commands that the resident home answers do not need it
     from rich.console import Console
 
-    from perdure.capture.rules import Rules
+    from perdure.capture.policy import CaptureRules
     from perdure.home import Home
 
 __all__ = [
-    "ROLE_STYLES", "Actions", "Shell", "ago", "ahead", "command", "confirmed", "day", "emit", "moment", "plural",
-    "progress", "size",
+    "ROLE_STYLES",
+    "Actions",
+    "Shell",
+    "command",
+    "confirm",
+    "emit",
+    "format_age",
+    "format_count",
+    "format_size",
+    "format_time",
+    "parse_future_moment",
+    "parse_moment",
+    "show_progress",
 ]  # fmt: skip
 
 ROLE_STYLES = {"user": "bold green", "assistant": "bold blue", "tool": "magenta", "system": "dim"}
 
-Actions = Sequence[tuple[str, str]]  # (command, why)
+Actions = Sequence[tuple[str, str]]  # (command, reason)
 
 
 class Shell:
-    """One invocation: where its home is, and how it speaks."""
+    """One call of the command line: which home it uses, and how it prints."""
 
     def __init__(self, home: str | None, *, as_json: bool) -> None:
         self.home = home
@@ -42,41 +52,49 @@ class Shell:
 
     @functools.cached_property
     def out(self) -> Console:
-        """Where data goes."""
-        return _console(stderr=False)
+        """The console for data, on stdout."""
+        return _make_console(stderr=False)
 
     @functools.cached_property
     def err(self) -> Console:
-        """Where the person is told things."""
-        return _console(stderr=True)
+        """The console for messages to the person, on stderr."""
+        return _make_console(stderr=True)
 
-    def thin(self) -> Rules | None:
-        """The rules of a machine that keeps nothing itself and asks a remote home; None where the home is here."""
+    def load_thin_rules(self) -> CaptureRules | None:
+        """Load the rules of a thin machine, which keeps nothing itself and asks a remote home; None if the home is
+        local.
+        """
         from perdure import config
-        from perdure.capture import rules
+        from perdure.capture import policy
 
-        place = config.home_path(self.home)
-        found = config.load(place)
-        return rules.of(place, found, user=found.user, user_home=config.user_home()) if found.remote.url else None
+        home = config.find_home_path(self.home)
+        configuration = config.load(home)
+        return (
+            policy.make_rules(home, configuration, user=configuration.user, user_home=config.find_user_home())
+            if configuration.remote.url
+            else None
+        )
 
-    def open(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
-        """The home of this invocation, as its own user unless named; says once when its outbox does not drain."""
+    def open_home(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
+        """Open the home of this call, as its own user unless `user` names one; warn once if its outbox does not
+        drain.
+        """
         from perdure.home import open_home
 
-        opened = open_home(self.home, user=user, create=create, read_only=read_only)
-        if opened.writable and (text := opened.alarm()):
-            self.note(f"{text}. Run `perdure doctor`.")
-        return opened
+        home = open_home(self.home, user=user, create=create, read_only=read_only)
+        if home.writable and (warning := home.captures.outbox_warning()):
+            self.note(f"{warning}. Run `perdure doctor`.")
+        return home
 
     def note(self, text: str) -> None:
-        """Something the person should know; never on stdout, where data goes."""
+        """Print a message that the person should read, on stderr: stdout carries data only. Silent with --json."""
         if not self.as_json:
             self.err.print(text, style="yellow", markup=False)
 
-    def answer(
+    def print_json(
         self, result: Mapping[str, Any], *, next_actions: Actions = (), links: Mapping[str, str] | None = None
     ) -> None:
-        """Print an answer for a program (with --json)."""
+        """Print the result of the command as JSON, for programs (with --json)."""
         envelope = {
             "ok": True,
             "command": click.get_current_context().command_path.partition(" ")[2],
@@ -87,7 +105,7 @@ class Shell:
         emit(envelope)
 
     def suggest(self, actions: Actions) -> None:
-        """What to try next, for a person."""
+        """Print commands that the person can try next."""
         if actions and not self.as_json:
             width = max(len(command) for command, _ in actions)
             self.out.print()
@@ -96,25 +114,25 @@ class Shell:
                 self.out.print(why, style="dim", markup=False)
 
 
-def _console(*, stderr: bool) -> Console:
-    from rich.console import Console  # not there on a machine that only captures, whose commands do without
+def _make_console(*, stderr: bool) -> Console:
+    from rich.console import Console  # not installed on a machine that only captures; its commands do not need it
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
 def emit(value: Mapping[str, Any]) -> None:
-    """One line of JSON on stdout, however strange its strings."""
+    """Print one line of JSON on stdout; strings that are not valid Unicode are repaired."""
     try:
         import msgspec
 
         raw = msgspec.json.encode(_clean(value))
     except ModuleNotFoundError:  # a machine that only captures
-        raw = json.dumps(_clean(value), ensure_ascii=False, default=_plain).encode()
+        raw = json.dumps(_clean(value), ensure_ascii=False, default=_to_plain).encode()
     sys.stdout.buffer.write(raw + b"\n")
     sys.stdout.flush()
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
@@ -129,7 +147,7 @@ def _clean(value: Any) -> Any:
 
 
 def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], click.Command]:
-    """A command with --home and --json, whose errors become messages and exit statuses."""
+    """Make a click command with --home and --json that turns PerdureError into a message and an exit status."""
 
     def wrap(function: Callable[..., None]) -> click.Command:
         @click.command(name, epilog="\b\nExamples:\n" + epilog if epilog else None)
@@ -141,7 +159,7 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
             try:
                 function(shell, **values)
             except ThinHome as error:
-                _fail(shell, ThinHome(f"{error.detail} (there: `{_called(sys.argv[1:])}`)"))
+                _fail(shell, ThinHome(f"{error.detail} (there: `{_to_command_line(sys.argv[1:])}`)"))
             except PerdureError as error:
                 _fail(shell, error)
 
@@ -150,29 +168,31 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
     return wrap
 
 
-def _called(words: Sequence[str]) -> str:
-    """A command line as it is to be written at the home.
+def _to_command_line(arguments: Sequence[str]) -> str:
+    """Format the command line as it must be typed at the home.
 
-    >>> _called(["stats", "--home", "/here", "a b"])
+    >>> _to_command_line(["stats", "--home", "/here", "a b"])
     "perdure stats 'a b'"
+
+    The option --home is left out: it names a folder of this machine.
     """
-    kept = [
+    remaining = [
         word
-        for before, word in zip(("", *words), words, strict=False)
-        if "--home" not in (before, word) and not word.startswith("--home=")
+        for previous, word in zip(("", *arguments), arguments, strict=False)
+        if "--home" not in (previous, word) and not word.startswith("--home=")
     ]
-    return shlex.join(["perdure", *kept])
+    return shlex.join(["perdure", *remaining])
 
 
 def _fail(shell: Shell, error: PerdureError) -> NoReturn:
     if shell.as_json:
         emit({"ok": False, "error": {"code": error.code, "message": str(error), "detail": error.detail}})
     else:
-        _say_fault(shell, f"perdure: {error}")
+        _print_error(shell, f"perdure: {error}")
     sys.exit(error.exit_code)
 
 
-def _say_fault(shell: Shell, text: str) -> None:
+def _print_error(shell: Shell, text: str) -> None:
     try:
         shell.err.print(text, style="red", markup=False)
     except ModuleNotFoundError:  # a machine that only captures
@@ -180,31 +200,34 @@ def _say_fault(shell: Shell, text: str) -> None:
 
 
 @contextmanager
-def progress(shell: Shell, label: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[..., None]]:
-    """A bar on stderr while something long runs; nothing where nobody watches. What it yields takes how much is
-    done, and the total where that is only known now.
+def show_progress(
+    shell: Shell, label: str, total: int | None, *, in_bytes: bool = False
+) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on stderr; show nothing if stderr is not a terminal or the output is JSON.
+
+    Yields a function that takes the amount done and, if it is only known now, the total.
     """
     if shell.as_json or not shell.err.is_terminal:
         yield lambda *_: None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # 20 ms
 
-    measure = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
-    columns = (TextColumn("{task.description}"), BarColumn(), measure, TimeRemainingColumn())
+    amount_column = DownloadColumn() if in_bytes else TextColumn("{task.completed:,.0f}")
+    columns = (TextColumn("{task.description}"), BarColumn(), amount_column, TimeRemainingColumn())
     with Progress(*columns, console=shell.err, transient=True) as bar:
         task = bar.add_task(label, total=total)
-        yield lambda done, whole=total: bar.update(task, completed=done, total=whole)
+        yield lambda n_done, n_total=total: bar.update(task, completed=n_done, total=n_total)
 
 
-def say_without_effect(shell: Shell, n: int) -> None:
-    """Say how many machines and grants came from another home, if any did."""
-    if n:
-        what = f"{plural(n, 'event')} of machines and grants came along without effect"
-        shell.out.print(f"{what}: these count only in the home that made them.", markup=False)
+def print_events_without_effect(shell: Shell, n_events: int) -> None:
+    """Print how many events of machines and grants came from another home, if there are any."""
+    if n_events:
+        events = f"{format_count(n_events, 'event')} of machines and grants came along and have no effect"
+        shell.out.print(f"{events}: they count only in the home that made them.", markup=False)
 
 
-def confirmed(shell: Shell, question: str, *, yes: bool) -> bool:
-    """Whether to go on. Without a terminal to ask on, --yes must have been given."""
+def confirm(shell: Shell, question: str, *, yes: bool) -> bool:
+    """Ask whether to go on; return True for yes. Raises UsageError without a terminal, unless --yes was given."""
     if yes:
         return True
     if shell.as_json or not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""`perdure context`: what a model would get for a message, and what each part of it costs."""
+"""The command `context`: what a model would get for a message, and what each part of it costs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 from rich.text import Text
 
 from perdure import text
-from perdure.context import Context, Part
+from perdure.context import Context, ContextPart
 from perdure.errors import UsageError
-from perdure.surfaces.cli.common import Shell, command, emit, moment, plural
-from perdure.surfaces.cli.memory import said
-from perdure.surfaces.cli.page import folder_of_project, tell_alerts
+from perdure.surfaces.cli.common import Shell, command, emit, format_count, parse_moment
+from perdure.surfaces.cli.floor_common import choose_folder, print_alerts
+from perdure.surfaces.cli.memory_common import read_words
 from perdure.types import Live
 
 
@@ -37,84 +37,100 @@ from perdure.types import Live
 @click.option("--anthropic", is_flag=True, help="Print the body for Anthropic's Messages API, and nothing else.")
 @click.option("--openai", is_flag=True, help="Print the body for an endpoint like OpenAI's, and nothing else.")
 def context_command(
-    shell: Shell, message: tuple[str, ...], anthropic: bool, openai: bool, **given: str | None
+    shell: Shell, message: tuple[str, ...], anthropic: bool, openai: bool, **options: str | None
 ) -> None:  # fmt: skip
-    """Exactly what a model would get for a message, in the order in which it reads it: the layers of the floor, the
-    message, what is recalled for it, time and place, each with its source and its tokens (about: models differ). What
-    stands above the line stays the same within a session, so that a provider's cache holds it. Writes nothing.
+    """Show exactly what a model would get for a message, in the order in which it reads it: the layers of the
+    floor, the message, what is recalled for it, time and place, each with its source and its tokens (about:
+    models differ). The text above the line stays the same within a session, so that a provider's cache holds
+    it. Writes nothing.
     """
     if anthropic and openai:
         raise UsageError("say one of --anthropic and --openai")
-    found = _context(shell, said(message, "which message"), given)
+    context = _build_context(shell, read_words(message, "which message"), options)
     if anthropic or openai:
-        emit(found.anthropic() if anthropic else found.openai())
+        emit(context.anthropic() if anthropic else context.openai())
     elif shell.as_json:
-        shell.answer(_json(found))
+        shell.print_json(_context_to_json(context))
     else:
-        _print(shell, found)
+        _print_context(shell, context)
 
 
-def _context(shell: Shell, message: str, given: dict[str, Any]) -> Context:
+def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Context:
     if not message.strip():
         raise UsageError("a message needs words")
-    at = moment(given["now"])
-    with shell.open() as home:
-        found = home.context(
-            message, cwd=folder_of_project(home, given["project"], str(Path.cwd())), platform=given["platform"],
-            session=Live(given["session"]) if given["session"] else None, now=at.astimezone() if at else None,
-            mode=given["mode"],
-        )  # fmt: skip
-        tell_alerts(shell, home.floor)
-    return found
+    now = parse_moment(options["now"])
+    with shell.open_home() as home:
+        context = home.context(
+            message,
+            cwd=choose_folder(home, options["project"], str(Path.cwd())),
+            platform=options["platform"],
+            session=Live(options["session"]) if options["session"] else None,
+            now=now.astimezone() if now else None,
+            mode=options["mode"],
+        )
+        print_alerts(shell, home.floor)
+    return context
 
 
-def _json(found: Context) -> dict[str, Any]:
+def _context_to_json(context: Context) -> dict[str, Any]:
     return {
-        "parts": [_part_json(part) for part in found.parts], "n_tokens": found.n_tokens,
-        "n_cacheable_tokens": _n_cacheable(found), "silent": found.recalled.silent or None,
-        "cues": [{"turn_id": cue.turn_id, "score": cue.score} for cue in found.recalled.cues],
-        "degraded": found.recalled.degraded, "anthropic": found.anthropic(), "openai": found.openai(),
-    }  # fmt: skip
+        "parts": [_part_to_json(part) for part in context.parts],
+        "n_tokens": context.n_tokens,
+        "n_cacheable_tokens": _count_cacheable_tokens(context),
+        "silent": context.recalled.silent or None,
+        "cues": [{"turn_id": cue.turn_id, "score": cue.score} for cue in context.recalled.cues],
+        "degraded": context.recalled.degraded,
+        "anthropic": context.anthropic(),
+        "openai": context.openai(),
+    }
 
 
-def _part_json(part: Part) -> dict[str, Any]:
+def _part_to_json(part: ContextPart) -> dict[str, Any]:
     names = {"n_tokens": "tokens", "n_rows": "rows", "n_left": "left", "is_cacheable": "cacheable"}
     return {names.get(name, name): value for name, value in asdict(part).items()}
 
 
-def _n_cacheable(found: Context) -> int:
-    return sum(part.n_tokens for part in found.parts if part.is_cacheable)
+def _count_cacheable_tokens(context: Context) -> int:
+    return sum(part.n_tokens for part in context.parts if part.is_cacheable)
 
 
-def _print(shell: Shell, found: Context) -> None:
-    """Everything as a model reads it; above each part a line that is not sent."""
-    n_cacheable, is_above = _n_cacheable(found), True
-    for part in found.parts:
+def _print_context(shell: Shell, context: Context) -> None:
+    """Print everything as a model reads it; above each part a line that is not sent."""
+    n_cacheable, is_above = _count_cacheable_tokens(context), True
+    for part in context.parts:
         if is_above and not part.is_cacheable:
             is_above = False
-            shell.out.print(_rule(f"above is the same all session, and cached: {plural(n_cacheable, 'token')}", "═"))
-        shell.out.print(_rule(f"{part.name}: {', '.join(_about(part))}", "─"))
+            shell.out.print(
+                _format_rule(f"above is the same all session, and cached: {format_count(n_cacheable, 'token')}", "═")
+            )
+        shell.out.print(_format_rule(f"{part.name}: {', '.join(_describe_part(part))}", "─"))
         if part.text:
             shell.out.print(text.printable(part.text) + "\n", markup=False)
         for alert in part.alerts:
             shell.note(text.printable(alert))
-    if found.recalled.silent:
-        shell.out.print(f"(nothing is recalled: {text.printable(found.recalled.silent)})\n", style="dim", markup=False)
-    if found.recalled.degraded:
-        shell.note(f"Recall did without: {', '.join(found.recalled.degraded)}. `perdure doctor` says why.")
-    beside = found.n_tokens - n_cacheable
-    shell.out.print(_rule(f"in all: {plural(found.n_tokens, 'token')}, {beside:,} of them for this message", "═"))
+    if context.recalled.silent:
+        shell.out.print(
+            f"(nothing is recalled: {text.printable(context.recalled.silent)})\n", style="dim", markup=False
+        )
+    if context.recalled.degraded:
+        shell.note(f"Recall did without: {', '.join(context.recalled.degraded)}. `perdure doctor` says why.")
+    n_message_tokens = context.n_tokens - n_cacheable
+    shell.out.print(
+        _format_rule(
+            f"in all: {format_count(context.n_tokens, 'token')}, {n_message_tokens:,} of them for this message", "═"
+        )
+    )
 
 
-def _rule(said: str, stroke: str) -> Text:
-    """A line between parts, which is not part of what is sent."""
-    return Text(f"{stroke * 2} {text.printable(said)} {stroke * 2}", style="bold" if stroke == "═" else "cyan")
+def _format_rule(caption: str, stroke: str) -> Text:
+    """Format a line between parts; it is not sent to the model."""
+    return Text(f"{stroke * 2} {text.printable(caption)} {stroke * 2}", style="bold" if stroke == "═" else "cyan")
 
 
-def _about(part: Part) -> Iterator[str]:
+def _describe_part(part: ContextPart) -> Iterator[str]:
     yield f"from {part.source}"
     if part.n_rows > 1:
         yield f"{part.n_rows:,} rows"
-    yield plural(part.n_tokens, "token")
+    yield format_count(part.n_tokens, "token")
     if part.n_left:
         yield f"{part.n_left:,} left out for want of room"

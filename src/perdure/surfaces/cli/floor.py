@@ -6,34 +6,34 @@ import click
 
 from perdure.surfaces.cli.lazy import LazyGroup
 
-_FLOOR: dict[str, tuple[str, str]] = {
-    "show": ("floor_pages", "What every session begins with, and what it costs; or one page."),
+_FLOOR_COMMANDS: dict[str, tuple[str, str]] = {
+    "show": ("floor_pages", "Show what every session begins with, and what it costs; or one page."),
     "edit": ("floor_pages", "Open a page in your editor."),
     "write": ("floor_pages", "Give a page a new text."),
-    "remove": ("floor_pages", "Take a page away; its history stays."),
-    "forget": ("floor_forget", "Delete a line of a page, a card or a proposal for good."),
-    "history": ("floor_pages", "Every state of a page: when, by whom, why."),
-    "diff": ("floor_pages", "What changed in a page."),
-    "revert": ("floor_pages", "Let a page say again what it said."),
+    "remove": ("floor_pages", "Remove a page; its history stays."),
+    "forget": ("floor_edits", "Delete a line of a page, a card or a proposal for good."),
+    "history": ("floor_pages", "List every state of a page: when, by whom, why."),
+    "diff": ("floor_pages", "Show what changed in a page."),
+    "revert": ("floor_pages", "Give a page an earlier text again."),
     "propose": ("floor_edits", "Ask the owner for an edit (what agents call)."),
-    "proposals": ("floor_edits", "The edits that wait for you."),
+    "proposals": ("floor_edits", "List the edits that wait for you."),
     "approve": ("floor_edits", "Make a proposed edit."),
     "reject": ("floor_edits", "Turn a proposed edit down."),
-    "alerts": ("floor_edits", "What is left out because it looks like an injection."),
+    "alerts": ("floor_edits", "List what is left out because it looks like an injection."),
     "allow": ("floor_edits", "Let a text through that was left out."),
     "note": ("floor_notes", "Add a line to the notes."),
     "card": ("floor_notes", "Add a card: a few sentences for every session, until newer ones need the room."),
     "cards": ("floor_notes", "List the cards, edit one, remove one."),
     "diary": ("floor_notes", "Read a page of the diary, or write that of a day that is over."),
-    "recent": ("floor_notes", "Bring what has been going on up to what was said."),
+    "recent": ("floor_notes", "Update recent.md with what was said last."),
 }
 
 
 @click.group(
     "floor",
     cls=LazyGroup,
-    table=_FLOOR,
-    usual="show",
+    table=_FLOOR_COMMANDS,
+    default_command="show",
     epilog="""\b
 Examples:
   perdure floor                          what every session begins with, and what it costs
@@ -45,7 +45,8 @@ Examples:
 The pages are files in agents/ of the home. `perdure floor COMMAND --help` says more of each command.""",
 )
 def floor_command() -> None:
-    """What is always before a model: system prompt, profile, core, notes, cards, recent, diary, each within a budget.
+    """The text that every session begins with: system prompt, profile, core, notes, cards, recent, diary, each
+    within a budget of tokens.
 
     Without a command: the bill, as `perdure floor show`.
     """

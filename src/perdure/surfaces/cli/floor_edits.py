@@ -1,4 +1,6 @@
-"""Commands about what its owner decides of the floor: propose, proposals, approve, reject, alerts, allow."""
+"""Commands for the decisions of the owner about the floor: propose, proposals, approve, reject, alerts, allow,
+forget.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 from rich.text import Text
 
 from perdure import text
@@ -16,15 +19,23 @@ from perdure.access.redact import mask
 from perdure.access.told import DIGEST_CHARS
 from perdure.errors import FloorMissing, UsageError
 from perdure.floor import pages
+from perdure.floor.floor import Floor
 from perdure.floor.layers import Suspect
-from perdure.floor.state import Proposal
+from perdure.floor.state import EditProposal
 from perdure.home import Home
-from perdure.surfaces.cli.common import Shell, command, plural
-from perdure.surfaces.cli.memory import said
-from perdure.surfaces.cli.page import NEXT_SESSION, page_argument, print_difference, when
-from perdure.surfaces.differences import difference
+from perdure.surfaces.cli.common import Shell, command, confirm, format_count
+from perdure.surfaces.cli.floor_common import (
+    NEXT_SESSION,
+    complete_pages,
+    format_hybrid_time,
+    page_argument,
+    print_difference,
+)
+from perdure.surfaces.cli.floor_notes import complete_cards
+from perdure.surfaces.cli.memory_common import read_words
+from perdure.surfaces.text_diff import make_unified_diff
 
-_id = click.argument("identifier", metavar="ID")
+_id_argument = click.argument("identifier", metavar="ID")
 
 # proposals ----------------------------------------------------------------------------------------------------
 
@@ -39,95 +50,104 @@ _id = click.argument("identifier", metavar="ID")
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
 @click.option("--why", default="", help="Why, for the owner.")
 def propose_command(shell: Shell, page: str, words: tuple[str, ...], why: str) -> None:
-    """Ask the owner for an edit: what an agent does to change its system prompt, its settings or a skill. Give the
-    whole new text of the page. Nothing changes until the owner approves, and then from the next session on.
+    """Ask the owner for an edit. An agent changes its system prompt, its settings or a skill this way. Give the
+    whole new text of the page. Nothing changes until the owner approves, and then only from the next session
+    on.
     """
-    fresh = said(words, "the new text", page=page)
-    with shell.open(create=True) as home:
-        wanted = home.floor.propose(pages.checked(page), fresh, why=why)
-        old = home.floor.read(wanted.name)
-    after = [(f"perdure floor approve {wanted.id}", "what the owner does to make it")]
+    new_text = read_words(words, "the new text", page=page)
+    with shell.open_home(create=True) as home:
+        proposal = home.floor.propose(pages.resolve_name(page), new_text, why=why)
+        old_text = home.floor.read(proposal.name)
+    actions = [(f"perdure floor approve {proposal.id}", "what the owner does to make it")]
     if shell.as_json:
-        shell.answer(_proposal_json(wanted, old), next_actions=after)
+        shell.print_json(_proposal_to_json(proposal, old_text), next_actions=actions)
         return
-    print_difference(shell, old, wanted.text, wanted.name)
-    shell.out.print(f"{wanted.id}: waits for the owner. Nothing has changed.", style="bold", markup=False)
-    shell.suggest(after)
+    print_difference(shell, old_text, proposal.text, proposal.name)
+    shell.out.print(f"{proposal.id}: waits for the owner. Nothing has changed.", style="bold", markup=False)
+    shell.suggest(actions)
 
 
 @command("proposals", epilog="  perdure floor proposals\n  perdure floor proposals --all --json")
-@click.option("--all", "every", is_flag=True, help="Also those that were decided.")
-def proposals_command(shell: Shell, every: bool) -> None:
-    """The edits that wait for you, each as the difference that it would make."""
-    with shell.open() as home:
-        found = home.floor.proposals(every=every)
-        old = {one.name: home.floor.read(one.name) for one in found}
+@click.option("--all", "include_all", is_flag=True, help="Also those that were decided.")
+def proposals_command(shell: Shell, include_all: bool) -> None:
+    """List the edits that wait for you, each as the difference that it would make."""
+    with shell.open_home() as home:
+        proposals = home.floor.list_proposals(with_decided=include_all)
+        old_texts = {proposal.name: home.floor.read(proposal.name) for proposal in proposals}
     if shell.as_json:
-        shell.answer({"proposals": [_proposal_json(one, old[one.name]) for one in found]})
+        shell.print_json(
+            {"proposals": [_proposal_to_json(proposal, old_texts[proposal.name]) for proposal in proposals]}
+        )
         return
-    for one in found:
-        _print_proposal(shell, one, old[one.name])
-    waiting = [one for one in found if not one.outcome]
+    for proposal in proposals:
+        _print_proposal(shell, proposal, old_texts[proposal.name])
+    waiting = [proposal for proposal in proposals if not proposal.outcome]
     if not waiting:
         shell.out.print("Nothing waits for you.")
         return
-    shell.suggest([(f"perdure floor approve {waiting[0].id}", "make it"),
-                   (f"perdure floor reject {waiting[0].id}", "turn it down")])  # fmt: skip
+    shell.suggest(
+        [
+            (f"perdure floor approve {waiting[0].id}", "make it"),
+            (f"perdure floor reject {waiting[0].id}", "turn it down"),
+        ]
+    )
 
 
-def _print_proposal(shell: Shell, one: Proposal, old: str) -> None:
-    head = Text(f"{one.id}  ", style="bold") + Text(f"{one.name}  by {one.by}, {when(one.at)}")
-    shell.out.print(head + Text(f"  [{one.outcome}]" if one.outcome else ""))
-    if one.why:
-        shell.out.print(f"  {text.one_line(mask(one.why), 200)}", markup=False)
-    if not one.outcome:
-        print_difference(shell, old, one.text, one.name)
+def _print_proposal(shell: Shell, proposal: EditProposal, old_text: str) -> None:
+    header = Text(f"{proposal.id}  ", style="bold") + Text(
+        f"{proposal.name}  by {proposal.by}, {format_hybrid_time(proposal.at)}"
+    )
+    shell.out.print(header + Text(f"  [{proposal.outcome}]" if proposal.outcome else ""))
+    if proposal.why:
+        shell.out.print(f"  {text.one_line(mask(proposal.why), 200)}", markup=False)
+    if not proposal.outcome:
+        print_difference(shell, old_text, proposal.text, proposal.name)
 
 
-def _proposal_json(one: Proposal, old: str) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.structs.asdict(one)
-    more = [] if one.outcome else difference(mask(old), mask(one.text), one.name)
-    return found | {"text": mask(one.text), "outcome": one.outcome or None, "difference": more}
+def _proposal_to_json(proposal: EditProposal, old_text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(proposal)
+    difference_lines = [] if proposal.outcome else make_unified_diff(mask(old_text), mask(proposal.text), proposal.name)
+    return fields | {"text": mask(proposal.text), "outcome": proposal.outcome or None, "difference": difference_lines}
 
 
 @command("approve", epilog="  perdure floor approve edit-3f9c2a11\n  perdure floor approve edit-3f9c2a11 --yes --json")
-@_id
+@_id_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
-    """Make a proposed edit, after showing it. It is in force from the next session on: one that goes on keeps what it
-    began with.
+    """Make a proposed edit, after showing it. It is in force from the next session on; a running session keeps
+    what it began with.
     """
-    with shell.open() as home:
-        wanted = home.floor.proposal(identifier)
-        old = home.floor.read(wanted.name)
+    with shell.open_home() as home:
+        proposal = home.floor.get_proposal(identifier)
+        old_text = home.floor.read(proposal.name)
         if not shell.as_json:
-            _print_proposal(shell, wanted, old)
-            for finding in home.floor.suspicious(wanted.text):
+            _print_proposal(shell, proposal, old_text)
+            for finding in home.floor.find_injections(proposal.text):
                 shell.note(f"It reads like an instruction to a model ({finding.rule}: {finding.excerpt!r}).")
-        if not _agreed(shell, "Make this edit?", yes=yes):
+        if not _confirm_as_owner(shell, "Make this edit?", yes=yes):
             shell.out.print("Left as it was.")
             return
-        made = home.floor.approve(wanted.id)
+        result = home.floor.approve(proposal.id)
     if shell.as_json:
-        shell.answer({"proposal": wanted.id, "page": wanted.name, "approved": True, "event": made.event})
+        shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": True, "event": result.event})
     else:
-        shell.out.print(f"{wanted.name}: written. {NEXT_SESSION}", style="bold", markup=False)
+        shell.out.print(f"{proposal.name}: written. {NEXT_SESSION}", style="bold", markup=False)
 
 
 @command("reject", epilog="  perdure floor reject edit-3f9c2a11")
-@_id
+@_id_argument
 def reject_command(shell: Shell, identifier: str) -> None:
     """Turn a proposed edit down. Nothing changes; it stays in `perdure floor proposals --all`."""
-    with shell.open() as home:
-        found = home.floor.reject(identifier)
+    with shell.open_home() as home:
+        proposal = home.floor.reject(identifier)
     if shell.as_json:
-        shell.answer({"proposal": found.id, "page": found.name, "approved": False})
+        shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
     else:
-        shell.out.print(f"{found.id}: turned down. Nothing has changed.", style="bold", markup=False)
+        shell.out.print(f"{proposal.id}: turned down. Nothing has changed.", style="bold", markup=False)
 
 
-def _agreed(shell: Shell, question: str, *, yes: bool) -> bool:
-    """Whether the owner says yes. Without a terminal to ask on, --yes must have been given."""
+def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
+    """Ask the owner; return True for yes. Raises UsageError without a terminal, unless --yes was given."""
     if yes:
         return True
     if shell.as_json or not sys.stdin.isatty():
@@ -140,35 +160,41 @@ def _agreed(shell: Shell, question: str, *, yes: bool) -> bool:
 
 @command("alerts", epilog="  perdure floor alerts\n  perdure floor alerts --json")
 def alerts_command(shell: Shell) -> None:
-    """What is kept out of every context because it reads like an instruction to a model, and why. It stays where it is;
-    `perdure floor allow` lets it through.
+    """List what is kept out of every context because it reads like an instruction to a model, and why. The text
+    itself is not changed; `perdure floor allow` lets it through.
     """
-    with shell.open() as home:
-        found = _suspects(home)
-    after = [(f"perdure floor allow {found[0].digest[:DIGEST_CHARS]}", "let this text through")] if found else []
+    with shell.open_home() as home:
+        suspects = _list_suspects(home)
+    actions = (
+        [(f"perdure floor allow {suspects[0].digest[:DIGEST_CHARS]}", "let this text through")] if suspects else []
+    )
     if shell.as_json:
-        shell.answer({"alerts": [_suspect_json(one) for one in found]}, next_actions=after)
+        shell.print_json({"alerts": [_suspect_to_json(suspect) for suspect in suspects]}, next_actions=actions)
         return
-    for one in found:
+    for suspect in suspects:
         shell.out.print(
-            Text(f"{one.digest[:DIGEST_CHARS]}  {one.where}  ", style="bold") + Text(one.finding.rule, style="yellow")
+            Text(f"{suspect.digest[:DIGEST_CHARS]}  {suspect.location}  ", style="bold")
+            + Text(suspect.finding.rule, style="yellow")
         )
-        shell.out.print(f"  {text.one_line(mask(one.finding.excerpt), 160)}", markup=False)
-    if not found:
+        shell.out.print(f"  {text.one_line(mask(suspect.finding.excerpt), 160)}", markup=False)
+    if not suspects:
         shell.out.print("Nothing is left out.")
-    shell.suggest(after)
+    shell.suggest(actions)
 
 
-def _suspects(home: Home) -> Sequence[Suspect]:
-    """What is left out of a session that begins here, and of what recall met."""
-    return home.held_back(cwd=str(Path.cwd()))
+def _list_suspects(home: Home) -> Sequence[Suspect]:
+    """Return the texts that are left out of a session that begins here, and those that recall left out."""
+    return home.floor.quarantined(cwd=str(Path.cwd()))
 
 
-def _suspect_json(one: Suspect) -> dict[str, Any]:
+def _suspect_to_json(suspect: Suspect) -> dict[str, Any]:
     return {
-        "where": one.where, "digest": one.digest, "rule": one.finding.rule, "score": one.finding.score,
-        "excerpt": mask(one.finding.excerpt),
-    }  # fmt: skip
+        "where": suspect.location,
+        "digest": suspect.digest,
+        "rule": suspect.finding.rule,
+        "score": suspect.finding.score,
+        "excerpt": mask(suspect.finding.excerpt),
+    }
 
 
 @command(
@@ -179,25 +205,79 @@ def _suspect_json(one: Suspect) -> dict[str, Any]:
   perdure floor allow mem-20260301-120000-3f9c2a        a memory, or a turn, that recall left out
   perdure floor allow card-3f9c2a11""",
 )
-@click.argument("what", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
-def allow_command(shell: Shell, what: str) -> None:
-    """Let a text through that was left out: this very text. Once it is changed, it is looked at again."""
-    with shell.open() as home:
-        found = _named(_suspects(home), what)
-        home.floor.allow(found.text, where=found.where)
+@click.argument("name", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
+def allow_command(shell: Shell, name: str) -> None:
+    """Let a text through that was left out: exactly this text. If it changes, it is checked again."""
+    with shell.open_home() as home:
+        suspect = _find_suspect(_list_suspects(home), name)
+        home.floor.allow(suspect.text, location=suspect.location)
     if shell.as_json:
-        shell.answer({"allowed": _suspect_json(found)})
+        shell.print_json({"allowed": _suspect_to_json(suspect)})
     else:
-        shell.out.print(f"{found.where}: allowed as it is. {NEXT_SESSION}", style="bold", markup=False)
+        shell.out.print(f"{suspect.location}: allowed as it is. {NEXT_SESSION}", style="bold", markup=False)
 
 
-def _named(suspects: Sequence[Suspect], what: str) -> Suspect:
-    """The one suspect that a page, a card or the beginning of a digest names. Raises FloorMissing, UsageError."""
-    names = {what, f"{what}.md"}
-    found = [one for one in suspects if one.where in names]
-    found = found or [one for one in suspects if one.digest.startswith(what) or one.where.startswith(what)]
-    if not what or not found:
-        raise FloorMissing(f"{text.printable(what)!r} among what is left out (`perdure floor alerts` lists it)")
-    if len({one.digest for one in found}) > 1:
-        raise UsageError(f"{what!r} names {plural(len(found), 'text')}: write more of the digest")
-    return found[0]
+def _find_suspect(suspects: Sequence[Suspect], name: str) -> Suspect:
+    """Return the one suspect that a page, a card or the beginning of a digest names. Raises FloorMissing,
+    UsageError.
+    """
+    names = {name, f"{name}.md"}
+    matches = [suspect for suspect in suspects if suspect.location in names]
+    matches = matches or [
+        suspect for suspect in suspects if suspect.digest.startswith(name) or suspect.location.startswith(name)
+    ]
+    if not name or not matches:
+        raise FloorMissing(f"{text.printable(name)!r} among what is left out (`perdure floor alerts` lists it)")
+    if len({suspect.digest for suspect in matches}) > 1:
+        raise UsageError(f"{name!r} names {format_count(len(matches), 'text')}: write more of the digest")
+    return matches[0]
+
+
+_ID_PREFIXES = ("card-", "edit-")
+
+
+def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [*complete_pages(ctx, param, incomplete), *complete_cards(ctx, param, incomplete)]
+
+
+@command(
+    "forget",
+    epilog="""\
+  perdure floor forget notes "The shed key is under the mat"
+  perdure floor forget diary/2026-11-21 - --yes < line.txt
+  perdure floor forget card-3f9c2a11
+  perdure floor forget edit-77a0b1c2 --yes --json""",
+)
+@click.argument("name", metavar="PAGE|ID", shell_complete=_complete_names)
+@click.argument("words", nargs=-1, metavar="[LINE…|-]")
+@click.option("--dry-run", is_flag=True, help="Only look whether it is there; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget_command(shell: Shell, name: str, words: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Delete a line of a page, a card or a proposal for good: from every state of it, also after it was removed,
+    in this home and in those that are merged with it. This cannot be undone.
+    """
+    has_id = name.startswith(_ID_PREFIXES)
+    if has_id == bool(words):
+        raise UsageError("name a page and the words of one of its lines, or the id of a card or a proposal alone")
+    line = read_words(words, "the line").strip() if words else ""
+    if len(line.splitlines()) > 1:
+        raise UsageError("name one line")
+    with shell.open_home() as home:
+        full_name = home.floor.check_item(name) if has_id else home.floor.check_line(name, line)
+        if not dry_run:
+            _forget_confirmed(shell, home.floor, full_name, line, yes=yes)
+    if shell.as_json:
+        shell.print_json({"name": full_name, "dry_run": dry_run, "forgotten": not dry_run})
+        return
+    subject = f"A line of {full_name}" if line else full_name
+    shell.out.print(f"{subject}: {'would be forgotten' if dry_run else 'forgotten'}.", style="bold", markup=False)
+
+
+def _forget_confirmed(shell: Shell, floor: Floor, name: str, line: str, *, yes: bool) -> None:
+    subject = f"this line of {name}" if line else name
+    if not confirm(shell, f"Forget {subject} for good, with every state in which it stands?", yes=yes):
+        raise UsageError("nothing was forgotten")
+    if line:
+        floor.forget_line(name, line)
+    else:
+        floor.forget_item(name)

@@ -1,4 +1,4 @@
-"""Commands about what is added to the floor bit by bit: note, card, cards, diary."""
+"""Commands that add to the floor bit by bit: note, card, cards (list, edit, remove), diary, recent."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import Any
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
+from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.errors import FloorMissing, UsageError
+from perdure.errors import FloorMissing, PerdureError, UsageError
 from perdure.floor import layers, pages
-from perdure.floor.diary import Paged
-from perdure.floor.recent import Updated
-from perdure.floor.state import Card
+from perdure.floor.layers import Layers
+from perdure.floor.state import FloorCard
+from perdure.floor.summaries import DiaryResult, RecentResult
 from perdure.home import Home
-from perdure.identity import project_of
-from perdure.surfaces.cli.common import Shell, command, plural
+from perdure.identity import find_project
+from perdure.surfaces.cli.common import Shell, command, format_count
+from perdure.surfaces.cli.floor_common import by_agent_option, format_hybrid_time, name_writer, print_alerts
 from perdure.surfaces.cli.lazy import LazyGroup
-from perdure.surfaces.cli.memory import project_named, said
-from perdure.surfaces.cli.page import by_agent_option, tell_alerts, writer
+from perdure.surfaces.cli.memory_common import read_words, resolve_project
 
-_CARDS: dict[str, tuple[str, str]] = {
-    "list": ("floor_cards", "Every card, oldest first, and which are before a model now."),
-    "edit": ("floor_cards", "Give a card other words."),
-    "remove": ("floor_cards", "Take a card away."),
+_CARD_COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("floor_notes", "List every card, oldest first, and say how many have no room."),
+    "edit": ("floor_notes", "Give a card other words."),
+    "remove": ("floor_notes", "Remove a card."),
 }
 
 
-_project = click.option(
+_project_option = click.option(
     "--project", help="Only for sessions in this project: a folder, or the name of one that is known."
 )
-_here = click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+_here_option = click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
 
 
 @command(
@@ -43,35 +45,44 @@ _here = click.option("--here", is_flag=True, help="Only for sessions in the proj
   perdure floor note "Mira answers fastest by mail" --by-agent""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
-@_project
-@_here
+@_project_option
+@_here_option
 @by_agent_option
 def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
-    """Add a line to the notes, which stand before every session: the newest stay when there is no room for all. One
-    that is there already is not added, and what it corrects makes room for it.
+    """Add a line to the notes, which every session begins with: the newest stay when there is no room for all. A
+    line that is there already is not added again; a line that the new one corrects is removed.
     """
-    line = " ".join(said(words, "what to note").split())
+    line = " ".join(read_words(words, "what to note").split())
     if not line:
         raise UsageError("a note needs words")
-    with shell.open(create=True) as home:
-        made = home.note(line, by=writer(by_agent=by_agent), cwd=_where(home, project, here=here))
+    with shell.open_home(create=True) as home:
+        result = home.floor.note(
+            line, by=name_writer(by_agent=by_agent), cwd=_choose_project(home, project, in_this_folder=here)
+        )
     if shell.as_json:
-        shell.answer({
-            "page": pages.NOTES, "line": mask(made.line), "is_new": made.is_new, "known": mask(made.known) or None,
-            "replaced": [mask(old) for old in made.replaced],
-        })  # fmt: skip
+        shell.print_json(
+            {
+                "page": pages.NOTES,
+                "line": mask(result.line),
+                "is_new": result.is_new,
+                "known": mask(result.same_line) or None,
+                "replaced": [mask(old) for old in result.replaced_lines],
+            }
+        )
         return
-    shell.out.print("Noted: " if made.is_new else "It is there already: ", style="bold", end="")
-    shell.out.print(text.printable(layers.injected(made.line if made.is_new else made.known)), markup=False)
-    for old in made.replaced:
-        shell.out.print(f"  before: {text.printable(layers.injected(old))}", style="dim", markup=False)
+    shell.out.print("Noted: " if result.is_new else "It is there already: ", style="bold", end="")
+    shell.out.print(
+        text.printable(layers.clean_page_text(result.line if result.is_new else result.same_line)), markup=False
+    )
+    for old in result.replaced_lines:
+        shell.out.print(f"  before: {text.printable(layers.clean_page_text(old))}", style="dim", markup=False)
 
 
-def _where(home: Home, project: str | None, *, here: bool) -> str | None:
-    """The project that the options name; None for none."""
-    if here and project is not None:
+def _choose_project(home: Home, project: str | None, *, in_this_folder: bool) -> str | None:
+    """Return the project that the options name, or None."""
+    if in_this_folder and project is not None:
         raise UsageError("say one of --project and --here")
-    return project_of(str(Path.cwd())) if here else project_named(home, project or "")
+    return find_project(str(Path.cwd())) if in_this_folder else resolve_project(home, project or "")
 
 
 @command(
@@ -82,40 +93,40 @@ def _where(home: Home, project: str | None, *, here: bool) -> str | None:
   git log -1 --format=%B | perdure floor card -""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
-@_project
-@_here
+@_project_option
+@_here_option
 @by_agent_option
 def card_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
-    """Add a card: a few sentences that every session begins with. Cards share a budget of tokens, and the oldest leave
-    it first; those that have left stay listed, with `perdure floor cards`.
+    """Add a card: a few sentences that every session begins with. Cards share a budget of tokens, and the oldest
+    leave it first. `perdure floor cards` still lists those that have left.
     """
-    sentences = said(words, "what the card says")
-    with shell.open(create=True) as home:
-        where = _where(home, project, here=here)
-        made = home.floor.add_card(sentences, by=writer(by_agent=by_agent), project=where)
-    say_card(shell, made, "Card")
+    sentences = read_words(words, "what the card says")
+    with shell.open_home(create=True) as home:
+        card_project = _choose_project(home, project, in_this_folder=here)
+        new_card = home.floor.add_card(sentences, by=name_writer(by_agent=by_agent), project=card_project)
+    print_card_change(shell, new_card, "Card")
 
 
-def say_card(shell: Shell, card: Card, done: str) -> None:
-    """What became of a card."""
+def print_card_change(shell: Shell, card: FloorCard, label: str) -> None:
+    """Print the result of adding or changing a card."""
     if shell.as_json:
-        shell.answer({"card": card_json(card)})
+        shell.print_json({"card": card_to_json(card)})
         return
-    shell.out.print(f"{done}: ", style="bold", end="")
+    shell.out.print(f"{label}: ", style="bold", end="")
     shell.out.print(f"{card.id}  {text.one_line(mask(card.text), 100)}", markup=False)
 
 
-def card_json(card: Card) -> dict[str, Any]:
-    """A card for programs."""
-    found: dict[str, Any] = msgspec.structs.asdict(card)
-    return found | {"text": mask(card.text), "tokens": text.tokens(card.text)}
+def card_to_json(card: FloorCard) -> dict[str, Any]:
+    """Convert a card to JSON values."""
+    fields: dict[str, Any] = msgspec.structs.asdict(card)
+    return fields | {"text": mask(card.text), "tokens": text.tokens(card.text)}
 
 
 @click.group(
     "cards",
     cls=LazyGroup,
-    table=_CARDS,
-    usual="list",
+    table=_CARD_COMMANDS,
+    default_command="list",
     epilog="""\b
 Examples:
   perdure floor cards
@@ -140,24 +151,25 @@ def cards_command() -> None:
 @click.argument("day", required=False, metavar="[DATE]")
 @click.option("--write", "is_to_write", is_flag=True, help="Write it, as the job does, unless somebody has.")
 def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
-    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning. With --write it
-    is written from what was said on that day: by the model of the role `summariser`, or by rules where there is none.
+    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning. With --write
+    the page is written from what was said on that day: by the model of the role `summariser`, or by rules if
+    there is none.
     """
     if is_to_write:
-        with shell.open() as home:
-            made = home.write_diary(day_named(day) if day else None)
-        _say_made(shell, f"{pages.DIARY}/{made.day}.md", made)
+        with shell.open_home() as home:
+            written = home.floor.write_diary(parse_diary_day(day) if day else None)
+        _print_page_update(shell, f"{pages.DIARY}/{written.day}.md", written)
         return
-    with shell.open() as home:
-        name = f"{pages.DIARY}/{day_named(day)}.md" if day else _newest(home)
-        found = mask(home.floor.read(name))
-        tell_alerts(shell, home.floor)
-    if not found:
+    with shell.open_home() as home:
+        name = f"{pages.DIARY}/{parse_diary_day(day)}.md" if day else _find_newest_page(home)
+        page_text = mask(home.floor.read(name))
+        print_alerts(shell, home.floor)
+    if not page_text:
         raise FloorMissing(f"page {name} of the floor (the diary has none for that day)")
     if shell.as_json:
-        shell.answer({"page": name, "text": found})
+        shell.print_json({"page": name, "text": page_text})
     else:
-        shell.out.print(text.printable(found), end="", markup=False)
+        shell.out.print(text.printable(page_text), end="", markup=False)
 
 
 @command(
@@ -169,45 +181,130 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
 )
 @click.option("--rebuild", is_flag=True, help="Make it anew.")
 def recent_command(shell: Shell, rebuild: bool) -> None:
-    """Bring recent.md, what has been going on, up to what was said since the last time: by the model of the role
-    `summariser`, in one call, or by rules where there is none. Where nothing is new nobody is asked. The resident home
-    does it every ten minutes.
+    """Update recent.md, which tells what has been going on, with what was said since the last time: by the model
+    of the role `summariser`, in one call, or by rules if there is none. If nothing is new, no model is asked.
+    The resident home does this every ten minutes.
     """
-    with shell.open() as home:
-        made = home.update_recent(rebuild=rebuild)
-    _say_made(shell, pages.RECENT, made)
+    with shell.open_home() as home:
+        updated = home.floor.update_recent(rebuild=rebuild)
+    _print_page_update(shell, pages.RECENT, updated)
 
 
-def _say_made(shell: Shell, name: str, made: Updated | Paged) -> None:
-    """What became of a page that is written from what was said. Raises what kept it from being written."""
-    if made.fault is not None:
-        raise made.fault
+def _print_page_update(shell: Shell, name: str, result: RecentResult | DiaryResult) -> None:
+    """Print the result of writing a page from what was said. Raises the fault that kept it from being written."""
+    if result.fault is not None:
+        raise result.fault
     if shell.as_json:
-        shell.answer({
-            "page": name, "outcome": made.outcome, "turns": made.n_turns, "calls": made.n_calls,
-            "tokens": made.n_tokens, "why": made.why or None,
-        })  # fmt: skip
+        shell.print_json(
+            {
+                "page": name,
+                "outcome": result.outcome,
+                "turns": result.n_turns,
+                "calls": result.n_calls,
+                "tokens": result.n_tokens,
+                "why": result.why or None,
+            }
+        )
         return
-    why = f" ({text.one_line(made.why, 200)})" if made.why else ""
-    shell.out.print(f"{name}: {made.outcome}{why}", style="bold", markup=False)
-    if made.n_turns:
-        read = f"{plural(made.n_turns, 'message')} read, {plural(made.n_calls, 'call')} of a model"
-        shell.out.print(f"  {read}, {plural(made.n_tokens, 'token')} now", style="dim", markup=False)
-    if made.n_tokens:
+    reason = f" ({text.one_line(result.why, 200)})" if result.why else ""
+    shell.out.print(f"{name}: {result.outcome}{reason}", style="bold", markup=False)
+    if result.n_turns:
+        counts = f"{format_count(result.n_turns, 'message')} read, {format_count(result.n_calls, 'call')} of a model"
+        shell.out.print(f"  {counts}, {format_count(result.n_tokens, 'token')} now", style="dim", markup=False)
+    if result.n_tokens:
         shell.suggest([(f"perdure floor show {name}", "read it")])
 
 
-def _newest(home: Home) -> str:
-    """The newest page of the diary, or today's where there is none."""
-    written = [name for name in home.floor.names() if name.startswith(f"{pages.DIARY}/")]
-    return max(written, default=f"{pages.DIARY}/{day_named('today')}.md")
+def _find_newest_page(home: Home) -> str:
+    """Return the newest page of the diary, or today's if there is none."""
+    page_names = [name for name in home.floor.list_pages() if name.startswith(f"{pages.DIARY}/")]
+    return max(page_names, default=f"{pages.DIARY}/{parse_diary_day('today')}.md")
 
 
-def day_named(named: str) -> date:
-    """The day of the diary that a person means: today, yesterday, or a date."""
-    today = layers.diary_day(datetime.now().astimezone())
-    known = {"today": today, "yesterday": today - timedelta(days=1)}
+def parse_diary_day(day_text: str) -> date:
+    """Parse the day of the diary that a person means: today, yesterday, or a date. Raises UsageError."""
+    today = layers.to_diary_day(datetime.now().astimezone())
+    named_days = {"today": today, "yesterday": today - timedelta(days=1)}
     try:
-        return known.get(named) or date.fromisoformat(named)
+        return named_days.get(day_text) or date.fromisoformat(day_text)
     except ValueError:
-        raise UsageError(f"{text.printable(named)!r} is no day: write 2026-11-21, today or yesterday") from None
+        raise UsageError(f"{text.printable(day_text)!r} is no day: write 2026-11-21, today or yesterday") from None
+
+
+def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Return the ids of cards with this beginning, each with its words; none if no home can be read."""
+    from perdure.home import open_home
+
+    try:
+        with open_home(ctx.params.get("home"), create=False, read_only=True) as home:
+            cards = home.floor.list_cards()
+    except PerdureError:  # completion has nowhere to show an error
+        return []
+    return [
+        CompletionItem(card.id, help=text.one_line(mask(card.text), 60))
+        for card in cards
+        if card.id.startswith(incomplete)
+    ]
+
+
+_card_id_argument = click.argument("identifier", metavar="ID", shell_complete=complete_cards)
+
+
+@command("list", epilog="  perdure floor cards\n  perdure floor cards list --json")
+def list_command(shell: Shell) -> None:
+    """List every card, oldest first. Cards of a project name it; a note says how many have no room any more."""
+    with shell.open_home() as home:
+        cards = home.floor.list_cards()
+        card_layer = _read_card_layer(home.floor.layers(cwd=str(Path.cwd())))
+    if shell.as_json:
+        shell.print_json(
+            {"cards": [card_to_json(card) for card in cards], "tokens": card_layer[1], "left": card_layer[0]}
+        )
+        return
+    for card in cards:
+        _print_card(shell, card)
+    if not cards:
+        shell.out.print("No cards. `perdure floor card` makes one.")
+    elif card_layer[0]:
+        shell.note(f"For the oldest {format_count(card_layer[0], 'card')} there is no room in a session here.")
+
+
+def _read_card_layer(floor_layers: Layers) -> tuple[int, int]:
+    """Return (how many cards have no room, the tokens of the others)."""
+    return next((layer.n_left, layer.n_tokens) for layer in floor_layers.layers if layer.name == "cards")
+
+
+def _print_card(shell: Shell, card: FloorCard) -> None:
+    header = Text(f"{card.id}  ", style="bold") + Text(f"{format_hybrid_time(card.at)}  {card.by}", style="dim")
+    shell.out.print(header + Text(f"  {text.printable(card.project)}" if card.project else "", style="dim"))
+    for line in text.printable(mask(card.text)).splitlines():
+        shell.out.print(f"  {line}", markup=False)
+
+
+@command("edit", epilog='  perdure floor cards edit card-3f9c2a11 "Ask before you push to main"')
+@_card_id_argument
+@click.argument("words", nargs=-1, metavar="TEXT…|-")
+@by_agent_option
+def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], by_agent: bool) -> None:
+    """Give a card other words; it keeps its place. The journal keeps the old words."""
+    new_words = read_words(words, "the new words")
+    with shell.open_home() as home:
+        changed_card = home.floor.change_card(identifier, new_words, by=name_writer(by_agent=by_agent))
+    print_card_change(shell, changed_card, "Now")
+
+
+@command("remove", epilog="  perdure floor cards remove card-3f9c2a11 card-77a0b1c2")
+@click.argument("ids", nargs=-1, required=True, metavar="ID…", shell_complete=complete_cards)
+@by_agent_option
+def remove_command(shell: Shell, ids: tuple[str, ...], by_agent: bool) -> None:
+    """Remove cards; the journal keeps them. To delete their words for good, use `perdure floor forget`."""
+    if not all(ids):
+        raise UsageError("name cards by their ids")
+    with shell.open_home() as home:
+        cards = [home.floor.get_card(card_id) for card_id in ids]
+        removed_cards = [home.floor.remove_card(card.id, by=name_writer(by_agent=by_agent)) for card in cards]
+    if shell.as_json:
+        shell.print_json({"removed": [card_to_json(card) for card in removed_cards]})
+        return
+    for card in removed_cards:
+        shell.out.print(f"Removed: {card.id}  {text.one_line(mask(card.text), 100)}", markup=False)

@@ -16,26 +16,26 @@ from perdure.access.redact import mask
 from perdure.errors import EditRefused, FloorMissing, PerdureError, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.floor import Floor
-from perdure.floor.state import Version
+from perdure.floor.state import PageVersion
 from perdure.surfaces.cli.common import Shell, command
-from perdure.surfaces.cli.memory import said
-from perdure.surfaces.cli.page import (
+from perdure.surfaces.cli.floor_common import (
     NEXT_SESSION,
-    bill_json,
-    bill_lines,
+    bill_to_json,
+    build_layers,
     by_agent_option,
+    choose_folder,
     complete_pages,
-    folder_of_project,
-    layers_of,
+    format_bill,
+    format_hybrid_time,
+    name_writer,
     page_argument,
+    print_alerts,
     print_difference,
-    tell_alerts,
-    when,
-    writer,
 )
-from perdure.surfaces.differences import difference
+from perdure.surfaces.cli.memory_common import read_words
+from perdure.surfaces.text_diff import make_unified_diff
 
-_EVENT_CHARS = 12  # of an event's key: enough to name it among the changes of a page
+_EVENT_CHARS = 12  # of an event's key: enough to identify it among the changes of a page
 
 # show ---------------------------------------------------------------------------------------------------------
 
@@ -52,40 +52,48 @@ _EVENT_CHARS = 12  # of an event's key: enough to name it among the changes of a
 @click.option("--platform", default="api", show_default=True, help="Where the session runs, for {{platform}}.")
 @click.option("--project", help='For a session in this project; "" for none (default: of the folder you are in).')
 def show_command(shell: Shell, page: str | None, platform: str, project: str | None) -> None:
-    """What every session begins with: each layer with its source, rows, tokens and what had no room, in the order in
-    which a model reads them, and below what was left out because it looks like an injection. Or one page.
+    """Show what every session begins with: each layer with its source, rows, tokens and what had no room, in the
+    order in which a model reads them, and below that what was left out because it looks like an injection. Or
+    show one page.
     """
-    with shell.open() as home:
+    with shell.open_home() as home:
         if page is not None:
-            _show_page(shell, home.floor, pages.checked(page))
+            _show_page(shell, home.floor, pages.resolve_name(page))
             return
-        found = layers_of(shell, home, folder_of_project(home, project, str(Path.cwd())), platform)
+        floor_layers = build_layers(shell, home, choose_folder(home, project, str(Path.cwd())), platform)
     if shell.as_json:
-        shell.answer(bill_json(found), next_actions=[("perdure context MESSAGE", "see it in full, with recall")])
+        shell.print_json(
+            bill_to_json(floor_layers), next_actions=[("perdure context MESSAGE", "see it in full, with recall")]
+        )
         return
-    for line in bill_lines(found, shell.out.width if shell.out.is_terminal else None):
+    for line in format_bill(floor_layers, shell.out.width if shell.out.is_terminal else None):
         shell.out.print(line)
-    for alert in found.alerts:
+    for alert in floor_layers.alerts:
         shell.out.print(text.printable(alert), style="yellow", markup=False)
-    if not found.n_tokens:
+    if not floor_layers.n_tokens:
         shell.suggest([("perdure floor edit profile", "say who you are"), ("perdure floor edit core", "what is true")])
 
 
 def _show_page(shell: Shell, floor: Floor, name: str) -> None:
-    said = mask(floor.read(name))
-    tell_alerts(shell, floor)
-    if not said:
+    page_text = mask(floor.read(name))
+    print_alerts(shell, floor)
+    if not page_text:
         raise FloorMissing(f"page {name} of the floor (`perdure floor edit {name}` writes it)")
     if shell.as_json:
-        version = _version_json(floor.history(name)[-1]) if floor.writable else None
-        shell.answer({
-            "page": name, "text": said, "tokens": text.tokens(said), "file": str(floor.folder / name),
-            "version": version,
-        })  # fmt: skip
+        version = _version_to_json(floor.list_versions(name)[-1]) if floor.writable else None
+        shell.print_json(
+            {
+                "page": name,
+                "text": page_text,
+                "tokens": text.tokens(page_text),
+                "file": str(floor.folder / name),
+                "version": version,
+            }
+        )
     elif shell.out.is_terminal and name.endswith(".md"):
-        shell.out.print(Markdown(text.printable(said)))
+        shell.out.print(Markdown(text.printable(page_text)))
     else:
-        shell.out.print(text.printable(said), end="", markup=False)
+        shell.out.print(text.printable(page_text), end="", markup=False)
 
 
 # edit, write, remove ------------------------------------------------------------------------------------------
@@ -100,47 +108,47 @@ def _show_page(shell: Shell, floor: Floor, name: str) -> None:
 )
 @page_argument
 def edit_command(shell: Shell, page: str) -> None:
-    """Open a page in $VISUAL or $EDITOR. What you save is looked at, shown as a difference and written; what is refused
-    is kept beside, and you are told where. Or edit the file in agents/ of the home with whatever you like: that is
-    taken as it is.
+    """Open a page in $VISUAL or $EDITOR. What you save is checked, shown as a difference and written. If it is
+    refused, your text is kept in a file, and you are told where. You can also edit the file in agents/ of the
+    home with any program: that edit is taken over without changes.
     """
-    with shell.open(create=True) as home:
-        name = pages.checked(page)
+    with shell.open_home(create=True) as home:
+        name = pages.resolve_name(page)
         old = home.floor.read(name)
-        tell_alerts(shell, home.floor)
-        draft = _draft(name, old)
+        print_alerts(shell, home.floor)
+        draft = _write_draft(name, old)
         click.edit(filename=str(draft))
-        _write(shell, home.floor, name, _taken(draft, name), base=old, draft=draft)
+        _write_page(shell, home.floor, name, _read_draft(draft, name), base=old, draft=draft)
 
 
-def _draft(name: str, said: str) -> Path:
-    """A file of one's own that holds a page's text."""
+def _write_draft(name: str, page_text: str) -> Path:
+    """Write the text of a page into a temporary file of its own; return its path."""
     stem, ending = os.path.splitext(name.replace("/", "-"))  # noqa: PTH122 - a name, not a path
     handle, path = tempfile.mkstemp(prefix=f"perdure-{stem}-", suffix=ending)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(said)
+        file.write(page_text)
     return Path(path)
 
 
-def _taken(draft: Path, name: str) -> str:
+def _read_draft(draft: Path, name: str) -> str:
     try:
         return draft.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise EditRefused(f"{name}: the new text is not UTF-8; it is kept in {draft}") from error
 
 
-def _write(shell: Shell, floor: Floor, name: str, said: str, *, base: str, draft: Path) -> None:
-    """Write what was made in an editor; a draft that cannot be written stays."""
-    if said.strip() == base.strip():
+def _write_page(shell: Shell, floor: Floor, name: str, new_text: str, *, base: str, draft: Path) -> None:
+    """Write what was saved in an editor; a draft that cannot be written stays."""
+    if new_text.strip() == base.strip():
         draft.unlink()
-        _say_written(shell, floor, name, base, base)
+        _print_written(shell, floor, name, base, base)
         return
     try:
-        floor.write(name, said, base=base)
+        floor.write(name, new_text, base_text=base)
     except PerdureError as error:
         raise type(error)(f"{error.detail}; your text is kept in {draft}") from error
     draft.unlink()
-    _say_written(shell, floor, name, base, floor.read(name))
+    _print_written(shell, floor, name, base, floor.read(name))
 
 
 @command(
@@ -155,27 +163,32 @@ def _write(shell: Shell, floor: Floor, name: str, said: str, *, base: str, draft
 @click.option("--why", default="", help="Why, for the history.")
 @by_agent_option
 def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_agent: bool) -> None:
-    """Give a page a new text, in place of all that it says; `note` adds a line to the notes. The old text stays in the
-    history. The profile is its owner's, and an agent changes the system prompt, its settings and skills by `propose`.
+    """Replace the whole text of a page; `note` adds a line to the notes. The old text stays in the history. Only
+    its owner writes the profile; an agent changes the system prompt, its settings and skills by `propose`.
     """
-    fresh = said(words, "the new text", page=page)
-    with shell.open(create=True) as home:
-        name = pages.checked(page)
+    new_text = read_words(words, "the new text", page=page)
+    with shell.open_home(create=True) as home:
+        name = pages.resolve_name(page)
         old = home.floor.read(name)
-        home.floor.write(name, fresh, by=writer(by_agent=by_agent), why=why)
-        _say_written(shell, home.floor, name, old, home.floor.read(name))
+        home.floor.write(name, new_text, by=name_writer(by_agent=by_agent), why=why)
+        _print_written(shell, home.floor, name, old, home.floor.read(name))
 
 
-def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> None:
-    """What became of a page, and whether it will be before a model."""
-    version = next(reversed(floor.history(name)), None) if new else None
-    suspects = floor.suspicious(layers.injected(new)) if new else ()
+def _print_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> None:
+    """Print the result of a change to a page, and whether a model will read it."""
+    version = next(reversed(floor.list_versions(name)), None) if new else None
+    suspects = floor.find_injections(layers.clean_page_text(new)) if new else ()
     if shell.as_json:
-        shell.answer({
-            "page": name, "changed": old != new, "difference": difference(mask(old), mask(new), name),
-            "tokens": text.tokens(new), "version": _version_json(version) if version else None,
-            "left_out": bool(suspects),
-        })  # fmt: skip
+        shell.print_json(
+            {
+                "page": name,
+                "changed": old != new,
+                "difference": make_unified_diff(mask(old), mask(new), name),
+                "tokens": text.tokens(new),
+                "version": _version_to_json(version) if version else None,
+                "left_out": bool(suspects),
+            }
+        )
         return
     if old == new:
         shell.out.print(f"{name}: nothing to change.", markup=False)
@@ -184,27 +197,29 @@ def _say_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> N
     shell.out.print(f"{name}: written. {NEXT_SESSION}", style="bold", markup=False)
     if version and version.unseen:
         shell.note(f"{name} was changed while you edited it. Yours counts; `perdure floor history {name}` has both.")
-    whole = f"a line of {name} or more" if name == pages.NOTES else name
-    for one in suspects[:1]:
-        shell.note(f"{whole} is left out: {one.rule}, {one.excerpt!r}. `perdure floor alerts` says more.")
+    left_out_name = f"a line of {name} or more" if name == pages.NOTES else name
+    for finding in suspects[:1]:
+        shell.note(
+            f"{left_out_name} is left out: {finding.rule}, {finding.excerpt!r}. `perdure floor alerts` says more."
+        )
 
 
 @command("remove", epilog="  perdure floor remove diary/2026-11-21\n  perdure floor remove core --json")
 @page_argument
 def remove_command(shell: Shell, page: str) -> None:
-    """Take a page away. Its history stays, and `perdure floor revert` brings it back; to delete words for good,
+    """Remove a page. Its history stays, and `perdure floor revert` brings it back. To delete words for good, use
     `perdure floor forget`.
     """
-    with shell.open() as home:
-        name = pages.checked(page)
+    with shell.open_home() as home:
+        name = pages.resolve_name(page)
         home.floor.remove(name)
-        before = home.floor.history(name)[-2].event
-    back = (f"perdure floor revert {name} {before[:_EVENT_CHARS]}", "bring it back")
+        last_event = home.floor.list_versions(name)[-2].event
+    revert_action = (f"perdure floor revert {name} {last_event[:_EVENT_CHARS]}", "bring it back")
     if shell.as_json:
-        shell.answer({"page": name, "removed": True}, next_actions=[back])
+        shell.print_json({"page": name, "removed": True}, next_actions=[revert_action])
         return
     shell.out.print(f"{name}: removed. {NEXT_SESSION}", style="bold", markup=False)
-    shell.suggest([back])
+    shell.suggest([revert_action])
 
 
 # history, diff, revert ----------------------------------------------------------------------------------------
@@ -213,43 +228,45 @@ def remove_command(shell: Shell, page: str) -> None:
 @command("history", epilog="  perdure floor history notes\n  perdure floor history system --json")
 @page_argument
 def history_command(shell: Shell, page: str) -> None:
-    """Every state of a page, oldest first: the event that made it, when, by whom and why. `hand` is an edit in the file
-    itself. Of two edits made at the same time the later counts, and is marked: both are here.
+    """Show every state of a page, oldest first: the event that made it, when, by whom and why. `hand` is an edit
+    in the file itself. Of two edits made at the same time the later one counts and is marked; both are listed.
     """
-    with shell.open() as home:
-        name = pages.checked(page)
-        versions = home.floor.history(name)
-        tell_alerts(shell, home.floor)
+    with shell.open_home() as home:
+        name = pages.resolve_name(page)
+        versions = home.floor.list_versions(name)
+        print_alerts(shell, home.floor)
     if shell.as_json:
-        shell.answer({"page": name, "versions": [_version_json(version) for version in versions]})
+        shell.print_json({"page": name, "versions": [_version_to_json(version) for version in versions]})
         return
     for version in versions:
-        now = "  now" if version is versions[-1] else ""
+        current_mark = "  now" if version is versions[-1] else ""
         line = Text(f"{version.event[:_EVENT_CHARS]}  ", style="bold")
-        line.append(f"{when(version.at)}  {version.by:<5}{now}{_remark(version)}")
+        line.append(f"{format_hybrid_time(version.at)}  {version.by:<5}{current_mark}{_format_remark(version)}")
         shell.out.print(line)
 
 
-def _remark(version: Version) -> str:
-    gone = "  [removed]" if not version.sha else ""
-    unseen = "  [replaced an edit that its writer had not seen]" if version.unseen else ""
-    return f"{gone}{unseen}{'  ' if version.why else ''}{text.one_line(mask(version.why), 100)}"
+def _format_remark(version: PageVersion) -> str:
+    removed_mark = "  [removed]" if not version.sha else ""
+    unseen_mark = "  [replaced an edit that its writer had not seen]" if version.unseen else ""
+    return f"{removed_mark}{unseen_mark}{'  ' if version.why else ''}{text.one_line(mask(version.why), 100)}"
 
 
 @command("diff", epilog="  perdure floor diff notes\n  perdure floor diff notes 3f9c2a11 --json")
 @page_argument
 @click.argument("event", required=False)
 def diff_command(shell: Shell, page: str, event: str | None) -> None:
-    """What changed in a page since an event of its history; without one, by its last change."""
-    with shell.open() as home:
-        floor, name = home.floor, pages.checked(page)
-        versions = floor.history(name)
-        since = event or (versions[-2].event if len(versions) > 1 else "")
-        old, new = floor.said(name, since) if since else "", floor.read(name)
+    """Show what changed in a page since an event of its history; without an event, what its last change did."""
+    with shell.open_home() as home:
+        floor, name = home.floor, pages.resolve_name(page)
+        versions = floor.list_versions(name)
+        since_event = event or (versions[-2].event if len(versions) > 1 else "")
+        old, new = floor.read_version(name, since_event) if since_event else "", floor.read(name)
     if shell.as_json:
-        shell.answer({"page": name, "since": since or None, "difference": difference(mask(old), mask(new), name)})
+        shell.print_json(
+            {"page": name, "since": since_event or None, "difference": make_unified_diff(mask(old), mask(new), name)}
+        )
     elif old == new:
-        shell.out.print(f"{name}: it says the same as then.", markup=False)
+        shell.out.print(f"{name}: its text is the same as then.", markup=False)
     else:
         print_difference(shell, old, new, name)
 
@@ -258,20 +275,20 @@ def diff_command(shell: Shell, page: str, event: str | None) -> None:
 @page_argument
 @click.argument("event")
 def revert_command(shell: Shell, page: str, event: str) -> None:
-    """Let a page say again what it said after an event of its history. That is a change like any other, and can be
-    reverted.
+    """Give a page the text again that it had after an event of its history. This is a change like any other, and
+    can be reverted.
     """
     if not event:
         raise UsageError("name an event; `perdure floor history` lists them")
-    with shell.open() as home:
-        name = pages.checked(page)
+    with shell.open_home() as home:
+        name = pages.resolve_name(page)
         old = home.floor.read(name)
         home.floor.revert(name, event)
-        _say_written(shell, home.floor, name, old, home.floor.read(name))
+        _print_written(shell, home.floor, name, old, home.floor.read(name))
 
 
-def _version_json(version: Version) -> dict[str, Any]:
-    import msgspec  # loaded already by whoever opened a home
+def _version_to_json(version: PageVersion) -> dict[str, Any]:
+    import msgspec  # already loaded when a home is open
 
-    found: dict[str, Any] = msgspec.structs.asdict(version)
-    return found | {"removed": not version.sha}
+    fields: dict[str, Any] = msgspec.structs.asdict(version)
+    return fields | {"removed": not version.sha}

@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are needed. It knows of each only what `--help` says in a line."""
+"""A group of commands that are imported when they run. Of each it knows only the line that `--help` shows."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 import click
 
-Table = Mapping[str, tuple[str, str]]  # name: (module of perdure.surfaces.cli, what it does)
+CommandTable = Mapping[str, tuple[str, str]]  # name: (module in perdure.surfaces.cli, help in one line)
 
 
 class LazyGroup(click.Group):
-    """A group whose command `name` is `name_command` in the module that its table names.
+    """A click group that takes the command `name` from `name_command` in the module that its table names.
 
-    usual: the command that is meant where none is named.
+    default_command: the command that runs when the command line names none.
     """
 
-    def __init__(self, *args: Any, table: Table, usual: str = "", **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self, *args: Any, table: CommandTable, default_command: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
         self.table = table
-        self.usual = usual
+        self.default_command = default_command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; without the name of a command the usual one is meant."""
-        if self.usual and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
-            args = [self.usual, *args]
+        """Parse as click does; insert the default command if the arguments name none."""
+        if self.default_command and (not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)):
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The names of its commands, in the order of the table."""
+        """Return the names of the commands, in the order of the table."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a name, imported now; None when there is none."""
+        """Import and return the command of this name; None if the table has none."""
         if cmd_name not in self.table:
             return None
         module = importlib.import_module(f"perdure.surfaces.cli.{self.table[cmd_name][0]}")
@@ -41,17 +41,19 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the lines of `--help`, without importing a command."""
+        """Write the lines of `--help` without importing a command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in self.table.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a hint for a name that there is not."""
+        """Resolve as click does; for an unknown name raise UsageError with a hint at a similar one."""
         name = args[0]
         if name not in self.table and not name.startswith("-"):
-            near = [known for known in self.table if known.startswith(name) or set(name) == set(known)]
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            similar = [
+                candidate for candidate in self.table if candidate.startswith(name) or set(name) == set(candidate)
+            ]
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -6,20 +6,20 @@ from typing import Any
 
 import click
 
-from perdure.authority.machines import Machine
 from perdure.capture import credential
 from perdure.capture.credential import Credential
 from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
-from perdure.resident import serve
-from perdure.surfaces.checks import address
-from perdure.surfaces.cli.common import Shell, command, day
+from perdure.service import server
+from perdure.sharing.machines import Machine
+from perdure.surfaces.checks import make_http_address
+from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.text import printable
 
-_ANY = ("", "0.0.0.0", "[::]")
+_ANY_HOST = ("", "0.0.0.0", "[::]")
 
-_MACHINES: dict[str, tuple[str, str]] = {
+_MACHINE_COMMANDS: dict[str, tuple[str, str]] = {
     "register": ("machine", "Let a machine speak for a user; prints its secret, once."),
     "list": ("machine", "The machines that may speak for a user."),
     "revoke": ("machine", "Let a machine speak no more, from its next request on."),
@@ -29,7 +29,7 @@ _MACHINES: dict[str, tuple[str, str]] = {
 @click.group(
     "machine",
     cls=LazyGroup,
-    table=_MACHINES,
+    table=_MACHINE_COMMANDS,
     epilog="""\b
 Examples:
   perdure machine register --name laptop --no-write-auth
@@ -38,12 +38,12 @@ Examples:
   perdure machine revoke laptop""",
 )
 def machine_command() -> None:
-    """The machines that capture into this home and ask it. Each has a secret of its own, of which only the hash is kept
-    here; none is built in.
+    """The machines that capture into this home and ask it. Each has a secret of its own; this home keeps only its
+    hash. No secret is built in.
     """
 
 
-_user = click.option("--user", metavar="USER", help="Whose machine it is.")
+_user_option = click.option("--user", metavar="USER", help="Whose machine it is.")
 
 
 @command(
@@ -56,91 +56,105 @@ _user = click.option("--user", metavar="USER", help="Whose machine it is.")
 @click.option("--user", metavar="USER", help="Whose machine it is (default: this home's own user).")
 @click.option("--no-write-auth", "is_only_shown", is_flag=True, help="Print the secret and write no file.")
 @click.option("--url", default="", metavar="URL", help="Where this home answers, for the line to run on the machine.")
-@click.option("--replace", "anew", is_flag=True, help="Put it in the place of another home's credential.")
-def register_command(shell: Shell, name: str, user: str | None, is_only_shown: bool, url: str, anew: bool) -> None:
-    """Register a machine of a user, who need not be known before, and print its secret: this once, and never again.
-    Unless told otherwise the secret is also kept in this home's auth.json, readable to you alone.
+@click.option("--replace", "replace_credential", is_flag=True, help="Put it in the place of another home's credential.")
+def register_command(
+    shell: Shell, name: str, user: str | None, is_only_shown: bool, url: str, replace_credential: bool
+) -> None:
+    """Register a machine of a user, who may be new, and print its secret: once, and never again. Unless
+    --no-write-auth is given, the secret is also kept in this home's auth.json, which only you can read.
     """
-    place = _url(url)
-    with shell.open(create=True) as home:
-        if not (is_only_shown or anew):
-            credential.check_place(home.path, place)
-        machine, secret = home.machines.register(user or home.user, name)
-        written = None if is_only_shown else str(_kept(home, machine, secret, place))
-        joined = f"perdure join {place or _answering(home) or 'URL'}"
+    home_url = _check_url(url)
+    with shell.open_home(create=True) as home:
+        if not (is_only_shown or replace_credential):
+            credential.check_same_home(home.path, home_url)
+        machine, secret = home.sharing.machines.register(user or home.user, name)
+        credential_path = None if is_only_shown else str(_store_credential(home, machine, secret, home_url))
+        join_command = f"perdure join {home_url or _find_address(home) or 'URL'}"
     if shell.as_json:
-        shell.answer({**_json(machine), "secret": secret, "join": joined, "written": written})
+        shell.print_json(
+            {**_machine_to_json(machine), "secret": secret, "join": join_command, "written": credential_path}
+        )
         return
-    said = f"{machine.name} of {machine.user} is registered, as {machine.machine_id}."
-    shell.out.print(printable(said), markup=False)
+    message = f"{machine.name} of {machine.user} is registered, as {machine.machine_id}."
+    shell.out.print(printable(message), markup=False)
     shell.out.print("Its secret, which is shown this once:\n")
     shell.out.print(printable(f"  {secret}\n"), markup=False)
-    if written:
-        shell.out.print(printable(f"It is kept in {written}, readable to you alone."), markup=False)
+    if credential_path:
+        shell.out.print(printable(f"It is kept in {credential_path}, readable to you alone."), markup=False)
     shell.out.print("On that machine run this, and give it the secret when it asks:\n")
-    shell.out.print(printable(f"  {joined}"), markup=False)
+    shell.out.print(printable(f"  {join_command}"), markup=False)
 
 
-def _url(url: str) -> str:
+def _check_url(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
         raise UsageError(f"{url!r} is no address: write https://home.example:8443")
     return url.rstrip("/")
 
 
-def _answering(home: Home) -> str:
-    """Where another machine may find this home; empty where it does not answer, or under any name of this machine."""
-    found = address(home.config.server, serve.state(home.path))
-    host, _, port = found.partition("://")[2].rpartition(":")
-    return "" if host in _ANY or port == "0" else found
+def _find_address(home: Home) -> str:
+    """Return the address where another machine may find this home.
+
+    Empty if the home does not answer, or answers under any name of this machine.
+    """
+    own_address = make_http_address(home.config.server, server.ask_health(home.path))
+    host, _, port = own_address.partition("://")[2].rpartition(":")
+    return "" if host in _ANY_HOST or port == "0" else own_address
 
 
-def _kept(home: Home, machine: Machine, secret: str, url: str) -> object:
-    """Where the credential lies now; a machine whose secret cannot be kept is revoked again."""
+def _store_credential(home: Home, machine: Machine, secret: str, url: str) -> object:
+    """Write the credential and return where it is; revoke the machine again if its secret cannot be kept."""
     try:
-        said = Credential(machine.user, machine.machine_id, machine.name, secret, url)
-        return credential.write(home.path, said, anew=True)  # that it may be was asked before
+        new_credential = Credential(machine.user, machine.machine_id, machine.name, secret, url)
+        return credential.write_credential(
+            home.path, new_credential, overwrite=True
+        )  # the caller has checked that it may
     except (PerdureError, OSError):
-        home.machines.revoke(machine.machine_id)
+        home.sharing.machines.revoke(machine.machine_id)
         raise
 
 
 @command("list", epilog="  perdure machine list\n  perdure machine list --user bob --all --json")
-@_user
-@click.option("--all", "every", is_flag=True, help="Also those that were revoked.")
-def list_command(shell: Shell, user: str | None, every: bool) -> None:
-    """The machines that may speak for a user, of all users unless one is named."""
-    with shell.open() as home:
-        found = home.machines.listed(user, every=every)
+@_user_option
+@click.option("--all", "include_all", is_flag=True, help="Also those that were revoked.")
+def list_command(shell: Shell, user: str | None, include_all: bool) -> None:
+    """List the machines that may speak for a user, or for all users if you name none."""
+    with shell.open_home() as home:
+        machines = home.sharing.machines.list_machines(user, include_revoked=include_all)
     if shell.as_json:
-        shell.answer({"machines": [_json(machine) for machine in found]})
+        shell.print_json({"machines": [_machine_to_json(machine) for machine in machines]})
         return
-    for machine in found:
-        ended = f"  revoked {day(machine.revoked_at)}" if machine.revoked_at else ""
-        line = f"{machine.name:<20}  {machine.user:<12}  {machine.machine_id}  since {day(machine.registered_at)}"
-        asked = f"  registered by {machine.registered_by}" if machine.registered_by else ""
-        shell.out.print(printable(line + asked + ended), markup=False)
-    if not found:
+    for machine in machines:
+        revoked_text = f"  revoked {format_time(machine.revoked_at)}" if machine.revoked_at else ""
+        row = (
+            f"{machine.name:<20}  {machine.user:<12}  {machine.machine_id}  since {format_time(machine.registered_at)}"
+        )
+        registered_text = f"  registered by {machine.registered_by}" if machine.registered_by else ""
+        shell.out.print(printable(row + registered_text + revoked_text), markup=False)
+    if not machines:
         shell.out.print("No machine is registered.")
         shell.suggest([("perdure machine register --name NAME --no-write-auth", "let another machine in")])
 
 
 @command("revoke", epilog="  perdure machine revoke laptop\n  perdure machine revoke m-2f9c51d08a7be643")
 @click.argument("machine", metavar="NAME|ID")
-@_user
+@_user_option
 def revoke_command(shell: Shell, machine: str, user: str | None) -> None:
-    """Let a machine speak no more: its next request is refused. What it captured stays."""
-    with shell.open() as home:
-        done = home.machines.revoke(machine, user)
+    """Shut out a machine: its next request is refused. What it captured stays."""
+    with shell.open_home() as home:
+        revoked = home.sharing.machines.revoke(machine, user)
     if shell.as_json:
-        shell.answer(_json(done))
+        shell.print_json(_machine_to_json(revoked))
         return
-    said = f"{done.name} of {done.user} may speak no more, from its next request on."
-    shell.out.print(printable(said), markup=False)
+    message = f"{revoked.name} of {revoked.user} may speak no more, from its next request on."
+    shell.out.print(printable(message), markup=False)
 
 
-def _json(machine: Machine) -> dict[str, Any]:
+def _machine_to_json(machine: Machine) -> dict[str, Any]:
     return {
-        "machine_id": machine.machine_id, "name": machine.name, "user": machine.user,
-        "registered_at": machine.registered_at, "revoked_at": machine.revoked_at,
+        "machine_id": machine.machine_id,
+        "name": machine.name,
+        "user": machine.user,
+        "registered_at": machine.registered_at,
+        "revoked_at": machine.revoked_at,
         "registered_by": machine.registered_by or None,
-    }  # fmt: skip
+    }

@@ -1,4 +1,4 @@
-"""The command that serves MCP."""
+"""The command `mcp`, which serves a home over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
   claude mcp add perdure -- perdure mcp             the same by the client's own command""",
 )
 def mcp_command(shell: Shell) -> None:
-    """Serve this home to a client over the Model Context Protocol, on standard input and output. A client starts it and
-    ends it; several may run at once.
+    """Serve this home to a client over the Model Context Protocol, on standard input and output. A client starts
+    and ends it; several may run at once.
     """
     try:
-        from perdure.surfaces.mcp.desk import Desk
-        from perdure.surfaces.mcp.server import build
+        from perdure.surfaces.mcp.answers import ThreadedToolRunner
+        from perdure.surfaces.mcp.server import build_server
     except ModuleNotFoundError as error:
         raise PackageMissing("pip install 'perdure[mcp]'") from error
-    with shell.open(create=True):
-        pass  # what is wrong with the home is said before a client waits for an answer
-    desk = Desk(lambda: _opened(settings.home_path(shell.home)))
+    with shell.open_home(create=True):
+        pass  # raises if the home is unusable, before a client waits for an answer
+    worker_pool = ThreadedToolRunner(lambda: _open_home(settings.find_home_path(shell.home)))
     try:
-        build(desk, cwd=str(Path.cwd())).run("stdio")
+        build_server(worker_pool, cwd=str(Path.cwd())).run("stdio")
     except KeyboardInterrupt:
         pass
     finally:
-        desk.close()
+        worker_pool.close()
 
 
-def _opened(place: Path) -> Home:
+def _open_home(home_folder: Path) -> Home:
     from perdure.home import open_home
 
-    return open_home(place, create=False)
+    return open_home(home_folder, create=False)

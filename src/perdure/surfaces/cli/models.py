@@ -1,20 +1,26 @@
-"""The command `models`: which model does which work, what it cost, and whether it answers."""
+"""Commands that use models: models, mine, embed."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import Counter
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from perdure import text
 from perdure.config import CapsConfig
-from perdure.errors import UsageError
+from perdure.errors import BudgetSpent, UsageError
 from perdure.home import Home
-from perdure.models.chat import Chat, Message, Reply
-from perdure.models.meter.caps import Spent
-from perdure.models.roles import ROLES, State
-from perdure.surfaces.cli.common import Shell, command, plural
+from perdure.models.chat import Chat, ChatMessage, ChatReply
+from perdure.models.cost_meter import Spending
+from perdure.models.roles import ROLES, RoleState
+from perdure.surfaces.cli.common import Shell, command, format_count, show_progress
+
+if TYPE_CHECKING:
+    from perdure.memories.mine import MiningResult
 
 _QUESTION = "Ada Lovelace was born in London in 1815. Answer with her name, the place and the year."
 _SCHEMA: dict[str, Any] = {
@@ -36,102 +42,249 @@ _LONG_QUESTION = "Write about a harbour, in two hundred words."
 @click.argument("action", type=click.Choice(["list", "test", "time"]), default="list")
 @click.argument("role", required=False)
 def models_command(shell: Shell, action: str, role: str | None) -> None:
-    """The models of this home, by role: resident, miner, helper, summariser. config.toml says which (docs/models.md);
-    without any, everything works by rules.
+    """Show the models of this home, by role: resident, miner, helper, summariser. config.toml sets them
+    (docs/models.md). Without models, everything works by rules.
     """
     if action == "list" and role is not None:
         raise UsageError(f"`perdure models list` shows every role; `perdure models test {role}` tries one")
-    with shell.open() as home:
+    with shell.open_home() as home:
         if action == "list":
-            _list(shell, home)
+            _list_roles(shell, home)
             return
         if role is None:
             raise UsageError(f"which role? `perdure models {action} ROLE` ({', '.join(ROLES)})")
         chat = home.chat(role, job="models")
         if chat is None:
             raise UsageError(f"the role {role} has no model: set models.roles.{role} in config.toml (docs/models.md)")
-        (_test if action == "test" else _time)(shell, role, chat)
+        (_test_model if action == "test" else _time_model)(shell, role, chat)
 
 
-def _list(shell: Shell, home: Home) -> None:
+def _list_roles(shell: Shell, home: Home) -> None:
     roles = home.roles()
-    states = [roles.state(role) for role in ROLES]
-    spent, by_job = roles.meter.spent(), roles.meter.by_job()
+    states = [roles.get_state(role) for role in ROLES]
+    spent, by_job = roles.meter.read_spending(), roles.meter.read_spending_by_job()
     if shell.as_json:
-        jobs = [{"job": j, "role": r, "model": m, **asdict(sums)} for (j, r, m), sums in by_job.items()]
-        shell.answer(
+        jobs = [
+            {"job": job_name, "role": role_name, "model": model_name, **asdict(sums)}
+            for (job_name, role_name, model_name), sums in by_job.items()
+        ]
+        shell.print_json(
             {
-                "roles": [asdict(state) for state in states], "today": asdict(spent["day"]),
-                "month": asdict(spent["month"]), "caps": asdict(home.config.models.caps), "jobs": jobs,
+                "roles": [asdict(state) for state in states],
+                "today": asdict(spent["day"]),
+                "month": asdict(spent["month"]),
+                "caps": asdict(home.config.models.caps),
+                "jobs": jobs,
             }
-        )  # fmt: skip
+        )
         return
     for state in states:
-        shell.out.print(f"{state.role:<11} {_said(state)}", markup=False)
+        shell.out.print(f"{state.role:<11} {_format_state(state)}", markup=False)
         if state.missing:
             shell.out.print(f"{'':<11} {state.missing}", style="yellow", markup=False)
     shell.out.print()
     for name, period in (("today", "day"), ("month", "month")):
-        shell.out.print(f"{name:<11} {_sums(spent[period])}{_caps(home.config.models.caps, period)}", markup=False)
+        shell.out.print(
+            f"{name:<11} {_format_spending(spent[period])}{_format_caps(home.config.models.caps, period)}", markup=False
+        )
     for (job, role, model), sums in by_job.items():
-        shell.out.print(f"  {job:<9} {role} {model}: {_sums(sums)}", style="dim", markup=False)
+        shell.out.print(f"  {job:<9} {role} {model}: {_format_spending(sums)}", style="dim", markup=False)
     if not any(state.provider for state in states):
         shell.note("No model is set, so everything works by rules. docs/models.md says how to set one.")
 
 
-def _said(state: State) -> str:
+def _format_state(state: RoleState) -> str:
     if not state.provider:
         return "no model: rules do its work"
     key = {True: f", key in {state.key_env}", False: f", no key in {state.key_env}", None: ""}[state.has_key]
     return f"{state.provider}:{state.model}{key}{'' if state.price else ', price not known'}"
 
 
-def _sums(spent: Spent) -> str:
+def _format_spending(spent: Spending) -> str:
     if not spent.n_calls:
         return "nothing"
-    unknown = f" and {plural(spent.n_unpriced, 'call')} of unknown price" if spent.n_unpriced else ""
-    return f"{plural(spent.n_calls, 'call')}, {plural(spent.n_tokens, 'token')}, {spent.money:.4f}{unknown}"
+    unpriced_text = f" and {format_count(spent.n_unpriced, 'call')} of unknown price" if spent.n_unpriced else ""
+    return (
+        f"{format_count(spent.n_calls, 'call')}, {format_count(spent.n_tokens, 'token')}, "
+        f"{spent.money:.4f}{unpriced_text}"
+    )
 
 
-def _caps(caps: CapsConfig, period: str) -> str:
+def _format_caps(caps: CapsConfig, period: str) -> str:
     tokens, money = getattr(caps, f"{period}_tokens"), getattr(caps, f"{period}_money")
-    said = [f"{tokens:,} tokens"] * bool(tokens) + [f"{money:g}"] * bool(money)
-    return f" (at most {' and '.join(said)})" if said else ""
+    parts = [f"{tokens:,} tokens"] * bool(tokens) + [f"{money:g}"] * bool(money)
+    return f" (at most {' and '.join(parts)})" if parts else ""
 
 
-def _test(shell: Shell, role: str, chat: Chat) -> None:
-    began_s = time.monotonic()
-    reply = chat.reply([Message("user", _QUESTION)], schema=_SCHEMA)
-    took_ms = (time.monotonic() - began_s) * 1000
+def _test_model(shell: Shell, role: str, chat: Chat) -> None:
+    started_s = time.monotonic()
+    reply = chat.reply([ChatMessage("user", _QUESTION)], schema=_SCHEMA)
+    took_ms = (time.monotonic() - started_s) * 1000
     if shell.as_json:
-        shell.answer({"role": role, "name": chat.name, "took_ms": round(took_ms, 1), **_plain(reply)})
+        shell.print_json({"role": role, "name": chat.name, "took_ms": round(took_ms, 1), **_reply_to_json(reply)})
         return
     shell.out.print(f"{chat.name} answered in {took_ms:.0f} ms: {reply.text}", markup=False, style="green")
-    shell.out.print(_used(reply), style="dim", markup=False)
+    shell.out.print(_format_usage(reply), style="dim", markup=False)
 
 
-def _time(shell: Shell, role: str, chat: Chat) -> None:
-    """Time one longer answer. What loading a model takes is in the first words of the first question."""
-    seen_s: list[float] = []
-    began_s = time.monotonic()
-    reply = chat.reply([Message("user", _LONG_QUESTION)], on_text=lambda _: seen_s.append(time.monotonic()))
-    took_s = time.monotonic() - began_s
-    first_s = seen_s[0] - began_s if seen_s else took_s
+def _time_model(shell: Shell, role: str, chat: Chat) -> None:
+    """Time one longer answer. The time to the first words includes loading the model, if this is its first
+    question.
+    """
+    arrivals_s: list[float] = []
+    started_s = time.monotonic()
+    reply = chat.reply([ChatMessage("user", _LONG_QUESTION)], on_text=lambda _: arrivals_s.append(time.monotonic()))
+    took_s = time.monotonic() - started_s
+    first_s = arrivals_s[0] - started_s if arrivals_s else took_s
     writing_s = took_s - first_s
-    rate = reply.usage.n_output / writing_s if len(seen_s) > 1 and writing_s > 0 else None
+    rate = reply.usage.n_output / writing_s if len(arrivals_s) > 1 and writing_s > 0 else None
     if shell.as_json:
         times = {"first_ms": round(first_s * 1000, 1), "took_ms": round(took_s * 1000, 1), "tokens_per_s": rate}
-        shell.answer({"role": role, "name": chat.name, **times, **_plain(reply)})
+        shell.print_json({"role": role, "name": chat.name, **times, **_reply_to_json(reply)})
         return
     speed = f"{rate:.0f} tokens/s" if rate else "in one piece"
     shell.out.print(f"{chat.name}: first words after {first_s * 1000:.0f} ms, then {speed}", markup=False)
-    shell.out.print(_used(reply), style="dim", markup=False)
+    shell.out.print(_format_usage(reply), style="dim", markup=False)
 
 
-def _plain(reply: Reply) -> dict[str, Any]:
+def _reply_to_json(reply: ChatReply) -> dict[str, Any]:
     usage = asdict(reply.usage)
     return {"text": reply.text, "value": reply.value, "model": reply.model, "stop": reply.stop, "usage": usage}
 
 
-def _used(reply: Reply) -> str:
+def _format_usage(reply: ChatReply) -> str:
     return f"{reply.model}: {reply.usage.n_tokens - reply.usage.n_output} tokens read, {reply.usage.n_output} written"
+
+
+_NO_MINER = (
+    "No model is set for mining, so nothing was sent anywhere. Set one in config.toml: [models.roles.miner], with "
+    "provider, model and key_env (docs/mining.md). What you state plainly is kept without one."
+)
+
+
+@command(
+    "mine",
+    epilog="""\
+  perdure mine --dry-run              what would be sent, and about how much; asks no model
+  perdure mine                        sessions that are over
+  perdure mine --now --session ID     one session, though it is still going on
+  perdure mine --most 20 --json""",
+)
+@click.option("--now", is_flag=True, help="Also sessions in which something was said a moment ago.")
+@click.option("--include-subagents", is_flag=True, help="Also what sub-agents were told and said.")
+@click.option("--session", "sessions", metavar="ID", multiple=True, help="Only this session. Can be repeated.")
+@click.option("--without", metavar="ID", multiple=True, help="Not this session: the one that asks.")
+@click.option("--most", type=click.IntRange(1), help="At most so many batches of ten messages.")
+@click.option("--again", is_flag=True, help="Also batches whose answers could not be used three times.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
+def mine_command(
+    shell: Shell, now: bool, include_subagents: bool, sessions: tuple[str, ...], without: tuple[str, ...],
+    most: int | None, again: bool, dry_run: bool,
+) -> None:  # fmt: skip
+    """Make memories from what people and agents said, with the model that the settings give the role `miner`. What
+    was mined is never sent again. Secrets are masked, and every memory names the turns that it comes from.
+    """
+    from perdure.memories.mine import MiningRequest
+
+    request = MiningRequest(now, include_subagents, sessions, without, most, again, dry_run)
+    with shell.open_home() as home, show_progress(shell, "mining", None) as step:
+        mined = home.memories.mine(request, progress=step)
+    if mined is None:
+        if shell.as_json:
+            shell.print_json({"model": None})
+        shell.note(_NO_MINER)
+        return
+    if shell.as_json:
+        shell.print_json(_mined_to_json(mined))
+    else:
+        _print_mined(shell, mined, is_dry_run=dry_run)
+    if mined.fault is not None and not isinstance(mined.fault, BudgetSpent):
+        sys.exit(mined.fault.exit_code)
+
+
+def _print_mined(shell: Shell, mined: MiningResult, *, is_dry_run: bool) -> None:
+    batches, messages = (
+        format_count(mined.n_batches, "batch").replace("batchs", "batches"),
+        format_count(mined.n_messages, "message"),
+    )
+    if is_dry_run:
+        shell.out.print(f"{messages} in {batches} would be sent: about {format_count(mined.n_tokens, 'token')}.")
+    else:
+        money_text = f", {mined.cost:.4f} in money" if mined.cost else ""
+        shell.out.print(
+            f"{messages} mined in {batches}: {format_count(mined.n_calls, 'call')}, "
+            f"{_format_mined_tokens(mined)}{money_text}."
+        )
+        shell.out.print(f"{mined.n_new:,} new, {mined.n_reinforced:,} said again, {mined.n_known:,} known already.")
+    for reason, count in sorted(mined.skipped.items()):
+        shell.out.print(
+            f"  {format_count(count, 'session')} left alone: {text.printable(reason)}", style="dim", markup=False
+        )
+    for code, count in sorted(Counter(refusal.code for refusal in mined.refusals).items()):
+        first_reason = text.printable(next(refusal.why for refusal in mined.refusals if refusal.code == code))
+        shell.out.print(
+            f"  {format_count(count, 'operation')} refused ({code}: {first_reason})", style="dim", markup=False
+        )
+    if mined.n_bad_answers:
+        shell.note(
+            f"{format_count(mined.n_bad_answers, 'answer')} could not be used; those messages "
+            "are tried again next time."
+        )
+    if mined.n_stuck:
+        shell.note(
+            f"{mined.n_stuck} times ten messages failed three times: `perdure mine --again` tries them once more."
+        )
+    if mined.stop_reason:
+        shell.note(f"Stopped: {mined.stop_reason}. {mined.n_left:,} batches are left.")
+
+
+def _format_mined_tokens(mined: MiningResult) -> str:
+    return format_count(mined.usage.n_tokens, "token")
+
+
+def _mined_to_json(mined: MiningResult) -> dict[str, Any]:
+    usage = vars(mined.usage)
+    return {
+        "batches": mined.n_batches,
+        "messages": mined.n_messages,
+        "calls": mined.n_calls,
+        "new": mined.n_new,
+        "again": mined.n_reinforced,
+        "known": mined.n_known,
+        "bad_answers": mined.n_bad_answers,
+        "stuck": mined.n_stuck,
+        "left": mined.n_left,
+        "skipped": dict(mined.skipped),
+        "usage": usage,
+        "would_send_tokens": mined.n_tokens,
+        "refused": [{"code": refusal.code, "why": refusal.why} for refusal in mined.refusals],
+        "money": mined.cost,
+        "stopped": mined.stop_reason or None,
+    }
+
+
+@command(
+    "embed",
+    epilog="""\
+  perdure embed                     what is missing, newest first; Ctrl-C leaves the rest for next time
+  perdure embed --limit 5000        at most so many
+  perdure embed --json""",
+)
+@click.option("--limit", "-n", type=click.IntRange(1), help="Embed at most so many chunks.")
+def embed_command(shell: Shell, limit: int | None) -> None:
+    """Make vectors for what was captured: first for the words of people and agents, then for thinking, calls and
+    results. Search by words works all the time; once there are vectors, `perdure search` uses them too. Nothing
+    is embedded twice.
+    """
+    with shell.open_home() as home, show_progress(shell, "embedding", None) as step:
+        result = home.upkeep.embed(most=limit, progress=step)
+    if shell.as_json:
+        shell.print_json({"embedded": result.n_done, "refused": result.n_refused, "left": result.n_left})
+        return
+    shell.out.print(f"{format_count(result.n_done, 'chunk')} embedded, {result.n_left:,} left.")
+    if result.n_refused:
+        shell.note(
+            f"The model has no vector for {format_count(result.n_refused, 'text')}: they are found by their words."
+        )
+    if result.n_left:
+        shell.suggest([("perdure embed", "go on with the rest")])

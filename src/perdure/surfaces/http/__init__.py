@@ -1,1 +1,1 @@
-"""Perdure over HTTP: one home for other machines, other programs and other people, each with a credential."""
+"""Serve one home over HTTP to other machines, programs and people, each with a credential."""

@@ -1,7 +1,7 @@
-"""From a request to an answer: who asks, whether they may, what they say, and a thread with a home that answers.
+"""Answer requests: check the credential and the rights, read the request, run the operation in a thread.
 
-The loop only moves bytes. Whatever goes wrong becomes an envelope in one place (`faults`), and no request that anybody
-can send is answered with a traceback, or with a place of this machine.
+The event loop only moves bytes. Every error becomes a body in one place (`responses`). No request that
+anybody can send is answered with a traceback or with a path of this machine.
 """
 
 from __future__ import annotations
@@ -20,293 +20,334 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from perdure import live
-from perdure.capture import log
+from perdure import log, turn
 from perdure.errors import NotFound
-from perdure.surfaces.http import bodies, faults, openapi
-from perdure.surfaces.http.answers import API, DOCUMENT, Answer
-from perdure.surfaces.http.buckets import Buckets
-from perdure.surfaces.http.calls import Call, Row, Server
-from perdure.surfaces.http.faults import Refused, bad, retry
-from perdure.surfaces.http.homes import Desk, Homes
-from perdure.surfaces.http.routes import TABLE
-from perdure.surfaces.http.store import Requests
+from perdure.surfaces.http import bodies, responses, routes
+from perdure.surfaces.http.calls import ApiOperation, HttpCall, ServerContext
+from perdure.surfaces.http.pools import HomePool, TokenBuckets, WorkerPool
+from perdure.surfaces.http.responses import (
+    API_PATH,
+    OPENAPI_PATH,
+    HttpRefusal,
+    HttpResponse,
+    refuse_for_now,
+    refuse_usage,
+)
+from perdure.surfaces.http.routes import OPERATIONS
+from perdure.surfaces.http.store import RequestStore
 from perdure.types import Identity
 
-EVENTS = f"{API}/events"
-ALIVE = f"{API}/alive"
-FAILURES_PER_MINUTE = 10  # credentials that an address may get wrong
-_KEY_CHARS = 255
-_SECRET_CHARS = 512
+EVENTS_PATH = f"{API_PATH}/events"
+ALIVE_PATH = f"{API_PATH}/alive"
+MAX_WRONG_SECRETS_PER_MINUTE = 10  # wrong credentials that an address may send
+_MAX_KEY_CHARS = 255
+_MAX_SECRET_CHARS = 512
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-_READ_AT_ONCE = 64  # bodies that come in at the same time
+_MAX_BODIES_AT_ONCE = 64  # bodies that are received at the same time
 
 
 @dataclass
-class Api:
-    """The parts of a running server, and how a request passes them."""
+class HttpApi:
+    """The parts of a running server, and the way of a request through them."""
 
-    server: Server
-    homes: Homes
-    requests: Requests
-    desks: dict[str, Desk]
+    server: ServerContext
+    homes: HomePool
+    request_store: RequestStore
+    worker_pools: dict[str, WorkerPool]
     per_minute: int = 600
     silence_s: float = 30.0
     now_s: Callable[[], float] = time.monotonic
-    asked: Buckets = field(init=False)
-    guessed: Buckets = field(default_factory=lambda: Buckets(FAILURES_PER_MINUTE))
-    reading: asyncio.Semaphore = field(init=False)
-    large: asyncio.Semaphore = field(init=False)
+    request_rates: TokenBuckets = field(init=False)
+    wrong_secret_rates: TokenBuckets = field(default_factory=lambda: TokenBuckets(MAX_WRONG_SECRETS_PER_MINUTE))
+    body_slots: asyncio.Semaphore = field(init=False)
+    large_body_slot: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        """A bucket for each machine."""
-        self.asked = Buckets(self.per_minute)
-        self.begin()
+        self.request_rates = TokenBuckets(self.per_minute)
+        self.bind_loop()
 
-    def begin(self) -> None:
-        """Be ready for a loop, the first or the next: nothing here belongs to another."""
-        self.reading = asyncio.Semaphore(_READ_AT_ONCE)
-        self.large = asyncio.Semaphore(1)  # one by one: memory stays bounded
+    def bind_loop(self) -> None:
+        """Make the locks of a new event loop; a lock of one loop must not be used in another."""
+        self.body_slots = asyncio.Semaphore(_MAX_BODIES_AT_ONCE)
+        self.large_body_slot = asyncio.Semaphore(1)  # one at a time, so that memory stays bounded
 
-    # who asks ---------------------------------------------------------------------------------------------
+    # identity ---------------------------------------------------------------------------------------------
 
     async def identify(self, request: Request) -> Identity:
-        """Whose credential came with a request. Raises Refused (401, 429)."""
-        identity = await self._known(request)
+        """Return the identity of the credential that came with a request. Raises HttpRefusal (401, 429)."""
+        identity = await self._find_identity(request)
         if identity is None:
-            raise self._unknown(request)
-        if wait_s := self.asked.take(identity.machine_id, self.now_s()):
-            raise retry("too-many", "This machine asks too often.", after_s=wait_s, status=429)
+            raise self._refuse_unknown(request)
+        if wait_s := self.request_rates.take_token(identity.machine_id, self.now_s()):
+            raise refuse_for_now("too-many", "This machine asks too often.", after_s=wait_s, status=429)
         return identity
 
-    async def _known(self, request: Request) -> Identity | None:
-        """Whom the authority sees behind a request at this moment."""
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not 0 < len(secret.strip()) <= _SECRET_CHARS:
+    async def _find_identity(self, request: Request) -> Identity | None:
+        """Return the identity that the authority gives to a request now, or None."""
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not 0 < len(secret.strip()) <= _MAX_SECRET_CHARS:
             return None
-        return await self.desks["identity"].ask(lambda: self.server.authority.identify(secret.strip()))
+        return await self.worker_pools["identity"].run_task(lambda: self.server.authority.identify(secret.strip()))
 
-    async def _is_still(self, request: Request, identity: Identity) -> bool:
-        """Whether a request that is still being answered is of the same identity; no, where nobody can say."""
+    async def _is_same_identity(self, request: Request, identity: Identity) -> bool:
+        """Return True if an open stream still belongs to the same identity; False if that cannot be found out."""
         try:
-            return await self._known(request) == identity
-        except Exception as error:  # noqa: BLE001 - a stream has begun: no other answer can be given any more
-            self.failed(request, error)
+            return await self._find_identity(request) == identity
+        except Exception as error:  # noqa: BLE001 - a stream has begun: no other answer is possible
+            self.respond_to_error(request, error)
             return False
 
-    def _unknown(self, request: Request) -> Refused:
-        """401; or 429 for an address that got it wrong too often. A credential that is right is never held back."""
+    def _refuse_unknown(self, request: Request) -> HttpRefusal:
+        """Return 401, or 429 for an address that sent too many wrong credentials.
+
+        A correct credential is never refused because of its address.
+        """
         address = request.client.host if request.client else ""
-        if wait_s := self.guessed.take(address, self.now_s()):
-            return retry("too-many", "Too many wrong credentials from this address.", after_s=wait_s, status=429)
-        said = "Send the secret that `perdure machine register` printed: `Authorization: Bearer …`."
-        return Refused(401, "unauthorized", said, {"WWW-Authenticate": 'Bearer realm="perdure"'})
+        if wait_s := self.wrong_secret_rates.take_token(address, self.now_s()):
+            return refuse_for_now(
+                "too-many", "Too many wrong credentials from this address.", after_s=wait_s, status=429
+            )
+        message = "Send the secret that `perdure machine register` printed: `Authorization: Bearer …`."
+        return HttpRefusal(401, "unauthorized", message, {"WWW-Authenticate": 'Bearer realm="perdure"'})
 
-    # what is said -----------------------------------------------------------------------------------------
+    # the request -----------------------------------------------------------------------------------------
 
-    async def answer(self, row: Row, request: Request) -> Answer:
-        """The answer of a row to a request. Raises Refused, and what its function raises."""
+    async def answer_request(self, operation: ApiOperation, request: Request) -> HttpResponse:
+        """Answer a request to an operation. Raises HttpRefusal, and the errors of the operation's function."""
         arrived_s = time.monotonic()
         identity = await self.identify(request)
-        if row.is_admin and not identity.is_admin:
-            raise Refused(403, "forbidden", "Only an admin of this home may do that.")
-        if row.body is None:
-            return await self._asked(row, self._call(row, request, identity), request, None)
-        most = _most_bytes(row, request)
-        async with self.large if most > bodies.MAX_BYTES else nullcontext():
-            return await self._taken(row, request, identity, bodies.Limits(most, self.silence_s), arrived_s)
+        if operation.is_admin and not identity.is_admin:
+            raise HttpRefusal(403, "forbidden", "Only an admin of this home may do that.")
+        if operation.body_shape is None:
+            return await self._run_in_pool(operation, self._build_call(operation, request, identity), request, None)
+        max_bytes = _limit_body_bytes(operation, request)
+        async with self.large_body_slot if max_bytes > bodies.MAX_BYTES else nullcontext():
+            return await self._answer_with_body(
+                operation, request, identity, bodies.BodyLimits(max_bytes, self.silence_s), arrived_s
+            )
 
-    async def _taken(
-        self, row: Row, request: Request, identity: Identity, limits: bodies.Limits, arrived_s: float
-    ) -> Answer:
-        """The answer to a request with a body."""
-        async with self.reading:
-            body = await bodies.read(request, self.server.home / "cache", limits)
+    async def _answer_with_body(
+        self, operation: ApiOperation, request: Request, identity: Identity, limits: bodies.BodyLimits, arrived_s: float
+    ) -> HttpResponse:
+        """Answer a request that has a body."""
+        async with self.body_slots:
+            body = await bodies.read_body(request, self.server.home / "cache", limits)
         with body.file:
-            call = self._call(row, request, identity, body)
-            if row.late is not None:
-                return await self._in_time(row, call, request, body, arrived_s)
-            return await self._asked(row, call, request, body)
+            call = self._build_call(operation, request, identity, body)
+            if operation.late_body is not None:
+                return await self._answer_in_time(operation, call, request, body, arrived_s)
+            return await self._run_in_pool(operation, call, request, body)
 
-    def _call(self, row: Row, request: Request, identity: Identity, body: bodies.Body | None = None) -> Call:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        is_json = row.is_raw and kind == "application/json"
-        query = None if is_json else _shaped(_query(request, row.query), row.query, strict=False)
-        said: Any = body
-        if body is not None and row.body is not None and not row.is_raw:
-            said = _decoded(body.read(), row.body)
-        return Call(self.server, identity, None, dict(request.path_params), query, said, kind)  # type: ignore[arg-type]
+    def _build_call(
+        self, operation: ApiOperation, request: Request, identity: Identity, body: bodies.RequestBody | None = None
+    ) -> HttpCall:
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_json = operation.is_raw and content_type == "application/json"
+        query = (
+            None
+            if is_json
+            else _convert_query(_read_query(request, operation.query_shape), operation.query_shape, strict=False)
+        )
+        payload: Any = body
+        if body is not None and operation.body_shape is not None and not operation.is_raw:
+            payload = _decode_body(body.read_bytes(), operation.body_shape)
+        return HttpCall(self.server, identity, None, dict(request.path_params), query, payload, content_type)  # type: ignore[arg-type]
 
-    async def _asked(self, row: Row, call: Call, request: Request, body: bodies.Body | None) -> Answer:
-        key = request.headers.get("idempotency-key", "") if row.again is not None else ""
-        if len(key) > _KEY_CHARS:
-            raise bad(f"an Idempotency-Key has at most {_KEY_CHARS} characters")
-        what = f"{row.method} {request.url.path}?{request.url.query} {body.digest if body else ''}"
-        return await self.desks[row.desk].ask(lambda: self._answered(row, call, key, what))
+    async def _run_in_pool(
+        self, operation: ApiOperation, call: HttpCall, request: Request, body: bodies.RequestBody | None
+    ) -> HttpResponse:
+        key = request.headers.get("idempotency-key", "") if operation.repeat is not None else ""
+        if len(key) > _MAX_KEY_CHARS:
+            raise refuse_usage(f"an Idempotency-Key has at most {_MAX_KEY_CHARS} characters")
+        request_line = f"{operation.method} {request.url.path}?{request.url.query} {body.digest if body else ''}"
+        return await self.worker_pools[operation.pool].run_task(
+            lambda: self._answer_in_thread(operation, call, key, request_line)
+        )
 
-    async def _in_time(self, row: Row, call: Call, request: Request, body: bodies.Body, arrived_s: float) -> Answer:
-        """The same, or what is said when nobody waits any more."""
+    async def _answer_in_time(
+        self, operation: ApiOperation, call: HttpCall, request: Request, body: bodies.RequestBody, arrived_s: float
+    ) -> HttpResponse:
+        """Run the operation; if its time is over first, return its late answer instead."""
         limit_ms = call.body.limit_ms - int((time.monotonic() - arrived_s) * 1000)
-        slot = live.Slot(max(1, limit_ms))
-        timed = Call(call.server, call.identity, call.home, call.path, call.query, call.body, call.kind, slot)
-        asked = asyncio.ensure_future(self._asked(row, timed, request, body))
-        done, _ = await asyncio.wait([asked], timeout=slot.left_s)
-        if not done and not slot.give_up():  # it is being given at this moment
-            done, _ = await asyncio.wait([asked], timeout=live.MARGIN_MS / 1000)
-        if done:
-            return asked.result()
-        asked.add_done_callback(lambda late: late.cancelled() or late.exception())
-        assert row.late is not None
-        return Answer(row.late)
+        deadline = turn.ReplyDeadline(max(1, limit_ms))
+        timed_call = HttpCall(
+            call.server, call.identity, call.home, call.path_params, call.query, call.body, call.content_type, deadline
+        )
+        answer_task = asyncio.ensure_future(self._run_in_pool(operation, timed_call, request, body))
+        finished, _ = await asyncio.wait([answer_task], timeout=deadline.left_s)
+        if not finished and not deadline.give_up():  # the answer is on its way: wait for it
+            finished, _ = await asyncio.wait([answer_task], timeout=turn.MARGIN_MS / 1000)
+        if finished:
+            return answer_task.result()
+        answer_task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        assert operation.late_body is not None
+        return HttpResponse(operation.late_body)
 
     # in a thread ------------------------------------------------------------------------------------------
 
-    def _answered(self, row: Row, call: Call, key: str, what: str) -> Answer:
-        whose = call.identity if row.is_own else None
-        with self.homes.lent(whose, read_only=row.desk == "read") as home:
+    def _answer_in_thread(self, operation: ApiOperation, call: HttpCall, key: str, request_line: str) -> HttpResponse:
+        owner = call.identity if operation.uses_caller_home else None
+        with self.homes.lend(owner, read_only=operation.pool == "read") as home:
             call = call.with_home(home)
-            return self._once(row, call, key, what) if key else row.answer(call)
+            return self._answer_once(operation, call, key, request_line) if key else operation.answer(call)
 
-    def _once(self, row: Row, call: Call, key: str, what: str) -> Answer:
-        """The answer to a request that came with a key: made once, told again."""
+    def _answer_once(self, operation: ApiOperation, call: HttpCall, key: str, request_line: str) -> HttpResponse:
+        """Answer a request that has an Idempotency-Key: run it once, and answer a repetition from what it made."""
         user = call.identity.user
-        known = self.requests.begin(user, key, what, now_s=time.time())
-        if known is None:
+        earlier = self.request_store.begin_request(user, key, request_line, now_s=time.time())
+        if earlier is None:
             try:
-                answer = row.answer(call)
+                answer = operation.answer(call)
             except BaseException:
-                self.requests.drop(user, key)
+                self.request_store.drop_request(user, key)
                 raise
-            self.requests.end(user, key, status=answer.status, made=answer.made)
+            self.request_store.end_request(user, key, status=answer.status, created_id=answer.created_id)
             return answer
-        if not known.is_same:
-            raise Refused(409, "conflict", "This Idempotency-Key belongs to another request.")
-        if not known.status:
-            raise retry("conflict", "The same request is being answered at this moment.", status=409)
-        assert row.again is not None
+        if not earlier.is_same:
+            raise HttpRefusal(409, "conflict", "This Idempotency-Key belongs to another request.")
+        if not earlier.status:
+            raise refuse_for_now("conflict", "The same request is being answered at this moment.", status=409)
+        assert operation.repeat is not None
         try:
-            again = row.again(call, known.made)
+            repeated = operation.repeat(call, earlier.created_id)
         except NotFound:
-            said = "What this request made was taken away since. Use a new Idempotency-Key."
-            raise Refused(409, "conflict", said) from None
-        return Answer(
-            again.body, known.status, {**again.headers, "Idempotency-Replayed": "true"}, again.made, again.kind
+            message = "What this request made was taken away since. Use a new Idempotency-Key."
+            raise HttpRefusal(409, "conflict", message) from None
+        return HttpResponse(
+            repeated.body,
+            earlier.status,
+            {**repeated.headers, "Idempotency-Replayed": "true"},
+            repeated.created_id,
+            repeated.content_type,
         )
 
     # as bytes ---------------------------------------------------------------------------------------------
 
-    def endpoint(self, row: Row) -> Callable[[Request], Awaitable[Response]]:
-        """What Starlette calls for a row."""
+    def make_endpoint(self, operation: ApiOperation) -> Callable[[Request], Awaitable[Response]]:
+        """Return the function that Starlette calls for an operation."""
 
         async def respond(request: Request) -> Response:
-            return await self.safely(request, lambda: self.answer(row, request))
+            return await self.respond_safely(request, lambda: self.answer_request(operation, request))
 
         return respond
 
-    async def events(self, request: Request) -> Response:
-        """The caller's own events, as they happen."""
+    async def stream_events(self, request: Request) -> Response:
+        """Stream the caller's own events as they happen."""
         try:
             identity = await self.identify(request)
-            await self.desks["read"].ask(lambda: self.server.news.begin(identity.user))
-            return self.server.hub.response(identity, lambda: self._is_still(request, identity))
+            await self.worker_pools["read"].run_task(lambda: self.server.activity_feed.add_listener(identity.user))
+            return self.server.subscribers.open_stream(identity, lambda: self._is_same_identity(request, identity))
         except Exception as error:  # noqa: BLE001 - as in `safely`
-            return self.failed(request, error)
+            return self.respond_to_error(request, error)
 
-    async def safely(self, request: Request, make: Callable[[], Awaitable[Answer]]) -> Response:
-        """The response, whatever happens."""
+    async def respond_safely(self, request: Request, make_answer: Callable[[], Awaitable[HttpResponse]]) -> Response:
+        """Return the response; any error becomes an error response."""
         try:
-            return response(await make())
+            return to_starlette(await make_answer())
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001 - the promise of this module
-            return self.failed(request, error)
+            return self.respond_to_error(request, error)
 
-    def failed(self, request: Request, error: Exception) -> Response:
-        """The response to what went wrong; what is the server's own fault is in the log, without a word of a text."""
-        refused = faults.refused(error)
-        if refused.status >= 500:
+    def respond_to_error(self, request: Request, error: Exception) -> Response:
+        """Return the response to an error; log it if it is the server's own fault, without any text of a user."""
+        refusal = responses.to_refusal(error)
+        if refusal.status >= 500:
             code = str(getattr(error, "code", type(error).__name__))
-            row = getattr(request.scope.get("route"), "path", "")
-            log.note(self.server.home, "failed", client="http", kind=row, code=code, at_line=live.where(error))
-        return response(faults.answer(refused))
+            route_path = getattr(request.scope.get("route"), "path", "")
+            log.append_entry(
+                self.server.home, "failed", client="http", kind=route_path, code=code, at_line=turn.locate_error(error)
+            )
+        return to_starlette(responses.render_refusal(refusal))
 
 
-def response(answer: Answer) -> Response:
-    """An answer as bytes."""
+def to_starlette(answer: HttpResponse) -> Response:
+    """Encode a response as bytes."""
     body = answer.body if isinstance(answer.body, bytes) else msgspec.json.encode(answer.body)
-    return Response(body, answer.status, {**_HEADERS, **answer.headers}, answer.kind)
+    return Response(body, answer.status, {**_HEADERS, **answer.headers}, answer.content_type)
 
 
-def _query(request: Request, shape: type[msgspec.Struct]) -> dict[str, Any]:
-    """The parameters that a shape has; those of which there may be several as lists."""
-    said: dict[str, Any] = {}
-    for one in msgspec.structs.fields(shape):
-        values = request.query_params.getlist(one.encode_name)
+def _read_query(request: Request, shape: type[msgspec.Struct]) -> dict[str, Any]:
+    """Read the query parameters that a shape has; a parameter that may come several times becomes a list."""
+    params: dict[str, Any] = {}
+    for shape_field in msgspec.structs.fields(shape):
+        values = request.query_params.getlist(shape_field.encode_name)
         if values:
-            said[one.encode_name] = values if isinstance(one.default, tuple) else values[-1]
-    return said
+            params[shape_field.encode_name] = values if isinstance(shape_field.default, tuple) else values[-1]
+    return params
 
 
-def _most_bytes(row: Row, request: Request) -> int:
-    """How much a body may have. One long line is more than any other request, and is told to be before it comes."""
-    if not row.is_raw:
+def _limit_body_bytes(operation: ApiOperation, request: Request) -> int:
+    """Return how many bytes a body may have.
+
+    One long line may be larger than any other request, if its length is declared before it comes.
+    """
+    if not operation.is_raw:
         return bodies.MAX_JSON_BYTES
     is_json = request.headers.get("content-type", "").startswith("application/json")
-    return bodies.MAX_LINE_BYTES if bodies.told(request) > bodies.MAX_BYTES and not is_json else bodies.MAX_BYTES
+    return (
+        bodies.MAX_LINE_BYTES
+        if bodies.read_content_length(request) > bodies.MAX_BYTES and not is_json
+        else bodies.MAX_BYTES
+    )
 
 
-def _shaped(said: Any, shape: type[msgspec.Struct], *, strict: bool) -> Any:
+def _convert_query(params: Any, shape: type[msgspec.Struct], *, strict: bool) -> Any:
     try:
-        return msgspec.convert(said, shape, strict=strict)
+        return msgspec.convert(params, shape, strict=strict)
     except msgspec.ValidationError as error:
-        raise bad(str(error)) from None
+        raise refuse_usage(str(error)) from None
 
 
-def _decoded(raw: bytes, shape: type[msgspec.Struct]) -> Any:
-    """A body in its shape. Raises Refused (400)."""
+def _decode_body(raw: bytes, shape: type[msgspec.Struct]) -> Any:
+    """Decode a body into its shape. Raises HttpRefusal (400)."""
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise bad(f"the body is not what it must be: {error}") from None
+        raise refuse_usage(f"the body is not what it must be: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What else is served, at other addresses."""
+class MountedApp:
+    """Another application that the same server serves at other addresses."""
 
     routes: Sequence[BaseRoute] = ()
-    is_lost: Callable[[Request], bool] = lambda _: False  # whether `lost` answers where there is nothing
-    lost: Callable[[Request], Awaitable[Response]] | None = None
+    handles_missing: Callable[[Request], bool] = lambda _: False  # True if respond_missing answers an unknown address
+    respond_missing: Callable[[Request], Awaitable[Response]] | None = None
 
 
-def build(api: Api, *, beside: Beside = Beside(), lifespan: Any = None) -> Starlette:
-    """The application. beside: routes of others, at other paths."""
+def build_app(api: HttpApi, *, mounted: MountedApp = MountedApp(), lifespan: Any = None) -> Starlette:
+    """Build the application. mounted: routes of others, at other paths."""
 
     async def missing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if beside.lost is not None and beside.is_lost(request):
-            return await beside.lost(request)
+        if mounted.respond_missing is not None and mounted.handles_missing(request):
+            return await mounted.respond_missing(request)
         code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "usage-error")
-        said = {404: "There is nothing at this address.", 405: "Not by this method."}.get(error.status_code, "No.")
-        return response(faults.answer(Refused(error.status_code, code, said, dict(error.headers or {}))))
+        message = {404: "There is nothing at this address.", 405: "Not by this method."}.get(error.status_code, "No.")
+        return to_starlette(
+            responses.render_refusal(HttpRefusal(error.status_code, code, message, dict(error.headers or {})))
+        )
 
     async def document(_: Request) -> Response:
-        return response(Answer(openapi.document()))
+        return to_starlette(HttpResponse(routes.build_openapi()))
 
     async def alive(_: Request) -> Response:
-        return response(Answer({"alive": True}))
+        return to_starlette(HttpResponse({"alive": True}))
 
-    routes = [Route(row.path, api.endpoint(row), methods=[row.method]) for row in TABLE]
-    open_ = [Route(DOCUMENT, document), Route(ALIVE, alive), Route(EVENTS, api.events)]
+    api_routes = [
+        Route(operation.path, api.make_endpoint(operation), methods=[operation.method]) for operation in OPERATIONS
+    ]
+    public_routes = [Route(OPENAPI_PATH, document), Route(ALIVE_PATH, alive), Route(EVENTS_PATH, api.stream_events)]
     application = Starlette(
-        routes=[*open_, *routes, *beside.routes],
+        routes=[*public_routes, *api_routes, *mounted.routes],
         exception_handlers={HTTPException: missing},
-        lifespan=lifespan or _nothing,
+        lifespan=lifespan or _run_nothing,
     )
-    application.router.redirect_slashes = False  # it would lead to whatever host a request names
+    application.router.redirect_slashes = False  # a redirect would go to any host that the request names
     return application
 
 
 @asynccontextmanager
-async def _nothing(_: Starlette) -> AsyncIterator[None]:
+async def _run_nothing(_: Starlette) -> AsyncIterator[None]:
     yield

@@ -1,8 +1,8 @@
-"""POST /api/runs: bytes of another machine's session, durable before the answer.
+"""POST /api/runs: store bytes of another machine's session, durable before the answer.
 
-It needs the disk and nothing else: no index, no model. Owner and machine are those of the credential. The rules of a
-capture hold as for one of this machine (pause, incognito, what was forgotten); folders that are excluded here are
-folders of this machine, and say nothing about those of another.
+It needs the disk and nothing else: no index, no model. Owner and machine are those of the credential. The
+rules of a local capture hold here too (pause, incognito, forgotten content). Excluded folders do not: they
+are folders of this machine, and say nothing about those of another.
 """
 
 from __future__ import annotations
@@ -12,74 +12,86 @@ from dataclasses import replace
 
 import msgspec
 
-from perdure.archive.archive import Answer as Kept
-from perdure.archive.archive import Delta
-from perdure.capture.origin import escaped, plain
-from perdure.capture.whole import complete
+from perdure.archive.archive import Delta, StoreResult
+from perdure.archive.ingest import clean_origin
+from perdure.capture.transcripts import count_complete_bytes, escape_text, to_plain_name
 from perdure.errors import NotFound
-from perdure.intake import clean
 from perdure.surfaces.http import runs, shapes
-from perdure.surfaces.http.answers import API, Answer, Json, action
-from perdure.surfaces.http.calls import Call
-from perdure.surfaces.http.faults import Refused, bad, retry
+from perdure.surfaces.http.calls import HttpCall
+from perdure.surfaces.http.responses import (
+    API_PATH,
+    HttpRefusal,
+    HttpResponse,
+    Json,
+    build_action,
+    refuse_for_now,
+    refuse_usage,
+)
 from perdure.types import Origin
 
-JSON = "application/json"
-_PAUSED_S = 60
+JSON_TYPE = "application/json"
+_PAUSED_RETRY_S = 60
 
 
-def capture(call: Call) -> Answer:
-    """Keep what was sent, or say what is to be sent instead."""
-    kept = _kept(call)
-    return Answer(_envelope(kept), 202, made=kept.run_id or "")
+def capture_lines(call: HttpCall) -> HttpResponse:
+    """Store the lines of a request, or say which bytes to send instead."""
+    result = _store_lines(call)
+    return HttpResponse(_build_capture_body(result), 202, created_id=result.run_id or "")
 
 
-def _kept(call: Call) -> Kept:
-    """What the archive says to what was sent. Raises Refused."""
-    said, data = _sent(call)
-    delta = _delta(call, said, data)
-    if call.home.paused():
-        raise retry(
-            "paused", "Capture is paused here; nothing was kept. Keep it, and send it later.", after_s=_PAUSED_S
+def _store_lines(call: HttpCall) -> StoreResult:
+    """Store the lines and return the archive's result. Raises HttpRefusal."""
+    params, data = _read_lines(call)
+    delta = _build_delta(call, params, data)
+    if call.home.captures.current_pause():
+        raise refuse_for_now(
+            "paused", "Capture is paused here; nothing was kept. Keep it, and send it later.", after_s=_PAUSED_RETRY_S
         )
-    if why := call.home.received_refusal(delta.origin):
-        raise bad(f"{why}; nothing was kept")
-    together = call.server.together
-    kept = call.home.receive_emitted(delta) if said.emitted else together.store(delta, call.home.receive)
-    if kept.outcome in ("diverged", "gap"):
-        raise _conflict(kept)
+    if reason := call.home.captures.refusal_of_received(delta.origin):
+        raise refuse_usage(f"{reason}; nothing was kept")
+    batcher = call.server.capture_batcher
+    result = (
+        call.home.captures.receive_emitted(delta)
+        if params.emitted
+        else batcher.store_delta(delta, call.home.captures.receive)
+    )
+    if result.outcome in ("diverged", "gap"):
+        raise _refuse_conflict(result)
     call.server.wake()
-    return kept
+    return result
 
 
-def again(call: Call, made: str) -> Answer:
-    """The same once more: what is there already is found to be there, in the run of the first time if it still is."""
-    kept = _kept(call)
+def repeat_capture(call: HttpCall, run_id: str) -> HttpResponse:
+    """Store the same lines again; lines that the archive holds are not stored twice.
+
+    The answer names the run of the first request, if it still exists.
+    """
+    result = _store_lines(call)
     with contextlib.suppress(NotFound):
-        kept = replace(kept, run_id=call.home.archive.held(made).run_id)
-    return Answer(_envelope(kept), 202, made=kept.run_id or "")
+        result = replace(result, run_id=call.home.archive.get_entry(run_id).run_id)
+    return HttpResponse(_build_capture_body(result), 202, created_id=result.run_id or "")
 
 
-def _sent(call: Call) -> tuple[shapes.Captured, bytes]:
-    """(what is known of the lines, the lines). Raises Refused (400)."""
-    raw = call.body.read()
-    if call.kind != JSON:
-        said, data = call.query, raw
+def _read_lines(call: HttpCall) -> tuple[shapes.CaptureQuery, bytes]:
+    """Return (the parameters of the lines, the lines). Raises HttpRefusal (400)."""
+    raw = call.body.read_bytes()
+    if call.content_type != JSON_TYPE:
+        params, data = call.query, raw
     else:
         try:
-            said = msgspec.json.decode(raw, type=shapes.CapturedJson)
+            params = msgspec.json.decode(raw, type=shapes.CaptureBody)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise bad(f"the body is not what it must be: {error}") from None
-        data = said.jsonl.encode("utf-8", "surrogatepass")
-    if said.emitted:
-        if not any(_is_object(line) for line in data.split(b"\n")):
-            raise bad("the body must be complete lines of JSON objects, and none of its lines is one")
-    elif not complete(data):  # whatever they hold: a client's own file is kept as it is
-        raise bad("the body must be complete lines, and there is none")
-    return said, data
+            raise refuse_usage(f"the body is not what it must be: {error}") from None
+        data = params.jsonl.encode("utf-8", "surrogatepass")
+    if params.emitted:
+        if not any(_is_json_object(line) for line in data.split(b"\n")):
+            raise refuse_usage("the body must be complete lines of JSON objects, and none of its lines is one")
+    elif not count_complete_bytes(data):  # any content: a client's own file is stored unchanged
+        raise refuse_usage("the body must be complete lines, and there is none")
+    return params, data
 
 
-def _is_object(line: bytes) -> bool:
+def _is_json_object(line: bytes) -> bool:
     if line.lstrip()[:1] != b"{":
         return False
     try:
@@ -89,38 +101,57 @@ def _is_object(line: bytes) -> bool:
     return True
 
 
-def _delta(call: Call, said: shapes.Captured, data: bytes) -> Delta:
+def _build_delta(call: HttpCall, params: shapes.CaptureQuery, data: bytes) -> Delta:
     origin = Origin(
-        said.runtime, said.session, said.conversation or said.session, said.parent_session, said.cwd, said.fork
+        params.runtime,
+        params.session,
+        params.conversation or params.session,
+        params.parent_session,
+        params.cwd,
+        params.fork,
     )
-    project = said.project if said.project is not None else said.cwd
+    project = params.project if params.project is not None else params.cwd
     return Delta(
-        origin=clean(origin), user=call.identity.user, machine=call.identity.machine, data=data,
-        from_offset=said.from_offset, generation=said.generation, agent=plain(said.agent) or call.home.config.agent,
-        project=plain(project) if project else None, path=escaped(said.path) if said.path else None,
-        tags=tuple(map(plain, said.tag)), parent_run_id=said.parent_run_id or None,
-    )  # fmt: skip
+        origin=clean_origin(origin),
+        user=call.identity.user,
+        machine=call.identity.machine,
+        data=data,
+        from_offset=params.from_offset,
+        generation=params.generation,
+        agent=to_plain_name(params.agent) or call.home.config.agent,
+        project=to_plain_name(project) if project else None,
+        path=escape_text(params.path) if params.path else None,
+        tags=tuple(map(to_plain_name, params.tag)),
+        parent_run_id=params.parent_run_id or None,
+    )
 
 
-def _envelope(kept: Kept) -> Json:
-    links = runs.kept_links(kept.run_id) if kept.run_id else {}
-    actions = [action("search it", "POST", f"{API}/runs/search")]
-    if kept.run_id:
-        actions.append(action("read it", "GET", links["jsonl"]))
-    if kept.outcome == "accepted":
-        actions.insert(0, action(f"send what follows offset {kept.to_offset}", "POST", f"{API}/runs"))
+def _build_capture_body(result: StoreResult) -> Json:
+    links = runs.build_byte_links(result.run_id) if result.run_id else {}
+    actions = [build_action("search it", "POST", f"{API_PATH}/runs/search")]
+    if result.run_id:
+        actions.append(build_action("read it", "GET", links["jsonl"]))
+    if result.outcome == "accepted":
+        actions.insert(0, build_action(f"send what follows offset {result.to_offset}", "POST", f"{API_PATH}/runs"))
     return {
-        "outcome": kept.outcome, "run_id": kept.run_id, "accepted_up_to": kept.to_offset,
-        "generation": kept.generation, "bytes": kept.n_bytes, "_links": links, "next_actions": actions,
-    }  # fmt: skip
+        "outcome": result.outcome,
+        "run_id": result.run_id,
+        "accepted_up_to": result.to_offset,
+        "generation": result.generation,
+        "bytes": result.n_bytes,
+        "_links": links,
+        "next_actions": actions,
+    }
 
 
-def _conflict(kept: Kept) -> Refused:
-    if kept.outcome == "gap":
-        said = f"Bytes are missing before these: send from offset {kept.to_offset}."
-        do = action(said, "POST", f"{API}/runs")
+def _refuse_conflict(result: StoreResult) -> HttpRefusal:
+    if result.outcome == "gap":
+        message = f"Bytes are missing before these: send from offset {result.to_offset}."
+        next_action = build_action(message, "POST", f"{API_PATH}/runs")
     else:
-        said = "These bytes differ from those that are kept: the source was rewritten. Send all of it anew."
-        do = action(f"send it from offset 0 with generation={kept.generation + 1}", "POST", f"{API}/runs")
-    more = {"accepted_up_to": kept.to_offset, "generation": kept.generation, "next_actions": [do]}
-    return Refused(409, kept.outcome, said, more=more)
+        message = "These bytes differ from those that are kept: the source was rewritten. Send all of it anew."
+        next_action = build_action(
+            f"send it from offset 0 with generation={result.generation + 1}", "POST", f"{API_PATH}/runs"
+        )
+    extra_fields = {"accepted_up_to": result.to_offset, "generation": result.generation, "next_actions": [next_action]}
+    return HttpRefusal(409, result.outcome, message, extra_fields=extra_fields)

@@ -1,124 +1,469 @@
-"""The table of operations: the application and the OpenAPI document are both made of it, so that they cannot differ."""
+"""The table of operations, and the OpenAPI 3.1 document made from it.
+
+The application and the document both use this table and its shapes, so that they cannot differ.
+"""
 
 from __future__ import annotations
 
-from perdure.surfaces.http import believed, captures, care, finding, floors, gives, people, recalling, runs, shapes
-from perdure.surfaces.http.calls import Row
+import functools
+import re
+from typing import Any
 
-OPEN: tuple[Row, ...] = (  # for everybody
-    Row("GET", "/api/alive", care.alive, "Whether the server answers", gives=shapes.Alive),
-    Row("GET", "/api/openapi.json", care.alive, "This document"),
+import msgspec
+
+import perdure
+from perdure.surfaces.http import admin, captures, derived_shapes, floor, memories, runs, search, shapes
+from perdure.surfaces.http.calls import ApiOperation
+from perdure.surfaces.http.responses import Json
+
+PUBLIC_OPERATIONS: tuple[ApiOperation, ...] = (  # without a credential
+    ApiOperation(
+        "GET", "/api/alive", admin.check_alive, "Check that the server answers", response_shape=shapes.AliveJson
+    ),
+    ApiOperation("GET", "/api/openapi.json", admin.check_alive, "This document"),
 )
-STREAM = Row(
+EVENT_STREAM = ApiOperation(
     "GET",
     "/api/events",
-    care.alive,
+    admin.check_alive,
     "The caller's own events, as they happen",
-    kind="text/event-stream",
+    content_type="text/event-stream",
 )
-TABLE: tuple[Row, ...] = (
-    Row("GET", "/api/me", people.me, "Who this credential stands for", gives=shapes.Me),
-    Row(
-        "POST", "/api/runs", captures.capture, "Keep bytes of a session", query=shapes.Captured,
-        body=shapes.CapturedJson, gives=shapes.Stored, status=202, desk="capture", is_raw=True, is_own=False,
-        again=captures.again, more=(409,),
+OPERATIONS: tuple[ApiOperation, ...] = (
+    ApiOperation(
+        "GET",
+        "/api/me",
+        admin.read_identity,
+        "Show the user and machine of this credential",
+        response_shape=shapes.IdentityJson,
     ),
-    Row("POST", "/api/runs/search", finding.search, "Search what was said", body=shapes.Search, gives=shapes.FoundSaid),
-    Row(
-        "GET", "/api/runs", runs.conversation, "The runs of a conversation", query=shapes.Conversation,
-        gives=gives.Runs, more=(404,),
+    ApiOperation(
+        "POST",
+        "/api/runs",
+        captures.capture_lines,
+        "Store bytes of a session",
+        query_shape=shapes.CaptureQuery,
+        body_shape=shapes.CaptureBody,
+        response_shape=shapes.CaptureJson,
+        status=202,
+        pool="capture",
+        is_raw=True,
+        uses_caller_home=False,
+        repeat=captures.repeat_capture,
+        extra_statuses=(409,),
     ),
-    Row(
-        "GET", "/api/runs/forest", runs.forest, "The newest runs as trees", query=shapes.Forest,
-        gives=gives.Forest, more=(404,),
+    ApiOperation(
+        "POST",
+        "/api/runs/search",
+        search.search_runs,
+        "Search turns",
+        body_shape=shapes.SearchBody,
+        response_shape=shapes.SearchResultJson,
     ),
-    Row("GET", "/api/runs/{run_id}", runs.run, "One run", gives=gives.OneRun, more=(404,)),
-    Row(
-        "DELETE", "/api/runs/{run_id}", runs.forget, "Forget the turns of a run", query=shapes.Forgetting, desk="write",
-        more=(404,),
+    ApiOperation(
+        "GET",
+        "/api/runs",
+        runs.list_conversation,
+        "List the runs of a conversation",
+        query_shape=shapes.ConversationQuery,
+        response_shape=derived_shapes.RunListJson,
+        extra_statuses=(404,),
     ),
-    Row("GET", "/api/runs/{run_id}/jsonl", runs.jsonl, "The bytes of a run", kind=runs.JSONL, more=(404,)),
-    Row(
-        "GET", "/api/runs/{run_id}/descendants", runs.descendants, "The runs below a run", query=shapes.Paging,
-        gives=gives.Runs,
-        more=(404,),
+    ApiOperation(
+        "GET",
+        "/api/runs/forest",
+        runs.list_forest,
+        "List the newest runs as trees",
+        query_shape=shapes.RunForestQuery,
+        response_shape=derived_shapes.RunForestJson,
+        extra_statuses=(404,),
     ),
-    Row("GET", "/api/resolve/{identifier}", runs.resolve, "What an id means", more=(404,)),
-    Row(
-        "POST", "/api/recall", recalling.recall, "What matters for a message", body=shapes.Recall,
-        gives=shapes.RecalledSaid, late=recalling.LATE,
+    ApiOperation(
+        "GET",
+        "/api/runs/{run_id}",
+        runs.read_run,
+        "One run",
+        response_shape=derived_shapes.RunDetailJson,
+        extra_statuses=(404,),
     ),
-    Row(
-        "POST", "/api/hook", recalling.hook, "What a client is told about an event", body=shapes.Hook,
-        gives=shapes.Said, late=recalling.SAID_NOTHING,
+    ApiOperation(
+        "DELETE",
+        "/api/runs/{run_id}",
+        runs.forget_run,
+        "Forget the turns of a run",
+        query_shape=shapes.ForgetQuery,
+        pool="write",
+        extra_statuses=(404,),
     ),
-    Row(
-        "POST", "/api/context", recalling.context, "What any model is to read for a message", body=shapes.ForContext,
-        gives=gives.ContextSaid,
+    ApiOperation(
+        "GET",
+        "/api/runs/{run_id}/jsonl",
+        runs.read_jsonl,
+        "The bytes of a run",
+        content_type=runs.JSONL_TYPE,
+        extra_statuses=(404,),
     ),
-    Row("GET", "/api/memories", believed.memories, "What is believed", query=shapes.Listing, gives=gives.Memories),
-    Row(
-        "POST", "/api/memories", believed.remember, "Keep a statement", body=shapes.Remember,
-        gives=gives.OneMemory, status=201,
-        desk="write", again=believed.again,
+    ApiOperation(
+        "GET",
+        "/api/runs/{run_id}/descendants",
+        runs.list_descendants,
+        "The runs below a run",
+        query_shape=shapes.PageQuery,
+        response_shape=derived_shapes.RunListJson,
+        extra_statuses=(404,),
     ),
-    Row("POST", "/api/memories/search", believed.search, "Search what is believed", body=shapes.Find),
-    Row(
-        "GET", "/api/memories/{memory_id}", believed.memory, "One memory and what is behind it",
-        gives=gives.OneMemory, more=(404,),
+    ApiOperation("GET", "/api/resolve/{identifier}", runs.resolve_id, "Resolve an id", extra_statuses=(404,)),
+    ApiOperation(
+        "POST",
+        "/api/recall",
+        search.recall_for_message,
+        "Recall turns and memories for a message",
+        body_shape=shapes.RecallBody,
+        response_shape=shapes.RecallJson,
+        late_body=search.LATE_RECALL,
     ),
-    Row(
-        "PATCH", "/api/memories/{memory_id}", believed.change, "Change a memory", body=shapes.Reword,
-        gives=gives.OneMemory, desk="write",
-        more=(404,),
+    ApiOperation(
+        "POST",
+        "/api/hook",
+        search.answer_hook,
+        "Answer the event of a client's hook",
+        body_shape=shapes.HookBody,
+        response_shape=shapes.HookReplyJson,
+        late_body=search.EMPTY_HOOK_REPLY,
     ),
-    Row("DELETE", "/api/memories/{memory_id}", believed.forget, "Forget a memory", desk="write", more=(404,)),
-    Row("GET", "/api/cards", floors.cards, "The cards", query=shapes.Paging, gives=gives.Cards),
-    Row(
-        "POST", "/api/cards", floors.add_card, "Add a card", body=shapes.CardText,
-        gives=gives.OneCard, status=201, desk="write",
-        again=floors.again,
+    ApiOperation(
+        "POST",
+        "/api/context",
+        search.build_context,
+        "Build the context that a model reads for a message",
+        body_shape=shapes.ContextBody,
+        response_shape=derived_shapes.ContextJson,
     ),
-    Row("DELETE", "/api/cards/{card_id}", floors.remove_card, "Take a card away", desk="write", more=(404,)),
-    Row(
-        "GET", "/api/floor", floors.floor, "What is at hand in every session", query=shapes.FloorOf,
-        gives=gives.FloorSaid,
+    ApiOperation(
+        "GET",
+        "/api/memories",
+        memories.list_memories,
+        "List memories",
+        query_shape=shapes.MemoryListQuery,
+        response_shape=derived_shapes.MemoryListJson,
     ),
-    Row("GET", "/api/floor/{page:path}", floors.page, "A page of the floor", gives=gives.PageSaid, more=(404,)),
-    Row(
-        "PUT", "/api/floor/{page:path}", floors.write, "Write a page of the floor", body=shapes.PageText,
-        gives=gives.PageSaid, desk="write",
-        more=(404,),
+    ApiOperation(
+        "POST",
+        "/api/memories",
+        memories.remember_statement,
+        "Store a memory",
+        body_shape=shapes.RememberBody,
+        response_shape=derived_shapes.MemoryDetailJson,
+        status=201,
+        pool="write",
+        repeat=memories.repeat_remember,
     ),
-    Row(
-        "GET", "/api/machines", people.machines, "The machines of a user", query=shapes.Whose,
-        gives=shapes.MachinesSaid, more=(403,),
+    ApiOperation(
+        "POST", "/api/memories/search", memories.search_memories, "Search memories", body_shape=shapes.MemorySearchBody
     ),
-    Row(
-        "POST", "/api/machines", people.register, "Register a machine", body=shapes.Register,
-        gives=shapes.MachineMade, status=201, desk="write",
-        again=people.again_machine, more=(403,),
+    ApiOperation(
+        "GET",
+        "/api/memories/{memory_id}",
+        memories.read_memory,
+        "One memory with its sources",
+        response_shape=derived_shapes.MemoryDetailJson,
+        extra_statuses=(404,),
     ),
-    Row(
-        "DELETE", "/api/machines/{machine_id}", people.revoke, "Revoke a machine",
-        gives=shapes.MachineSaid, desk="write", more=(404,),
+    ApiOperation(
+        "PATCH",
+        "/api/memories/{memory_id}",
+        memories.change_memory,
+        "Change a memory",
+        body_shape=shapes.MemoryChangeBody,
+        response_shape=derived_shapes.MemoryDetailJson,
+        pool="write",
+        extra_statuses=(404,),
     ),
-    Row("GET", "/api/grants", people.grants, "What is shared", query=shapes.Over, gives=shapes.GrantsSaid),
-    Row(
-        "POST", "/api/grants", people.share, "Share something", body=shapes.Share,
-        gives=shapes.GrantSaid, status=201, desk="write",
-        again=people.again_grant, more=(404,),
+    ApiOperation(
+        "DELETE",
+        "/api/memories/{memory_id}",
+        memories.forget_memory,
+        "Forget a memory",
+        pool="write",
+        extra_statuses=(404,),
     ),
-    Row(
-        "DELETE", "/api/grants/{grant_id}", people.unshare, "Share or read it no more",
-        gives=shapes.GrantSaid, desk="write", more=(404,),
+    ApiOperation(
+        "GET",
+        "/api/cards",
+        floor.list_cards,
+        "The cards",
+        query_shape=shapes.PageQuery,
+        response_shape=derived_shapes.CardListJson,
     ),
-    Row("GET", "/api/jobs", care.jobs, "What runs when", gives=shapes.JobsSaid, is_admin=True, is_own=False),
-    Row(
-        "POST", "/api/jobs/{name}", care.begin, "Run a job now", status=202, is_admin=True, is_own=False, more=(404,),
+    ApiOperation(
+        "POST",
+        "/api/cards",
+        floor.add_card,
+        "Add a card",
+        body_shape=shapes.CardBody,
+        response_shape=derived_shapes.CardDetailJson,
+        status=201,
+        pool="write",
+        repeat=floor.repeat_add_card,
     ),
-    Row(
-        "GET", "/api/health", care.health, "Whether the data path works",
-        gives=shapes.Health, desk="slow", is_own=False,
+    ApiOperation(
+        "DELETE", "/api/cards/{card_id}", floor.remove_card, "Remove a card", pool="write", extra_statuses=(404,)
     ),
-)  # fmt: skip
+    ApiOperation(
+        "GET",
+        "/api/floor",
+        floor.read_floor,
+        "The floor that every session gets",
+        query_shape=shapes.FloorQuery,
+        response_shape=derived_shapes.FloorJson,
+    ),
+    ApiOperation(
+        "GET",
+        "/api/floor/{page:path}",
+        floor.read_page,
+        "A page of the floor",
+        response_shape=derived_shapes.FloorPageJson,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "PUT",
+        "/api/floor/{page:path}",
+        floor.write_page,
+        "Write a page of the floor",
+        body_shape=shapes.FloorPageBody,
+        response_shape=derived_shapes.FloorPageJson,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/machines",
+        admin.list_machines,
+        "The machines of a user",
+        query_shape=shapes.MachineListQuery,
+        response_shape=shapes.MachineListJson,
+        extra_statuses=(403,),
+    ),
+    ApiOperation(
+        "POST",
+        "/api/machines",
+        admin.register_machine,
+        "Register a machine",
+        body_shape=shapes.MachineBody,
+        response_shape=shapes.NewMachineJson,
+        status=201,
+        pool="write",
+        repeat=admin.repeat_register,
+        extra_statuses=(403,),
+    ),
+    ApiOperation(
+        "DELETE",
+        "/api/machines/{machine_id}",
+        admin.revoke_machine,
+        "Revoke a machine",
+        response_shape=shapes.MachineJson,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/grants",
+        admin.list_grants,
+        "List grants",
+        query_shape=shapes.GrantListQuery,
+        response_shape=shapes.GrantListJson,
+    ),
+    ApiOperation(
+        "POST",
+        "/api/grants",
+        admin.share_scope,
+        "Make a grant",
+        body_shape=shapes.GrantBody,
+        response_shape=shapes.GrantJson,
+        status=201,
+        pool="write",
+        repeat=admin.repeat_share,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "DELETE",
+        "/api/grants/{grant_id}",
+        admin.revoke_grant,
+        "Revoke or decline a grant",
+        response_shape=shapes.GrantJson,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/jobs",
+        admin.list_jobs,
+        "List jobs and their times",
+        response_shape=shapes.JobListJson,
+        is_admin=True,
+        uses_caller_home=False,
+    ),
+    ApiOperation(
+        "POST",
+        "/api/jobs/{name}",
+        admin.start_job,
+        "Run a job now",
+        status=202,
+        is_admin=True,
+        uses_caller_home=False,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/health",
+        admin.read_health,
+        "Check that the data path works",
+        response_shape=shapes.HealthJson,
+        pool="slow",
+        uses_caller_home=False,
+    ),
+)
+
+
+_SCHEMA_REF = "#/components/schemas/{name}"
+_STATUS_TEXTS = {
+    400: "The request is not valid", 401: "The credential is missing, unknown or revoked", 403: "Only for an admin",
+    404: "The caller may see nothing with that id", 408: "The body did not come in time",
+    409: "The request conflicts with the present state", 413: "Too large: send it in pieces",
+    429: "Too many requests: see Retry-After",
+    503: "Not possible now: see Retry-After",
+}  # fmt: skip
+_ERROR_SCHEMA: Json = {
+    "type": "object", "required": ["error", "_links", "next_actions"],
+    "properties": {
+        "error": {
+            "type": "object", "required": ["code", "message"],
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+        },
+        "_links": {"type": "object", "additionalProperties": {"type": "string"}},
+        "next_actions": {"type": "array", "items": {"type": "object"}},
+    },
+}  # fmt: skip
+
+
+@functools.cache
+def build_openapi() -> Json:
+    """Build the whole document."""
+    operations = (*PUBLIC_OPERATIONS, EVENT_STREAM, *OPERATIONS)
+    shapes_used = [
+        shape
+        for operation in operations
+        for shape in (operation.body_shape, operation.response_shape)
+        if shape is not None
+    ]
+    _, schemas = msgspec.json.schema_components(shapes_used, ref_template=_SCHEMA_REF)
+    paths: Json = {}
+    for operation in operations:
+        paths.setdefault(_document_path(operation), {})[operation.method.lower()] = _describe_operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Perdure", "version": perdure.__version__, "description": perdure.__doc__ or ""},
+        "security": [{"machine": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas, "Failed": _ERROR_SCHEMA},
+            "securitySchemes": {"machine": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe_operation(operation: ApiOperation) -> Json:
+    statuses = sorted({*operation.extra_statuses, *_list_statuses(operation)})
+    description: Json = {
+        "operationId": _operation_id(operation),
+        "summary": operation.summary,
+        "parameters": [*_list_path_params(operation), *_list_query_params(operation), *_list_header_params(operation)],
+        "responses": {
+            str(operation.status): _describe_answer(operation),
+            **{str(status): _describe_refusal(status) for status in statuses},
+        },
+    }
+    if operation.body_shape is not None:
+        description["requestBody"] = {"required": True, "content": _describe_body(operation)}
+    if operation in PUBLIC_OPERATIONS:
+        description["security"] = []
+    return description
+
+
+def _document_path(operation: ApiOperation) -> str:
+    """Return the path as the document writes it, without the converter of a parameter."""
+    return operation.path.replace(":path}", "}")
+
+
+def _list_statuses(operation: ApiOperation) -> set[int]:
+    if operation in PUBLIC_OPERATIONS:
+        return set()
+    statuses = {400, 401, 429, 503}
+    statuses |= {403} if operation.is_admin else set()
+    statuses |= {408, 413} if operation.body_shape is not None else set()
+    return statuses | ({409} if operation.repeat is not None else set())
+
+
+def _describe_body(operation: ApiOperation) -> Json:
+    json_content = {"application/json": {"schema": _reference_shape(operation.body_shape)}}
+    line_content = {"schema": {"type": "string", "contentEncoding": "binary", "description": "complete lines of JSON"}}
+    return {"application/x-ndjson": line_content, **json_content} if operation.is_raw else json_content
+
+
+def _describe_answer(operation: ApiOperation) -> Json:
+    schema: Json = (
+        _reference_shape(operation.response_shape) if operation.response_shape is not None else {"type": "object"}
+    )
+    if operation.content_type != "application/json":
+        schema = {"type": "string"}
+    return {"description": operation.summary, "content": {operation.content_type: {"schema": schema}}}
+
+
+def _describe_refusal(status: int) -> Json:
+    headers: Json = {"Retry-After": {"schema": {"type": "integer"}}} if status in (429, 503) else {}
+    content = {"application/json": {"schema": {"$ref": _SCHEMA_REF.format(name="Failed")}}}
+    return {"description": _STATUS_TEXTS[status], "content": content, **({"headers": headers} if headers else {})}
+
+
+def _reference_shape(shape: Any) -> Json:
+    (schema,), _ = msgspec.json.schema_components([shape], ref_template=_SCHEMA_REF)
+    return dict(schema)
+
+
+def _list_path_params(operation: ApiOperation) -> list[Json]:
+    names = re.findall(r"{(\w+)}", _document_path(operation))
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _list_query_params(operation: ApiOperation) -> list[Json]:
+    """Describe each field of the query's shape.
+
+    With a raw body no field is required here, because a JSON body may hold them instead.
+    """
+    if operation.query_shape is shapes.NoQuery:
+        return []
+    schema = msgspec.json.schema(operation.query_shape)["$defs"][operation.query_shape.__name__]
+    required = set() if operation.is_raw else set(schema.get("required", ()))
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": field_schema}
+        for name, field_schema in schema["properties"].items()
+    ]
+
+
+def _list_header_params(operation: ApiOperation) -> list[Json]:
+    description = "the same key gives the same answer, for a day"
+    schema = {"type": "string", "maxLength": 255}
+    header = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": schema,
+    }
+    return [header] if operation.repeat is not None else []
+
+
+def _operation_id(operation: ApiOperation) -> str:
+    """Return the method and the path as one identifier."""
+    path = re.sub(r"[^a-z_]+", "_", _document_path(operation).removeprefix("/api/")).strip("_")
+    return f"{operation.method.lower()}_{path}"

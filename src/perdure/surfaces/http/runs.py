@@ -1,4 +1,4 @@
-"""Runs: one, its bytes, what is below it, the newest as trees, what an id means, and forgetting one."""
+"""Runs over HTTP: one run, its bytes, its descendants, the newest trees; resolve an id; forget a run."""
 
 from __future__ import annotations
 
@@ -9,197 +9,238 @@ from urllib.parse import quote
 
 import msgspec
 
+from perdure.archive.forget import ForgetTarget
 from perdure.errors import IndexFault, NotFound
-from perdure.forget import Doomed
 from perdure.home import Home
 from perdure.identity import is_run_id
-from perdure.surfaces.http.answers import API, Answer, Json, Links, action, linked, listed, one
-from perdure.surfaces.http.calls import Call
-from perdure.surfaces.http.faults import retry
-from perdure.surfaces.moments import moment
+from perdure.surfaces.http.calls import HttpCall
+from perdure.surfaces.http.responses import (
+    API_PATH,
+    HttpResponse,
+    Json,
+    Links,
+    build_action,
+    build_item,
+    build_list,
+    build_list_item,
+    refuse_for_now,
+)
+from perdure.surfaces.units import parse_moment
 from perdure.types import Filters, Node, RunView
 
-JSONL = "application/x-ndjson"
+JSONL_TYPE = "application/x-ndjson"
 
 
-def kept_links(run_id: str) -> Links:
-    """Where a captured run is read, whether or not the index has it."""
-    here = f"{API}/runs/{run_id}"
-    return {"self": here, "jsonl": f"{here}/jsonl"}
+def build_byte_links(run_id: str) -> Links:
+    """Build the links to a captured run, also if it is not in the index."""
+    run_path = f"{API_PATH}/runs/{run_id}"
+    return {"self": run_path, "jsonl": f"{run_path}/jsonl"}
 
 
-def links(view: RunView) -> Links:
-    """Where a run and what belongs to it are read."""
-    found = dict(kept_links(view.run_id))
-    if view.sidechain:  # it lies in the bytes of its parent
-        found["jsonl"] = kept_links(str(view.parent_run_id))["jsonl"]
+def build_run_links(view: RunView) -> Links:
+    """Build the links to a run and to what belongs to it."""
+    byte_links = dict(build_byte_links(view.run_id))
+    if view.sidechain:  # its lines are in the bytes of its parent
+        byte_links["jsonl"] = build_byte_links(str(view.parent_run_id))["jsonl"]
     return {
-        **found, "descendants": f"{found['self']}/descendants",
-        "tree": f"{API}/runs/forest?root_run_id={quote(view.root_run_id)}",
-        "conversation": f"{API}/runs?conversation_id={quote(view.conversation, safe='')}",
-    }  # fmt: skip
+        **byte_links,
+        "descendants": f"{byte_links['self']}/descendants",
+        "tree": f"{API_PATH}/runs/forest?root_run_id={quote(view.root_run_id)}",
+        "conversation": f"{API_PATH}/runs?conversation_id={quote(view.conversation, safe='')}",
+    }
 
 
-def seen(home: Home, names: Iterable[str]) -> dict[str, RunView]:
-    """Those of these runs that the index has and the caller may read, by their ids."""
-    found = {}
-    for name in set(names):
+def read_visible_runs(home: Home, run_ids: Iterable[str]) -> dict[str, RunView]:
+    """Return the views of those runs that are in the index and that the caller may read, by id."""
+    views = {}
+    for run_id in set(run_ids):
         with contextlib.suppress(NotFound, IndexFault):
-            found[name] = home.run(name)
-    return found
+            views[run_id] = home.runs.get(run_id)
+    return views
 
 
-def links_beside(run_id: str, view: RunView | None) -> Links:
-    """The links of a run for something that is said in it; without an index, those of what is kept."""
-    found = dict(links(view) if view else kept_links(run_id))
-    return {"run": found.pop("self"), **found}
+def build_source_links(run_id: str, view: RunView | None) -> Links:
+    """Build the links from a quotation to its run; without an index, the links to the captured bytes."""
+    source_links = dict(build_run_links(view) if view else build_byte_links(run_id))
+    return {"run": source_links.pop("self"), **source_links}
 
 
-def conversation(call: Call) -> Answer:
-    """The captured runs of a conversation, in the order in which they were said. Raises NotFound where none is."""
-    name = call.query.conversation_id
-    page = call.page("conversation", name)
-    views = call.home.conversation(name)
+def list_conversation(call: HttpCall) -> HttpResponse:
+    """List the captured runs of a conversation, in the order of their content. Raises NotFound if there are none."""
+    conversation_id = call.query.conversation_id
+    page = call.read_list_page("conversation", conversation_id)
+    views = call.home.runs.conversation(conversation_id)
     if not views:
         raise NotFound
-    shown, following = page.of(views)
-    return Answer(
-        listed([linked(view, links(view)) for view in shown], following, {"self": links(views[0])["conversation"]})
+    shown, next_cursor = page.cut_items(views)
+    return HttpResponse(
+        build_list(
+            [build_list_item(view, build_run_links(view)) for view in shown],
+            next_cursor,
+            {"self": build_run_links(views[0])["conversation"]},
+        )
     )
 
 
-def run(call: Call) -> Answer:
-    """One run with everything that is derived of it."""
-    view = _view(call)
-    where = links(view)
-    narrowed = {"query": "", "filters": {"conversation_id": view.conversation}}
+def read_run(call: HttpCall) -> HttpResponse:
+    """Read one run with everything that is derived from it."""
+    view = _read_view(call)
+    run_links = build_run_links(view)
+    search_body = {"query": "", "filters": {"conversation_id": view.conversation}}
     actions = [
-        action("read the turns", "GET", where["jsonl"]),
-        action("see what it spawned", "GET", where["descendants"]),
-        {**action("search its conversation", "POST", f"{API}/runs/search"), "body": narrowed},
+        build_action("read the turns", "GET", run_links["jsonl"]),
+        build_action("see what it spawned", "GET", run_links["descendants"]),
+        {**build_action("search its conversation", "POST", f"{API_PATH}/runs/search"), "body": search_body},
     ]
-    return Answer(one(view, where, actions=actions))
+    return HttpResponse(build_item(view, run_links, actions=actions))
 
 
-def _view(call: Call) -> RunView:
-    """The run of the path. Raises NotFound; Refused (503) while its own run is kept and not indexed yet."""
-    name = _name(call)
+def _read_view(call: HttpCall) -> RunView:
+    """Read the run that the path names.
+
+    Raises NotFound; HttpRefusal (503) while a run of the caller is captured but not yet indexed.
+    """
+    run_id = _read_run_id(call)
     try:
-        return call.home.run(name)
+        return call.home.runs.get(run_id)
     except (NotFound, IndexFault):
-        if not _is_kept(call, name):
+        if not _is_archived(call, run_id):
             raise
     call.server.wake()
-    raise retry("not-indexed", "It is kept, and will be in the index in a moment.")
+    raise refuse_for_now("not-indexed", "It is kept, and will be in the index in a moment.")
 
 
-def _name(call: Call) -> str:
-    """The id in the path. Raises NotFound for what is none."""
-    if not is_run_id(call.path["run_id"]):
+def _read_run_id(call: HttpCall) -> str:
+    """Return the run id in the path. Raises NotFound if it is no run id."""
+    if not is_run_id(call.path_params["run_id"]):
         raise NotFound
-    return call.path["run_id"]
+    return call.path_params["run_id"]
 
 
-def _is_kept(call: Call, name: str) -> bool:
-    """Whether the archive holds a run of the caller's own."""
+def _is_archived(call: HttpCall, run_id: str) -> bool:
+    """Return True if the archive holds this run as the caller's own."""
     with contextlib.suppress(NotFound):
-        return call.home.archive.held(name).user == call.identity.user
+        return call.home.archive.get_entry(run_id).user == call.identity.user
     return False
 
 
-def jsonl(call: Call) -> Answer:
-    """The bytes of a run."""
-    return Answer(call.home.jsonl(_name(call)), kind=JSONL)
+def read_jsonl(call: HttpCall) -> HttpResponse:
+    """Return the bytes of a run."""
+    return HttpResponse(call.home.runs.raw(_read_run_id(call)), content_type=JSONL_TYPE)
 
 
-def descendants(call: Call) -> Answer:
-    """The runs below a run, page by page."""
-    view = _view(call)
-    page = call.page("descendants", view.run_id)
-    views, following = page.of(call.home.descendants(view.run_id))
-    return Answer(listed([linked(below, links(below)) for below in views], following, {"run": links(view)["self"]}))
+def list_descendants(call: HttpCall) -> HttpResponse:
+    """List the runs below a run, page by page."""
+    view = _read_view(call)
+    page = call.read_list_page("descendants", view.run_id)
+    views, next_cursor = page.cut_items(call.home.runs.descendants(view.run_id))
+    return HttpResponse(
+        build_list(
+            [build_list_item(run_view, build_run_links(run_view)) for run_view in views],
+            next_cursor,
+            {"run": build_run_links(view)["self"]},
+        )
+    )
 
 
-def resolve(call: Call) -> Answer:
-    """What an id, or the beginning of one, means; and the runs in which its turns stand, in order."""
-    kind, name = call.home.resolve(call.path["identifier"])
-    run_id = call.home.locate(name)[0] if kind == "turn" else name if kind == "run" else None
-    views = _around(call.home, kind, name, run_id)
-    where = {"run": links(views[0])["self"]} if views else {"memory": f"{API}/memories/{name}"}
-    said = {"kind": kind, "id": name, "run": run_id or (views[0].run_id if views else None)}
-    return Answer({**said, "runs": [view.run_id for view in views], "_links": where, "next_actions": []})
+def resolve_id(call: HttpCall) -> HttpResponse:
+    """Resolve an id, or the beginning of one, and list the runs of its turns in order."""
+    kind, full_id = call.home.resolve(call.path_params["identifier"])
+    run_id = call.home.runs.locate_turn(full_id)[0] if kind == "turn" else full_id if kind == "run" else None
+    views = _list_runs_around(call.home, kind, full_id, run_id)
+    target_links = {"run": build_run_links(views[0])["self"]} if views else {"memory": f"{API_PATH}/memories/{full_id}"}
+    fields = {"kind": kind, "id": full_id, "run": run_id or (views[0].run_id if views else None)}
+    return HttpResponse({**fields, "runs": [view.run_id for view in views], "_links": target_links, "next_actions": []})
 
 
-def _around(home: Home, kind: str, name: str, run_id: str | None) -> list[RunView]:
-    """The run of an id, those of its conversation, or those of the session in which a turn stands."""
+def _list_runs_around(home: Home, kind: str, full_id: str, run_id: str | None) -> list[RunView]:
+    """List the run of an id, the runs of a conversation, or the runs of the session that a turn belongs to."""
     if kind == "conversation":
-        return home.conversation(name)
+        return home.runs.conversation(full_id)
     if run_id is None:
         return []
-    view = home.run(run_id)
-    whole = home.conversation(view.conversation) if kind == "turn" else []
-    return [other for other in whole if other.session == view.session] or [view]
+    view = home.runs.get(run_id)
+    conversation_runs = home.runs.conversation(view.conversation) if kind == "turn" else []
+    return [run_view for run_view in conversation_runs if run_view.session == view.session] or [view]
 
 
-def forget(call: Call) -> Answer:
-    """Delete the turns of a run for good, with those of the runs below it; with `dry` say only what would go."""
-    asked, name = call.query, _name(call)
-    doomed = call.home.doomed([name], cascade=asked.cascade)
-    memories = call.home.doomed_memories(doomed)
+def forget_run(call: HttpCall) -> HttpResponse:
+    """Delete the turns of a run and of the runs below it for good; with `dry` only list what would be deleted."""
+    query, run_id = call.query, _read_run_id(call)
+    targets = call.home.forgetting.plan([run_id], cascade=query.cascade)
+    memories = call.home.forgetting.memories_of(targets)
     changed: list[str] = []
-    if not asked.dry:
-        changed = call.home.forget(doomed, memories=[memory.memory_id for memory in memories])
-    said = {
-        "run_id": name, "dry": asked.dry, "items": list(map(_doomed, doomed)), "rewritten_runs": changed,
+    if not query.dry:
+        changed = call.home.forgetting.apply(targets, memories=[memory.memory_id for memory in memories])
+    fields = {
+        "run_id": run_id,
+        "dry": query.dry,
+        "items": list(map(_build_target, targets)),
+        "rewritten_runs": changed,
         "memories": [msgspec.to_builtins(memory, str_keys=True) for memory in memories],
-        "left_on_floor": [{"page": page, "line": line} for page, line in call.home.repeating(doomed)],
-        "transcripts": sorted({item.run.path for item in doomed if item.run.path}),
-    }  # fmt: skip
-    return Answer({**said, "_links": {"runs": f"{API}/runs/forest"}, "next_actions": []})
+        "left_on_floor": [
+            {"page": page, "line": line} for page, line in call.home.forgetting.floor_lines_quoting(targets)
+        ],
+        "transcripts": sorted({item.run.path for item in targets if item.run.path}),
+    }
+    return HttpResponse({**fields, "_links": {"runs": f"{API_PATH}/runs/forest"}, "next_actions": []})
 
 
-def _doomed(item: Doomed) -> Json:
-    role, at = (item.turn.role, item.turn.stated_at) if item.turn else (None, None)
+def _build_target(target: ForgetTarget) -> Json:
+    role, stated_at = (target.turn.role, target.turn.stated_at) if target.turn else (None, None)
     return {
-        "turn_id": item.turn_id, "run_id": item.run.run_id, "role": role, "stated_at": at, "preview": item.preview,
-        "path": item.run.path,
-    }  # fmt: skip
+        "turn_id": target.turn_id,
+        "run_id": target.run.run_id,
+        "role": role,
+        "stated_at": stated_at,
+        "preview": target.preview,
+        "path": target.run.path,
+    }
 
 
-def forest(call: Call) -> Answer:
-    """The newest runs as trees, page by page; a tree is whole, and stands on one page."""
-    asked = call.query
-    page = call.page("forest", asked.since, asked.runtime, asked.root_run_id)
-    filters = Filters(since_at=moment(asked.since), runtimes=(asked.runtime,) if asked.runtime else ())
-    part = partial(call.home.forest, filters, root=asked.root_run_id)
-    nodes = part(limit=page.limit, offset=page.offset)
+def list_forest(call: HttpCall) -> HttpResponse:
+    """List the newest runs as trees, page by page; a tree is always whole and on one page."""
+    query = call.query
+    page = call.read_list_page("forest", query.since, query.runtime, query.root_run_id)
+    filters = Filters(since_at=parse_moment(query.since), runtimes=(query.runtime,) if query.runtime else ())
+    read_trees = partial(call.home.runs.forest, filters, root=query.root_run_id)
+    nodes = read_trees(limit=page.limit, offset=page.offset)
     end = page.offset + len({node.run.root_run_id for node in nodes})
-    following = page.cursor_at(end) if part(limit=1, offset=end) else None
-    items = _rows(nodes) if asked.flat else [_tree(node) for node in nodes]
-    return Answer(listed(items, following, {"self": f"{API}/runs/forest"}))
+    next_cursor = page.cursor_at(end) if read_trees(limit=1, offset=end) else None
+    items = _list_with_depth(nodes) if query.flat else [_encode_tree(node) for node in nodes]
+    return HttpResponse(build_list(items, next_cursor, {"self": f"{API_PATH}/runs/forest"}))
 
 
-def _tree(top: Node) -> msgspec.Raw:
-    """A run and what is below it as JSON, written piece by piece: deltas of one session are a long chain of runs."""
+def _encode_tree(top: Node) -> msgspec.Raw:
+    """Encode a run and all runs below it as JSON, without recursion.
+
+    The deltas of one session form a long chain of runs.
+    """
     pieces: list[bytes] = []
-    todo: list[Node | bytes] = [top]
-    while todo:
-        at = todo.pop()
-        if isinstance(at, bytes):
-            pieces.append(at)
+    stack: list[Node | bytes] = [top]
+    while stack:
+        entry = stack.pop()
+        if isinstance(entry, bytes):
+            pieces.append(entry)
             continue
-        pieces += [b'{"run":', msgspec.json.encode(linked(at.run, links(at.run))), b',"children":[']
-        below: list[Node | bytes] = [part for child in at.children for part in (child, b",")][:-1]
-        todo += [b"]}", *reversed(below)]
+        pieces += [
+            b'{"run":',
+            msgspec.json.encode(build_list_item(entry.run, build_run_links(entry.run))),
+            b',"children":[',
+        ]
+        child_entries: list[Node | bytes] = [child_entry for child in entry.children for child_entry in (child, b",")][
+            :-1
+        ]
+        stack += [b"]}", *reversed(child_entries)]
     return msgspec.Raw(b"".join(pieces))
 
 
-def _rows(nodes: Sequence[Node]) -> list[Json]:
-    """The same as a list, each run with its depth, parents before their children."""
-    found: list[Json] = []
-    todo = [(node, 0) for node in reversed(nodes)]
-    while todo:
-        node, depth = todo.pop()
-        found.append({"depth": depth, "run": linked(node.run, links(node.run))})
-        todo += [(child, depth + 1) for child in reversed(node.children)]
-    return found
+def _list_with_depth(nodes: Sequence[Node]) -> list[Json]:
+    """List all runs of the trees with their depth, parents before their children."""
+    items: list[Json] = []
+    stack = [(node, 0) for node in reversed(nodes)]
+    while stack:
+        node, depth = stack.pop()
+        items.append({"depth": depth, "run": build_list_item(node.run, build_run_links(node.run))})
+        stack += [(child, depth + 1) for child in reversed(node.children)]
+    return items

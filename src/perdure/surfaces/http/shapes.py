@@ -1,7 +1,8 @@
-"""The bodies and parameters of requests, and the bodies of answers: read with these, and described by them in OpenAPI.
+"""Shapes of requests and answers: they parse parameters and bodies, and describe all of them in OpenAPI.
 
-What is not named here is ignored, above all who somebody claims to be: user and machine are those of the credential.
-Only within `filters` it is refused: whoever believed that it limits a search would read too much into the answer.
+A field that is not named here is ignored, above all a claimed user or machine: both come from the
+credential. Only in `filters` an unknown field is refused: a caller who believed that it limits a search
+would read too much into the answer.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
-Short = Annotated[str, Meta(max_length=400)]
-Words = Annotated[str, Meta(max_length=200_000)]
-Names = Annotated[tuple[Short, ...], Meta(max_length=100)]
-At = Annotated[datetime, Meta(tz=True)]  # an instant: with its time zone
+ShortText = Annotated[str, Meta(max_length=400)]
+LongText = Annotated[str, Meta(max_length=200_000)]
+NameList = Annotated[tuple[ShortText, ...], Meta(max_length=100)]
+Instant = Annotated[datetime, Meta(tz=True)]  # an instant: with its time zone
 Offset = Annotated[int, Meta(ge=0, le=2**62)]
 
-Kind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
+MemoryKind = Literal["fact", "preference", "decision", "procedure", "event", "insight"]
 
 
-class Paging(Struct, frozen=True):
-    """Which part of a list."""
+class PageQuery(Struct, frozen=True):
+    """The part of a list."""
 
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
@@ -31,33 +32,33 @@ class Paging(Struct, frozen=True):
 # runs -----------------------------------------------------------------------------------------------------------
 
 
-class Captured(Struct, frozen=True):
-    """What a machine knows of the bytes that it sends."""
+class CaptureQuery(Struct, frozen=True):
+    """What a machine states about the bytes that it sends."""
 
     runtime: Annotated[str, Meta(min_length=1, max_length=400)]
     session: Annotated[str, Meta(min_length=1, max_length=400)]
     from_offset: Offset = 0
     generation: Offset | None = None
-    conversation: Short | None = None
-    parent_session: Short | None = None
-    parent_run_id: Short | None = None
+    conversation: ShortText | None = None
+    parent_session: ShortText | None = None
+    parent_run_id: ShortText | None = None
     fork: bool = False
     cwd: Annotated[str, Meta(max_length=4096)] | None = None
     project: Annotated[str, Meta(max_length=4096)] | None = None  # as the machine computed it
     path: Annotated[str, Meta(max_length=4096)] | None = None
-    agent: Short = ""
-    tag: Names = ()
-    emitted: bool = False  # lines that an adapter made of a source which is not append-only
+    agent: ShortText = ""
+    tag: NameList = ()
+    emitted: bool = False  # lines made by an adapter from a source that is not append-only
 
 
-class CapturedJson(Captured, frozen=True, kw_only=True):
-    """The same, and the lines."""
+class CaptureBody(CaptureQuery, frozen=True, kw_only=True):
+    """The same, with the lines."""
 
     jsonl: str
 
 
-class Stored(Struct, frozen=True):
-    """What the archive says to them."""
+class CaptureJson(Struct, frozen=True):
+    """The archive's answer to a capture."""
 
     outcome: Literal["stored", "already", "accepted"]
     run_id: str | None
@@ -66,58 +67,58 @@ class Stored(Struct, frozen=True):
     bytes: int
 
 
-class Span(Struct, frozen=True, forbid_unknown_fields=True):
-    """A stretch of time; both its ends belong to it."""
+class TimeRange(Struct, frozen=True, forbid_unknown_fields=True):
+    """A range of time; both ends belong to it."""
 
-    gte: At | None = None
-    lte: At | None = None
-
-
-class Wanted(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a search is limited to. Several tags: all of them; several values of another field: any of them."""
-
-    tags: Names = ()
-    agent_runtime: Names = ()
-    machine_id: Names = ()  # ids or names
-    conversation_id: Short | None = None
-    root_run_id: Short | None = None
-    started_at: Span = Span()  # of the run
-    stated_at: Span = Span()  # of the turn
-    project: Names = ()
-    role: Names = ()
-    kind: Names = ()
-    agent: Names = ()
+    gte: Instant | None = None
+    lte: Instant | None = None
 
 
-class Search(Struct, frozen=True):
-    """What is looked for among what was said."""
+class SearchFilters(Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits of a search. Several tags: all of them; several values of another field: any of them."""
+
+    tags: NameList = ()
+    agent_runtime: NameList = ()
+    machine_id: NameList = ()  # ids or names
+    conversation_id: ShortText | None = None
+    root_run_id: ShortText | None = None
+    started_at: TimeRange = TimeRange()  # of the run
+    stated_at: TimeRange = TimeRange()  # of the turn
+    project: NameList = ()
+    role: NameList = ()
+    kind: NameList = ()
+    agent: NameList = ()
+
+
+class SearchBody(Struct, frozen=True):
+    """A search in the turns of runs."""
 
     query: Annotated[str, Meta(max_length=10_000, description="may be empty where there are filters")] = ""
     mode: Literal["hybrid", "semantic", "keyword"] | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
-    filters: Wanted = Wanted()
+    filters: SearchFilters = SearchFilters()
 
 
-class Conversation(Paging, frozen=True, kw_only=True):
-    """Which conversation, and which part of it."""
+class ConversationQuery(PageQuery, frozen=True, kw_only=True):
+    """A conversation, and the part of its list of runs."""
 
     conversation_id: Annotated[str, Meta(max_length=400)]
 
 
-class Forest(Struct, frozen=True):
-    """Which trees of runs."""
+class RunForestQuery(Struct, frozen=True):
+    """The filters of the newest trees of runs."""
 
-    since: Short | None = None  # 30m, 12h, 7d, 4w ago, or a date
-    runtime: Short | None = None
-    root_run_id: Short | None = None
+    since: ShortText | None = None  # 30m, 12h, 7d, 4w ago, or a date
+    runtime: ShortText | None = None
+    root_run_id: ShortText | None = None
     limit: Annotated[int, Meta(ge=1, le=500, description="the trees of so many of the newest runs")] = 500
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     flat: bool = False  # a list of runs with their depth, instead of trees
 
 
-class Forgetting(Struct, frozen=True):
-    """What goes with a run. dry: nothing yet, only what would."""
+class ForgetQuery(Struct, frozen=True):
+    """The options of forgetting a run. dry: delete nothing, only list what would be deleted."""
 
     cascade: bool = True  # the runs below it, too
     dry: bool = False
@@ -126,67 +127,73 @@ class Forgetting(Struct, frozen=True):
 # recall ---------------------------------------------------------------------------------------------------------
 
 
-class Recall(Struct, frozen=True):
-    """A message, and where it is said."""
+class RecallBody(Struct, frozen=True):
+    """A message for recall, with its folder, project and session."""
 
-    message: Words
+    message: LongText
     cwd: Annotated[str, Meta(max_length=4096)] | None = None
     project: Annotated[str, Meta(max_length=4096)] | None = None
     all_projects: bool = False
-    session: Short = ""  # one that is going on: it is not told twice, and what it is told is noted
-    runtime: Short = "messages"  # of that session
+    session: ShortText = ""  # a running session: it is not told twice, and each injection is recorded
+    runtime: ShortText = "messages"  # of that session
     mode: Literal["hybrid", "keyword"] | None = None
-    as_of: At | None = None
+    as_of: Instant | None = None
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
 
 
-class Happened(Struct, frozen=True):
-    """One thing that happened in a client, as its hook says it."""
+class HookEventBody(Struct, frozen=True):
+    """One event of a client, as its hook reports it."""
 
-    client: Short
+    client: ShortText
     kind: Literal[
-        "prompt", "start", "turn-end", "session-end", "subagent-start", "subagent-end", "before-compact",
+        "prompt",
+        "start",
+        "turn-end",
+        "session-end",
+        "subagent-start",
+        "subagent-end",
+        "before-compact",
         "after-compact",
-    ]  # fmt: skip
-    session: Short
+    ]
+    session: ShortText
     cwd: Annotated[str, Meta(max_length=4096)] = ""
     transcript: Annotated[str, Meta(max_length=4096)] = ""
-    prompt: Words = ""
+    prompt: LongText = ""
     is_human: bool = True
-    agent: Short = ""
-    cause: Short = ""
+    agent: ShortText = ""
+    cause: ShortText = ""
 
 
-class Hook(Struct, frozen=True):
-    """An event, where it happened, and how long its client waits."""
+class HookBody(Struct, frozen=True):
+    """An event, its project, and how long its client waits."""
 
-    event: Happened
+    event: HookEventBody
     project: Annotated[str, Meta(max_length=4096)] | None = None
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
 
 
-class Said(Struct, frozen=True):
-    """What a client is told: a block to put beside the message, and a line for the person."""
+class HookReplyJson(Struct, frozen=True):
+    """The reply to a hook: a block to put beside the message, and a line for the person."""
 
     text: str = ""
     notice: str = ""
 
 
-class ForContext(Struct, frozen=True):
-    """A message, and the session before it."""
+class ContextBody(Struct, frozen=True):
+    """A message, and the messages of its session before it."""
 
-    message: Words
+    message: LongText
     window: Annotated[tuple[dict[str, Any], ...], Meta(max_length=1000)] = ()
     cwd: Annotated[str, Meta(max_length=4096)] | None = None
     project: Annotated[str, Meta(max_length=4096)] | None = None
     format: Literal["anthropic", "openai"] = "anthropic"
 
 
-# who ------------------------------------------------------------------------------------------------------------
+# identity ------------------------------------------------------------------------------------------------------------
 
 
-class Me(Struct, frozen=True):
-    """Who a credential stands for."""
+class IdentityJson(Struct, frozen=True):
+    """The user and the machine of a credential."""
 
     user: str
     machine: str
@@ -195,71 +202,71 @@ class Me(Struct, frozen=True):
     version: str
 
 
-class Alive(Struct, frozen=True):
-    """That the server answers; whether it works, /api/health says."""
+class AliveJson(Struct, frozen=True):
+    """The server answers; /api/health says if it works."""
 
     alive: bool = True
 
 
-class Unread(Struct, frozen=True):
+class NoQuery(Struct, frozen=True):
     """No parameters."""
 
 
 # memories and the floor -----------------------------------------------------------------------------------------
 
 
-class Listing(Paging, frozen=True):
-    """Which memories."""
+class MemoryListQuery(PageQuery, frozen=True):
+    """The filters of a list of memories."""
 
-    every: bool = False  # also what was superseded or retired
-    shared: bool = False  # what others let the caller read, instead of the caller's own
-    prefix: Short = ""  # of the path
-    kind: Short = ""
+    every: bool = False  # also superseded and retired ones
+    shared: bool = False  # memories that others share with the caller, instead of the caller's own
+    prefix: ShortText = ""  # of the path
+    kind: ShortText = ""
     project: Annotated[str, Meta(max_length=4096)] | None = None
 
 
-class Remember(Struct, frozen=True):
-    """One short statement. trust: agent, for what an agent concluded."""
+class RememberBody(Struct, frozen=True):
+    """One short statement to store. trust: agent, for a conclusion of an agent."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
-    kind: Kind | None = None
-    path: Short = ""
+    kind: MemoryKind | None = None
+    path: ShortText = ""
     project: Annotated[str, Meta(max_length=4096)] | None = None
     trust: Literal["owner", "agent"] = "owner"
 
 
-class Reword(Struct, frozen=True):
-    """What is changed of a memory; what is not named stays."""
+class MemoryChangeBody(Struct, frozen=True):
+    """The changes to a memory; a field that is not given stays as it is."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)] | None = None
     pinned: bool | None = None
     retired: bool | None = None
-    path: Short | None = None
-    kind: Kind | None = None
+    path: ShortText | None = None
+    kind: MemoryKind | None = None
 
 
-class Find(Struct, frozen=True):
-    """What is looked for among the memories."""
+class MemorySearchBody(Struct, frozen=True):
+    """A search in memories."""
 
     query: Annotated[str, Meta(min_length=1, max_length=10_000)]
     limit: Limit = 20
 
 
-class CardText(Struct, frozen=True):
-    """The words of a card."""
+class CardBody(Struct, frozen=True):
+    """The text of a card."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     project: Annotated[str, Meta(max_length=4096)] | None = None
 
 
-class FloorOf(Struct, frozen=True):
-    """Of which project."""
+class FloorQuery(Struct, frozen=True):
+    """The project of the floor."""
 
     project: Annotated[str, Meta(max_length=4096)] | None = None
 
 
-class PageText(Struct, frozen=True):
-    """A page's new text. base: what its writer had read, where that may be something else by now."""
+class FloorPageBody(Struct, frozen=True):
+    """The new text of a page. base: the text that its writer had read, in case the page has changed since."""
 
     text: Annotated[str, Meta(max_length=400_000)]
     base: Annotated[str, Meta(max_length=400_000)] | None = None
@@ -269,39 +276,39 @@ class PageText(Struct, frozen=True):
 # machines, grants, jobs -----------------------------------------------------------------------------------------
 
 
-class Register(Struct, frozen=True):
-    """A machine that is to speak for a user: for the caller's own, unless an admin names another."""
+class MachineBody(Struct, frozen=True):
+    """A machine to register for a user: the caller, unless an admin names another user."""
 
     name: Annotated[str, Meta(min_length=1, max_length=100)]
-    user: Short | None = None
+    user: ShortText | None = None
 
 
-class Over(Paging, frozen=True):
-    """The caller's own."""
+class GrantListQuery(PageQuery, frozen=True):
+    """The filters of a list of the caller's own grants."""
 
-    every: bool = False  # also what is over
+    every: bool = False  # also revoked and ended ones
 
 
-class Whose(Over, frozen=True):
-    """The caller's own; all for an admin who asks so."""
+class MachineListQuery(GrantListQuery, frozen=True):
+    """The filters of a list of machines: the caller's own, or all for an admin who asks for them."""
 
     everybody: bool = False
 
 
-class Share(Struct, frozen=True):
-    """What another user may read of the caller's, and until when."""
+class GrantBody(Struct, frozen=True):
+    """A grant to make: the content that another user may read, and until when."""
 
     grantee: Annotated[str, Meta(min_length=1, max_length=64)]
     scope: Literal["run", "tag", "project", "agent"]
     value: Annotated[str, Meta(min_length=1, max_length=4096)]
-    until_at: At | None = None
+    until_at: Instant | None = None
 
 
 # answers --------------------------------------------------------------------------------------------------------
 
 
-class Action(Struct, frozen=True):
-    """Something that a program may do next."""
+class NextAction(Struct, frozen=True):
+    """A request that a program may make next."""
 
     do: str
     method: str
@@ -309,21 +316,21 @@ class Action(Struct, frozen=True):
     body: dict[str, Any] | UnsetType = UNSET
 
 
-class Envelope(Struct, frozen=True, rename={"links": "_links"}):
-    """What every answer has."""
+class AnswerEnvelope(Struct, frozen=True, rename={"links": "_links"}):
+    """The fields of every answer."""
 
     links: dict[str, str]
-    next_actions: list[Action]
+    next_actions: list[NextAction]
 
 
-class Listed(Envelope, frozen=True):
-    """What every list has."""
+class ListEnvelope(AnswerEnvelope, frozen=True):
+    """The fields of every list."""
 
     next_cursor: str | None
 
 
-class MachineSaid(Envelope, frozen=True):
-    """A machine; registered_by: the id of the one that asked for it, "" at the home itself."""
+class MachineJson(AnswerEnvelope, frozen=True):
+    """A machine. registered_by: the id of the machine that registered it, "" for the home itself."""
 
     machine_id: str
     user: str
@@ -333,20 +340,20 @@ class MachineSaid(Envelope, frozen=True):
     registered_by: str
 
 
-class MachineMade(MachineSaid, frozen=True):
-    """A new machine, with its secret; null when the same request comes again."""
+class NewMachineJson(MachineJson, frozen=True):
+    """A new machine with its secret; the secret is null when the same request comes again."""
 
     secret: str | None
 
 
-class MachinesSaid(Listed, frozen=True):
-    """Machines."""
+class MachineListJson(ListEnvelope, frozen=True):
+    """A list of machines."""
 
-    items: list[MachineSaid]
+    items: list[MachineJson]
 
 
-class GrantSaid(Envelope, frozen=True):
-    """What an owner lets another user read."""
+class GrantJson(AnswerEnvelope, frozen=True):
+    """A grant: the content that an owner lets another user read."""
 
     grant_id: str
     owner: str
@@ -359,14 +366,14 @@ class GrantSaid(Envelope, frozen=True):
     declined_at: datetime | None
 
 
-class GrantsSaid(Listed, frozen=True):
-    """What the caller lets others read, and what others let the caller read."""
+class GrantListJson(ListEnvelope, frozen=True):
+    """The grants of the caller to others, and of others to the caller."""
 
-    items: list[GrantSaid]
-    to_me: list[GrantSaid]
+    items: list[GrantJson]
+    to_me: list[GrantJson]
 
 
-class HitSaid(Struct, frozen=True, rename={"links": "_links"}):
+class HitJson(Struct, frozen=True, rename={"links": "_links"}):
     """A turn that a search found."""
 
     run_id: str
@@ -385,10 +392,10 @@ class HitSaid(Struct, frozen=True, rename={"links": "_links"}):
     links: dict[str, str]
 
 
-class FoundSaid(Listed, frozen=True):
-    """The hits of a search, and what it cost."""
+class SearchResultJson(ListEnvelope, frozen=True):
+    """The hits of a search, and its cost."""
 
-    hits: list[HitSaid]
+    hits: list[HitJson]
     facets: dict[str, Any]
     timing: dict[str, Any]
     mode: str
@@ -396,7 +403,7 @@ class FoundSaid(Listed, frozen=True):
     behind: int
 
 
-class CueSaid(Struct, frozen=True, rename={"links": "_links"}):
+class CueJson(Struct, frozen=True, rename={"links": "_links"}):
     """A turn or a memory that matters for a message."""
 
     turn_id: str
@@ -412,25 +419,25 @@ class CueSaid(Struct, frozen=True, rename={"links": "_links"}):
     links: dict[str, str]
 
 
-class RecalledSaid(Envelope, frozen=True):
-    """What matters for a message, as a block to put beside it."""
+class RecallJson(AnswerEnvelope, frozen=True):
+    """The turns and memories that matter for a message, as a block to put beside it."""
 
     block: str
-    cues: list[CueSaid]
+    cues: list[CueJson]
     silent: str
     n_tokens: int
     degraded: list[str]
     timings_ms: dict[str, float]
 
 
-class JobsSaid(Listed, frozen=True):
-    """The jobs."""
+class JobListJson(ListEnvelope, frozen=True):
+    """The list of jobs."""
 
     items: list[dict[str, Any]]
 
 
-class Health(Envelope, frozen=True):
-    """Whether it works, and what is wrong."""
+class HealthJson(AnswerEnvelope, frozen=True):
+    """The result of a health check, with the problems found."""
 
     healthy: bool
     problems: list[str]

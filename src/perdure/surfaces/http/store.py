@@ -1,8 +1,8 @@
-"""What the server keeps between two requests: `run/http.db`. Which request was answered how, the key of cursors, and
-the sessions of browsers.
+"""The state of the server between requests, in `run/http.db`: requests, the cursor key, browser sessions.
 
-Of a request: the key that its sender gave it, method, path and the hash of its body; of the answer: its status and the
-id of what was made. No text and no secret. A lost file costs the repetitions that are under way.
+Of a request it keeps the key that its sender gave it, and a hash of method, path and body; of the answer
+the status and the id of what was made. No text and no secret of a user. If the file is lost, only
+repetitions of recent requests are not recognised.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 
 import apsw
 
-from perdure.capture.files import make_folder
+from perdure.disk import make_folder
 from perdure.errors import DiskFull, HomeFault
-from perdure.transactions import transaction
+from perdure.sqlite import transaction
 
-KEPT_S = 24 * 3600
+REQUEST_KEEP_S = 24 * 3600
 _BUSY_MS = 5_000
-_MOST_SESSIONS = 100  # of one user; the oldest end first
+_MAX_SESSIONS = 100  # of one user; the oldest are deleted first
 _TABLES = """
 CREATE TABLE IF NOT EXISTS request(
   user TEXT NOT NULL, key TEXT NOT NULL, at_s REAL NOT NULL, what TEXT NOT NULL, status INTEGER NOT NULL,
@@ -36,130 +36,132 @@ CREATE TABLE IF NOT EXISTS secret(name TEXT PRIMARY KEY, value BLOB NOT NULL) WI
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A request that came before under the same key."""
+class EarlierRequest:
+    """An earlier request with the same key."""
 
     is_same: bool  # method, path and body
-    status: int  # 0: it is not answered yet
-    made: str  # the id of what it made
+    status: int  # 0: not answered yet
+    created_id: str  # the id of what it created
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A browser that was let in."""
+class BrowserSession:
+    """The session of a browser that has signed in."""
 
     user: str
-    machine_id: str  # empty: by a link, at the home itself
+    machine_id: str  # empty: signed in by a link, at the home itself
     ends_s: float  # since the epoch
 
 
-class Requests:
+class RequestStore:
     """The file of one home. Several threads may use it; one process at a time."""
 
     def __init__(self, home: Path) -> None:
-        """What another process left unanswered is forgotten: nobody answers it any more. Raises HomeFault."""
+        """Delete the requests that another process left unanswered: nobody answers them any more. Raises HomeFault."""
         self._path = home / "run" / "http.db"
         self._lock = threading.Lock()
         try:
-            self._db = self._connected()
+            self._connection = self._connect()
         except (apsw.NotADBError, apsw.CorruptError):
             self.discard(self._path)
-            self._db = self._connected()
-        self._db.execute("DELETE FROM request WHERE status = 0")
+            self._connection = self._connect()
+        self._connection.execute("DELETE FROM request WHERE status = 0")
 
-    def _connected(self) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         make_folder(self._path.parent)
         try:
-            db = apsw.Connection(str(self._path))
+            connection = apsw.Connection(str(self._path))
             self._path.chmod(0o600)
-            db.set_busy_timeout(_BUSY_MS)
-            db.pragma("journal_mode", "wal")
-            db.pragma("secure_delete", 1)
-            db.execute(_TABLES)
+            connection.set_busy_timeout(_BUSY_MS)
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("secure_delete", 1)
+            connection.execute(_TABLES)
         except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.FullError, apsw.IOError) as error:
             raise HomeFault(str(self._path)) from error
-        return db
+        return connection
 
     @staticmethod
     def discard(path: Path) -> None:
-        """Throw a damaged file away."""
+        """Delete a damaged file."""
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Release the file."""
-        self._db.close()
+        """Close the file."""
+        self._connection.close()
 
-    def key(self) -> bytes:
-        """The key of cursors, made at the first call."""
-        with self._writing():
-            found = self._db.execute("SELECT value FROM secret WHERE name = 'cursors'").fetchall()
-            key = found[0][0] if found else secrets.token_bytes(32)
-            if not found:
-                self._db.execute("INSERT INTO secret VALUES('cursors', ?)", (key,))
+    def read_cursor_key(self) -> bytes:
+        """Return the key of cursors; make it at the first call."""
+        with self._transact():
+            rows = self._connection.execute("SELECT value FROM secret WHERE name = 'cursors'").fetchall()
+            key = rows[0][0] if rows else secrets.token_bytes(32)
+            if not rows:
+                self._connection.execute("INSERT INTO secret VALUES('cursors', ?)", (key,))
         assert isinstance(key, bytes)
         return key
 
-    def begin(self, user: str, key: str, what: str, *, now_s: float) -> Known | None:
-        """None for a new request, which counts as begun; otherwise what is known of the one before.
+    def begin_request(self, user: str, key: str, request_line: str, *, now_s: float) -> EarlierRequest | None:
+        """Note a new request and return None; for a repeated key return what is known of the earlier request.
 
-        what: method, path and hash of the body.
+        request_line: method, path and hash of the body.
         """
-        name = _hash(key)
-        with self._writing():
-            self._db.execute("DELETE FROM request WHERE at_s < ?", (now_s - KEPT_S,))
+        key_hash = _hash_text(key)
+        with self._transact():
+            self._connection.execute("DELETE FROM request WHERE at_s < ?", (now_s - REQUEST_KEEP_S,))
             query = "SELECT what, status, made FROM request WHERE user = ? AND key = ?"
-            found = self._db.execute(query, (user, name)).fetchall()
-            if not found:
-                self._db.execute("INSERT INTO request VALUES(?, ?, ?, ?, 0, '')", (user, name, now_s, _hash(what)))
+            rows = self._connection.execute(query, (user, key_hash)).fetchall()
+            if not rows:
+                self._connection.execute(
+                    "INSERT INTO request VALUES(?, ?, ?, ?, 0, '')", (user, key_hash, now_s, _hash_text(request_line))
+                )
                 return None
-        before, status, made = found[0]
-        return Known(before == _hash(what), int(str(status)), str(made))
+        earlier_hash, status, created_id = rows[0]
+        return EarlierRequest(earlier_hash == _hash_text(request_line), int(str(status)), str(created_id))
 
-    def end(self, user: str, key: str, *, status: int, made: str) -> None:
-        """Note how it was answered."""
-        with self._writing():
-            values = (status, made, user, _hash(key))
-            self._db.execute("UPDATE request SET status = ?, made = ? WHERE user = ? AND key = ?", values)
+    def end_request(self, user: str, key: str, *, status: int, created_id: str) -> None:
+        """Note how the request was answered."""
+        with self._transact():
+            values = (status, created_id, user, _hash_text(key))
+            self._connection.execute("UPDATE request SET status = ?, made = ? WHERE user = ? AND key = ?", values)
 
-    def drop(self, user: str, key: str) -> None:
-        """It made nothing: the same key may be used again."""
-        with self._writing():
-            self._db.execute("DELETE FROM request WHERE user = ? AND key = ?", (user, _hash(key)))
+    def drop_request(self, user: str, key: str) -> None:
+        """Delete a request that made nothing, so that its key may be used again."""
+        with self._transact():
+            self._connection.execute("DELETE FROM request WHERE user = ? AND key = ?", (user, _hash_text(key)))
 
-    def keep_session(self, name: str, session: Session, now_s: float) -> None:
-        """Keep a session under the hash of its secret."""
-        with self._writing():
-            self._db.execute("DELETE FROM session WHERE ends_s < ?", (now_s,))
-            values = (name, session.user, session.machine_id, session.ends_s)
-            self._db.execute("INSERT INTO session VALUES(?, ?, ?, ?)", values)
+    def save_session(self, secret_hash: str, session: BrowserSession, now_s: float) -> None:
+        """Store a session under the hash of its secret."""
+        with self._transact():
+            self._connection.execute("DELETE FROM session WHERE ends_s < ?", (now_s,))
+            values = (secret_hash, session.user, session.machine_id, session.ends_s)
+            self._connection.execute("INSERT INTO session VALUES(?, ?, ?, ?)", values)
             older = "SELECT hash FROM session WHERE user = ? ORDER BY ends_s DESC LIMIT -1 OFFSET ?"
-            self._db.execute(f"DELETE FROM session WHERE hash IN ({older})", (session.user, _MOST_SESSIONS))
+            self._connection.execute(f"DELETE FROM session WHERE hash IN ({older})", (session.user, _MAX_SESSIONS))
 
-    def session(self, name: str, now_s: float) -> Session | None:
-        """The session of a hash; None where there is none, or it is over."""
+    def read_session(self, secret_hash: str, now_s: float) -> BrowserSession | None:
+        """Return the session of a hash; None if there is none or it has ended."""
         query = "SELECT user, machine_id, ends_s FROM session WHERE hash = ? AND ends_s > ?"
         with self._lock:
-            found = self._db.execute(query, (name, now_s)).fetchall()
-        if not found:
+            rows = self._connection.execute(query, (secret_hash, now_s)).fetchall()
+        if not rows:
             return None
-        user, machine_id, ends_s = found[0]
-        return Session(str(user), str(machine_id), float(str(ends_s)))
+        user, machine_id, ends_s = rows[0]
+        return BrowserSession(str(user), str(machine_id), float(str(ends_s)))
 
-    def drop_session(self, name: str) -> None:
-        """Keep it no more."""
-        with self._writing():
-            self._db.execute("DELETE FROM session WHERE hash = ?", (name,))
+    def drop_session(self, secret_hash: str) -> None:
+        """Delete a session."""
+        with self._transact():
+            self._connection.execute("DELETE FROM session WHERE hash = ?", (secret_hash,))
 
     def drop_sessions(self, user: str) -> None:
-        """Keep none of this user's any more."""
-        with self._writing():
-            self._db.execute("DELETE FROM session WHERE user = ?", (user,))
+        """Delete all sessions of a user."""
+        with self._transact():
+            self._connection.execute("DELETE FROM session WHERE user = ?", (user,))
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _transact(self) -> Iterator[None]:
         try:
-            with self._lock, transaction(self._db):
+            with self._lock, transaction(self._connection):
                 yield
         except apsw.FullError as error:
             raise DiskFull(str(self._path)) from error
@@ -167,5 +169,5 @@ class Requests:
             raise HomeFault(str(self._path)) from error
 
 
-def _hash(said: str) -> str:
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""MCP beside the API: the same tools as over standard input and output, each call as the identity of its credential.
+"""Serve MCP next to the API: the same tools as over stdio, each call as the identity of its credential.
 
-A session belongs to the credential that opened it; with another one it is not there. A credential that was revoked is
-refused at the next message.
+A session belongs to the credential that opened it; another credential cannot see it. A revoked credential
+is refused at the next message.
 """
 
 from __future__ import annotations
@@ -17,63 +17,65 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from perdure.home import Home
-from perdure.surfaces.http.app import Api
-from perdure.surfaces.mcp.server import build
+from perdure.surfaces.http.app import HttpApi
+from perdure.surfaces.mcp.server import build_server
 from perdure.types import Identity
 
-PATH = "/mcp"
-_WHO: ContextVar[Identity] = ContextVar("perdure-identity")  # of the message that is being answered
+MCP_PATH = "/mcp"
+_CALLER: ContextVar[Identity] = ContextVar("perdure-identity")  # identity of the current message
 T = TypeVar("T")
 
 
-class Tools:
-    """Where the tools ask: the desk of the API, with homes of the caller's identity."""
+class HttpToolRunner:
+    """Runs MCP tools in the worker pool of the API, with homes of the caller's identity."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: HttpApi) -> None:
         self._api = api
 
     async def ask(self, question: Callable[[Home], T]) -> T:
-        """The answer of a function that is given the caller's home. Raises what that raises."""
-        identity = _WHO.get()
+        """Run a function with the caller's home and return its result. Raises its errors."""
+        identity = _CALLER.get()
 
-        def answered() -> T:
-            with self._api.homes.lent(identity, read_only=False) as home:
+        def ask_home() -> T:
+            with self._api.homes.lend(identity, read_only=False) as home:
                 return question(home)
 
-        return await self._api.desks["tools"].ask(answered)
+        return await self._api.worker_pools["tools"].run_task(ask_home)
 
 
-class Guarded:
-    """MCP for those whom the authority knows."""
+class McpApp:
+    """The MCP application, open only to credentials that the authority knows."""
 
-    def __init__(self, api: Api, host: str) -> None:
+    def __init__(self, api: HttpApi, host: str) -> None:
         self._api = api
-        self.inner: Starlette = build(Tools(api), cwd=None).streamable_http_app(streamable_http_path=PATH, host=host)
+        self.inner: Starlette = build_server(HttpToolRunner(api), cwd=None).streamable_http_app(
+            streamable_http_path=MCP_PATH, host=host
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, or hand the request on as its identity's."""
+        """Answer 401, or forward the request with its identity."""
         try:
             identity = await self._api.identify(Request(scope))
-        except Exception as error:  # noqa: BLE001 - whatever fails becomes an envelope, as in the API
-            await self._api.failed(Request(scope), error)(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - every error becomes a body, as in the API
+            await self._api.respond_to_error(Request(scope), error)(scope, receive, send)
             return
-        _WHO.set(identity)
+        _CALLER.set(identity)
         token = AccessToken(token="", client_id=identity.machine_id, scopes=[], subject=identity.user)
-        await self._safely({**scope, "user": AuthenticatedUser(token)}, receive, send)
+        await self._forward({**scope, "user": AuthenticatedUser(token)}, receive, send)
 
-    async def _safely(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand it on; where that fails before an answer has begun, answer with an envelope."""
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request; if that fails before an answer has begun, send an error body."""
         has_begun = False
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
             await send(message)
 
         try:
-            await self.inner(scope, receive, noted)
+            await self.inner(scope, receive, send_noted)
         except Exception as error:
-            said = self._api.failed(Request(scope), error)
-            if has_begun:  # too late for another answer: the connection breaks off
+            error_response = self._api.respond_to_error(Request(scope), error)
+            if has_begun:  # too late for another answer: the connection is closed
                 raise
-            await said(scope, receive, send)
+            await error_response(scope, receive, send)

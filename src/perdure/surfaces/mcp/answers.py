@@ -1,251 +1,318 @@
-"""What a model reads when it asks: plain text in a fence, each item with where it comes from and when.
+"""The answers of the MCP tools: plain text in a fence, each item with its source and time.
 
-Everything that was once said is data here and not instruction, masked and fenced with a code of its own. What is given
-is noted in the journal by that code, without its words, so that it is not taken in again from the client's transcript.
+Everything that was once said is data here and not instruction; it is masked and fenced with a code of its
+own. Each answer is noted in the journal by that code, without its words, so that it is not captured again
+from the client's transcript. A few threads, each with a home of its own, compute the answers without
+blocking the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
-from perdure import text
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from perdure import placed_turns, text
 from perdure.access import fence
 from perdure.access.redact import mask
-from perdure.archive import injected
+from perdure.archive import injections
+from perdure.archive.forget import ForgetTarget
+from perdure.archive.memory_events import is_unscoped
 from perdure.errors import NotFound, UsageError
-from perdure.floor.floor import Change
-from perdure.floor.layers import diary_day
+from perdure.floor.floor import PageChange
+from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
-from perdure.forget import Doomed
 from perdure.home import Home
-from perdure.memories.kinds import guessed
-from perdure.memories.paths import is_everywhere
-from perdure.recall.pack import SAID_BY, render
-from perdure.surfaces import reading, trees
-from perdure.surfaces.moments import moment
-from perdure.surfaces.reading import shared
+from perdure.memories.kinds import guess_kind
+from perdure.placed_turns import label_with_owner
+from perdure.recall.pack import SPEAKER_LABELS, render_cue
+from perdure.surfaces import trees
+from perdure.surfaces.units import parse_moment
 from perdure.types import Filters, Hit, Memory, RunView, Turn
 
 MAX_TOKENS = 6000  # of one answer: a client cuts or warns from 10,000 on
 _SNIPPET_CHARS = 700
 _TURN_CHARS = 4000
-_ID_CHARS = 4  # of an id that is to be forgotten
+_MIN_ID_CHARS = 4  # of an id that is to be forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a search is narrowed to, as a model writes it."""
+class ToolFilters:
+    """The filters of a search, as a model writes them."""
 
     project: str = ""
     runtime: str = ""
     since: str = ""
     until: str = ""
 
-    def filters(self) -> Filters:
-        """The same for the index. Raises UsageError for a time that is none."""
+    def to_filters(self) -> Filters:
+        """Convert to filters of the index. Raises UsageError for a time that cannot be read."""
         return Filters(
-            projects=(self.project,) if self.project else (), runtimes=(self.runtime,) if self.runtime else (),
-            since_at=moment(self.since or None), until_at=moment(self.until or None),
-        )  # fmt: skip
+            projects=(self.project,) if self.project else (),
+            runtimes=(self.runtime,) if self.runtime else (),
+            since_at=parse_moment(self.since or None),
+            until_at=parse_moment(self.until or None),
+        )
 
 
-def search(home: Home, query: str, wanted: Wanted, *, limit: int = 10) -> str:
-    """The turns and memories that match, best first."""
-    found = home.search(query, filters=wanted.filters(), limit=limit)
-    believed = [] if wanted != Wanted() else [memory for memory, _ in home.search_memories(query, limit=5)]
-    items = [*map(_memory_item, believed), *(_hit_item(hit, found.terms, home.user) for hit in found.hits)]
-    notes = [f"({found.n_behind} runs are not indexed yet: ask again in a moment.)"] if found.n_behind else []
-    return _given(home, items, empty="Nothing found.", notes=notes)
+def search(home: Home, query: str, tool_filters: ToolFilters, *, limit: int = 10) -> str:
+    """Find turns and memories that match, best first."""
+    result = home.search(query, filters=tool_filters.to_filters(), limit=limit)
+    memories = [] if tool_filters != ToolFilters() else [memory for memory, _ in home.memories.search(query, limit=5)]
+    items = [*map(_format_memory, memories), *(_format_hit(hit, result.terms, home.user) for hit in result.hits)]
+    notes = [f"({result.n_behind} runs are not indexed yet: ask again in a moment.)"] if result.n_behind else []
+    return _wrap_answer(home, items, empty="Nothing found.", notes=notes)
 
 
 def recall(home: Home, message: str, *, cwd: str | None) -> str:
-    """What would stand beside a message: few cues, or nothing."""
-    found = home.recall(message, cwd=cwd)
-    if "index" in found.degraded and _is_new(home):
+    """Return what recall would put beside a message: few cues, or nothing."""
+    recalled = home.recall(message, cwd=cwd)
+    if "index" in recalled.degraded and _has_no_captures(home):
         return "Nothing to recall: nothing has been captured yet."
-    return _given(home, [render(cue) for cue in found.cues], empty=f"Nothing to recall: {found.silent}.")
+    return _wrap_answer(
+        home, [render_cue(cue) for cue in recalled.cues], empty=f"Nothing to recall: {recalled.silent}."
+    )
 
 
-def _is_new(home: Home) -> bool:
-    """Whether there is no index because there is nothing to index."""
+def _has_no_captures(home: Home) -> bool:
+    """Return True if there is no index because nothing was captured yet."""
     return not (home.path / "index.db").is_symlink() and next(home.archive.walk(), None) is None
 
 
-def context(home: Home, message: str, *, cwd: str | None) -> str:
-    """C₀ and what matters for a message, as a model that Perdure feeds would read it."""
-    made = home.context(message, cwd=cwd, platform=injected.TOOL)
-    items = [layer.said for layer in made.floor.layers if layer.text]
-    items += [render(cue) for cue in made.recalled.cues]
-    return _given(home, [*items, made.here], empty="", warning=fence.FLOOR)
+def build_context(home: Home, message: str, *, cwd: str | None) -> str:
+    """Return C₀ and what matters for a message, as a model that Perdure feeds would read it."""
+    model_context = home.context(message, cwd=cwd, platform=injections.TOOL_RUNTIME)
+    items = [layer.headed_text for layer in model_context.floor.layers if layer.text]
+    items += [render_cue(cue) for cue in model_context.recalled.cues]
+    return _wrap_answer(home, [*items, model_context.location_line], empty="", warning=fence.FLOOR)
 
 
 def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -> str:
-    """Keep what an agent concludes, or was told."""
-    about = kind or guessed(words)
-    place = None if is_everywhere(path, about) else cwd
-    kept = home.remember(words, kind=about, path=path, cwd=place, trust="agent")  # type: ignore[arg-type]
-    before = [m for m in home.memories.history(kept.memory_id) if m.superseded_by == kept.memory_id]
-    again = f", said {kept.n_stated} times" if kept.n_stated > 1 else ""
-    instead = f" It takes the place of {before[-1].memory_id}." if before else ""
-    return f"Kept as {kept.memory_id} at {kept.path} ({kept.kind}{again}).{instead}"
+    """Store a statement of an agent: its conclusion, or something that it was told."""
+    memory_kind = kind or guess_kind(words)
+    memory_cwd = None if is_unscoped(path, memory_kind) else cwd
+    memory = home.remember(words, kind=memory_kind, path=path, cwd=memory_cwd, trust="agent")  # type: ignore[arg-type]
+    replaced_memories = [m for m in home.memories.history(memory.memory_id) if m.superseded_by == memory.memory_id]
+    count_text = f", said {memory.n_stated} times" if memory.n_stated > 1 else ""
+    replaced_text = f" It takes the place of {replaced_memories[-1].memory_id}." if replaced_memories else ""
+    return f"Kept as {memory.memory_id} at {memory.path} ({memory.kind}{count_text}).{replaced_text}"
 
 
-def note(home: Home, words: str, *, place: str, cwd: str | None) -> str:
-    """Put something onto the floor of the sessions to come."""
-    if place == "card":
-        card = home.floor.add_card(words, by="agent", project=home.project(cwd))
+def note(home: Home, words: str, *, target: str, cwd: str | None) -> str:
+    """Put a text onto the floor of future sessions: as a note, a card, or a part of today's diary."""
+    if target == "card":
+        card = home.floor.add_card(words, by="agent", project=home.project_of(cwd))
         return f"Kept as {card.id}. Sessions from the next one on have it before them."
-    if place == "note":
-        noted = home.note(words, by="agent", cwd=cwd)
-        if not noted.is_new:
+    if target == "note":
+        addition = home.floor.note(words, by="agent", cwd=cwd)
+        if not addition.is_new:
             return "The notes say so already."
-        instead = " It takes the place of an older line." if noted.replaced else ""
-        return f"Written into notes.md. Sessions from the next one on have it before them.{instead}"
-    page = f"{DIARY}/{diary_day(datetime.now().astimezone()).isoformat()}.md"
-    home.floor.rework(page, lambda old: Change(f"{old.rstrip()}\n\n{words.strip()}".strip(), "agent"))
+        replaced_text = " It takes the place of an older line." if addition.replaced_lines else ""
+        return f"Written into notes.md. Sessions from the next one on have it before them.{replaced_text}"
+    page = f"{DIARY}/{to_diary_day(datetime.now().astimezone()).isoformat()}.md"
+    home.floor.rework(page, lambda old_text: PageChange(f"{old_text.rstrip()}\n\n{words.strip()}".strip(), "agent"))
     return f"Written into {page}. Sessions from the next one on have it before them."
 
 
-def propose(home: Home, page: str, words: str, *, why: str) -> str:
-    """Ask the owner for an edit of the floor."""
-    wanted = home.floor.propose(page, words, why=why)
-    return f"Proposed as {wanted.id}. Nothing changes until the owner approves (`perdure floor approve {wanted.id}`)."
+def propose(home: Home, page: str, words: str, *, reason: str) -> str:
+    """Propose an edit of the floor to the owner."""
+    proposal = home.floor.propose(page, words, why=reason)
+    return (
+        f"Proposed as {proposal.id}. Nothing changes until the owner approves (`perdure floor approve {proposal.id}`)."
+    )
 
 
-def tree(home: Home, *, since: str, runtime: str, limit: int = 40) -> str:
-    """The newest runs, and what they spawned."""
-    home.catch_up()
-    nodes = home.forest(Filters(since_at=moment(since or None), runtimes=(runtime,) if runtime else ()), limit=limit)
-    lines = [line.plain for line in trees.draw(nodes, datetime.now(UTC), fold=True, reader=home.user)]
-    return _given(home, ["\n".join(lines)] if lines else [], empty="No runs.")
+def draw_runs(home: Home, *, since: str, runtime: str, limit: int = 40) -> str:
+    """Draw the newest runs and the runs that they spawned."""
+    home.upkeep.catch_up()
+    nodes = home.runs.forest(
+        Filters(since_at=parse_moment(since or None), runtimes=(runtime,) if runtime else ()), limit=limit
+    )
+    lines = [line.plain for line in trees.draw_trees(nodes, datetime.now(UTC), fold=True, reader=home.user)]
+    return _wrap_answer(home, ["\n".join(lines)] if lines else [], empty="No runs.")
 
 
 def show(home: Home, identifier: str, *, n_around: int = 3) -> str:
-    """A turn with those around it, a run, a conversation or a memory, read from the archive."""
-    kind, name = _resolved(home, identifier)
+    """Read a turn with those around it, a run, a conversation or a memory from the archive."""
+    kind, name = _resolve_id(home, identifier)
     if kind == "memory":
-        return _given(home, _history(home, name), empty="")
-    every = reading.turns(home, kind, name)
-    shown = reading.window(every, name, n_around) if kind == "turn" else every
+        return _wrap_answer(home, _list_history_items(home, name), empty="")
+    all_turns = placed_turns.load_placed_turns(home, kind, name)
+    chosen_turns = placed_turns.select_window(all_turns, name, n_around) if kind == "turn" else all_turns
     items = [
-        _turn_item(view, turn, reading.identifier((view, turn, left)), home.user)
-        for view, turn, left in shown
-        if not left
+        _format_turn(view, turn, placed_turns.get_turn_id((view, turn, is_abandoned)), home.user)
+        for view, turn, is_abandoned in chosen_turns
+        if not is_abandoned
     ]
-    return _given(home, items, empty="There is nothing to read in it.")
+    return _wrap_answer(home, items, empty="There is nothing to read in it.")
 
 
-def _resolved(home: Home, identifier: str) -> tuple[str, str]:
+def _resolve_id(home: Home, identifier: str) -> tuple[str, str]:
     if not identifier.startswith("mem-"):
-        home.catch_up()
+        home.upkeep.catch_up()
     return home.resolve(identifier)
 
 
-def history(home: Home, about: str) -> str:
-    """How a belief came to be, oldest first. about: a memory's id or path."""
-    return _given(home, _history(home, about), empty="")
+def show_history(home: Home, about: str) -> str:
+    """Return the history of a memory, oldest first. about: a memory's id or path."""
+    return _wrap_answer(home, _list_history_items(home, about), empty="")
 
 
-def _history(home: Home, about: str) -> list[str]:
+def _list_history_items(home: Home, about: str) -> list[str]:
     items = []
-    every = home.holding(about) if about.startswith("mem-") else home.memories
-    for memory in every.history(about):
-        sources = [turn for _, turn in every.sources(memory.memory_id) if turn]
-        behind = f"\n(from {', '.join(sources)}; `show` reads them)" if sources else ""
-        items.append(_memory_item(memory) + behind)
+    room = home.memories.holder_of(about) if about.startswith("mem-") else home.memories
+    for memory in room.history(about):
+        sources = [turn for _, turn in room.sources(memory.memory_id) if turn]
+        source_text = f"\n(from {', '.join(sources)}; `show` reads them)" if sources else ""
+        items.append(_format_memory(memory) + source_text)
     return items
 
 
-def memories(home: Home, *, limit: int = 100) -> str:
-    """What is believed now, newest first."""
-    return _given(home, list(map(_memory_item, home.memories.listed()[:limit])), empty="Nothing is remembered yet.")
+def list_memories(home: Home, *, limit: int = 100) -> str:
+    """List the current memories, newest first."""
+    return _wrap_answer(
+        home, list(map(_format_memory, home.memories.list_memories()[:limit])), empty="Nothing is remembered yet."
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
-    """What a forgetting would take away."""
+class ForgetPreview:
+    """The turns and memories that a forgetting would delete."""
 
-    turns: tuple[Doomed, ...]
+    turns: tuple[ForgetTarget, ...]
     memories: tuple[Memory, ...]
 
     @property
-    def counted(self) -> str:
-        """How much it is: all that a model need know."""
+    def summary(self) -> str:
+        """The number of turns and memories: all that a model needs to know."""
         return f"{len(self.turns)} turns and {len(self.memories)} memories"
 
     @property
-    def said(self) -> str:
-        """A question for the person whose it is."""
-        rows = [f"- turn {item.turn_id}: {item.preview}" for item in self.turns[:10]]
-        rows += [f"- memory {m.memory_id}: {text.one_line(mask(m.text), 100)}" for m in self.memories[:10]]
-        more = len(self.turns) + len(self.memories) - len(rows)
-        return "\n".join([*rows, *([f"- and {more} more"] if more > 0 else [])])
+    def item_lines(self) -> str:
+        """The first turns and memories, one on each line, for the question to the person who owns them."""
+        lines = [f"- turn {item.turn_id}: {item.preview}" for item in self.turns[:10]]
+        lines += [f"- memory {m.memory_id}: {text.one_line(mask(m.text), 100)}" for m in self.memories[:10]]
+        n_more = len(self.turns) + len(self.memories) - len(lines)
+        return "\n".join([*lines, *([f"- and {n_more} more"] if n_more > 0 else [])])
 
 
-def doom(home: Home, ids: Sequence[str]) -> Doom:
-    """What would go with these turns, runs, conversations and memories. Raises NotFound, UsageError."""
-    if not ids or any(len(identifier) < _ID_CHARS for identifier in ids):
+def preview_forget(home: Home, ids: Sequence[str]) -> ForgetPreview:
+    """Find what a forgetting of these ids would delete. Raises NotFound, UsageError."""
+    if not ids or any(len(identifier) < _MIN_ID_CHARS for identifier in ids):
         raise UsageError("name what is to be forgotten by ids that `search` or `recall` showed")
-    memories_ = [identifier for identifier in ids if identifier.startswith("mem-")]
-    turns = home.doomed([identifier for identifier in ids if identifier not in memories_])
-    return Doom(tuple(turns), tuple(home.doomed_memories(turns, memories_)))
+    memory_ids = [identifier for identifier in ids if identifier.startswith("mem-")]
+    targets = home.forgetting.plan([identifier for identifier in ids if identifier not in memory_ids])
+    return ForgetPreview(tuple(targets), tuple(home.forgetting.memories_of(targets, memory_ids)))
 
 
-def forget(home: Home, found: Doom) -> str:
-    """Delete it everywhere."""
-    if not found.turns and not found.memories:
+def forget(home: Home, preview: ForgetPreview) -> str:
+    """Delete the previewed turns and memories everywhere. Raises NotFound if there are none."""
+    if not preview.turns and not preview.memories:
         raise NotFound("any of it (it may have been forgotten already)")
-    home.forget(list(found.turns), memories=[memory.memory_id for memory in found.memories])
-    return f"Forgotten: {len(found.turns)} turns, {len(found.memories)} memories. They do not come back."
+    home.forgetting.apply(list(preview.turns), memories=[memory.memory_id for memory in preview.memories])
+    return f"Forgotten: {len(preview.turns)} turns, {len(preview.memories)} memories. They do not come back."
 
 
 # items --------------------------------------------------------------------------------------------------------
 
 
-def _hit_item(hit: Hit, terms: Sequence[str], reader: str) -> str:
-    shown, _ = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
-    at = f"{hit.stated_at:%Y-%m-%d %H:%M}" if hit.stated_at else "undated"
-    where = f" · {hit.project}" if hit.project else ""
-    role = shared(hit.role, hit.user, reader)
-    return f"[{at} · {role} · {hit.runtime} @{hit.machine} · turn {hit.turn_id} · run {hit.run_id}{where}]\n{shown}"
+def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> str:
+    snippet, _ = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
+    time_text = f"{hit.stated_at:%Y-%m-%d %H:%M}" if hit.stated_at else "undated"
+    project_text = f" · {hit.project}" if hit.project else ""
+    role = label_with_owner(hit.role, hit.user, reader)
+    return (
+        f"[{time_text} · {role} · {hit.runtime} @{hit.machine} · turn {hit.turn_id} · run "
+        f"{hit.run_id}{project_text}]\n{snippet}"
+    )
 
 
-def _memory_item(memory: Memory) -> str:
+def _format_memory(memory: Memory) -> str:
     state = "" if memory.is_current else f" · no longer so since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
-    said = shared(SAID_BY[memory.trust], memory.shared_by, "")
-    head = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {said} · {memory.memory_id}"
-    return f"{head} · {memory.path}{state}]\n{text.printable(mask(memory.text))}"
+    speaker = label_with_owner(SPEAKER_LABELS[memory.trust], memory.shared_by, "")
+    header = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {speaker} · {memory.memory_id}"
+    return f"{header} · {memory.path}{state}]\n{text.printable(mask(memory.text))}"
 
 
-def _turn_item(view: RunView, turn: Turn, identifier: str, reader: str) -> str:
-    at = f"{turn.stated_at:%Y-%m-%d %H:%M}" if turn.stated_at else "undated"
-    said = text.clip(text.printable(mask(turn.text("text", "pasted", "call", "result"))).strip(), _TURN_CHARS)
-    role = shared(turn.role, view.user, reader)
-    return f"[{at} · {role} · {view.runtime} @{view.machine} · turn {identifier}]\n{said or '(no text)'}"
+def _format_turn(view: RunView, turn: Turn, identifier: str, reader: str) -> str:
+    time_text = f"{turn.stated_at:%Y-%m-%d %H:%M}" if turn.stated_at else "undated"
+    turn_text = text.clip(text.printable(mask(turn.text("text", "pasted", "call", "result"))).strip(), _TURN_CHARS)
+    role = label_with_owner(turn.role, view.user, reader)
+    return f"[{time_text} · {role} · {view.runtime} @{view.machine} · turn {identifier}]\n{turn_text or '(no text)'}"
 
 
-def _given(
+def _wrap_answer(
     home: Home, items: Sequence[str], *, empty: str, notes: Sequence[str] = (), warning: str = fence.RECALLED
 ) -> str:
-    """The items that have room, fenced and noted; the plain `empty` where there is none."""
+    """Fence the items that have room and note them in the journal; return the plain `empty` if there are none."""
     if not items:
         return "\n".join([empty, *notes])
-    kept: list[str] = []
-    left = MAX_TOKENS
+    kept_items: list[str] = []
+    n_tokens_left = MAX_TOKENS
     for item in items:
-        left -= text.tokens(item)
-        if left < 0 and kept:
+        n_tokens_left -= text.tokens(item)
+        if n_tokens_left < 0 and kept_items:
             break
-        kept.append(text.clip(item, 4 * MAX_TOKENS))
+        kept_items.append(text.clip(item, 4 * MAX_TOKENS))
     nonce = fence.new_nonce()
-    block = fence.fenced(kept, nonce, warning=warning)
+    block = fence.fenced(kept_items, nonce, warning=warning)
     if home.writable:
-        who = {"runtime": injected.TOOL, "session": "", "agent": "", "nonce": nonce, "digest": fence.digest(block)}
+        receiver = {
+            "runtime": injections.TOOL_RUNTIME,
+            "session": "",
+            "agent": "",
+            "nonce": nonce,
+            "digest": fence.digest(block),
+        }
         home.journal().append(
-            injected.TYPE, {**who, "turns": [], "n_tokens": text.tokens(block)}, now=datetime.now(UTC)
+            injections.EVENT_TYPE, {**receiver, "turns": [], "n_tokens": text.tokens(block)}, now=datetime.now(UTC)
         )
-    n_left = len(items) - len(kept)
-    rest = [f"({n_left} more: ask for less at once, or narrow it.)"] if n_left else []
-    return "\n".join([block, *rest, *notes])
+    n_left_out = len(items) - len(kept_items)
+    left_out_notes = [f"({n_left_out} more: ask for less at once, or narrow it.)"] if n_left_out else []
+    return "\n".join([block, *left_out_notes, *notes])
+
+
+T = TypeVar("T")
+
+
+class ToolRunner(Protocol):
+    """Runs a question to a home."""
+
+    async def ask(self, question: Callable[[Home], T]) -> T:
+        """Call a function with the home; return its result. Raises what the function raises."""
+
+
+class ThreadedToolRunner:
+    """Runs questions in a few threads, each with a home of its own, without blocking the event loop."""
+
+    def __init__(self, make_home: Callable[[], Home], *, n_threads: int = 2) -> None:
+        """make_home: opens a home for one thread."""
+        self._make_home = make_home
+        self._thread_state = threading.local()
+        self._homes: list[Home] = []
+        self._pool = ThreadPoolExecutor(n_threads, thread_name_prefix="perdure-mcp")
+        self._limiter = CapacityLimiter(64)
+
+    async def ask(self, question: Callable[[Home], T]) -> T:
+        """Call a function with the home of a thread; return its result. Raises what the function raises."""
+        future = self._pool.submit(lambda: question(self._get_home()))
+        return await anyio.to_thread.run_sync(future.result, limiter=self._limiter, abandon_on_cancel=True)
+
+    def _get_home(self) -> Home:
+        if not hasattr(self._thread_state, "home"):
+            self._thread_state.home = self._make_home()
+            self._homes.append(self._thread_state.home)
+        home: Home = self._thread_state.home
+        return home
+
+    def close(self) -> None:
+        """Wait for running questions, then close the homes."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for home in self._homes:
+            home.close()

@@ -1,9 +1,9 @@
-"""The six commands of Anthropic's memory tool (`memory_20250818`): what each says, and what it changes. Pure.
+"""The six commands of Anthropic's memory tool (`memory_20250818`): the answer and the change of each. Pure.
 
-What it says is, to the letter, what the SDK's own back end for a folder says (anthropic 2.12,
-`lib/tools/_beta_builtin_memory_tool.py`), because that is what models were trained with; docs/memory-tool.md names the
-differences. A path is resolved within a tree of names and never becomes a place on a disk. A command that is refused
-changes nothing.
+The answers are, to the letter, those of the SDK's own back end for a folder (anthropic 2.12,
+`lib/tools/_beta_builtin_memory_tool.py`), because models were trained with them; docs/memory-tool.md
+lists the differences. A path is resolved within a tree of names and never becomes a path on a disk. A
+refused command changes nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.errors import ToolError
-from perdure.floor import tree
-from perdure.floor.tree import children, is_within
+from perdure.floor import state
+from perdure.floor.state import is_within, list_children
 
 ROOT = "/memories"
 MAX_LINES = 999_999  # of a file that is shown, as the SDK has it
@@ -23,8 +23,10 @@ MAX_NAME_BYTES = 255  # of one part of a path: as on common file systems
 MAX_PATH_BYTES = 1024
 FOLDER_BYTES = 4096  # that a folder shows as its size: as on ext4
 _WIDTH = len(str(MAX_LINES))
-_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))  # characters that break a line, turn or hide text
-_FIELDS: dict[str, dict[str, type]] = {
+_HIDDEN_CATEGORIES = frozenset(
+    ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+)  # characters that break a line, turn or hide text
+_COMMAND_FIELDS: dict[str, dict[str, type]] = {
     "view": {"path": str},
     "create": {"path": str, "file_text": str},
     "str_replace": {"path": str, "old_str": str, "new_str": str},
@@ -35,103 +37,112 @@ _FIELDS: dict[str, dict[str, type]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """What there is: texts by path, and the folders that they are in or were. Paths are relative to the root."""
+class FileTree:
+    """The files and folders that a command sees: texts by path, and the folders. Paths are relative to the root."""
 
     texts: Mapping[str, str]
     folders: Collection[str]
 
     def is_folder(self, path: str) -> bool:
-        """Whether this is a folder; the root always is."""
+        """Return True for a folder; the root always is one."""
         return not path or path in self.folders
 
-    def has(self, path: str) -> bool:
-        """Whether there is anything at a path."""
+    def exists(self, path: str) -> bool:
+        """Return True if there is a file or a folder at a path."""
         return path in self.texts or self.is_folder(path)
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """A file gets a text."""
+class PutFile:
+    """Write a text into a file."""
 
     path: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
-    """A file goes, or a folder with all that is in it."""
+class RemovePath:
+    """Remove a file, or a folder with everything in it."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A file or a folder gets another path."""
+class MovePath:
+    """Move a file or a folder to another path."""
 
     path: str
-    to: str
+    new_path: str
 
 
-Change = Put | Remove | Move
+TreeChange = PutFile | RemovePath | MovePath
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What a command says, and what it changes."""
+class CommandResult:
+    """The answer of a command, and the change that it makes."""
 
-    said: str
-    change: Change | None = None
+    message: str
+    change: TreeChange | None = None
 
 
-def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a command as a model gave them. Raises ToolError for one that is unknown, missing or of a wrong
-    type.
+def check_input(tool_input: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a command from the input of a model.
+
+    Raises ToolError if one is unknown, missing or of a wrong type.
     """
-    name = given.get("command")
-    if not isinstance(name, str) or name not in _FIELDS:
+    name = tool_input.get("command")
+    if not isinstance(name, str) or name not in _COMMAND_FIELDS:
         raise ToolError(f"Unknown command: {name}")
-    for field, kind in _FIELDS[name].items():
-        value = given.get(field)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise ToolError(f"`{field}` of {name} must be {'text' if kind is str else 'a whole number'}")
-    shown = given.get("view_range")
-    if shown is not None and not (isinstance(shown, list | tuple) and all(type(n) is int for n in shown)):
+    for field, field_type in _COMMAND_FIELDS[name].items():
+        value = tool_input.get(field)
+        if not isinstance(value, field_type) or isinstance(value, bool):
+            raise ToolError(f"`{field}` of {name} must be {'text' if field_type is str else 'a whole number'}")
+    view_range = tool_input.get("view_range")
+    if view_range is not None and not (
+        isinstance(view_range, list | tuple) and all(type(n) is int for n in view_range)
+    ):
         raise ToolError("`view_range` must be two whole numbers")
-    return {"command": name, "view_range": shown, **{field: given[field] for field in _FIELDS[name]}}
+    return {"command": name, "view_range": view_range, **{field: tool_input[field] for field in _COMMAND_FIELDS[name]}}
 
 
-def done(known: Tree, given: Mapping[str, Any]) -> Done:
-    """What a command says and changes, by what there is. given: as `checked` returns it. Raises ToolError."""
-    if given["command"] == "rename":
-        return _rename(known, given["old_path"], given["new_path"])
-    act = {"view": _view, "create": _create, "str_replace": _str_replace, "insert": _insert, "delete": _delete}
-    return act[given["command"]](known, place(given["path"]), given)
+def run_command(tree: FileTree, fields: Mapping[str, Any]) -> CommandResult:
+    """Run a command on a tree; return its answer and its change. fields: from `check_input`. Raises ToolError."""
+    if fields["command"] == "rename":
+        return _rename_path(tree, fields["old_path"], fields["new_path"])
+    functions = {
+        "view": _view_path,
+        "create": _create_file,
+        "str_replace": _replace_text,
+        "insert": _insert_text,
+        "delete": _delete_path,
+    }
+    return functions[fields["command"]](tree, resolve_path(fields["path"]), fields)
 
 
-def place(path: str) -> str:
-    """A path as a model writes it, relative to the root. Raises ToolError for one that leaves it.
+def resolve_path(path: str) -> str:
+    """Resolve a path that a model wrote, relative to the root. Raises ToolError if it leaves the root.
 
-    >>> place("/memories/a/../b.md"), place("/memories/")
+    >>> resolve_path("/memories/a/../b.md"), resolve_path("/memories/")
     ('b.md', '')
     """
     if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise ToolError(f"Path must start with {ROOT}, got: {_shown(path)}")
+        raise ToolError(f"Path must start with {ROOT}, got: {_format_path(path)}")
     parts: list[str] = []
     for part in path[len(ROOT) :].split("/"):
         if part == ".." and not parts:
-            raise ToolError(f"Path {_shown(path)} would escape {ROOT} directory")
+            raise ToolError(f"Path {_format_path(path)} would escape {ROOT} directory")
         if part == "..":
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    if fault := _fault(parts):
-        raise ToolError(f"Path {_shown(path)} {fault}")
+    if fault := _find_path_fault(parts):
+        raise ToolError(f"Path {_format_path(path)} {fault}")
     return "/".join(parts)
 
 
-def _fault(parts: list[str]) -> str:
-    if any(unicodedata.category(char) in _HIDDEN for part in parts for char in part):
+def _find_path_fault(parts: list[str]) -> str:
+    if any(unicodedata.category(char) in _HIDDEN_CATEGORIES for part in parts for char in part):
         return "holds a control character or one that cannot be seen"
     sizes = [len(part.encode()) for part in parts]
     if max(sizes, default=0) > MAX_NAME_BYTES or sum(sizes) + len(parts) > MAX_PATH_BYTES:
@@ -139,17 +150,17 @@ def _fault(parts: list[str]) -> str:
     return ""
 
 
-def _shown(path: str) -> str:
-    """A path as an error shows it: as it was given, unless it is very long or could not be read."""
-    if len(path) <= MAX_PATH_BYTES and not any(unicodedata.category(char) in _HIDDEN for char in path):
+def _format_path(path: str) -> str:
+    """Format a path for an error: as it was given, unless it is very long or has hidden characters."""
+    if len(path) <= MAX_PATH_BYTES and not any(unicodedata.category(char) in _HIDDEN_CATEGORIES for char in path):
         return path
     return ascii(path if len(path) <= 80 else path[:79] + "…")
 
 
-def size(n_bytes: int) -> str:
-    """A size as a listing shows it.
+def format_file_size(n_bytes: int) -> str:
+    """Format a size as a listing shows it.
 
-    >>> size(0), size(1023), size(1024), size(1536)
+    >>> format_file_size(0), format_file_size(1023), format_file_size(1024), format_file_size(1536)
     ('0B', '1023B', '1K', '1.5K')
     """
     if not n_bytes:
@@ -159,10 +170,10 @@ def size(n_bytes: int) -> str:
     return f"{int(value) if value == int(value) else f'{value:.1f}'}{'BKMG'[step]}"
 
 
-def numbered(lines: list[str], start: int = 1) -> str:
-    """Lines with their numbers.
+def number_lines(lines: list[str], start: int = 1) -> str:
+    """Put the line number before each line.
 
-    >>> numbered(["a"], 7)
+    >>> number_lines(["a"], 7)
     '     7\\ta'
     """
     return "\n".join(f"{n:>{_WIDTH}}\t{line}" for n, line in enumerate(lines, start))
@@ -171,134 +182,141 @@ def numbered(lines: list[str], start: int = 1) -> str:
 # the commands -------------------------------------------------------------------------------------------------
 
 
-def _view(known: Tree, at: str, given: Mapping[str, Any]) -> Done:
-    path = given["path"]
-    if at in known.texts:
-        return Done(_content(known.texts[at], path, given["view_range"]))
-    if not known.is_folder(at):
+def _view_path(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:
+    path = fields["path"]
+    if relative_path in tree.texts:
+        return CommandResult(_format_content(tree.texts[relative_path], path, fields["view_range"]))
+    if not tree.is_folder(relative_path):
         raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
-    head = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
-    rows = [(FOLDER_BYTES, ""), *_listed(known, at, 1)]
-    return Done("\n".join([head, *(f"{size(n)}\t{path}{name}" for n, name in rows)]))
+    header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
+    rows = [(FOLDER_BYTES, ""), *_list_folder(tree, relative_path, 1)]
+    return CommandResult("\n".join([header, *(f"{format_file_size(n)}\t{path}{name}" for n, name in rows)]))
 
 
-def _content(text: str, path: str, shown: Any) -> str:
+def _format_content(text: str, path: str, view_range: Any) -> str:
     lines = text.split("\n")
     if len(lines) > MAX_LINES:
         raise ToolError(f"File {path} exceeds maximum line limit of 999,999 lines.")
     low, high = 0, len(lines)
-    if shown and len(shown) == 2:
-        low = max(1, shown[0]) - 1
-        high = len(lines) if shown[1] == -1 else shown[1]
-    return f"Here's the content of {path} with line numbers:\n{numbered(lines[low:high], low + 1)}"
+    if view_range and len(view_range) == 2:
+        low = max(1, view_range[0]) - 1
+        high = len(lines) if view_range[1] == -1 else view_range[1]
+    return f"Here's the content of {path} with line numbers:\n{number_lines(lines[low:high], low + 1)}"
 
 
-def _listed(known: Tree, folder: str, depth: int) -> list[tuple[int, str]]:
-    """(size, name) of what is in a folder, two levels deep; a folder's name ends in a slash."""
-    lead = f"{folder}/" if folder else ""
-    found: list[tuple[int, str]] = []
-    names = [*((name, False) for name in children(known.texts, folder)), *((n, True) for n in _folders(known, folder))]
+def _list_folder(tree: FileTree, folder: str, depth: int) -> list[tuple[int, str]]:
+    """List (size, name) of the entries of a folder, two levels deep; a folder's name ends in a slash."""
+    prefix = f"{folder}/" if folder else ""
+    entries: list[tuple[int, str]] = []
+    names = [
+        *((name, False) for name in list_children(tree.texts, folder)),
+        *((n, True) for n in _list_subfolders(tree, folder)),
+    ]
     for name, is_folder in sorted(names):
         if name.startswith("."):
             continue
         if not is_folder:
-            found.append((len(known.texts[lead + name].encode()), f"/{name}"))
+            entries.append((len(tree.texts[prefix + name].encode()), f"/{name}"))
             continue
-        found.append((FOLDER_BYTES, f"/{name}/"))
-        below = _listed(known, lead + name, depth + 1) if depth < 2 else []
-        found += [(n, f"/{name}{rest}") for n, rest in below]
-    return found
+        entries.append((FOLDER_BYTES, f"/{name}/"))
+        subentries = _list_folder(tree, prefix + name, depth + 1) if depth < 2 else []
+        entries += [(n, f"/{name}{subname}") for n, subname in subentries]
+    return entries
 
 
-def _folders(known: Tree, folder: str) -> list[str]:
-    return children(known.folders, folder)
+def _list_subfolders(tree: FileTree, folder: str) -> list[str]:
+    return list_children(tree.folders, folder)
 
 
-def _create(known: Tree, at: str, given: Mapping[str, Any]) -> Done:
-    path = given["path"]
-    if known.has(at):
+def _create_file(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:
+    path = fields["path"]
+    if tree.exists(relative_path):
         raise ToolError(f"File {path} already exists")
-    _need_folders(known, at)
-    return Done(f"File created successfully at: {path}", Put(at, given["file_text"]))
+    _require_folders(tree, relative_path)
+    return CommandResult(f"File created successfully at: {path}", PutFile(relative_path, fields["file_text"]))
 
 
-def _need_folders(known: Tree, at: str) -> None:
-    """Raise ToolError where something above a path is a file."""
-    for folder in tree.parents(at):
-        if folder in known.texts:
+def _require_folders(tree: FileTree, relative_path: str) -> None:
+    """Raise ToolError if something above a path is a file."""
+    for folder in state.list_parents(relative_path):
+        if folder in tree.texts:
             raise ToolError(f"The path {ROOT}/{folder} is not a directory.")
 
 
-def _text(known: Tree, at: str, path: str) -> str:
-    """What the file at a path says. Raises ToolError where there is none."""
-    if not known.has(at):
+def _get_text(tree: FileTree, relative_path: str, path: str) -> str:
+    """Return the text of a file. Raises ToolError if there is none."""
+    if not tree.exists(relative_path):
         raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
-    if at not in known.texts:
+    if relative_path not in tree.texts:
         raise ToolError(f"The path {path} is not a file.")
-    return known.texts[at]
+    return tree.texts[relative_path]
 
 
-def _str_replace(known: Tree, at: str, given: Mapping[str, Any]) -> Done:
-    path, old, new = given["path"], given["old_str"], given["new_str"]
-    text = _text(known, at, path)
-    n_found = text.count(old)
-    if not n_found:
+def _replace_text(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:
+    path, old, new = fields["path"], fields["old_str"], fields["new_str"]
+    text = _get_text(tree, relative_path, path)
+    n_matches = text.count(old)
+    if not n_matches:
         raise ToolError(f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
-    if n_found > 1:
-        lines = ", ".join(map(str, _lines_of(text, old)))
+    if n_matches > 1:
+        line_numbers = ", ".join(map(str, _find_line_numbers(text, old)))
         raise ToolError(
-            f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {lines}. "
+            f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: {line_numbers}. "
             "Please ensure it is unique"
         )
-    changed = text.replace(old, new)
-    line, lines_now = text.count("\n", 0, text.find(old)), changed.split("\n")
-    low = max(0, line - 2)
-    shown = numbered(lines_now[low : line + 3], low + 1)
-    said = f"The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}"
-    return Done(said, Put(at, changed))
+    new_text = text.replace(old, new)
+    line_index, new_lines = text.count("\n", 0, text.find(old)), new_text.split("\n")
+    low = max(0, line_index - 2)
+    snippet = number_lines(new_lines[low : line_index + 3], low + 1)
+    message = f"The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{snippet}"
+    return CommandResult(message, PutFile(relative_path, new_text))
 
 
-def _lines_of(text: str, part: str) -> list[int]:
-    """The line of every place where a part begins, counted from 1; places may overlap."""
-    found, line, start = [], 1, 0
-    at = text.find(part)
-    while at >= 0:
-        line += text.count("\n", start, at)
-        found.append(line)
-        start, at = at, text.find(part, at + 1)
-    return found
+def _find_line_numbers(text: str, part: str) -> list[int]:
+    """Return the line number, from 1, of every occurrence of a part; occurrences may overlap."""
+    line_numbers, line_number, start = [], 1, 0
+    offset = text.find(part)
+    while offset >= 0:
+        line_number += text.count("\n", start, offset)
+        line_numbers.append(line_number)
+        start, offset = offset, text.find(part, offset + 1)
+    return line_numbers
 
 
-def _insert(known: Tree, at: str, given: Mapping[str, Any]) -> Done:
-    path, line = given["path"], given["insert_line"]
-    lines = _text(known, at, path).split("\n")
+def _insert_text(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:
+    path, insert_line = fields["path"], fields["insert_line"]
+    lines = _get_text(tree, relative_path, path).split("\n")
     if not lines[-1]:
         lines.pop()
-    if not 0 <= line <= len(lines):
-        raise ToolError(f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(lines)}].")
-    lines.insert(line, given["insert_text"].rstrip("\n"))
+    if not 0 <= insert_line <= len(lines):
+        raise ToolError(
+            f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
+        )
+    lines.insert(insert_line, fields["insert_text"].rstrip("\n"))
     text = "\n".join(lines)
-    return Done(f"The file {path} has been edited.", Put(at, text if text.endswith("\n") else f"{text}\n"))
+    return CommandResult(
+        f"The file {path} has been edited.", PutFile(relative_path, text if text.endswith("\n") else f"{text}\n")
+    )
 
 
-def _delete(known: Tree, at: str, given: Mapping[str, Any]) -> Done:
-    path = given["path"]
-    if not at:
+def _delete_path(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:
+    path = fields["path"]
+    if not relative_path:
         raise ToolError(f"Cannot delete the {ROOT} directory itself")
-    if not known.has(at):
+    if not tree.exists(relative_path):
         raise ToolError(f"The path {path} does not exist")
-    return Done(f"Successfully deleted {path}", Remove(at))
+    return CommandResult(f"Successfully deleted {path}", RemovePath(relative_path))
 
 
-def _rename(known: Tree, path: str, to: str) -> Done:
-    at, target = place(path), place(to)
-    if not at:
+def _rename_path(tree: FileTree, path: str, new_path: str) -> CommandResult:
+    relative_path, new_relative_path = resolve_path(path), resolve_path(new_path)
+    if not relative_path:
         raise ToolError(f"Cannot rename the {ROOT} directory itself")
-    if known.has(target):
-        raise ToolError(f"The destination {to} already exists")
-    if not known.has(at):
+    if tree.exists(new_relative_path):
+        raise ToolError(f"The destination {new_path} already exists")
+    if not tree.exists(relative_path):
         raise ToolError(f"The path {path} does not exist")
-    if is_within(target, at):
-        raise ToolError(f"The path {path} cannot be moved into itself: {to}")
-    _need_folders(known, target)
-    return Done(f"Successfully renamed {path} to {to}", Move(at, target))
+    if is_within(new_relative_path, relative_path):
+        raise ToolError(f"The path {path} cannot be moved into itself: {new_path}")
+    _require_folders(tree, new_relative_path)
+    return CommandResult(f"Successfully renamed {path} to {new_path}", MovePath(relative_path, new_relative_path))

@@ -4,13 +4,14 @@ from datetime import date
 
 from perdure.access.scan import Finding
 from perdure.config import FloorConfig
-from perdure.floor.layers import Layer, Layers, Suspect, budget
-from perdure.floor.state import Card
-from perdure.surfaces.page.views import diary, floor, floor_lists, floor_pages
+from perdure.floor.layers import Layer, Layers, Suspect, get_budget
+from perdure.floor.state import FloorCard
+from perdure.surfaces.web.views import diary, floor, floor_pages
+from perdure.surfaces.web.views import floor as floor_lists
 
 
 def card(name, project=None):
-    return Card(name, f"words of {name}", "2026-03-01T09:30:00.000Z#0000", "owner", project)
+    return FloorCard(name, f"words of {name}", "2026-03-01T09:30:00.000Z#0000", "owner", project)
 
 
 def of_cards(n_left, *suspected):
@@ -21,20 +22,20 @@ def of_cards(n_left, *suspected):
 def test_the_oldest_cards_of_a_session_leave_first():
     """Five cards; b is held back and d is of another project, so that of a, c, e the oldest two are a and c."""
     cards = [card("a"), card("b"), card("c", "/p"), card("d", "/other"), card("e")]
-    assert floor_lists.evicted(cards, of_cards(2, "b"), "/p") == {"a", "c"}
-    assert floor_lists.evicted(cards, of_cards(0), "/p") == set()
+    assert floor_lists.find_evicted(cards, of_cards(2, "b"), "/p") == {"a", "c"}
+    assert floor_lists.find_evicted(cards, of_cards(0), "/p") == set()
 
 
-def test_a_layer_is_billed_against_all_that_it_may_cost():
+def test_layer_is_billed_against_its_whole_budget():
     """recent.md may have a fifth more than 1,000; the diary has two pages of 300."""
     budgets = FloorConfig(recent_tokens=1000, diary_tokens=300)
-    assert budget("recent", budgets) == 1200
-    assert floor.billed(Layer("recent", "", "recent.md", ""), budgets)["budget"] == 1200
-    assert floor.billed(Layer("diary", "", "diary/", ""), budgets)["budget"] == 600
+    assert get_budget("recent", budgets) == 1200
+    assert floor.bill_layer(Layer("recent", "", "recent.md", ""), budgets)["budget"] == 1200
+    assert floor.bill_layer(Layer("diary", "", "diary/", ""), budgets)["budget"] == 600
 
 
-def test_each_layer_leads_to_where_it_is_changed():
-    found = {name: floor.billed(Layer(name, "", source, ""), FloorConfig())["href"] for name, source in (
+def test_each_layer_links_to_its_editor():
+    found = {name: floor.bill_layer(Layer(name, "", source, ""), FloorConfig())["href"] for name, source in (
         ("core", "core.md"), ("insights", "journal"), ("cards", "journal"), ("diary", "diary/"))}  # fmt: skip
     assert found == {
         "core": "/floor/core", "insights": "/memories?kind=insight", "cards": "/floor/cards", "diary": "/diary",
@@ -43,14 +44,14 @@ def test_each_layer_leads_to_where_it_is_changed():
 
 def test_pages_have_a_name_for_people():
     names = ("system.md", "diary/2026-11-21.md", "skills/release/SKILL.md")
-    assert [floor_pages.label(name) for name in names] == ["System prompt", "Diary of 2026-11-21", "Skill release"]
-    assert floor_pages.address("skills/release/SKILL.md", "edit") == "/floor/skills/release/SKILL/edit"
+    assert [floor_pages.to_label(name) for name in names] == ["System prompt", "Diary of 2026-11-21", "Skill release"]
+    assert floor_pages.to_url("skills/release/SKILL.md", "edit") == "/floor/skills/release/SKILL/edit"
 
 
 def test_the_weeks_of_a_month():
     """November 2026 begins on a Sunday: its first week has the 26th of October, its last the 6th of December."""
     shown, today = date(2026, 11, 21), date(2026, 11, 22)
-    found = diary.weeks(date(2026, 11, 1), {date(2026, 11, 20)}, shown=shown, today=today)
+    found = diary.build_weeks(date(2026, 11, 1), {date(2026, 11, 20)}, shown=shown, today=today)
     assert len(found) == 6 and all(len(week) == 7 for week in found)
     assert (found[0][0].day, found[-1][-1].day) == (date(2026, 10, 26), date(2026, 12, 6))
     days = {one.day: one for week in found for one in week}
@@ -61,5 +62,5 @@ def test_the_weeks_of_a_month():
     assert days[date(2026, 10, 31)].is_other_month and not days[date(2026, 11, 1)].is_other_month
 
 
-def test_only_pages_of_the_diary_are_days():
-    assert diary.days(["notes.md", "diary/2026-11-21.md", "skills/a/SKILL.md"]) == {date(2026, 11, 21)}
+def test_only_diary_pages_are_days():
+    assert diary.list_days(["notes.md", "diary/2026-11-21.md", "skills/a/SKILL.md"]) == {date(2026, 11, 21)}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from perdure.surfaces.page import render
+from perdure.surfaces.web import render
 
 PIECES = st.sampled_from([
     "<script>", "</p>", "`", "```", "[a](", "javascript:alert(1)", ")", "![x](", "https://evil.example/x.png",
@@ -27,7 +27,7 @@ def tags(html: str):
 
 @given(st.lists(PIECES, max_size=40).map("".join))
 def test_markdown_of_anything_is_harmless(said):
-    for node in tags(str(render.markdown(said))):
+    for node in tags(str(render.render_markdown(said))):
         assert node.tag in ALLOWED, node.html
         allowed = {"href", "rel", "class", "title", "tabindex", "role", "aria-label", "start"}
         assert set(node.attributes) <= allowed, node.html
@@ -36,20 +36,20 @@ def test_markdown_of_anything_is_harmless(said):
 
 
 @given(st.text(), st.lists(st.text(min_size=1, max_size=8), max_size=4))
-def test_marked_words_add_marks_and_nothing_else(said, terms):
+def test_highlighting_adds_only_marks(said, terms):
     html = str(render.highlight(said, terms))
     assert {node.tag for node in tags(html)} <= {"html", "head", "body", "mark"}
 
 
 @settings(deadline=None)  # the first code of a language loads its lexer
 @given(st.text(), st.sampled_from(["", "python", "html", "diff", "no-such-language", "json"]))
-def test_code_is_text(said, language):
-    assert {node.tag for node in tags(str(render.code(said, language)))} <= ALLOWED
+def test_code_is_rendered_as_text(said, language):
+    assert {node.tag for node in tags(str(render.render_code(said, language)))} <= ALLOWED
 
 
 def test_links_lead_where_they_say_and_images_are_words():
     said = "[in](/runs/x) [out](https://a.example/) ![alt](https://a.example/x.png) [j](javascript:x) [o](//a.example)"
-    html = str(render.markdown(said))
+    html = str(render.render_markdown(said))
     assert 'href="https://a.example/" rel="noopener noreferrer nofollow"' in html and 'href="/runs/x"' in html
     assert "<img" not in html and "[image: alt]" in html
     assert "javascript" not in "".join(node.html or "" for node in tags(html) if node.tag == "a")
@@ -57,8 +57,8 @@ def test_links_lead_where_they_say_and_images_are_words():
 
 
 def test_known_languages_are_coloured_and_long_code_is_not():
-    assert 'class="k"' in str(render.code("def f(): pass", "python"))
-    assert 'class="k"' not in str(render.code("def f(): pass\n" * 5000, "python"))
+    assert 'class="k"' in str(render.render_code("def f(): pass", "python"))
+    assert 'class="k"' not in str(render.render_code("def f(): pass\n" * 5000, "python"))
 
 
 @pytest.mark.parametrize("said", ["a\x00b", "a\x1bb", "a\u202eb", "a\ud800b"])
@@ -67,54 +67,54 @@ def test_no_character_changes_how_others_are_read(said):
 
 
 def in_a_page(**room):
-    render._ROOM.set(render.Room(**room))
+    render._BUDGET.set(render.RenderBudget(**room))
 
 
-def test_what_a_page_has_no_room_to_read_as_markdown_is_shown_as_it_was_written():
+def test_markdown_beyond_the_page_budget_is_shown_as_text():
     """A line of *a* has two marks and costs three: of ten marks three lines are read, and the others stand as text."""
     in_a_page(marks=10)
-    html = str(render.markdown("*a*\n" * 5))
+    html = str(render.render_markdown("*a*\n" * 5))
     assert html.count("<em>a</em>") == 3 and "<code>*a*\n*a*\n</code>" in html and "as it was written" in html
-    assert "<em>" not in str(render.markdown("*a*")) and "plain" in str(render.markdown("plain"))
+    assert "<em>" not in str(render.render_markdown("*a*")) and "plain" in str(render.render_markdown("plain"))
 
 
 @pytest.mark.parametrize("piece", ["![", "*a **b ", "[x\n", "1. a\n", "[a](b) ", "> " * 50 + "\n"])
-def test_a_page_of_hostile_markdown_spends_no_more_marks_than_it_has(piece):
+def test_hostile_markdown_stays_within_the_page_budget(piece):
     in_a_page()
     for _ in range(40):
-        render.markdown(piece * (16_000 // len(piece)))
-    assert 0 <= render._ROOM.get().marks <= render._PAGE_MARKS
+        render.render_markdown(piece * (16_000 // len(piece)))
+    assert 0 <= render._BUDGET.get().marks <= render._PAGE_MARKS
 
 
 def test_a_wide_table_with_short_rows_is_not_filled_up():
     """1,000 columns and 6,000 rows of one cell are 65,000 cells to the parser, a megabyte of them from 16 kB."""
     in_a_page()
-    html = str(render.markdown("|" + "a|" * 1000 + "\n|" + "-|" * 1000 + "\n" + "x\n" * 6000))
+    html = str(render.render_markdown("|" + "a|" * 1000 + "\n|" + "-|" * 1000 + "\n" + "x\n" * 6000))
     assert html.count("<td>") < render._MARKDOWN_MARKS
 
 
-def test_long_markdown_is_read_to_a_line_and_nothing_is_lost():
+def test_long_markdown_is_cut_at_a_line_and_loses_nothing():
     in_a_page()
     said = "".join(f"word {n}\n" for n in range(5000))
-    shown = LexborHTMLParser(str(render.markdown(said))).body.text()
-    assert all(f"word {n}" in shown for n in (0, 1500, 2500, 4999)) and "<pre" in str(render.markdown(said))
+    shown = LexborHTMLParser(str(render.render_markdown(said))).body.text()
+    assert all(f"word {n}" in shown for n in (0, 1500, 2500, 4999)) and "<pre" in str(render.render_markdown(said))
 
 
-def test_colours_end_where_a_page_has_no_time_left_and_the_code_does_not():
+def test_highlighting_stops_at_its_time_limit_and_keeps_the_code():
     in_a_page(colours_s=1e-9)
     code = "def f(): pass\n" * 20
-    first, second = str(render.code(code, "python")), str(render.code(code, "python"))
+    first, second = str(render.render_code(code, "python")), str(render.render_code(code, "python"))
     assert first.count('class="k"') <= 1 and 'class="k"' not in second
     assert all(LexborHTMLParser(html).body.text() == code for html in (first, second))
 
 
 @given(st.text(alphabet="ab \n\"'\\/*<!-({[`$#=.:", max_size=300), st.sampled_from(sorted(render._LANGUAGES)))
 @settings(deadline=None)
-def test_colours_lose_nothing_of_the_code(said, language):
-    shown = LexborHTMLParser(str(render.code(said, language))).css_first("code").text()
+def test_highlighting_loses_no_code(said, language):
+    shown = LexborHTMLParser(str(render.render_code(said, language))).css_first("code").text()
     assert shown.rstrip("\n") == said.rstrip("\n")
 
 
 @pytest.mark.parametrize("language", ["autohotkey", "autoit", "csharp", "make", "ini", "console"])
-def test_languages_whose_colours_cost_the_square_of_a_text_are_plain(language):
-    assert "<span" not in str(render.code("a = 1\n", language))
+def test_languages_with_quadratic_highlighting_stay_plain(language):
+    assert "<span" not in str(render.render_code("a = 1\n", language))

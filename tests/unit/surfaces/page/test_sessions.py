@@ -2,8 +2,8 @@
 
 import pytest
 
-from perdure.surfaces.http.store import Requests
-from perdure.surfaces.page.sessions import LINK_S, SESSION_S, Links, Sessions
+from perdure.surfaces.http.store import RequestStore
+from perdure.surfaces.web.sessions import LINK_S, SESSION_S, BrowserSessions, EntryLinks
 from perdure.types import Identity
 
 OWNER = Identity("ada", "laptop", "", is_admin=True)
@@ -17,86 +17,90 @@ class Authority:
     def identify(self, secret):
         return BOB if secret == "right" and not self.revoked else None
 
-    def standing(self, user, machine_id):
+    def identify_machine(self, user, machine_id):
         return BOB if (user, machine_id) == ("bob", "m-1") and not self.revoked else None
 
 
 @pytest.fixture
 def clock(monkeypatch):
     at = [1000.0]
-    monkeypatch.setattr("perdure.surfaces.page.sessions.time.time", lambda: at[0])
+    monkeypatch.setattr("perdure.surfaces.web.sessions.time.time", lambda: at[0])
     return at
 
 
 @pytest.fixture
 def made(tmp_path, clock):
-    store = Requests(tmp_path)
-    links = Links(lambda: clock[0])
+    store = RequestStore(tmp_path)
+    links = EntryLinks(lambda: clock[0])
     authority = Authority()
-    yield Sessions(store, authority, OWNER, links), links, authority
+    yield BrowserSessions(store, authority, OWNER, links), links, authority
     store.close()
 
 
 def test_a_link_works_once_and_for_minutes(made, clock):
     sessions, links, _ = made
-    secret = links.make()
-    assert sessions.by_link(secret).identity == OWNER and sessions.by_link(secret) is None
-    late = links.make()
+    secret = links.create()
+    assert sessions.enter_by_link(secret).identity == OWNER and sessions.enter_by_link(secret) is None
+    late = links.create()
     clock[0] += LINK_S + 1
-    assert sessions.by_link(late) is None
+    assert sessions.enter_by_link(late) is None
 
 
 def test_many_links_do_not_fill_the_memory():
-    links = Links(lambda: 0.0)
-    first, *_, last = [links.make() for _ in range(300)]
-    assert not links.take(first) and links.take(last)
+    links = EntryLinks(lambda: 0.0)
+    first, *_, last = [links.create() for _ in range(300)]
+    assert not links.redeem(first) and links.redeem(last)
 
 
 def test_a_session_ends_by_time_and_by_leaving(made, clock):
     sessions, links, _ = made
-    kept, left = sessions.by_link(links.make()), sessions.by_link(links.make())
-    assert sessions.visitor(kept.secret) == kept and kept.token != left.token != left.secret
-    sessions.end(left)
-    assert sessions.visitor(left.secret) is None
+    kept, left = sessions.enter_by_link(links.create()), sessions.enter_by_link(links.create())
+    assert sessions.find_visitor(kept.secret) == kept and kept.token != left.token != left.secret
+    sessions.end_session(left)
+    assert sessions.find_visitor(left.secret) is None
     clock[0] += SESSION_S + 1
-    assert sessions.visitor(kept.secret) is None
+    assert sessions.find_visitor(kept.secret) is None
 
 
-def test_all_sessions_of_a_user_end_and_of_nobody_else(made):
+def test_ending_all_sessions_of_a_user_spares_others(made):
     sessions, links, _ = made
-    first, second, bob = sessions.by_link(links.make()), sessions.by_link(links.make()), sessions.by_credential("right")
-    sessions.end_all(first)
-    assert [sessions.visitor(one.secret) for one in (first, second)] == [None, None]
-    assert sessions.visitor(bob.secret).identity == BOB
+    first, second, bob = (
+        sessions.enter_by_link(links.create()),
+        sessions.enter_by_link(links.create()),
+        sessions.enter_by_credential("right"),
+    )
+    sessions.end_all_sessions(first)
+    assert [sessions.find_visitor(one.secret) for one in (first, second)] == [None, None]
+    assert sessions.find_visitor(bob.secret).identity == BOB
 
 
-def test_of_one_user_the_newest_hundred_sessions_are_kept_and_of_others_all(made, clock):
+def test_newest_hundred_sessions_of_a_user_are_kept(made, clock):
     sessions, links, _ = made
-    bob, found = sessions.by_credential("right"), []
+    bob, found = sessions.enter_by_credential("right"), []
     for _ in range(102):
         clock[0] += 1
-        found.append(sessions.by_link(links.make()))
-    kept = [sessions.visitor(one.secret) is not None for one in found]
-    assert kept == [False] * 2 + [True] * 100 and sessions.visitor(bob.secret)
+        found.append(sessions.enter_by_link(links.create()))
+    kept = [sessions.find_visitor(one.secret) is not None for one in found]
+    assert kept == [False] * 2 + [True] * 100 and sessions.find_visitor(bob.secret)
 
 
-def test_a_session_stands_for_no_more_than_its_machine(made):
+def test_session_has_no_more_rights_than_its_machine(made):
     sessions, _, authority = made
-    assert sessions.by_credential("wrong") is None
-    visitor = sessions.by_credential("right")
-    assert sessions.visitor(visitor.secret).identity == BOB
+    assert sessions.enter_by_credential("wrong") is None
+    visitor = sessions.enter_by_credential("right")
+    assert sessions.find_visitor(visitor.secret).identity == BOB
     authority.revoked = True
-    assert sessions.visitor(visitor.secret) is None
+    assert sessions.find_visitor(visitor.secret) is None
 
 
-def test_a_session_of_another_owner_is_nobodys(tmp_path, made):
+def test_session_by_link_is_invalid_after_a_change_of_owner(tmp_path, made):
     """The home was put under another user's name: sessions by link were of the one before."""
     sessions, links, authority = made
-    visitor = sessions.by_link(links.make())
-    other = Sessions(sessions._store, authority, Identity("eve", "laptop", "", is_admin=True), links)
-    assert other.visitor(visitor.secret) is None
+    visitor = sessions.enter_by_link(links.create())
+    other = BrowserSessions(sessions._store, authority, Identity("eve", "laptop", "", is_admin=True), links)
+    assert other.find_visitor(visitor.secret) is None
 
 
 @pytest.mark.parametrize("secret", ["", "x" * 1000, "\ud800", "' OR 1=1 --"])
-def test_nonsense_is_nobody(made, secret):
-    assert made[0].visitor(secret) is None
+def test_invalid_secret_finds_no_visitor(made, secret):
+    assert made[0].find_visitor(secret) is None

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from perdure.index.exchanges import NEAR
-from perdure.surfaces.page.stretches import injected_beside
+from perdure.index.session_turns import MAX_TIME_GAP
+from perdure.surfaces.web.transcript_slices import find_injections
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -24,30 +24,30 @@ def beside(given, turns, *, owner="ada", session="s"):
 
     def between(of, *, since_at, until_at):
         times = [one.stated_at for one in turns if one.role == "user"]
-        assert (of, since_at, until_at) == ("s", min(times) - NEAR, max(times) + NEAR)
+        assert (of, since_at, until_at) == ("s", min(times) - MAX_TIME_GAP, max(times) + MAX_TIME_GAP)
         return given
 
-    home = SimpleNamespace(user="ada", injections=SimpleNamespace(between=between))
+    home = SimpleNamespace(user="ada", memories=SimpleNamespace(injections=SimpleNamespace(list_between=between)))
     view = SimpleNamespace(user=owner, runtime="pi", session=session)
-    return {name: [one.nonce for one in found] for name, found in injected_beside(home, view, turns).items()}
+    return {name: [one.nonce for one in found] for name, found in find_injections(home, view, turns).items()}
 
 
 TURNS = [turn("t1", timedelta()), turn("t2", timedelta(minutes=1), "assistant"), turn("t3", timedelta(minutes=2))]
 
 
-def test_a_recall_stands_beside_the_message_that_is_nearest_in_time():
+def test_recall_is_placed_at_the_nearest_message_in_time():
     given = [told("a", timedelta(seconds=1)), told("b", timedelta(seconds=90)), told("c", timedelta(minutes=4))]
     assert beside(given, TURNS) == {"t1": ["a"], "t3": ["b"]}
 
 
 @pytest.mark.parametrize("other", [{"runtime": "codex"}, {"agent": "x"}])
-def test_what_another_runtime_or_agent_was_told_is_not_beside_it(other):
+def test_recalls_of_another_runtime_or_agent_are_left_out(other):
     assert beside([told("a", timedelta(), **other)], TURNS) == {}
 
 
-def test_what_a_sub_agent_was_told_stands_in_its_own_talk():
+def test_recall_of_a_sub_agent_stands_in_its_own_session():
     assert beside([told("a", timedelta(), agent="x"), told("b", timedelta())], TURNS, session="s/x") == {"t1": ["a"]}
 
 
-def test_beside_what_another_shares_nothing_of_ones_own_stands():
+def test_own_recalls_do_not_stand_beside_shared_turns():
     assert beside([told("a", timedelta())], TURNS, owner="joel") == {}

@@ -1,0 +1,422 @@
+"""Ingest files and deltas into the archive. The one place where formats, privacy and archive meet.
+
+An import reads each source from its beginning, so that a rewrite is noticed, and stores only what is new.
+It does not open a file whose size and time are those of its last import.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from stat import S_ISREG
+
+import msgspec
+
+from perdure import formats
+from perdure.archive.archive import Archive, Delta, StoreResult
+from perdure.archive.run_files import split_source_lines
+from perdure.archive.tombstones import Tombstones
+from perdure.capture import enqueue, gemini, policy
+from perdure.capture.transcripts import count_complete_bytes, escape_text, to_plain_name
+from perdure.config import Config
+from perdure.errors import Busy, FormatFault, UsageError
+from perdure.identity import find_project
+from perdure.types import Line, Origin, Source
+
+HEAD_BYTES = 1 << 16  # enough to detect the format and the session
+_PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
+_BATCH_BYTES = 1 << 25  # deltas that are made durable together
+_BATCH_RUNS = 512
+
+TombstonesByUser = dict[str, Tombstones]
+Progress = Callable[[int, int], None]  # files done, bytes done
+
+
+@dataclass
+class IngestResult:
+    """The result of an import, in counts and by name."""
+
+    n_files: int = 0  # files examined
+    n_unchanged: int = 0  # not opened: unchanged since the last import
+    n_runs: int = 0  # new runs
+    n_bytes: int = 0  # new bytes
+    n_rewritten: int = 0  # sources that had been rewritten and were captured as a new generation
+    by_runtime: Counter[str] = field(default_factory=Counter)  # new runs
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # (path, why), by the owner's own rules
+    refused: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of files of no known format
+
+
+@dataclass(frozen=True)
+class IngestRules:
+    """The settings of an ingest: for whom it captures, and what it never captures."""
+
+    home: Path
+    config: Config
+    user: str
+    user_home: Path
+    tags: tuple[str, ...] = ()
+    forced_runtime: str | None = None  # runtime to read every file as
+    sender: Delta | None = None  # the template of another machine's capture, which knows where it was made
+
+    def find_refusal(self, origin: Origin) -> str | None:
+        """Return why nothing of this session may be copied, or None."""
+        capture_rules = policy.make_rules(self.home, self.config, user=self.user, user_home=self.user_home)
+        return enqueue.get_refusal(capture_rules, msgspec.to_builtins(origin))
+
+    def make_delta(self, origin: Origin, data: bytes, *, path: str | None, from_offset: int = 0) -> Delta:
+        """Make a delta of this owner."""
+        if self.sender is not None:
+            return replace(self.sender, origin=origin, data=data, from_offset=from_offset)
+        return Delta(
+            origin=origin,
+            user=self.user,
+            machine=self.config.machine,
+            agent=self.config.agent,
+            data=data,
+            from_offset=from_offset,
+            project=find_project(origin.cwd),
+            path=to_plain_path(path),
+            tags=tuple(to_plain_name(tag) for tag in self.tags),
+        )
+
+
+def import_files(
+    archive: Archive,
+    rules: IngestRules,
+    paths: Iterable[Path],
+    *,
+    tombstones: TombstonesByUser,
+    now: datetime,
+    progress: Progress | None = None,
+) -> IngestResult:
+    """Capture every transcript among these files; report the files that fail or are left out, and never raise
+    for one.
+    """
+    totals = IngestResult()
+    batch = _DeltaBatch(archive, tombstones, now, totals)
+    n_bytes = 0
+    for path in paths:
+        totals.n_files += 1
+        signature = _read_signature(path)
+        try:
+            if signature is None:
+                totals.refused.append((str(path), "cannot be read"))
+            elif _is_seen(archive, path, signature):
+                totals.n_unchanged += 1
+            else:
+                _import_file(archive, rules, path, batch, signature)
+        except (FormatFault, UsageError) as error:
+            totals.refused.append((str(path), str(error)))
+        except OSError as error:
+            totals.refused.append((str(path), error.strerror or str(error)))
+        n_bytes += signature[0] if signature else 0
+        if progress:
+            progress(totals.n_files, n_bytes)
+    batch.flush()
+    return totals
+
+
+def capture_file(
+    archive: Archive, rules: IngestRules, origin: Origin, path: Path, *, tombstones: TombstonesByUser, now: datetime
+) -> None:
+    """Capture the part of a known session's transcript that the archive lacks."""
+    batch = _DeltaBatch(archive, tombstones, now, IngestResult())
+    for offset, piece in _read_pieces(path):
+        batch.add(rules.make_delta(origin, piece, path=str(path.absolute()), from_offset=offset))
+    batch.flush()
+
+
+def capture_lines(
+    archive: Archive,
+    rules: IngestRules,
+    origin: Origin,
+    lines: Sequence[bytes],
+    *,
+    path: str | None,
+    tombstones: TombstonesByUser,
+    now: datetime,
+) -> StoreResult:
+    """Append the emitted lines of a known session that the archive does not have yet.
+
+    Raises Busy when another process wrote to the session meanwhile.
+    """
+    batch = _DeltaBatch(archive, tombstones, now, IngestResult())
+    _append_lines(archive, rules, origin, lines, path=path, batch=batch, is_live=True)
+    batch.flush()
+    if batch.unsettled:
+        raise Busy(f"session {origin.session}")
+    if batch.last_result is not None:
+        return batch.last_result
+    generation = archive.ledger.get_generation(rules.user, origin.runtime, origin.session)
+    source = Source(rules.user, origin.runtime, origin.session, generation)
+    end = archive.ledger.get_end(source)
+    return StoreResult("already", end, generation, archive.find_holder(source, 0, end))
+
+
+def _read_signature(path: Path) -> tuple[int, int] | None:
+    """Return (size, mtime in ns) of a file, including SQLite's write-ahead log; None when it cannot be read."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not S_ISREG(status.st_mode):  # reading a pipe would block
+        return None
+    wal_path = path.with_name(path.name + "-wal")
+    wal_status = wal_path.stat() if path.suffix == ".db" and wal_path.exists() else None
+    return (
+        status.st_size + (wal_status.st_size if wal_status else 0),
+        max(status.st_mtime_ns, wal_status.st_mtime_ns if wal_status else 0),
+    )
+
+
+def _is_seen(archive: Archive, path: Path, signature: tuple[int, int]) -> bool:
+    last_signature = archive.ledger.get_seen(escape_text(str(path.absolute())))
+    return last_signature is not None and (last_signature[0], last_signature[1]) == signature
+
+
+def _import_file(
+    archive: Archive, rules: IngestRules, path: Path, batch: _DeltaBatch, signature: tuple[int, int]
+) -> None:
+    with path.open("rb") as file:
+        header = file.read(HEAD_BYTES)
+    if not header.strip():
+        batch.totals.n_unchanged += 1
+        return
+    runtime = rules.forced_runtime or formats.detect(header, path.name)
+    if runtime is None:
+        raise FormatFault(str(path))
+    full_path = str(path.absolute())
+    is_append_only = formats.is_append_only(runtime, header)
+    if runtime == "gemini-cli" and is_append_only and gemini.is_blank(path):
+        batch.totals.n_unchanged += 1
+        return
+    if is_append_only:
+        origin = clean_origin(_add_folder(formats.identify(runtime, header, full_path), path))
+        refusal = rules.find_refusal(origin)
+        if refusal:
+            batch.totals.left_out.append((full_path, refusal))
+            return
+        _import_lines(archive, rules, origin, path, batch)
+    else:
+        _import_document(archive, rules, runtime, path, batch)
+    batch.mark_seen(full_path, signature)
+
+
+def _add_folder(origin: Origin, path: Path) -> Origin:
+    """Return the origin with the folder noted next to the transcript, if the transcript does not name one."""
+    if origin.runtime != "gemini-cli" or origin.cwd is not None:
+        return origin
+    return replace(origin, cwd=gemini.read_session_folder(path.absolute()))
+
+
+def _import_lines(archive: Archive, rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
+    """Capture a file that grows by lines; one that was rewritten after its first piece becomes a generation of
+    its own.
+    """
+    n_pieces = 0
+    for delta in _make_deltas(rules, origin, path):
+        batch.add(delta)
+        n_pieces += 1
+    if n_pieces < 2:
+        return
+    batch.flush()
+    if batch.unsettled and not _recapture(archive, rules, origin, path, batch):
+        raise OSError(f"{path} changed while it was read; the next import tries again")
+
+
+def _recapture(archive: Archive, rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> bool:
+    """Store all pieces of a file in the newest generation that they continue, or open the next; return True if
+    that worked.
+    """
+    batch.unsettled.clear()
+    latest = archive.ledger.get_generation(rules.user, origin.runtime, origin.session)
+    for generation in (*range(latest, -1, -1), latest + 1):
+        if all(batch.store_now(replace(delta, generation=generation)) for delta in _make_deltas(rules, origin, path)):
+            return True
+    return False
+
+
+def _make_deltas(rules: IngestRules, origin: Origin, path: Path) -> Iterator[Delta]:
+    return (
+        rules.make_delta(origin, data, path=str(path.absolute()), from_offset=offset)
+        for offset, data in _read_pieces(path)
+    )
+
+
+def _read_pieces(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, complete lines) of a file, in pieces that fit into memory; a longer line makes a longer piece."""
+    offset, remainder = 0, b""
+    with path.open("rb") as file:
+        while block := file.read(_PIECE_BYTES):
+            remainder += block
+            cut = remainder.rfind(b"\n") + 1
+            if len(block) == _PIECE_BYTES and cut:
+                yield offset, remainder[:cut]
+                offset, remainder = offset + cut, remainder[cut:]
+    if count_complete_bytes(remainder):
+        yield offset, remainder
+
+
+def _import_document(archive: Archive, rules: IngestRules, runtime: str, path: Path, batch: _DeltaBatch) -> None:
+    """Capture a source that is not append-only: the lines that its adapter emits and the archive lacks."""
+    for emitted_origin, lines in formats.emit(runtime, path):
+        origin = clean_origin(_add_folder(emitted_origin, path))
+        refusal = rules.find_refusal(origin)
+        if refusal:
+            batch.totals.left_out.append((f"{path} ({origin.session})", refusal))
+            continue
+        batch.flush()
+        _append_lines(archive, rules, origin, lines, path=str(path.absolute()), batch=batch)
+
+
+def _append_lines(
+    archive: Archive,
+    rules: IngestRules,
+    origin: Origin,
+    lines: Sequence[bytes],
+    *,
+    path: str | None,
+    batch: _DeltaBatch,
+    is_live: bool = False,
+) -> None:
+    """Add the lines of a session that its source lacks, after those that it has.
+
+    is_live: the lines describe the current state, so a state that returned counts; a document may be old.
+    """
+    generation = archive.ledger.get_generation(rules.user, origin.runtime, origin.session)
+    source = Source(rules.user, origin.runtime, origin.session, generation)
+    end, stored_lines = _read_stored_lines(archive, source)
+    new_lines = formats.anew(origin.runtime, stored_lines, lines, is_live=is_live)
+    new_lines = _drop_forgotten(batch, rules, source, end, origin, new_lines)
+    if new_lines:
+        data = b"".join(line + b"\n" for line in new_lines)
+        batch.add(rules.make_delta(origin, data, path=path, from_offset=end))
+
+
+def _read_stored_lines(archive: Archive, source: Source) -> tuple[int, list[bytes]]:
+    """Return (end of the source, its stored lines in order)."""
+    lines: list[bytes] = []
+    for entry in sorted(archive.ledger.list_source_runs(source), key=lambda entry: entry.from_offset):
+        lines += [line.raw for line, _ in split_source_lines(archive.read_run(entry), archive.read(entry))]
+    return archive.ledger.get_end(source), lines
+
+
+def _drop_forgotten(
+    batch: _DeltaBatch, rules: IngestRules, source: Source, end: int, origin: Origin, lines: Sequence[bytes]
+) -> list[bytes]:
+    """Return the lines that no tombstone names: an adapter emits a forgotten message again and again."""
+    tombstones = batch.tombstones.get(rules.user)
+    if not tombstones or not lines:
+        return list(lines)
+    placed_lines, offset = [], end
+    for raw in lines:
+        placed_lines.append((Line(offset, raw), offset + len(raw) + 1))
+        offset += len(raw) + 1
+    spawned = origin.parent_session is not None and not origin.fork
+    turns = formats.parse(source.runtime, [line for line, _ in placed_lines], spawned=spawned).turns
+    turn_by_offset = tombstones.find_forgotten_lines(source, placed_lines, turns)
+    remaining = [line.raw for line, _ in placed_lines if line.offset not in turn_by_offset]
+    return [raw for raw in remaining if not tombstones.has_forgotten_line(source, raw)]
+
+
+class _DeltaBatch:
+    """Deltas on their way into the archive, made durable together; after that their files count as seen."""
+
+    def __init__(self, archive: Archive, tombstones: TombstonesByUser, now: datetime, totals: IngestResult) -> None:
+        self.totals = totals
+        self.tombstones = tombstones
+        self._archive = archive
+        self._now = now
+        self.last_result: StoreResult | None = None
+        self.unsettled: list[Delta] = []  # what the archive could not join to anything
+        self._deltas: list[Delta] = []
+        self._seen_files: list[tuple[str, tuple[int, int]]] = []
+
+    def add(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+        if len(self._deltas) >= _BATCH_RUNS or sum(len(d.data) for d in self._deltas) >= _BATCH_BYTES:
+            self.flush()
+
+    def mark_seen(self, path: str, signature: tuple[int, int]) -> None:
+        self._seen_files.append((path, signature))
+
+    def store_now(self, delta: Delta) -> bool:
+        """Store a delta at once, in its generation and no other; return True if the archive then holds all of it."""
+        (result,) = self._archive.store([delta], now=self._now, tombstones=self.tombstones)
+        results = [result]
+        if result.outcome == "accepted":
+            results = settle(self._archive, delta, result, tombstones=self.tombstones, now=self._now)
+        for settled_result in results:
+            self._count_result(delta, settled_result)
+        return results[-1].outcome in ("stored", "already")
+
+    def flush(self) -> None:
+        results = self._archive.store(self._deltas, now=self._now, tombstones=self.tombstones)
+        for delta, result in zip(self._deltas, results, strict=True):
+            outcome = result.outcome
+            for settled_result in settle(self._archive, delta, result, tombstones=self.tombstones, now=self._now):
+                self._count_result(delta, settled_result)
+                outcome = settled_result.outcome
+            self.unsettled += [delta] if outcome in ("diverged", "gap") else []
+        self._deltas = []
+        for path, (n_bytes, mtime_ns) in self._seen_files:
+            self._archive.ledger.set_seen(escape_text(path), n_bytes, mtime_ns, "")
+        self._seen_files = []
+
+    def _count_result(self, delta: Delta, result: StoreResult) -> None:
+        self.last_result = result
+        if result.outcome == "stored":
+            self.totals.n_runs += 1
+            self.totals.n_bytes += result.n_bytes
+            self.totals.by_runtime[delta.origin.runtime] += 1
+            self.totals.n_rewritten += int(result.generation > 0 and delta.from_offset == 0)
+
+
+def settle(
+    archive: Archive, delta: Delta, result: StoreResult, *, tombstones: TombstonesByUser, now: datetime
+) -> list[StoreResult]:
+    """Do what a result asks for: send the rest, or open a generation. Returns every result on the way."""
+    results = [result]
+    if result.outcome == "accepted":
+        rest_delta = replace(
+            delta,
+            data=delta.data[result.to_offset - delta.from_offset :],
+            from_offset=result.to_offset,
+            generation=result.generation,
+        )
+        results += archive.store([rest_delta], now=now, tombstones=tombstones)
+    elif result.outcome == "diverged" and delta.from_offset == 0:
+        results += _store_in_other_generation(archive, delta, result.generation, tombstones=tombstones, now=now)
+    return results
+
+
+def _store_in_other_generation(
+    archive: Archive, delta: Delta, latest: int, *, tombstones: TombstonesByUser, now: datetime
+) -> list[StoreResult]:
+    """Find the generation that these bytes continue, newest first, or open the next."""
+    for generation in (*range(latest - 1, -1, -1), latest + 1):
+        attempt = replace(delta, generation=generation)
+        (result,) = archive.store([attempt], now=now, tombstones=tombstones)
+        if result.outcome != "diverged":
+            return [result, *settle(archive, attempt, result, tombstones=tombstones, now=now)[1:]]
+    return []
+
+
+def clean_origin(origin: Origin) -> Origin:
+    """Return the origin with strings that every file name, table and terminal can hold: no NUL, no lone surrogates."""
+    return replace(
+        origin,
+        runtime=to_plain_name(origin.runtime),
+        session=to_plain_name(origin.session),
+        conversation=to_plain_name(origin.conversation),
+        parent_session=to_plain_name(origin.parent_session) if origin.parent_session is not None else None,
+        cwd=to_plain_name(origin.cwd) if origin.cwd is not None else None,
+    )
+
+
+def to_plain_path(path: str | None) -> str | None:
+    """Return a path as text; bytes that are no text are written as escapes."""
+    return None if path is None else escape_text(path)

@@ -1,0 +1,201 @@
+"""Verify the archive: check every byte, and say in words what is wrong and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from perdure.archive import run_files
+from perdure.archive.archive import get_stored_sha256
+from perdure.archive.journal import Journal
+from perdure.errors import DamagedRun
+from perdure.types import Run
+
+_MAX_READS = 3  # reads of a run that is being rewritten
+
+Severity = Literal["problem", "notice"]
+
+
+@dataclass(frozen=True)
+class ArchiveFinding:
+    """One problem or notice about the archive."""
+
+    severity: Severity  # a problem means that something is lost or at risk; a notice, that nothing is
+    where: str
+    what: str
+    advice: str
+
+
+@dataclass
+class VerifyResult:
+    """The result of a verification: what was checked, and the findings."""
+
+    n_runs: int = 0
+    n_packs: int = 0
+    n_bytes: int = 0
+    n_events: int = 0
+    findings: list[ArchiveFinding] = field(default_factory=list)
+    digest: str = ""  # of everything that the archive holds; equal in a restored backup
+
+    @property
+    def ok(self) -> bool:
+        """Return True if nothing is lost or at risk."""
+        return not any(finding.severity == "problem" for finding in self.findings)
+
+
+def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) -> VerifyResult:
+    """Read every byte of the archive and check it against what was recorded. Changes nothing."""
+    root, result = home / "archive", VerifyResult()
+    if not root.is_dir():
+        result.findings.append(
+            _make_problem(str(root), "there is no archive here", "set PERDURE_HOME, or restore a backup")
+        )
+    hash_by_id: dict[str, str] = {}
+    for run, stored_bytes, location in _read_all_runs(root, result):
+        result.n_runs += 1
+        result.n_bytes += len(stored_bytes)
+        result.findings += _check_run(run, stored_bytes, location)
+        if hash_by_id.get(run.run_id, get_stored_sha256(run)) != get_stored_sha256(run) and _has_loose_files(root, run):
+            result.findings.append(_make_problem(location, "two copies of one run differ", _RESTORE_ADVICE))
+        hash_by_id[run.run_id] = get_stored_sha256(run)
+        if progress:
+            progress(result.n_runs, result.n_bytes)
+    events = _check_journals(root, home, result)
+    result.findings += _check_debris(root)
+    result.findings += _check_modes(root)
+    result.digest = _compute_digest(hash_by_id, events)
+    return result
+
+
+_RESTORE_ADVICE = (
+    "restore it from a backup (`perdure restore`) and import the client's transcript again if it still exists"
+)
+
+
+def _make_problem(location: str, description: str, advice: str) -> ArchiveFinding:
+    return ArchiveFinding("problem", location, description, advice)
+
+
+def _read_all_runs(root: Path, result: VerifyResult) -> Iterator[tuple[Run, bytes, str]]:
+    """Yield (run, its stored bytes, location) of everything that can be read; add a finding for the rest."""
+    for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
+        location = str(path.relative_to(root))
+        try:
+            yield *_read_loose_run(path, location), location
+        except DamagedRun as error:
+            result.findings.append(
+                _make_problem(location, f"its metadata cannot be read ({error.detail})", _RESTORE_ADVICE)
+            )
+        except FileNotFoundError:
+            if path.exists():  # else it was packed meanwhile; the packs are read last
+                result.findings.append(_make_problem(location, "its bytes are missing", _RESTORE_ADVICE))
+    for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
+        location = str(path.relative_to(root))
+        result.n_packs += 1
+        try:
+            for run, stored_bytes in _read_pack_again(path):
+                yield run, stored_bytes, f"{location} ({run.run_id})"
+        except FileNotFoundError:
+            continue
+        except DamagedRun as error:
+            result.findings.append(_make_problem(location, f"the pack is damaged ({error.detail})", _RESTORE_ADVICE))
+
+
+def _read_loose_run(path: Path, location: str) -> tuple[Run, bytes]:
+    """Read a run and its bytes; read again if another process rewrote them between the two reads."""
+    blob_path = path.with_name(path.name.replace(".metadata.json", ".jsonl"))
+    for _ in range(_MAX_READS):
+        pair = run_files.decode_run(path.read_bytes(), location=location), blob_path.read_bytes()
+        if hashlib.sha256(pair[1]).hexdigest() == get_stored_sha256(pair[0]):
+            break
+    return pair
+
+
+def _read_pack_again(path: Path) -> list[tuple[Run, bytes]]:
+    """Read the runs of a pack; read again if another process replaced it meanwhile."""
+    with contextlib.suppress(DamagedRun):
+        return run_files.read_pack(path)
+    return run_files.read_pack(path)
+
+
+def _has_loose_files(root: Path, run: Run) -> bool:
+    """Return True if a run of a pack also has files of its own; if not, it was packed and rewritten during the
+    check.
+    """
+    return (root / run_files.to_metadata_path(run.source.user, run.run_id)).exists()
+
+
+def _check_run(run: Run, stored_bytes: bytes, location: str) -> Iterator[ArchiveFinding]:
+    actual_sha256 = hashlib.sha256(stored_bytes).hexdigest()
+    if actual_sha256 == get_stored_sha256(run):
+        lines = list(run_files.split_source_lines(run, stored_bytes))
+        if lines and lines[-1][1] != run.to_offset:
+            yield _make_problem(location, "its lines do not add up to its byte range", _RESTORE_ADVICE)
+    elif run.forgotten and actual_sha256 == run.sha256:
+        advice = "run any command that writes (for example `perdure import`): it finishes the forgetting"
+        yield _make_problem(location, "a forget was interrupted before it reached these bytes", advice)
+    else:
+        yield _make_problem(location, "its bytes are not those that were captured", _RESTORE_ADVICE)
+
+
+def _check_journals(root: Path, home: Path, result: VerifyResult) -> list[str]:
+    ids = []
+    for folder in sorted((root / "journal").glob("*")):
+        journal = Journal(folder, home=home)
+        events = journal.read()
+        result.n_events += len(events)
+        ids += [event.id for event in events]
+        for damage in journal.find_damage():
+            is_torn = damage.reason.startswith("torn")
+            result.findings.append(
+                ArchiveFinding(
+                    "notice" if is_torn else "problem",
+                    f"{damage.path.relative_to(root)}, line {damage.line_number}",
+                    damage.reason,
+                    "nothing to do: the next write sets it aside" if is_torn else _RESTORE_ADVICE,
+                )
+            )
+        for path in sorted((*folder.glob("*/*.torn-*"), *folder.glob("*/*.damaged-*"))):
+            description = (
+                "a torn line that was set aside" if ".torn-" in path.name else "a damaged line that was set aside"
+            )
+            advice = "nothing to do; delete it when you have looked at it"
+            result.findings.append(ArchiveFinding("notice", str(path.relative_to(root)), description, advice))
+    return ids
+
+
+def _check_debris(root: Path) -> Iterator[ArchiveFinding]:
+    """Yield a notice for bytes without metadata: a capture that a crash interrupted, never acknowledged."""
+    for path in sorted((root / "runs").glob("*/*/*")):
+        name = path.name
+        if name.endswith((".tmp", ".next")):
+            yield ArchiveFinding(
+                "notice", str(path.relative_to(root)), "left by a write that was cut short", "delete it"
+            )
+        elif name.endswith(".jsonl") and not path.with_name(name.replace(".jsonl", ".metadata.json")).exists():
+            description = "bytes of a capture that was cut short before it was acknowledged"
+            yield ArchiveFinding(
+                "notice", str(path.relative_to(root)), description, "nothing to do: the next capture replaces it"
+            )
+
+
+def _check_modes(root: Path) -> Iterator[ArchiveFinding]:
+    for path in (root, *(p for p in root.rglob("*"))):
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:  # another process is at work
+            continue
+        if stat.S_IMODE(mode) & 0o077:
+            yield _make_problem(str(path.relative_to(root.parent)), "others can read it", f"chmod go= '{path}'")
+
+
+def _compute_digest(runs: dict[str, str], events: list[str]) -> str:
+    digest = hashlib.sha256()
+    for line in (*(f"{run_id} {run_hash}" for run_id, run_hash in sorted(runs.items())), *sorted(events)):
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()

@@ -1,1 +1,0 @@
-"""Who may do what: credentials of machines, and grants of one owner to another. Both are events of the journal."""

@@ -1,0 +1,175 @@
+"""Raw transcripts: their origin, read from name and first lines, and how many bytes are complete lines.
+
+The origin is the same as `formats.identify` gives for the clients that have hooks (a test compares the
+two), so a live capture and an import of the same file are one source. Anyone may have written the names
+in a file: they are cleaned here, and never used as paths. Standard library only; apart from `lines`,
+whose imports cost a hook milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
+MAX_NAME_CHARS = 400  # longer session ids and folders are cut
+_SAFE_ID = re.compile(rf"[A-Za-z0-9_.:@-]{{0,{MAX_ID_CHARS}}}")  # nearly all ids match it
+_UNSAFE_CHARS = re.compile(r"[\x00-\x1f\x7f/\\]")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+_HEAD_LINES = 40  # searched in a Claude Code transcript for the first folder
+_HEAD_BYTES = 65_536
+_MAX_LINE_BYTES = 4_000_000  # a first line that is longer is not read
+
+OriginFields = dict[str, Any]  # the fields of `types.Origin`
+
+
+def clean_id(value: Any) -> str:
+    """Return a native id as one clean segment: no control characters, no slashes, at most MAX_ID_CHARS; else ""."""
+    if not isinstance(value, str):
+        return ""
+    if _SAFE_ID.fullmatch(value):
+        return value
+    cleaned = _UNSAFE_CHARS.sub("_", value.replace("\0", "")).strip()
+    return cleaned if len(cleaned) <= MAX_ID_CHARS else hash_to_id(cleaned.encode())
+
+
+def hash_to_id(data: bytes) -> str:
+    """Return an id for something without one: "sha256-" and the first 16 hexadecimal digits."""
+    return "sha256-" + hashlib.sha256(data).hexdigest()[:16]
+
+
+def escape_text(text: str) -> str:
+    """Return a printable form of a text: characters that are not printable become escapes."""
+    return text if text.isprintable() else text.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def to_plain_name(text: str) -> str:
+    """Return a printable name of at most MAX_NAME_CHARS, without NUL and lone surrogates.
+
+    Every file name, table and terminal can hold it.
+    """
+    return escape_text(text)[:MAX_NAME_CHARS]
+
+
+def clean_origin(origin: OriginFields) -> OriginFields:
+    """Return the origin with plain names."""
+    return {name: to_plain_name(value) if isinstance(value, str) else value for name, value in origin.items()}
+
+
+def read_origin(client: str, path: Path, *, session: str, cwd: str) -> OriginFields:
+    """Read the origin of a client's transcript; `session` and `cwd` from its hook are used if the file has none."""
+    with path.open("rb") as file:
+        first_bytes = file.readline(_MAX_LINE_BYTES)
+        first_bytes += file.read(max(0, _HEAD_BYTES - len(first_bytes)))
+    return _READERS[client]([*_parse_objects(first_bytes)], path, session, cwd or None)
+
+
+def _parse_objects(first_bytes: bytes) -> list[OriginFields]:
+    """Return the JSON objects among the first lines."""
+    objects = []
+    for row in first_bytes.split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
+        try:
+            value = json.loads(row)
+        except (ValueError, RecursionError):
+            continue
+        objects += [value] if isinstance(value, dict) else []
+    return objects
+
+
+def _make_origin(client: str, session: str, cwd: str | None, **overrides: Any) -> OriginFields:
+    defaults = {"conversation": session, "parent_session": None, "fork": False}
+    return {"runtime": client, "session": session, "cwd": cwd, **defaults, **overrides}
+
+
+def _read_claude_code(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:
+    cwd = _get_first_field(lines, "cwd") or cwd
+    stem = path.name.removesuffix(".jsonl")
+    if _UUID.fullmatch(stem):
+        return _make_origin("claude-code", stem, cwd)
+    session_id = clean_id(_get_first_field(lines, "sessionId")) or session
+    agent = clean_id(stem.removeprefix("agent-")) if stem.startswith("agent-") else ""
+    if not agent:
+        return _make_origin("claude-code", session_id, cwd)
+    return _make_origin("claude-code", f"{session_id}/{agent}", cwd, conversation=session_id, parent_session=session_id)
+
+
+def _get_first_field(lines: list[OriginFields], name: str) -> str:
+    """Return the field of the first line that has it, if it is a string; else ""."""
+    value = next((line[name] for line in lines if name in line), "")
+    return value if isinstance(value, str) else ""
+
+
+def _read_codex(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:  # noqa: ARG001
+    payloads = (line.get("payload") for line in lines if line.get("type") == "session_meta")
+    meta = next((payload for payload in payloads if isinstance(payload, dict) and "id" in payload), {})
+    session_id = clean_id(meta.get("id")) or session
+    cwd = meta["cwd"] if isinstance(meta.get("cwd"), str) else cwd
+    spawner = clean_id(meta.get("parent_thread_id")) or clean_id(_get_spawn_fields(meta).get("parent_thread_id"))
+    if spawner:
+        root = clean_id(meta.get("session_id"))
+        root_session = root if root and root != session_id else spawner
+        return _make_origin("codex", session_id, cwd, conversation=root_session, parent_session=spawner)
+    fork = clean_id(meta.get("forked_from_id"))
+    return _make_origin("codex", session_id, cwd, parent_session=fork or None, fork=bool(fork))
+
+
+def _get_spawn_fields(meta: OriginFields) -> OriginFields:
+    value: Any = meta
+    for key in ("source", "subagent", "thread_spawn"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _read_pi(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:  # noqa: ARG001
+    header: OriginFields = next((line for line in lines if line.get("type") == "session"), {})
+    parent = header.get("parentSession") or header.get("branchedFrom")
+    fork = clean_id(_parse_session_id(parent)) if isinstance(parent, str) else ""
+    cwd = header["cwd"] if isinstance(header.get("cwd"), str) else cwd
+    return _make_origin("pi", clean_id(header.get("id")) or session, cwd, parent_session=fork or None, fork=bool(fork))
+
+
+def _parse_session_id(path: str) -> str:
+    """Return the session id in the name of a session file, `<time>_<id>.jsonl`; a bare id is returned as it is."""
+    stem = path.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl")
+    return stem.partition("_")[2] or stem
+
+
+def _read_gemini(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:
+    from perdure.capture import gemini
+
+    header: OriginFields = next((line for line in lines if "sessionId" in line), {})
+    session_id, spawner = clean_id(header.get("sessionId")) or session, clean_id(path.parent.name)
+    cwd = gemini.read_session_folder(path) or cwd
+    if header.get("kind") != "subagent" or not spawner:
+        return _make_origin("gemini-cli", session_id, cwd)
+    return _make_origin("gemini-cli", session_id, cwd, conversation=spawner, parent_session=spawner)
+
+
+_READERS = {"claude-code": _read_claude_code, "codex": _read_codex, "pi": _read_pi, "gemini-cli": _read_gemini}
+
+
+def count_complete_bytes(data: bytes) -> int:
+    r"""Return how many bytes of `data` are complete lines.
+
+    A last line without its newline counts when it is a whole JSON object: no byte can be added to one that
+    changes it, so it is complete whatever follows. Anything else waits for its newline.
+
+    >>> count_complete_bytes(b'{"a":1}\n{"b":')
+    8
+    >>> count_complete_bytes(b'{"a":1}\n{"b":2}')
+    15
+    """
+    end = data.rfind(b"\n") + 1
+    tail = data[end:]
+    return len(data) if tail[:1] == b"{" and tail[-1:] == b"}" and _is_json(tail) else end
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,254 @@
+"""How bytes of sessions come into a home: from a caller, a hook's outbox, another machine, or an import.
+
+Each capture is durable before its call returns. The archive takes it; the index follows later, in `upkeep`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from perdure import config as settings
+from perdure import disk, log
+from perdure.archive import ingest
+from perdure.archive.archive import Delta, StoreResult
+from perdure.capture import enqueue, policy, transcript_folders
+from perdure.capture import enqueue as outbox
+from perdure.capture import policy as capturing
+from perdure.connections import Connections, Progress, utc_now
+from perdure.errors import FormatFault, PerdureError, UsageError
+from perdure.identity import find_project
+from perdure.types import Origin
+
+
+class Captures:
+    """What comes into one home, for one principal."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._archive = connections.archive
+        self._path = connections.path
+
+    # at once ----------------------------------------------------------------------------------------------
+
+    def store(self, origin: Origin, delta: Delta) -> StoreResult:
+        """Store the bytes of one session. Raises UsageError where nothing of it may be kept."""
+        enqueue.check_allowed(self._capture_rules(), msgspec.to_builtins(origin))
+        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
+        return answer
+
+    def delta(
+        self, origin: Origin, data: bytes, *, path: str | None, from_offset: int, tags: Sequence[str] = ()
+    ) -> Delta:
+        """Return bytes of a session as a delta of this machine and user."""
+        return self._ingest_rules(tags=tuple(tags)).make_delta(origin, data, path=path, from_offset=from_offset)
+
+    def receive(self, deltas: Sequence[Delta]) -> list[StoreResult]:
+        """Store what other machines captured, durably and together; owner and machine are the deltas' own.
+
+        Each answer is one as `Home.capture` gives it.
+        """
+        return self._archive.store(deltas, now=utc_now(), tombstones=self._connections.tombstones())
+
+    def receive_emitted(self, delta: Delta) -> StoreResult:
+        """Append the adapter-generated lines that the archive does not have yet."""
+        rules = replace(self._ingest_rules(tags=delta.tags), user=delta.user, sender=delta)
+        lines = delta.data.removesuffix(b"\n").split(b"\n")
+        tombstones = self._connections.tombstones()
+        return ingest.capture_lines(
+            self._archive, rules, delta.origin, lines, path=delta.path, tombstones=tombstones, now=utc_now()
+        )
+
+    # what may not be kept ---------------------------------------------------------------------------------
+
+    def refusal(self, origin: Origin) -> str | None:
+        """Return why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
+        return enqueue.get_refusal(self._capture_rules(), msgspec.to_builtins(ingest.clean_origin(origin)))
+
+    def refusal_of_received(self, origin: Origin) -> str | None:
+        """Return why nothing of another machine's session may be kept here, or None.
+
+        Folders that are excluded here are folders of this machine, so they do not count.
+        """
+        return enqueue.get_refusal(
+            self._capture_rules()._replace(exclude=()), msgspec.to_builtins(ingest.clean_origin(origin))
+        )
+
+    def pause(self, *, until_at: datetime | None = None, reason: str = "") -> None:
+        """Capture nothing until a moment, or until `resume`."""
+        policy.pause_capture(self._path, policy.CapturePause(utc_now(), until_at, reason))
+
+    def resume(self) -> bool:
+        """Capture again. Return True if capture had been paused."""
+        return policy.resume_capture(self._path)
+
+    def current_pause(self) -> policy.CapturePause | None:
+        """Return the pause in force, or None."""
+        return policy.read_pause(self._path, utc_now())
+
+    def mark_incognito(self, runtime: str, session: str) -> None:
+        """Never capture this session, now or by a later import."""
+        policy.mark_incognito(self._path, self._connections.user, runtime, session)
+
+    # the outbox -------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self, origin: Origin, data: bytes, *, from_offset: int, path: str | None, tags: Sequence[str] = ()
+    ) -> int:
+        """Put a live capture into the outbox: it is acknowledged when this returns; the next process archives it.
+
+        Return how many bytes were taken: an unfinished last line is not, and belongs to the next call.
+        """
+        fields = msgspec.to_builtins(origin)
+        return enqueue.enqueue_bytes(self._capture_rules(), fields, data, from_offset=from_offset, path=path, tags=tags)
+
+    def enqueue_file(
+        self, origin: Origin, path: Path, *, from_offset: int | None = None, tags: Sequence[str] = ()
+    ) -> tuple[int, int]:
+        """Enqueue the complete lines that a transcript gained since its last capture; return (offset, bytes taken)."""
+        fields = msgspec.to_builtins(origin)
+        return enqueue.enqueue_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
+
+    def enqueue_lines(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> int:
+        """Enqueue the lines of a session that its adapter made and nobody enqueued yet; return how many."""
+        return enqueue.enqueue_lines(self._capture_rules(), msgspec.to_builtins(origin), lines, path=path)
+
+    def outbox_warning(self) -> str | None:
+        """Return what to say about an outbox that does not drain, once an incident."""
+        limits = self._connections.config.capture
+        return outbox.raise_alarm(
+            self._path / "outbox",
+            max_bytes=limits.outbox_alarm_bytes,
+            max_age_s=limits.outbox_alarm_age_s,
+            now=utc_now(),
+        )
+
+    def drain(self, *, limit_s: float | None = None) -> int:
+        """Move the outbox into the archive, for at most so many seconds; return how many deltas were settled."""
+        if not any((self._path / "outbox").glob("*.delta")):
+            return 0
+        n_settled, ends_s = 0, time.monotonic() + limit_s if limit_s is not None else None
+        with disk.lock_file(self._path / "outbox" / ".lock"):
+            for item in outbox.read_deltas(self._path / "outbox"):
+                if ends_s is not None and time.monotonic() > ends_s:
+                    break
+                try:
+                    self._settle(item)
+                except Exception as error:
+                    if _is_fault_of_home(error):
+                        raise
+                    log.append_entry(self._path, "set-aside", code=getattr(error, "code", type(error).__name__))
+                    outbox.set_aside(item.path)  # no delta of ours, or damaged: it holds up no other
+                    continue
+                item.path.unlink(missing_ok=True)
+                n_settled += 1
+        return n_settled
+
+    def _settle(self, item: outbox.OutboxDelta) -> None:
+        """Archive one delta of the outbox.
+
+        Bytes that do not join what the archive holds (their transcript was rewritten, or the archive is an older
+        one that was restored) bring in the whole transcript again; where that is gone, they become a source of
+        their own. What was acknowledged is kept in any case.
+        """
+        origin = msgspec.convert(item.header["origin"], Origin)
+        if item.header["from_offset"] is None:
+            self._store_emitted(item, origin)
+            return
+        delta = Delta(
+            origin=origin,
+            user=item.header["user"],
+            machine=item.header["machine"],
+            agent=self._connections.config.agent,
+            data=item.data,
+            from_offset=item.header["from_offset"],
+            project=find_project(origin.cwd),
+            path=item.header["path"],
+            tags=tuple(item.header["tags"]),
+        )
+        if self._is_stored(delta):
+            return
+        if delta.path and Path(delta.path).is_file():
+            rules = replace(self._ingest_rules(tags=delta.tags), user=delta.user)
+            tombstones = self._connections.tombstones()
+            ingest.capture_file(self._archive, rules, origin, Path(delta.path), tombstones=tombstones, now=utc_now())
+            if self._is_stored(delta):
+                return
+        name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
+        self._is_stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
+
+    def _store_emitted(self, item: outbox.OutboxDelta, origin: Origin) -> None:
+        """Archive lines that an adapter emitted, where the archive lacks them."""
+        rules = replace(self._ingest_rules(tags=tuple(item.header["tags"])), user=item.header["user"])
+        lines = item.data.removesuffix(b"\n").split(b"\n")
+        tombstones = self._connections.tombstones()
+        ingest.capture_lines(
+            self._archive, rules, origin, lines, path=item.header["path"], tombstones=tombstones, now=utc_now()
+        )
+
+    def _is_stored(self, delta: Delta) -> bool:
+        """Store a delta; return True if the archive holds all of it now."""
+        tombstones = self._connections.tombstones()
+        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=tombstones)
+        answers = ingest.settle(self._archive, delta, answer, tombstones=tombstones, now=utc_now())
+        return answers[-1].outcome in ("stored", "already")
+
+    # import -----------------------------------------------------------------------------------------------
+
+    def import_files(
+        self,
+        paths: Iterable[Path] | None = None,
+        *,
+        tags: Sequence[str] = (),
+        runtime: str | None = None,
+        progress: Progress | None = None,
+    ) -> ingest.IngestResult:
+        """Capture transcripts: these files and folders, or every supported agent's own. The index is not touched."""
+        if policy.read_pause(self._path, utc_now()):
+            raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+        self.drain()
+        rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
+        sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
+        return ingest.import_files(
+            self._archive, rules, sources, tombstones=tombstones, now=utc_now(), progress=progress
+        )
+
+    def transcripts_to_import(self, paths: Iterable[Path] | None = None) -> list[Path]:
+        """Return the files that an import would look at: never those of the home itself."""
+        if paths is None:
+            return [
+                path
+                for _, path in transcript_folders.find_transcripts(settings.find_user_home(), settings.read_variable)
+            ]
+        home = self._path.resolve()
+        transcripts = [file for path in paths for file in transcript_folders.find_files_below(path)]
+        return [file for file in transcripts if not file.resolve().is_relative_to(home)]
+
+    # rules ------------------------------------------------------------------------------------------------
+
+    def _capture_rules(self) -> capturing.CaptureRules:
+        """Return the rules by which a hook captures for this user; on another machine no folder is excluded."""
+        connections = self._connections
+        rules = capturing.make_rules(
+            self._path, connections.config, user=connections.user, user_home=settings.find_user_home()
+        )
+        return rules._replace(exclude=()) if connections.is_used_remotely else rules
+
+    def _ingest_rules(self, *, tags: tuple[str, ...] = (), forced: str | None = None) -> ingest.IngestRules:
+        connections = self._connections
+        return ingest.IngestRules(
+            self._path, connections.config, connections.user, settings.find_user_home(), tags, forced
+        )
+
+
+def _is_fault_of_home(error: Exception) -> bool:
+    """Did a delta fail because of the home (a full disk, a lock), so that it must be tried again?"""
+    is_fault_of_delta = isinstance(error, (UsageError, FormatFault))
+    return isinstance(error, (PerdureError, OSError, MemoryError, apsw.Error)) and not is_fault_of_delta

@@ -1,0 +1,203 @@
+"""Perdure among the MCP servers of a client's settings: put in and taken out. Pure; `setup` writes.
+
+Everything else in the file stays as it is. Codex's settings are TOML, to which text is added; the file is
+never rendered anew. Codex moves comments about, so our part is known by its table alone, and the rest
+must keep its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perdure.clients.hooks import JsonObject, parse_settings, render_settings
+from perdure.errors import ClientFault
+
+SERVER_NAME = "perdure"
+CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode")
+SERVER_MARK = "perdure.surfaces.cli"  # stands in the arguments of every server of ours
+_OLD_MARK_LINES = ("# perdure begins", "# perdure ends")  # earlier versions put them around our table
+_OWN_HEADER = re.compile(
+    r"""\s*\[\[?\s*(["']?)mcp_servers\1\s*\.\s*(["']?)perdure\2\s*[.\]]"""
+)  # its header, and sub-tables'
+
+
+class ServerCommand(NamedTuple):
+    """The command that a client runs for the MCP server."""
+
+    command: str
+    args: tuple[str, ...]
+
+
+def make_server_command(python: str, home: str) -> ServerCommand:
+    """Return this installation's server for a home. -P: imports nothing from the folder that a client works in."""
+    return ServerCommand(python, ("-P", "-m", SERVER_MARK, "mcp", "--home", home))
+
+
+def find_server_settings(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
+    """Return the file in which a client looks for MCP servers; a link to it is followed."""
+    variables = {"claude-code": "CLAUDE_CONFIG_DIR", "codex": "CODEX_HOME", "opencode": "XDG_CONFIG_HOME"}
+    root = environment(variables.get(client, "GEMINI_CLI_HOME"))
+    paths = {
+        "claude-code": Path(root or user_home) / ".claude.json",
+        "codex": (Path(root) if root else user_home / ".codex") / "config.toml",
+        "gemini-cli": Path(root or user_home) / ".gemini" / "settings.json",
+        "opencode": (Path(root) if root else user_home / ".config") / "opencode" / "opencode.json",
+    }
+    return paths[client].expanduser().resolve()
+
+
+def add_server(client: str, text: str, server_command: ServerCommand, path: str) -> str:
+    """Return the settings with our server. Raises ClientFault for settings that are not understood."""
+    if client == "codex":
+        return _add_to_toml(text, server_command, path)
+    settings, key = _parse_with_key(client, text, path)
+    servers = settings.get(key, {})
+    if servers.get(SERVER_NAME) == _make_entry(client, server_command):
+        return text
+    _refuse_foreign_server(servers, path)
+    return render_settings(
+        {**settings, key: {**servers, SERVER_NAME: _make_entry(client, server_command)}}, original=text
+    )
+
+
+def remove_server(client: str, text: str, path: str) -> str:
+    """Return the settings without our server and without what that leaves empty. Raises ClientFault."""
+    if client == "codex":
+        return _remove_from_toml(text, path)
+    settings, key = _parse_with_key(client, text, path)
+    if not _is_own_server(settings.get(key, {}).get(SERVER_NAME)):
+        return text
+    remaining = {name: value for name, value in settings[key].items() if name != SERVER_NAME}
+    return render_settings(
+        {**settings, key: remaining} if remaining else {k: v for k, v in settings.items() if k != key}, original=text
+    )
+
+
+def get_command(client: str, text: str, path: str) -> list[str]:
+    """Return the command that the client was set up with; empty when it was not. Raises ClientFault."""
+    if client == "codex":
+        entry = _get_servers(_parse_toml(text, path), path).get(SERVER_NAME, {})
+    else:
+        settings, key = _parse_with_key(client, text, path)
+        entry = settings.get(key, {}).get(SERVER_NAME, {})
+    command = entry.get("command", [])
+    return list(map(str, command)) if isinstance(command, list) else [str(command), *map(str, entry.get("args", []))]
+
+
+def _make_entry(client: str, server_command: ServerCommand) -> JsonObject:
+    if client == "opencode":
+        return {"type": "local", "command": [server_command.command, *server_command.args], "enabled": True}
+    entry: JsonObject = {"command": server_command.command, "args": list(server_command.args)}
+    return {"type": "stdio", **entry} if client == "claude-code" else entry
+
+
+def _parse_with_key(client: str, text: str, path: str) -> tuple[JsonObject, str]:
+    """Return (the settings, the name of the table of servers in them)."""
+    settings, key = parse_settings(text, path), "mcp" if client == "opencode" else "mcpServers"
+    if not isinstance(settings.get(key, {}), dict):
+        raise ClientFault(f"{path}: `{key}` has another shape than expected")
+    return settings, key
+
+
+def _is_own_server(entry: Any) -> bool:
+    values = [entry.get("command"), entry.get("args")] if isinstance(entry, dict) else []
+    return any(SERVER_MARK in value for value in values if isinstance(value, list))
+
+
+def _refuse_foreign_server(servers: JsonObject, path: str) -> None:
+    if SERVER_NAME in servers and not _is_own_server(servers[SERVER_NAME]):
+        raise ClientFault(f"{path} has an MCP server `{SERVER_NAME}` already that is not ours")
+
+
+def _add_to_toml(text: str, server_command: ServerCommand, path: str) -> str:
+    servers = _get_servers(_parse_toml(text, path), path)
+    _refuse_foreign_server(servers, path)
+    entry = {"command": server_command.command, "args": list(server_command.args)}
+    if SERVER_NAME in servers and entry.items() <= servers[SERVER_NAME].items():
+        return text
+    other_text = _remove_from_toml(text, path)
+    arguments = ", ".join(map(_quote_toml, server_command.args))
+    own_table = f"[mcp_servers.{SERVER_NAME}]\ncommand = {_quote_toml(server_command.command)}\nargs = [{arguments}]\n"
+    return _check_result(
+        f"{other_text.rstrip()}\n\n{own_table}" if other_text.strip() else own_table, entry, text, path
+    )
+
+
+def _remove_from_toml(text: str, path: str) -> str:
+    """Return the text without our table, if it has one."""
+    if not _is_own_server(_get_servers(_parse_toml(text, path), path).get(SERVER_NAME)):
+        return text
+    return _check_result(_drop_own_table(text), None, text, path)
+
+
+def _drop_own_table(text: str) -> str:
+    """Return the text without our table, its sub-tables and marks.
+
+    Comments after the last line of our table belong to the next one.
+    """
+    kept_lines: list[str] = []
+    trailing_lines: list[str] = []
+    is_inside = False
+    for line in re.split(r"(?<=\n)", text):
+        content = line.strip()
+        if content in _OLD_MARK_LINES:
+            continue
+        if content.startswith("["):
+            is_inside = _OWN_HEADER.match(line) is not None
+        if is_inside:
+            trailing_lines = [] if content and not content.startswith("#") else [*trailing_lines, line]
+        else:
+            kept_lines += [*_trim_blank_lines(kept_lines, trailing_lines), line]
+            trailing_lines = []
+    result = "".join([*kept_lines, *_trim_blank_lines(kept_lines, trailing_lines)])
+    return f"{result.rstrip()}\n" if is_inside and result.strip() else result.lstrip("\r\n")
+
+
+def _trim_blank_lines(kept_lines: list[str], trailing_lines: list[str]) -> list[str]:
+    """Return the lines after our table, without blank ones that would follow a blank one."""
+    has_content = [bool(line.strip()) for line in trailing_lines]
+    n_blank = has_content.index(True) if True in has_content else len(has_content)
+    return trailing_lines[n_blank:] if not kept_lines or not kept_lines[-1].strip() else trailing_lines
+
+
+def _check_result(new_text: str, own_entry: JsonObject | None, text: str, path: str) -> str:
+    """Return the new text, if it differs from the old one only in our table. Raises ClientFault."""
+    try:
+        new_settings = tomllib.loads(new_text)
+    except tomllib.TOMLDecodeError:
+        new_settings = {}
+    old_settings = tomllib.loads(text)
+    expected = {name: entry for name, entry in old_settings.get("mcp_servers", {}).items() if name != SERVER_NAME}
+    expected |= {SERVER_NAME: own_entry} if own_entry else {}
+    if {**new_settings, "mcp_servers": new_settings.get("mcp_servers", {})} != {
+        **old_settings,
+        "mcp_servers": expected,
+    }:
+        raise ClientFault(
+            f"{path}: `[mcp_servers.{SERVER_NAME}]` cannot be separated from the text around it; change it by hand"
+        )
+    return new_text
+
+
+def _get_servers(settings: JsonObject, path: str) -> JsonObject:
+    servers = settings.get("mcp_servers", {})
+    if not isinstance(servers, dict):
+        raise ClientFault(f"{path}: `mcp_servers` has another shape than expected")
+    return servers
+
+
+def _quote_toml(word: str) -> str:
+    """Return a word as a string of TOML, whose escapes are JSON's."""
+    return json.dumps(word, ensure_ascii=False)
+
+
+def _parse_toml(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ClientFault(f"{path} is not TOML ({error})") from error

@@ -1,0 +1,235 @@
+"""The open parts of one home, which its rooms share: settings, archive, index, journals, vectors, models.
+
+Each part opens when it is first used, and `close` releases all of them. Nothing here decides anything: the rooms do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from perdure import config as settings
+from perdure.archive.archive import Archive
+from perdure.archive.forget import TombstoneCache
+from perdure.archive.journal import Journal
+from perdure.archive.tombstones import Tombstones
+from perdure.errors import Busy, ModelFault, NotFound
+from perdure.formats.of_run import parse_run
+from perdure.identity import find_project
+from perdure.index import catchup, store, visibility
+from perdure.types import Grant, Principal
+
+# Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s).
+if TYPE_CHECKING:
+    from perdure.index.home_vectors import HomeVectors, PendingQueryVector
+    from perdure.models.chat import Chat
+    from perdure.models.embedder import Embedder
+    from perdure.models.roles import Roles
+    from perdure.models.vectors import Vectors
+
+_INGEST_S = 0.5  # a capture or a search embeds new chunks for so long, where there are vectors already
+
+Progress = Callable[[int, int], None]  # (done, all)
+
+
+class Connections:
+    """The open parts of one home, for one principal. Use it from one thread, and close it."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: settings.Config,
+        user: str,
+        *,
+        writable: bool,
+        read_grants: Callable[[], tuple[Grant, ...]],
+        embedder: Embedder | None = None,
+        chats: Mapping[str, Chat] | None = None,
+    ) -> None:
+        """read_grants: returns what others let the user read at this moment."""
+        self.path = path
+        self.config = config
+        self.user = user
+        self.writable = writable
+        self.chats = chats
+        self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
+        self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
+        self._read_grants = read_grants
+        self._embedder = embedder
+        self._index: store.IndexConnection | None = None
+        self._vectors: HomeVectors | None = None
+        self._roles: Roles | None = None
+        self._tombstone_caches: dict[str, TombstoneCache] = {}  # by user
+
+    def share_models(self, other: Self) -> None:
+        """Use the models of another thread's connections, which are closed last."""
+        self._vectors = self._open_vectors(shared=other.vectors())
+        self.chats, self._roles = other.chats, other.roles()
+
+    def close(self) -> None:
+        """Release every file. Nothing is lost by not calling it."""
+        if self._vectors is not None:
+            self._vectors.close()
+            self._vectors = None
+        self.close_index()
+        self.archive.close()
+
+    @property
+    def principal(self) -> Principal:
+        """The user with what others let them read at this moment."""
+        return Principal(self.user, self._read_grants())
+
+    def project_of(self, cwd: str | None) -> str | None:
+        """Return the project of a folder; for another machine return what it sent, which names no folder of this
+        disk.
+        """
+        if self.is_used_remotely:
+            return cwd if cwd and "\0" not in cwd else None
+        return find_project(cwd)
+
+    def owners(self) -> list[str]:
+        """Return the users who let the principal read anything."""
+        return sorted({grant.owner for grant in visibility.list_grants_in_force(self.principal, utc_now())})
+
+    # journals ---------------------------------------------------------------------------------------------
+
+    def journal(self, user: str | None = None) -> Journal:
+        """Return the journal of a user (the principal unless named)."""
+        return Journal(self.path / "archive" / "journal" / (user or self.user), home=self.path)
+
+    def users_with_journal(self) -> list[str]:
+        """Return the users for whom a journal exists."""
+        return [path.name for path in (self.path / "archive" / "journal").glob("*") if path.is_dir()]
+
+    def tombstones(self) -> dict[str, Tombstones]:
+        """Return what was forgotten, by user; users who forgot nothing are left out."""
+        for user in self.users_with_journal():
+            self._tombstone_caches.setdefault(user, TombstoneCache(self.journal(user)))
+        by_user = {user: cache.get_tombstones() for user, cache in self._tombstone_caches.items()}
+        return {user: tombstones for user, tombstones in by_user.items() if tombstones}
+
+    def drop_tombstones(self, user: str) -> None:
+        """Stop applying the tombstones of a user who was erased."""
+        self._tombstone_caches.pop(user, None)
+
+    # index ------------------------------------------------------------------------------------------------
+
+    def index(self, *, create: bool = False) -> store.IndexConnection:
+        """Return the index in use now; another process may have swapped it since the last call."""
+        if self._index is not None and not self._index.is_current(self.path):
+            self.close_index()
+        if self._index is None:
+            self._index = store.open_current(self.path, writable=self.writable, create=create and self.writable)
+        return self._index
+
+    def index_with_memories(self) -> store.IndexConnection:
+        """Return the index, with everything that the journals say of memories."""
+        index = self.index(create=True)
+        if self.writable:
+            catchup.catch_up_journals(index, self.archive, self.user)
+        return index
+
+    def follow_journals(self) -> None:
+        """Bring the index up to the principal's journal."""
+        catchup.catch_up_journals(self.index(create=True), self.archive, self.user)
+
+    def close_index(self) -> None:
+        """Close the index; the next use opens it again."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def delete_index(self) -> None:
+        """Delete every file of the index, and the name that leads to the one in use."""
+        store.delete_files(store.list_files(self.path))
+        (self.path / "index.db").unlink(missing_ok=True)
+        self._index = None
+
+    # vectors ----------------------------------------------------------------------------------------------
+
+    def vectors(self) -> HomeVectors:
+        """Return the vectors of this home."""
+        if self._vectors is None:
+            self._vectors = self._open_vectors()
+        return self._vectors
+
+    def _open_vectors(self, *, shared: HomeVectors | None = None) -> HomeVectors:
+        from perdure.index.home_vectors import HomeVectors
+
+        embedder = self.config.models.embedder
+        return HomeVectors(self.path, embedder, writable=self.writable, embedder=self._embedder, shared=shared)
+
+    def may_have_vectors(self) -> bool:
+        """Were vectors ever made here? Asked before anything heavy is loaded."""
+        return (self.path / "vectors").exists() or (self.path / "cache" / "embeddings.db").exists()
+
+    def embed_new(self, index: store.IndexConnection, user: str = "") -> None:
+        """Where a user has vectors, embed their new chunks for a moment; what fails is left to the next call."""
+        if not self.may_have_vectors():
+            return
+        try:
+            if self.vectors().has_any(index, user or self.user):
+                self.vectors().fill(index, user or self.user, limit_s=_INGEST_S, fresh_only=True)
+        except (Busy, ModelFault, NotFound):
+            return
+
+    def ask_vectors(
+        self, index: store.IndexConnection, texts: Sequence[str], mode: str | None
+    ) -> tuple[PendingQueryVector | None, bool]:
+        """Start to embed texts. Return (the pending vectors, whether they were wanted and cannot be had)."""
+        if mode == "keyword" or not any(map(str.strip, texts)):
+            return None, False
+        if mode is None and not (self.may_have_vectors() and self._has_vectors(index)):
+            return None, False
+        pending = self.vectors().embed_queries(index, self.user, texts, others=self.owners())
+        return pending, pending is None
+
+    def _has_vectors(self, index: store.IndexConnection) -> bool:
+        """Are there vectors of the principal, or of anybody who shares something with them?"""
+        return any(self.vectors().has_any(index, user) for user in (self.user, *self.owners()))
+
+    # models -----------------------------------------------------------------------------------------------
+
+    def chat(self, role: str, *, job: str) -> Chat | None:
+        """Return the model that the settings give a role, for one job; None where none is set and rules do its work.
+
+        role: resident, miner, helper or summariser. job: caps and the meter go by this name. Secrets are masked in all
+        that is sent. Raises ConfigFault for settings that make no sense.
+        """
+        return self.roles().get_chat(role, job=job)
+
+    def roles(self) -> Roles:
+        """Return the models of this home, and the meter of what they cost."""
+        if self._roles is None:
+            from perdure.access.redact import mask
+            from perdure.models.roles import Roles
+
+            self._roles = Roles(self.path, self.config.models, mask=mask, chats=self.chats)
+        return self._roles
+
+
+def pending_rows(pending: PendingQueryVector | None) -> Vectors | None:
+    """Wait for the vectors that were asked for; None when the model failed."""
+    try:
+        return pending.wait().vectors if pending else None
+    except ModelFault:
+        return None
+
+
+def waiting_times(pending: PendingQueryVector) -> tuple[dict[str, float], dict[str, int]]:
+    """Return (milliseconds that the vectors took, lane -> texts that waited before them)."""
+    answer = pending.wait()
+    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
+    return timings, {str(lane): n for lane, n in answer.depth_before.items()}
+
+
+def utc_now() -> datetime:
+    """Return this moment in UTC."""
+    return datetime.now(UTC)
+
+
+def local_now() -> datetime:
+    """Return this moment in the machine's time zone."""
+    return datetime.now().astimezone()

@@ -1,0 +1,181 @@
+"""The floor of one home: its pages and cards, the notes and pages that are written for it, and C₀ for a session."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perdure.captures import Captures
+from perdure.connections import Connections, local_now
+from perdure.errors import Busy, EditRefused, IndexFault
+from perdure.floor.floor import Floor
+from perdure.memories.room import MemoryRoom
+from perdure.types import Span
+from perdure.upkeep import Upkeep
+
+# Loaded where they are used: a recall needs none of them.
+if TYPE_CHECKING:
+    from perdure.floor.layers import Layers, Suspect
+    from perdure.floor.note_taking import NoteResult
+    from perdure.floor.summaries import DiaryResult, RecentResult
+
+
+@dataclass(kw_only=True)
+class FloorRoom(Floor):
+    """The floor of a home's agent, for its principal.
+
+    memories: returns the principal's memories; a function, because they know the scanner of the floor.
+    """
+
+    connections: Connections
+    captures: Captures
+    upkeep: Upkeep
+    memories: Callable[[], MemoryRoom]
+
+    # notes ------------------------------------------------------------------------------------------------
+
+    def note(self, text: str, *, by: str = "owner", cwd: str | None = None, sources: Sequence[Span] = ()) -> NoteResult:
+        """Add a note to notes.md, in the place of what it corrects; one that says nothing new is not added.
+
+        by: owner or agent. cwd: the note is shown in its project only; everywhere without. sources: the turns behind
+        it, so that it goes when one of them is forgotten. Raises EditRefused.
+        """
+        from perdure.floor.note_taking import add_note
+
+        return add_note(self, text, by=by, project=self.connections.project_of(cwd), sources=sources)
+
+    def write_notes(self) -> None:
+        """Bring notes.md up to what was stated; an alert says what kept it from being written."""
+        config = self.connections.config
+        if config.memories.stated and config.floor.note_stated:
+            from perdure.floor.note_taking import add_stated_notes
+
+            try:
+                add_stated_notes(self, self.connections.index_with_memories(), self.connections.user)
+            except EditRefused as error:
+                self.alerts.append(str(error))
+
+    # C₀ ---------------------------------------------------------------------------------------------------
+
+    def layers(self, *, cwd: str | None = None, platform: str = "api", now: datetime | None = None) -> Layers:
+        """Return C₀ for a session that begins now: each layer within its budget, in order.
+
+        cwd: the session's folder; what belongs to another project is left out. platform: where the session runs, for
+        the variables of the system prompt. What looks like an injection is left out and named in `alerts`.
+        """
+        from perdure.floor import layers
+
+        self.upkeep.index_new_statements()
+        now, project, config = now or local_now(), self.connections.project_of(cwd), self.connections.config
+        material = layers.FloorMaterial(
+            pages={name: self.read(name) for name in layers.list_needed_pages(layers.to_diary_day(now))},
+            cards=[card for card in self.list_cards() if card.project in (None, project)],
+            insights=self._insight_texts(cwd),
+            variables={
+                "platform": platform,
+                "agent": config.agent,
+                "user": self.connections.user,
+                "machine": config.machine,
+                "project": Path(project).name if project else "",
+            },
+            today=layers.to_diary_day(now),
+            project=project,
+            facts=self._facts(cwd),
+        )
+        return layers.assemble(material, config.floor, self.find_injections)
+
+    def quarantined(self, *, cwd: str | None = None) -> list[Suspect]:
+        """Return texts that read like an order to a model and were not allowed: on the floor, or met by recall.
+
+        cwd: for the floor of a session there. `floor.allow(text, where=where)` lets one through.
+        """
+        from perdure.access import told
+        from perdure.floor import note_taking
+
+        suspects = list(self.layers(cwd=cwd).suspects)
+        path, user = self.connections.path, self.connections.user
+        with contextlib.suppress(IndexFault):
+            suspects += note_taking.find_suspects(
+                self.connections.index(), user, told.places(path, user), self.find_injections
+            )
+        return suspects
+
+    def location_line(self, *, cwd: str | None = None, now: datetime | None = None, lead: str = "Now") -> str:
+        """Return the line that says the time and the place."""
+        from perdure.floor import layers
+
+        facts, _ = layers.clean_values(self._facts(cwd), self.find_injections)
+        return layers.format_location_line(now or local_now(), facts, label=lead)
+
+    def _facts(self, cwd: str | None) -> dict[str, str]:
+        config = self.connections.config
+        return {
+            "machine": config.machine,
+            "place": config.floor.place,
+            "project": self.connections.project_of(cwd) or "",
+        }
+
+    def _insight_texts(self, cwd: str | None) -> list[str]:
+        """Return the insights' texts; none without a usable index: the floor does not depend on it."""
+        max_tokens = self.connections.config.floor.insights_tokens
+        try:
+            return [memory.text for memory in self.memories().insights(cwd=cwd, max_tokens=max_tokens)]
+        except (IndexFault, Busy):
+            return []
+
+    # written pages ----------------------------------------------------------------------------------------
+
+    def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> RecentResult:
+        """Bring recent.md up to date: with the model of the role `summariser`, one call, or by rules without one.
+
+        With nothing new no model is asked and nothing is written. rebuild: make it anew, from the memories and the
+        last messages. The answer says what kept it as it was.
+        """
+        from perdure.floor.summaries import RECENT_JOB, RecentWriter
+
+        self.captures.drain()
+        tokens = self.connections.config.floor.recent_tokens
+        recent = RecentWriter(**self._writing(RECENT_JOB, tokens), memories=lambda: self.memories().by_weight())
+        return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
+
+    def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> DiaryResult:
+        """Write the diary page of a day, a letter to the next session, unless it exists.
+
+        day: the last complete day with messages unless named. A day begins at 06:00.
+        """
+        from perdure.floor.summaries import DIARY_JOB, DiaryWriter
+
+        self.captures.drain()
+        tokens = self.connections.config.floor.diary_tokens
+        return DiaryWriter(**self._writing(DIARY_JOB, tokens)).write(day, stop=stop or (lambda: False))
+
+    def _writing(self, job: str, page_tokens: int) -> dict[str, Any]:
+        """Return the fields of `floor.writing.Writing`, for a page of so many tokens.
+
+        A page that fills an answer to the brim would be cut off in it, so it may have three quarters of one.
+        """
+        from perdure.floor.summary_input import TurnSource
+        from perdure.floor.summary_text import SummaryLimits
+
+        connections = self.connections
+        max_tokens = connections.config.models.roles.summariser.max_output_tokens * 3 // 4
+        return {
+            "home": connections.path,
+            "floor": self,
+            "now": local_now,
+            "turn_source": TurnSource(
+                connections.user,
+                connections.config.agent,
+                connections.archive,
+                connections.index,
+                self.captures.refusal,
+                self.find_injections,
+            ),
+            "chat": lambda: connections.chat("summariser", job=job),
+            "catch_up": lambda: self.upkeep.catch_up().n_behind,
+            "limits": SummaryLimits(page_tokens, max_tokens, connections.config.floor.question_tokens),
+        }

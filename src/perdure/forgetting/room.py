@@ -1,0 +1,282 @@
+"""Forget turns, memories and users of one home: first a plan that can be shown, then its execution.
+
+One journal event records what is forgotten. Everything else follows from it, and an interrupted run goes on at the
+next opening: archive, floors, memories, index, vectors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perdure.archive import forget, stage
+from perdure.archive.forget import ForgetTarget
+from perdure.capture import gemini
+from perdure.captures import Captures
+from perdure.connections import Connections, utc_now
+from perdure.errors import ArchiveFault, IndexFault, NotFound
+from perdure.index import catchup, keyword, runs
+from perdure.runs import Runs
+from perdure.sharing.room import UNFINISHED_ERASURE
+from perdure.text import index_terms, query_terms
+from perdure.types import Filters, Memory, Principal
+from perdure.upkeep import UNSETTLED, Upkeep
+
+# Every opening of a home applies tombstones: the other rooms are loaded when there is something to forget.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perdure.archive.verify import VerifyResult
+    from perdure.floor.room import FloorRoom
+    from perdure.memories.room import MemoryRoom
+
+
+class Forgetting:
+    """Everything that a home's principal forgets.
+
+    memories, floor: return the other rooms. drop_floor: makes the next use of the floor read it anew.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        captures: Captures,
+        upkeep: Upkeep,
+        runs: Runs,
+        *,
+        memories: Callable[[], MemoryRoom],
+        floor: Callable[[], FloorRoom],
+        drop_floor: Callable[[], None],
+    ) -> None:
+        self._connections = connections
+        self._captures = captures
+        self._upkeep = upkeep
+        self._runs = runs
+        self._memories = memories
+        self._floor = floor
+        self._drop_floor = drop_floor
+        self._archive = connections.archive
+        self._path = connections.path
+        self._user = connections.user
+
+    # the plan ---------------------------------------------------------------------------------------------
+
+    def plan(self, ids: Sequence[str], *, cascade: bool = True) -> list[ForgetTarget]:
+        """Return what forgetting these turns, runs or conversations would delete. Forgets nothing yet.
+
+        cascade: with a run also the runs below it.
+        """
+        self._upkeep.index_all()
+        targets: dict[tuple[str, str], ForgetTarget] = {}
+        for identifier in ids:
+            kind, name = ("memory", identifier) if identifier.startswith("mem-") else self._runs.resolve(identifier)
+            for target in self._plan_for(kind, name, cascade=cascade):
+                targets[target.run.run_id, target.turn_id] = target
+        return list(targets.values())
+
+    def _plan_for(self, kind: str, name: str, *, cascade: bool) -> list[ForgetTarget]:
+        if kind == "turn":
+            run_id, offset = self._runs.locate_turn(name)
+            return forget.target_turns(self._archive, self._runs.own(run_id), {offset})
+        if kind == "conversation":
+            run_ids = [view.run_id for view in self._runs.conversation(name) if view.user == self._user]
+            if not run_ids:  # what others share is theirs to forget
+                raise NotFound(name)
+        else:
+            run_ids = [name, *(view.run_id for view in self._runs.descendants(name))] if cascade else [name]
+        captured = {self._runs.captured_in(run_id) for run_id in run_ids}
+        whole = [self._runs.own(run_id) for run_id in sorted(captured) if run_id in run_ids]
+        sidechains = sorted(run_id for run_id in run_ids if run_id not in captured)
+        return forget.target_runs(self._archive, whole) + [
+            target for run_id in sidechains for target in self._plan_sidechain(run_id)
+        ]
+
+    def _plan_sidechain(self, run_id: str) -> list[ForgetTarget]:
+        stored = self._runs.own(self._runs.captured_in(run_id))
+        offsets = runs.list_turn_offsets(self._connections.index(), self._connections.principal, run_id)
+        return forget.target_turns(self._archive, stored, offsets)
+
+    def plan_by_query(self, query: str, *, filters: Filters | None = None) -> list[ForgetTarget]:
+        """Return what forgetting every turn that a query finds (all of its words must match) would delete."""
+        self._upkeep.index_all()
+        turns = keyword.find_turns_with_all_words(
+            self._connections.index(), Principal(self._user), query, filters=filters or Filters()
+        )
+        return self.plan(turns)
+
+    def memories_by_query(self, query: str) -> list[Memory]:
+        """Return every memory that contains all words of a query, whatever its state, with what was made of it."""
+        index = self._connections.index_with_memories()
+        terms = [index.tokenize(term) for term in query_terms(query)]
+        ids = [
+            memory.memory_id
+            for memory in self._memories().list_memories(every=True)
+            if terms and all(_contains(index.tokenize(index_terms(memory.text)), term) for term in terms)
+        ]
+        return self.memories_of(memories=ids)
+
+    def memories_of(self, doomed: Sequence[ForgetTarget] = (), memories: Sequence[str] = ()) -> list[Memory]:
+        """Return the memories that go with these turns and memories: those that were made of them."""
+        from perdure.floor.forget import add_file_states
+
+        try:
+            candidates = sorted(self._memories().list_memories(every=True), key=lambda memory: memory.order)
+        except IndexFault:  # what was made of the turns goes all the same, by its sources
+            if memories:
+                raise
+            return []
+        ids = [self._memories().get(identifier).memory_id for identifier in memories]
+        versions = add_file_states(self._connections.journal(), forget.add_versions(candidates, ids))
+        return forget.add_descendants(candidates, [*versions, *forget.list_memories_from(candidates, doomed)])
+
+    def floor_lines_quoting(self, doomed: Sequence[ForgetTarget]) -> list[tuple[str, str]]:
+        """Return (page, line) of every line of the floor that repeats one of these turns word for word.
+
+        Lines made of a memory are left out. A person wrote the others, so they stay until the person deletes them
+        (`floor.forget_line`). For cards and proposals their id stands in the place of the page (`floor.forget_asked`).
+        """
+        from perdure.floor import forget, notes
+
+        floor = self._floor()
+        turn_texts = [target.turn.text("text", "pasted") for target in doomed if target.turn is not None]
+        texts = [(name, floor.read(name)) for name in floor.list_pages()]
+        texts += [(card.id, card.text) for card in floor.list_cards()]
+        texts += [(proposal.id, proposal.text) for proposal in floor.list_proposals(with_decided=True)]
+        quotes = forget.find_repeating_lines(texts, turn_texts)
+        return [(name, raw) for name, raw in quotes if not notes.parse_line(raw).memory]
+
+    # the deed ---------------------------------------------------------------------------------------------
+
+    def apply(
+        self, doomed: Sequence[ForgetTarget], *, memories: Sequence[str] = (), now: datetime | None = None
+    ) -> list[str]:
+        """Forget these turns and memories everywhere in this home, with every memory that was made of one of them.
+
+        Return the ids of the runs that were rewritten.
+        """
+        if not doomed and not memories:
+            return []
+        self._captures.drain()
+        forgotten = self.memories_of(memories=memories) if memories else []
+        forget.record_tombstones(self._connections.journal(), doomed, forgotten, now=now or utc_now())
+        return self.apply_tombstones()
+
+    def apply_tombstones(self) -> list[str]:
+        """Apply what is recorded as forgotten and not yet applied; return the ids of the runs that changed."""
+        changed: list[str] = []
+        applied: list[str] = []
+        stated_in: list[str] = []
+        is_merge = bool(self._archive.ledger.get_meta(UNSETTLED))
+        for user in self._connections.users_with_journal():
+            journal = self._connections.journal(user)
+            pending = forget.list_unapplied(self._archive, journal)
+            if pending:
+                changed += forget.apply_to_archive(self._archive, journal, user, pending)
+            if pending or is_merge:
+                gone = forget.collect_forgotten(self._archive, journal)
+                self._forget_on_floors(user, gone)  # before the memories go, by which its lines are known
+                run_ids = forget.apply_to_memories(journal, gone)
+                stated_in += run_ids if user == self._user else ()
+                applied += pending
+        if applied:
+            gemini.delete_pending_texts(self._path)
+            stage.drop_staged_runs(self._path)
+        if (applied or is_merge) and self._upkeep.clean_index():
+            self._archive.ledger.set_applied(applied)
+        if stated_in:
+            self._memories().restate(stated_in)
+        return changed
+
+    def _forget_on_floors(self, user: str, gone: forget.ForgottenItems) -> None:
+        """Delete what is gone from every agent's floor of a user, working copies included."""
+        from perdure.floor import forget, pages
+
+        owner = self._connections.config.user
+        journal = self._connections.journal(user)
+        forget.apply_tombstones(journal, gone, lambda agent: self._path / pages.to_agent_folder(agent, user, owner))
+        floor_cache(self._path, user).unlink(missing_ok=True)
+
+    # a user who leaves ------------------------------------------------------------------------------------
+
+    def erase_user(self) -> int:
+        """Delete everything of the principal's; return how many runs there were.
+
+        Deletes runs, packs, journal, index, floor, machines, grants to and from them, and the parts of the logs that
+        may carry their words. Nothing is remembered of it, so an import of the same transcripts captures them again.
+        Raises Busy when another process keeps old pages in use: call it again, and it goes on.
+        """
+        from perdure.forgetting import erase
+        from perdure.jobs.run_log import JobLog
+
+        self._captures.drain()
+        self._archive.ledger.set_meta(UNFINISHED_ERASURE, "yes")
+        n_runs = self._archive.erase(self._user)
+        erase.delete_user_files(self._path, self._user)
+        self._connections.delete_index()
+        self._upkeep.discard_vectors()
+        JobLog(self._path).drop_user(self._user)
+        self._erase_floors()
+        self._connections.drop_tombstones(self._user)
+        catchup.catch_up(self._connections.index(create=True), self._archive)
+        catchup.catch_up_journals(self._connections.index(), self._archive)
+        self._archive.ledger.wipe()
+        self._archive.ledger.drop_meta(UNFINISHED_ERASURE)
+        return n_runs
+
+    def export_user(self, target: Path) -> VerifyResult:
+        """Write everything of the principal's as a home of its own, prove that it is whole, and return the proof.
+
+        target: a new folder. Raises ArchiveFault, and leaves nothing there, when it differs from this home.
+        """
+        from perdure.archive.verify import verify
+        from perdure.forgetting import erase
+
+        self._captures.drain()
+        folders = {folder: folder.name.partition("~")[0] for folder in self._floor_folders()}
+        with self._archive.block_writes():
+            erase.copy_user(self._path, self._user, target, folders)
+            proof = verify(target)
+            n_runs = sum(1 for _ in self._archive.ledger.list_runs(self._user))
+        if not proof.ok or proof.n_runs != n_runs:
+            shutil.rmtree(target)
+            raise ArchiveFault(f"{self._path}: not exported, because `perdure verify` finds problems")
+        return proof
+
+    def linked_floors(self) -> list[Path]:
+        """Return the folders outside `agents` to which links there lead: `erase_user` deletes only the links."""
+        return [folder.resolve() for folder in self._floor_folders() if folder.is_symlink()]
+
+    def _floor_folders(self) -> list[Path]:
+        """Return the folders of the principal's pages, one for each agent."""
+        from perdure.floor import pages
+
+        owner = self._connections.config.user
+        return [
+            folder
+            for folder in sorted((self._path / "agents").glob("*"))
+            if pages.is_folder_of(folder.name, self._user, owner)
+        ]
+
+    def _erase_floors(self) -> None:
+        """Delete the principal's pages of every agent, and the cache of them."""
+        for folder in self._floor_folders():
+            if folder.is_symlink():
+                folder.unlink()
+            else:
+                shutil.rmtree(folder)
+        floor_cache(self._path, self._user).unlink(missing_ok=True)
+        self._drop_floor()
+
+
+def floor_cache(home: Path, user: str) -> Path:
+    """Return the file that spares the next process to read a user's floor from the journal."""
+    return home / "run" / f"floor-{user}.json"
+
+
+def _contains(tokens: Sequence[str], term: Sequence[str]) -> bool:
+    """Do the tokens of a term stand in a row among those of a text?"""
+    n = len(term)
+    return any(list(tokens[start : start + n]) == list(term) for start in range(len(tokens) - n + 1))

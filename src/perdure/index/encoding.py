@@ -1,0 +1,109 @@
+"""Encode values for the index: instants, names, weeks and the texts that get vectors. Pure; it imports no
+numpy.
+
+It is the one place that decides which chunks get a vector, in which order, and in which words. The text
+that is embedded differs a little from the text that is shown: date and role stand before it, so that
+"what did I say in May" has something to be near to. The hash of this text is the key of its vector in
+the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from perdure.models.extent import count_embedded_chars
+from perdure.types import Author
+
+
+def to_ms(instant: datetime | None) -> int | None:
+    """Convert an instant to whole milliseconds since 1970."""
+    return None if instant is None else int(instant.timestamp() * 1000)
+
+
+def from_ms(stated_ms: int | None) -> datetime | None:
+    """Convert milliseconds since 1970 to an aware instant."""
+    return None if stated_ms is None else datetime.fromtimestamp(stated_ms / 1000, UTC)
+
+
+def to_scope_token(number: int) -> str:
+    """Return the word that stands for a name inside MATCH; no tokenizer splits or stems it.
+
+    >>> to_scope_token(7)
+    'z7z'
+    """
+    return f"z{number}z"
+
+
+HALF_YEAR_WEEKS = 26  # weeks
+
+
+def build_week_sql(column: str) -> str:
+    """Return the SQL for the Monday (yyyy-mm-dd, UTC) of the week of a column of instants in milliseconds."""
+    return f"date({column} / 1000, 'unixepoch', '-6 days', 'weekday 1')"
+
+
+def get_monday(day: date) -> date:
+    """Return the first day of a day's week.
+
+    >>> get_monday(date(2026, 3, 18)), get_monday(date(2026, 3, 16))
+    (datetime.date(2026, 3, 16), datetime.date(2026, 3, 16))
+    """
+    return day - timedelta(days=day.weekday())
+
+
+def list_mondays(today: date, n_weeks: int = HALF_YEAR_WEEKS) -> list[date]:
+    """Return the Mondays of the last n weeks, oldest first; the last one is of this week."""
+    return [get_monday(today) - timedelta(weeks=n_weeks_ago) for n_weeks_ago in range(n_weeks - 1, -1, -1)]
+
+
+def get_day_start(day: date) -> datetime:
+    """Return the first instant of a day, in UTC."""
+    return datetime.combine(day, time(), UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingPolicy:
+    """One class of chunks that is embedded. `models.extent` says how much of each chunk, by its author."""
+
+    kind: str  # text, thinking, call or result
+    by_people: bool | None = None  # True: only turns of people; False: only other turns; None: both
+
+
+MEMORY_KIND = "memory"  # role and kind of the one chunk of a memory, which has no turn
+EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here are found by keyword only
+    EmbeddingPolicy(MEMORY_KIND),
+    EmbeddingPolicy("text", by_people=True),
+    EmbeddingPolicy("text", by_people=False),
+    EmbeddingPolicy("thinking"),
+    EmbeddingPolicy("call"),
+    EmbeddingPolicy("result"),
+)
+
+
+def build_embedded_text(author: Author | None, role: str | None, stated_ms: int | None, text: str) -> str:
+    """Return the text that is embedded for a chunk; author and role are None for a memory.
+
+    >>> build_embedded_text("person", "user", 1778198400000, "We moor at the quay.")
+    '[8 May 2026] user: We moor at the quay.'
+    """
+    return f"{_format_day(stated_ms)}{role or MEMORY_KIND}: {text[: count_embedded_chars(author or 'person', 0)]}"
+
+
+def _format_day(stated_ms: int | None) -> str:
+    if stated_ms is None:
+        return ""
+    instant = datetime.fromtimestamp(stated_ms / 1000, UTC)
+    return f"[{instant.day} {_MONTHS[instant.month - 1]} {instant.year}] "
+
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+
+
+def hash_embedded_text(embedded_text: str) -> bytes:
+    """Return the 32-byte key of a text in the cache: SHA-256 of its UTF-8, as in `models.vectors.text_hash`."""
+    return hashlib.sha256(embedded_text.encode("utf-8", "surrogatepass")).digest()

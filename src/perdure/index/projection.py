@@ -1,0 +1,133 @@
+"""Projection: turn a run and its turns into rows. Pure: it returns what to write, and writes nothing.
+
+All text is masked: secrets are masked in a whole part before it is cut into chunks, so that no secret
+survives in two halves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from perdure import text
+from perdure.access.redact import mask
+from perdure.identity import make_thread_run_id, make_turn_id
+from perdure.index.encoding import to_ms
+from perdure.index.write import ChunkRow, RunRow, TurnRow
+from perdure.regex import lazy_re
+from perdure.types import ParsedLines, Part, Run, Turn
+
+CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
+OVERLAP_CHARS = 200
+MAX_INTENT_CHARS = 500
+_SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
+_CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
+
+
+def project_run(run: Run, parsed: ParsedLines) -> list[RunRow]:
+    """Return rows for the captured run and, after it, for its inline sidechains as child runs."""
+    threads: dict[str, list[Turn]] = {"": []}
+    for turn in parsed.turns:
+        threads.setdefault(turn.thread, []).append(turn)
+    return [_build_run_row(run, thread, turns, parsed.title if not thread else "") for thread, turns in threads.items()]
+
+
+def _build_run_row(run: Run, thread: str, turns: Sequence[Turn], title: str) -> RunRow:
+    rows = tuple(_build_turn_row(run, turn) for turn in turns)
+    times = [row.stated_ms for row in rows if row.stated_ms is not None]
+    return RunRow(
+        run_id=make_thread_run_id(run.run_id, thread) if thread else run.run_id,
+        thread=thread,
+        title=text.one_line(mask(title), 200),
+        intent=_find_intent(turns),
+        turns=rows,
+        n_calls=sum(part.kind == "call" for turn in turns for part in turn.parts),
+        n_tokens=sum(turn.n_tokens for turn in turns),
+        started_ms=min(times, default=None if thread else to_ms(run.started_at)),
+        ended_ms=max(times, default=None if thread else to_ms(run.ended_at)),
+    )
+
+
+def _find_intent(turns: Sequence[Turn]) -> str:
+    user_turns = [user_turn for user_turn in turns if user_turn.role == "user" and not user_turn.is_summary]
+    first_turn = next(
+        (user_turn for user_turn in user_turns if user_turn.author == "person"), user_turns[0] if user_turns else None
+    )
+    return mask(text.clip(first_turn.text("text", "pasted").strip(), MAX_INTENT_CHARS)) if first_turn else ""
+
+
+def _build_turn_row(run: Run, turn: Turn) -> TurnRow:
+    identifier = make_turn_id(run.source, turn.offset)
+    chunks = tuple(_split_into_chunks(identifier, turn.parts))
+    first_text = next((chunk.text for chunk in chunks if chunk.kind == "text"), "")
+    is_said = turn.author in ("person", "agent") and bool(first_text)
+    own_copy_key = compute_copy_key(run.source.user, run.source.runtime, turn.native_id) if turn.native_id else None
+    return TurnRow(
+        turn_id=identifier,
+        copy_key=_hash_to_number(f"\0{identifier}") if own_copy_key is None else own_copy_key,
+        turn=turn,
+        stated_ms=to_ms(turn.stated_at),
+        chunks=chunks,
+        facets=tuple(dict.fromkeys(_list_facets(turn))),
+        thread=_hash_to_number(f"{run.source.key}\0{turn.thread}"),
+        is_said=is_said,
+        speaker=_find_speaker(first_text) if is_said else "",
+    )
+
+
+def compute_copy_key(user: str, runtime: str, native_id: str) -> int:
+    """Return the number that all copies of one message share."""
+    return _hash_to_number(f"{user}\0{runtime}\0{native_id}")
+
+
+def _find_speaker(words: str) -> str:
+    """Return the name that stands before the words, or "".
+
+    >>> _find_speaker("Ada Byron: we moor at the quay"), _find_speaker("see this: it works")
+    ('Ada Byron', '')
+    """
+    match = _SPEAKER.match(words)
+    return match[1] if match else ""
+
+
+def _split_into_chunks(identifier: str, parts: Sequence[Part]) -> Iterator[ChunkRow]:
+    n = 0
+    for kind, kind_text in _join_parts(parts):
+        masked = mask(kind_text)
+        for low, high in text.split(masked, max_chars=CHUNK_CHARS, overlap_chars=OVERLAP_CHARS):
+            yield ChunkRow(n, kind, masked[low:high], _hash_to_number(f"{identifier}/{n}"))
+            n += 1
+
+
+def _join_parts(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
+    """Yield parts as (kind, words): neighbours of one kind together, a call with its tool's name before it."""
+    kind, joined_text = "", ""
+    for part in parts:
+        part_text = f"{part.name} {part.text}" if part.kind == "call" else part.text
+        if not part_text.strip():
+            continue
+        chunk_kind = _CHUNK_KINDS.get(part.kind, part.kind)
+        if chunk_kind == kind and kind != "result":
+            joined_text += "\n\n" + part_text
+            continue
+        if joined_text:
+            yield kind, joined_text
+        kind, joined_text = chunk_kind, part_text
+    if joined_text:
+        yield kind, joined_text
+
+
+def _list_facets(turn: Turn) -> Iterator[tuple[str, str]]:
+    yield from (("file", path) for path in turn.files)
+    yield from (("skill", skill) for skill in turn.skills)
+    yield from (("tool", part.name) for part in turn.parts if part.kind == "call" and part.name)
+    if turn.role in ("user", "assistant") and not turn.is_summary:
+        for part in turn.parts:
+            if part.kind == "text":
+                yield from (("entity", name) for name in text.entities(mask(part.text)))
+
+
+def _hash_to_number(key: str) -> int:
+    """Return a signed 64-bit number for a name: equal names give equal numbers, in every index."""
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

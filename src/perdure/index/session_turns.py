@@ -1,0 +1,273 @@
+"""Read turns of sessions: prompts and their answers, quotes, and the messages that are still to be mined.
+
+A prompt is found by the session and the time of the injection beside it. A turn that stands in several
+transcripts counts once here, as everywhere in the index. Summaries of compactions and abandoned
+branches are not mined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import NamedTuple
+
+from perdure.index import visibility
+from perdure.index.encoding import from_ms, to_ms
+from perdure.index.store import IndexConnection
+from perdure.types import Memory, Principal
+
+MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a prompt and that of its injection
+MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
+_MAX_ANSWER_TURNS = 500  # of an answer
+_MAX_QUOTED_CHUNKS = 40  # of a quoted turn
+
+
+@dataclass(frozen=True, slots=True)
+class PromptExchange:
+    """A prompt and the answer to it."""
+
+    prompt: str
+    answer: str  # the agent's words, then the input of its calls; "" before the agent answers
+    ended: bool  # the next prompt has come
+    last_at: datetime | None  # time of the last turn of the answer
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedTurn:
+    """One turn, to be quoted."""
+
+    turn_id: str
+    role: str
+    author: str
+    at: datetime | None
+    runtime: str
+    machine: str
+    said: str  # masked; cut off when it is very long
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionTurn:
+    number: int
+    role: str
+    author: str
+    stated_ms: int
+
+
+def find_exchange(
+    index: IndexConnection, user: str, runtime: str, session: str, moment: datetime
+) -> PromptExchange | None:
+    """Return the prompt of a session at a moment and its answer; None when there was no prompt then."""
+    with index.begin_read():
+        turns = _list_session_turns(index, user, runtime, session, moment)
+        prompts = [
+            turn
+            for turn in turns
+            if turn.role == "user" and abs(turn.stated_ms - _to_known_ms(moment)) <= _to_span_ms(MAX_TIME_GAP)
+        ]
+        if not prompts:
+            return None
+        prompt = min(prompts, key=lambda turn: (abs(turn.stated_ms - _to_known_ms(moment)), turn.number))
+        later_turns = turns[turns.index(prompt) + 1 :]
+        answer_turns = list(takewhile(lambda turn: turn.author != "person", later_turns))
+        agent_turns = [turn.number for turn in answer_turns if turn.role == "assistant"]
+        return PromptExchange(
+            "\n".join(_list_texts(index, [prompt.number], "text")),
+            "\n".join([*_list_texts(index, agent_turns, "text"), *_list_texts(index, agent_turns, "call")]),
+            len(answer_turns) < len(later_turns),
+            from_ms(answer_turns[-1].stated_ms) if answer_turns else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTurn:
+    """A message of a person in a session."""
+
+    turn_id: str
+    at: datetime
+    text: str  # its beginning, masked
+    project: str | None
+
+
+def list_prompts(
+    index: IndexConnection, user: str, runtime: str, session: str, *, since_at: datetime, until_at: datetime
+) -> list[PromptTurn]:
+    """Return the prompts of a session between two moments, in order; only runs with anything from then are
+    read.
+    """
+    query = """SELECT turn_id, stated_ms, nullif(project.value, ''), (SELECT text FROM chunk JOIN chunk_text USING (id)
+            WHERE chunk.turn = turn.id AND chunk.kind = ? ORDER BY n LIMIT 1)
+        FROM run JOIN turn ON turn.run = run.id JOIN name AS project ON project.id = run.project
+        WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.thread = ''
+          AND run.started_ms <= ? AND run.ended_ms >= ? AND role = 'user' AND NOT is_summary
+          AND stated_ms BETWEEN ? AND ? ORDER BY generation, offset"""
+    session_key = (
+        index.find_name("kind", "text"),
+        index.find_name("user", user),
+        index.find_name("runtime", runtime),
+        session,
+    )
+    since, until = _to_known_ms(since_at), _to_known_ms(until_at)
+    rows = index.select(query, *session_key, until, since, since, until)
+    return [
+        PromptTurn(turn_id, datetime.fromtimestamp(stated_ms / 1000, UTC), text or "", project)
+        for turn_id, stated_ms, project, text in rows
+    ]
+
+
+def find_nearest_prompt(prompts: Sequence[PromptTurn], moment: datetime) -> PromptTurn | None:
+    """Return the prompt that belongs to an injection at a moment; None when there is no prompt near it."""
+    near_prompts = [prompt for prompt in prompts if abs(prompt.at - moment) <= MAX_TIME_GAP]
+    return min(near_prompts, key=lambda prompt: abs(prompt.at - moment), default=None)
+
+
+def list_turn_chunks(index: IndexConnection, user: str, turn_id: str) -> list[str]:
+    """Return the texts of the chunks of one turn; none when this user has no such turn."""
+    query = """SELECT text FROM chunk_text JOIN chunk USING (id) JOIN turn ON turn.id = chunk.turn
+        WHERE turn.turn_id = ? AND chunk.user = ? ORDER BY chunk.n"""
+    return [text for (text,) in index.select(query, turn_id, index.find_name("user", user))]
+
+
+def quote_turn(index: IndexConnection, principal: Principal, turn_id: str) -> QuotedTurn | None:
+    """Return one turn with its author, time and origin; None when there is none that may be read."""
+    query = f"""SELECT turn.id, turn.role, turn.author, turn.stated_ms, runtime.value, machine.value FROM turn
+        JOIN run ON run.id = turn.run JOIN name AS runtime ON runtime.id = run.runtime
+        JOIN name AS machine ON machine.id = run.machine
+        WHERE turn.turn_id = ? AND {visibility.get_read_scope(index, principal).build_run_test()}"""
+    with index.begin_read():
+        for number, role, author, stated_ms, runtime, machine in index.select(query, turn_id):
+            chunks_query = """SELECT text FROM chunk_text JOIN chunk USING (id) WHERE turn = ? ORDER BY n LIMIT ?"""
+            quoted_text = "\n".join(text for (text,) in index.select(chunks_query, number, _MAX_QUOTED_CHUNKS))
+            return QuotedTurn(turn_id, role, author, from_ms(stated_ms), runtime, machine, quoted_text)
+    return None
+
+
+def _list_session_turns(
+    index: IndexConnection, user: str, runtime: str, session: str, moment: datetime
+) -> list[_SessionTurn]:
+    """Return the turns of a session from shortly before a moment on, in order."""
+    query = """SELECT turn.id, role, author, stated_ms FROM turn JOIN run ON run.id = turn.run
+        WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.thread = '' AND NOT is_summary
+          AND stated_ms BETWEEN ? AND ? ORDER BY generation, offset LIMIT ?"""
+    session_key = index.find_name("user", user), index.find_name("runtime", runtime), session
+    return [
+        _SessionTurn(*row)
+        for row in index.select(
+            query,
+            *session_key,
+            _to_known_ms(moment - MAX_TIME_GAP),
+            _to_known_ms(moment + MAX_ANSWER_TIME),
+            _MAX_ANSWER_TURNS,
+        )
+    ]
+
+
+def _list_texts(index: IndexConnection, turns: Sequence[int], kind: str) -> list[str]:
+    query = """SELECT text FROM chunk_text JOIN chunk USING (id) WHERE turn = ? AND kind = ? ORDER BY n"""
+    number = index.find_name("kind", kind)
+    return [text for turn in turns for (text,) in index.select(query, turn, number)]
+
+
+def _to_known_ms(moment: datetime) -> int:
+    known_ms = to_ms(moment)
+    assert known_ms is not None
+    return known_ms
+
+
+def _to_span_ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
+
+
+MINING_TAG = "memory-mining"  # of sessions that a miner itself ran
+
+_SOURCE_NAME = """runtime.value || char(9) || run.session || char(9) || run.generation
+  || iif(run.thread = '', '', char(9) || run.thread)"""
+_IS_MESSAGE = "turn.said AND NOT turn.is_summary AND NOT turn.abandoned"
+_IS_UNMINED = """coalesce((SELECT to_offset FROM mined WHERE mined.user = run.user AND mined.source = {source}
+  AND from_offset <= content_offset ORDER BY from_offset DESC LIMIT 1), -1) <= content_offset"""
+
+
+class UnminedSource(NamedTuple):
+    """A source with messages left to mine: one session, or one sub-agent's stream in it."""
+
+    source: str  # runtime, session and generation; for an inline sidechain also its thread
+    runtime: str
+    session: str
+    generation: int
+    thread: str
+    agent: str
+    conversation: str
+    project: str | None
+    cwd: str | None
+    parent_session: str | None
+    is_subagent: bool
+    n_left: int  # messages
+
+    def can_know(self, memory: Memory) -> bool:
+        """Return True if a memory is current and belongs to the agent and project of this source."""
+        return memory.is_current and memory.agent == self.agent and memory.project in (None, self.project)
+
+
+class SourceTurn(NamedTuple):
+    """One turn of a source, and where its bytes are."""
+
+    run_id: str  # the captured run
+    offset: int
+    author: str  # person, machine, agent, tool
+    is_message: bool  # True for a message that may be mined
+    stated_at: datetime | None
+
+
+def list_unmined_sources(index: IndexConnection, user: str) -> list[UnminedSource]:
+    """Return an owner's sources with messages left to mine; those that began first come first."""
+    number = index.find_name("user", user)
+    query = f"""SELECT {_SOURCE_NAME} AS source, runtime.value, run.session, run.generation, run.thread,
+          max(agent.value),
+          conversation.value, nullif(max(project.value), ''), max(run.cwd), max(run.parent_session),
+          max(run.thread <> '' OR (run.parent_session IS NOT NULL AND NOT run.fork)), count(*)
+        FROM turn JOIN run ON run.id = turn.content_run JOIN name AS runtime ON runtime.id = run.runtime
+          JOIN name AS conversation ON conversation.id = run.conversation
+          JOIN name AS agent ON agent.id = run.agent JOIN name AS project ON project.id = run.project
+        WHERE run.user = ? AND {_IS_MESSAGE} AND {_IS_UNMINED.format(source=_SOURCE_NAME)}
+        GROUP BY 1 ORDER BY min(coalesce(turn.stated_ms, run.captured_ms)), 1"""
+    rows = index.select(query, number) if number is not None else []
+    return [UnminedSource._make((*row[:10], bool(row[10]), row[11])) for row in rows]
+
+
+def list_turns_of_source(index: IndexConnection, user: str, source: UnminedSource) -> list[SourceTurn]:
+    """Return every turn of a source, in the order of its bytes."""
+    query = f"""SELECT run.captured_in, content_offset, turn.author, {_IS_MESSAGE}, turn.stated_ms
+        FROM turn JOIN run ON run.id = turn.content_run
+        WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.generation = ? AND run.thread = ?
+        ORDER BY content_offset"""
+    name_numbers = index.find_name("user", user), index.find_name("runtime", source.runtime)
+    rows = index.select(query, *name_numbers, source.session, source.generation, source.thread)
+    return [SourceTurn(row[0], row[1], row[2], bool(row[3]), from_ms(row[4])) for row in rows]
+
+
+def list_message_offsets(index: IndexConnection, run_id: str) -> set[int]:
+    """Return the offsets of the messages that this captured run holds and no other run does, without inline
+    sidechains.
+    """
+    query = f"""SELECT content_offset FROM run JOIN turn ON turn.content_run = run.id
+        WHERE run.captured_in = ? AND run.thread = '' AND {_IS_MESSAGE}"""
+    return {offset for (offset,) in index.select(query, run_id)}
+
+
+def find_last_times(index: IndexConnection, user: str) -> dict[str, datetime]:
+    """Return conversation -> time of its last turn, or of its last capture when no time is known."""
+    query = """SELECT conversation.value, max(coalesce(run.ended_ms, run.captured_ms)) FROM run
+        JOIN name AS conversation ON conversation.id = run.conversation WHERE run.user = ? GROUP BY 1"""
+    rows = index.select(query, index.find_name("user", user))
+    return {conversation: last_at for conversation, stated_ms in rows if (last_at := from_ms(stated_ms)) is not None}
+
+
+def find_tagged_conversations(index: IndexConnection, user: str, tag: str) -> set[str]:
+    """Return the conversations in which any run has a tag."""
+    query = """SELECT DISTINCT conversation.value FROM run_tag JOIN run ON run.id = run_tag.run
+        JOIN name AS conversation ON conversation.id = run.conversation WHERE tag = ? AND run.user = ?"""
+    return {
+        conversation
+        for (conversation,) in index.select(query, index.find_name("tag", tag), index.find_name("user", user))
+    }

@@ -1,0 +1,201 @@
+"""Notice use: after a turn, mark the cues beside its prompt that the agent's answer rests on.
+
+Each injection is judged once, when its answer is complete, by one `used` event with the injection's
+nonce; if another process or home judges it again, the replay ignores that. It is judged by words alone,
+cheaply; no model is asked.
+
+Only words that the prompt does not contain count, because an answer takes up the prompt's words anyway.
+The shape of a word shows how rare it is: numbers and identifiers say more than names, and names more
+than other words. In doubt a cue was not used, because only use renews a memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from perdure import text
+from perdure.archive import injections, memory_events
+from perdure.archive.journal import Journal, JournalEvent
+from perdure.index import memory_rows, session_turns
+from perdure.index.session_turns import PromptExchange
+from perdure.index.store import IndexConnection
+from perdure.regex import lazy_re
+
+USED_SCORE = 0.5  # lowest score of a used cue (docs/evaluation/use.md)
+ENOUGH_WEIGHT = 3.0  # weight of words taken up that is use by itself: one number, or a name and a word, …
+MIN_SHARE = 0.2  # …if they are at least this share of the weight of a sentence of the cue
+QUOTE_LENGTHS = ((3, 2), (5, 1))  # (consecutive words of the cue, how many of them the prompt lacks): a quotation
+DISTINCT_WEIGHT, NAME_WEIGHT, WORD_WEIGHT, SHORT_WEIGHT = 3.0, 2.0, 1.0, 0.5  # weights, by shape
+SHORT_CHARS = 3  # longest short word
+STEM_CHARS = 5  # first letters that are compared: they distinguish words without their endings
+MAX_ANSWER_CHARS = 20_000  # of an answer; the rest is ignored
+MAX_UNSPLIT_CHARS = 300  # a longer cue is judged by its sentences
+_WORD = lazy_re(r"\w+(?:[./:@-]\w+)*")
+_SENTENCE_BREAK = lazy_re(r"(?<=[.!?;])\s+|\n+|(?<=[。！？；])")
+_IDENTIFIER = lazy_re(r"[\d_./:@]")
+_LIGHT_WORDS = text.STOPWORDS | frozenset(
+    "aber als am an auch auf aus bei bin bis das dass dein dem den der des die dies durch ein eine einem einen einer "
+    "er es für gern habe hat hatte ich ihr im in ist ja kein keine man mein meine mich mir mit nach nicht nie noch "
+    "nun nur ob oder seit sich sie sind so statt um und uns unser unsere unter vom von vor war weil wenn wer wie wir "
+    "wird zu zum zur au aux avec c ce ces chez comme d dans de depuis des du elle en est et il ils j je l la le les "
+    "leur lui m ma mais mes moi mon n ne nos notre nous on ou où par pas plus pour puis qu que qui s sa sans se ses "
+    "son sont sur t ta te tes toi ton tu un une va vos votre vous always also am because before can every just like "
+    "more never no not now one only other over own please said say user very via well yes".split()
+)
+
+
+StemRow = tuple[str, ...]
+
+
+class WeightedWord(NamedTuple):
+    """A word as it is compared, with its weight."""
+
+    stem: str
+    weight: float
+
+
+def is_used(prompt: str, cue: str, answer: str) -> bool:
+    """Return True if an answer rests on a cue."""
+    return score_use(prompt, cue, answer) >= USED_SCORE
+
+
+def score_use(prompt: str, cue: str, answer: str) -> float:
+    """Return how much an answer rests on a cue, 0 to 1: the highest score of any of the cue's sentences.
+
+    >>> score_use("Which port?", "It runs on port 8443.", "Use 8443.")
+    0.75
+    >>> score_use("Which port?", "It runs on 8443.", "9000.")
+    0.0
+    """
+    prompt_stems, answer_stems = (
+        {word.stem for word in iter_words(prompt)},
+        [word.stem for word in iter_words(answer[:MAX_ANSWER_CHARS])],
+    )
+    answer_rows = {
+        n_words: set(_iter_stem_rows(answer_stems, n_words)) for n_words in (1, *(n for n, _ in QUOTE_LENGTHS))
+    }
+    pieces = _SENTENCE_BREAK.split(cue) if len(cue) > MAX_UNSPLIT_CHARS else [cue]
+    return max(_score_piece(prompt_stems, list(iter_words(piece)), answer_rows) for piece in pieces)
+
+
+def _score_piece(
+    prompt_stems: Collection[str], cue_words: Sequence[WeightedWord], answer_rows: Mapping[int, Set[StemRow]]
+) -> float:
+    """Score one sentence of a cue. answer_rows: number of words -> the rows of so many words in the answer."""
+    new_weights = {word.stem: word.weight for word in cue_words if word.weight and word.stem not in prompt_stems}
+    used_stems = {stem for stem in new_weights if (stem,) in answer_rows[1]}
+    if not used_stems:
+        return 0.0
+    stems = [word.stem for word in cue_words]
+    if any(
+        row in answer_rows[n] and len(used_stems & set(row)) >= n_new
+        for n, n_new in QUOTE_LENGTHS
+        for row in _iter_stem_rows(stems, n)
+    ):
+        return 1.0
+    weight = sum(new_weights[stem] for stem in used_stems)
+    share = weight / sum(new_weights.values())
+    return min(1.0, max(share, USED_SCORE * weight / ENOUGH_WEIGHT if share >= MIN_SHARE else 0.0))
+
+
+def _iter_stem_rows(stems: Sequence[str], n_words: int) -> Iterator[StemRow]:
+    """Yield every row of n_words consecutive stems."""
+    return (tuple(stems[start : start + n_words]) for start in range(len(stems) - n_words + 1))
+
+
+def iter_words(source_text: str) -> Iterator[WeightedWord]:
+    """Yield the words of a text in order, each with its weight; pairs of characters in scripts without spaces."""
+    plain_text = text.index_terms(source_text)
+    for match in _WORD.finditer(plain_text):
+        for piece in [match[0]] if _IDENTIFIER.search(match[0]) else match[0].split("-"):
+            yield _weigh_word(piece, is_sentence_start=_is_sentence_start(plain_text, match.start()))
+
+
+def _weigh_word(word: str, *, is_sentence_start: bool) -> WeightedWord:
+    """Return a word with its weight. is_sentence_start: a capital says nothing there."""
+    folded = word.casefold()
+    if _IDENTIFIER.search(word):
+        return WeightedWord(folded, DISTINCT_WEIGHT if len(word) > 1 else SHORT_WEIGHT)
+    if folded in _LIGHT_WORDS or len(folded) == 1:
+        return WeightedWord(folded, 0.0)
+    if not is_sentence_start and word[0].isupper():
+        return WeightedWord(folded[:STEM_CHARS], NAME_WEIGHT)
+    return WeightedWord(
+        folded[:STEM_CHARS], SHORT_WEIGHT if word.isascii() and len(word) <= SHORT_CHARS else WORD_WEIGHT
+    )
+
+
+def _is_sentence_start(plain_text: str, position: int) -> bool:
+    preceding = plain_text[max(0, position - 3) : position].rstrip(" \"'«“„([")
+    return not preceding or preceding[-1] in ".!?:\n"
+
+
+MAX_ANSWER_DELAY = timedelta(days=30)  # an injection without a captured answer by then is ignored
+SETTLED_AFTER = timedelta(minutes=10)  # after this pause an answer is complete, even if no prompt follows
+
+
+@dataclass(frozen=True, slots=True)
+class UseResult:
+    """The result of judging injections."""
+
+    n_injections: int = 0  # judged ones
+    n_cues: int = 0  # in those injections
+    n_used: int = 0  # of those cues
+    n_waiting: int = 0  # injections whose answer is missing or incomplete
+
+
+@dataclass(frozen=True)
+class UseJudge:
+    """Judges one owner's injections by the answers to them. index: brought up to date with the archive."""
+
+    user: str
+    journal: Journal
+    index: IndexConnection
+
+    def mark_used(self, *, now: datetime, limit_s: float | None, stop: Callable[[], bool] | None) -> UseResult:
+        """Judge every injection whose answer is complete, oldest first. limit_s: stop after so many seconds."""
+        ends_s = time.monotonic() + limit_s if limit_s is not None else None
+        pending = injections.list_unjudged(self.journal, since_at=now - MAX_ANSWER_DELAY)
+        n_judged = n_cues = n_used = 0
+        for event in pending:
+            if (stop and stop()) or (ends_s is not None and time.monotonic() > ends_s):
+                break
+            exchange = self._find_exchange(event)
+            if exchange is None or not _is_complete(exchange, now):
+                continue
+            used_cues = [cue for cue in event.data["turns"] if self._is_used(cue, exchange)]
+            self._record_use(event, used_cues, now)
+            n_judged, n_cues, n_used = n_judged + 1, n_cues + len(event.data["turns"]), n_used + len(used_cues)
+        return UseResult(n_judged, n_cues, n_used, len(pending) - n_judged)
+
+    def _find_exchange(self, event: JournalEvent) -> PromptExchange | None:
+        event_data = event.data
+        session = "/".join(filter(None, (event_data["session"], event_data.get("agent", ""))))
+        return session_turns.find_exchange(self.index, self.user, event_data["runtime"], session, event.happened_at)
+
+    def _is_used(self, cue: str, exchange: PromptExchange) -> bool:
+        return any(is_used(exchange.prompt, piece, exchange.answer) for piece in self._get_cue_texts(cue))
+
+    def _get_cue_texts(self, cue: str) -> Sequence[str]:
+        """Return the text of a memory, or the chunks of a turn; none if it was forgotten meanwhile."""
+        if cue.startswith("mem-"):
+            return [memory.text for memory in memory_rows.get_memories(self.index, self.user, [cue])]
+        return session_turns.list_turn_chunks(self.index, self.user, cue)
+
+    def _record_use(self, event: JournalEvent, used_cues: Sequence[str], now: datetime) -> None:
+        session_fields = {name: event.data.get(name, "") for name in ("runtime", "session", "agent")}
+        data = memory_events.build_used_data(
+            event.data["nonce"], used_cues, used_at=event.happened_at, **session_fields
+        )
+        self.journal.append(memory_events.USED, data, now=now)
+
+
+def _is_complete(exchange: PromptExchange, now: datetime) -> bool:
+    """Return True if nothing more is expected of an answer."""
+    if not exchange.answer:
+        return False
+    return exchange.ended or (exchange.last_at is not None and now - exchange.last_at >= SETTLED_AFTER)

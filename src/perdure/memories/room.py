@@ -1,0 +1,270 @@
+"""The memories of one home: kept, found, mined, tidied up, and judged by their use.
+
+`Memories` holds and changes them; this room adds what needs the rest of a home: vectors, models, captures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perdure.captures import Captures
+from perdure.connections import Connections, Progress, pending_rows, utc_now
+from perdure.errors import IndexFault, MemoryMissing, PerdureError, UsageError
+from perdure.memories.store import Memories
+from perdure.types import Memory, Principal
+from perdure.upkeep import Upkeep
+
+# Loaded where they are used: a recall by words needs none of them.
+if TYPE_CHECKING:
+    from perdure.index.injections import InjectionLog
+    from perdure.memories.consolidate import ConsolidationResult, Reword, UndoResult
+    from perdure.memories.cue_use import UseResult
+    from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
+    from perdure.memories.mine import MiningRequest, MiningResult
+    from perdure.memories.proposals import ConsolidationProposal
+    from perdure.memories.stated import StatementsResult
+    from perdure.memories.store import SharedMemories
+
+_RELATED = 24  # memories that the miner's choice of the related ones begins with
+
+
+@dataclass(kw_only=True)
+class MemoryRoom(Memories):
+    """The memories of a home's principal, and of nobody else.
+
+    write_notes: brings notes.md up to what was stated.
+    """
+
+    connections: Connections
+    captures: Captures
+    upkeep: Upkeep
+    write_notes: Callable[[], None]
+
+    @property
+    def shared(self) -> SharedMemories:
+        """The memories of others that the principal may read."""
+        from perdure.memories.store import SharedMemories
+
+        return SharedMemories(self.connections.principal, self.connections.index)
+
+    @property
+    def injections(self) -> InjectionLog:
+        """What was put beside the principal's messages, and what of it was used."""
+        from perdure.index.injections import InjectionLog
+
+        return InjectionLog(self.connections.index_with_memories(), self.user, self.journal.root)
+
+    def holder_of(self, identifier: str) -> Memories | SharedMemories:
+        """Return the store that holds the memory of an id: the principal's own, or that of others' shared memories."""
+        try:
+            self.get(identifier)
+        except MemoryMissing:
+            self.shared.get(identifier)
+            return self.shared
+        return self
+
+    # search -----------------------------------------------------------------------------------------------
+
+    def search(
+        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False, mode: str | None = None
+    ) -> list[tuple[Memory, float]]:
+        """Return memories that match by words and meaning, best first, with their scores. Retired ones never match.
+
+        every: superseded ones too. touch: note that those found were used; without it nothing is written. mode:
+        "keyword" to use no model.
+        """
+        if limit < 1:
+            raise UsageError("the limit must be at least 1")
+        hits = self._nearest(query, limit=limit, fits=lambda memory: every or memory.is_current, mode=mode)
+        own_ids = [memory.memory_id for memory, _ in hits if not memory.shared_by]
+        if touch and own_ids:
+            self._note_used(own_ids, by="search")
+        return hits
+
+    def _nearest(
+        self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False, mode: str | None = None
+    ) -> list[tuple[Memory, float]]:
+        """is_own: search the principal's alone, for what will be made of them."""
+        from perdure.index import memory_rows
+
+        index = self.connections.index_with_memories()
+        pending, _ = self.connections.ask_vectors(index, [query], mode)
+        rows = pending_rows(pending)
+        query_vectors = None
+        if pending is not None and rows is not None and rows.any():
+            from perdure.index.hybrid import QueryVector
+
+            query_vectors = QueryVector(pending.space, rows)
+        principal = Principal(self.user) if is_own else self.connections.principal
+        return memory_rows.search_memories(index, principal, query, query_vectors, limit=limit, fits=fits)
+
+    def _note_used(self, ids: Sequence[str], *, by: str) -> None:
+        """Note that memories were used outside any session."""
+        from perdure.archive import memory_events
+
+        self.journal.append(
+            memory_events.USED, {"runtime": "", "session": "", "cues": list(ids), "by": by}, now=utc_now()
+        )
+        self.connections.follow_journals()
+
+    # making -----------------------------------------------------------------------------------------------
+
+    def mine(
+        self,
+        request: MiningRequest | None = None,
+        *,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> MiningResult | None:
+        """Make memories of messages that no pass has mined yet; None if no model is set for it.
+
+        Ten messages are one question to the model of the role `miner`. The answer says what ended a pass early, and
+        everything until then stays. progress gets (batches done, all).
+        """
+        from perdure.memories.mine import MINING_JOB, Miner, MiningRequest
+
+        request = request or MiningRequest()
+        chat = None if request.dry_run else self.connections.chat("miner", job=MINING_JOB)
+        if chat is None and not request.dry_run:
+            return None
+        self.upkeep.index_all()
+        mining = self.connections.config.mining
+        miner = Miner(
+            self.connections.path,
+            self.connections.archive,
+            self,
+            chat,
+            self._related,
+            self.captures.refusal,
+            timedelta(minutes=mining.idle_min),
+            mining.question_tokens,
+            utc_now,
+        )
+        result = miner.mine(request, stop=stop or (lambda: False), progress=progress)
+        result.cost = self.connections.roles().compute_cost("miner", result.usage)
+        if result.n_new:
+            self.embed_new()
+        return result
+
+    def _related(self, text: str, fits: Callable[[Memory], bool]) -> list[Memory]:
+        """Return the memories nearest to a text, of those that fit, best first."""
+        return [memory for memory, _ in self._nearest(text, limit=_RELATED, fits=fits, is_own=True)]
+
+    def keep_stated(self, *, limit_s: float | None = None) -> StatementsResult:
+        """Keep what people plainly stated in new captures: preferences, decisions, facts.
+
+        By rules, without a model. If interrupted, the next call goes on; nothing is kept twice.
+        """
+        from perdure.memories import stated
+
+        if not (self.connections.writable and self.connections.config.memories.stated):
+            return stated.StatementsResult()
+        result = stated.keep_statements(self, self.connections.archive, limit_s=limit_s)
+        self.write_notes()
+        return result
+
+    def restate(self, run_ids: Sequence[str]) -> None:
+        """Keep what is still stated in runs of which some memory was forgotten."""
+        if run_ids and self.connections.config.memories.stated:
+            from perdure.memories import stated
+
+            with contextlib.suppress(IndexFault):  # the next capture makes an index
+                stated.restate(self, self.connections.archive, run_ids)
+                self.write_notes()
+
+    def embed_new(self) -> None:
+        """Embed new memories where there are vectors; what fails is left to the next call."""
+        with contextlib.suppress(IndexFault, PerdureError):
+            self.connections.embed_new(self.connections.index())
+
+    def insights(self, *, cwd: str | None = None, max_tokens: int = 600) -> list[Memory]:
+        """Return the insights that are sure enough (confidence 0.4), surest first, within the budget.
+
+        cwd: those of its project and those of none; of all projects without it.
+        """
+        from perdure.memories import insights
+
+        projects = (self.connections.project_of(cwd), None)
+        candidates = [m for m in self.list_memories(kind=insights.INSIGHT_KIND) if cwd is None or m.project in projects]
+        return insights.choose_surest(candidates, max_tokens=max_tokens)
+
+    def by_weight(self) -> list[Memory]:
+        """Return the agent's current memories: pinned first, then those last said or used, the most used before."""
+        memories = [memory for memory in self.list_memories() if memory.agent == self.agent]
+        return sorted(
+            memories, key=lambda m: (m.pinned, m.renewed_at or m.stated_at, m.n_used, m.memory_id), reverse=True
+        )
+
+    # tidying up -------------------------------------------------------------------------------------------
+
+    def proposals(self) -> list[ConsolidationProposal]:
+        """Return what could be tidied up among the memories. Changes nothing."""
+        from perdure.memories import consolidate
+
+        return consolidate.list_proposals(self)
+
+    def consolidate(
+        self, ids: Sequence[str] | None = None, *, kind: str = "", reword: Reword | None = None
+    ) -> ConsolidationResult:
+        """Apply proposals, all when none is named; `undo` takes it back.
+
+        kind: only those of this kind (chain, lift, merge, split, retire). reword: words a memory that is made of
+        several; the model of the role `summariser` unless given, if there is one, else rules.
+        """
+        from perdure.memories import consolidate
+        from perdure.memories import consolidate as wording
+
+        chat = self.connections.chat("summariser", job="consolidate") if reword is None else None
+        reword = wording.make_reword(chat) if chat is not None else reword
+        result = consolidate.apply_proposals(self, ids, kind=kind, reword=reword)
+        self.embed_new()
+        return result
+
+    def undo(self, event_id: str = "") -> UndoResult:
+        """Take back a consolidation, the last one unless its event is named."""
+        from perdure.memories import consolidate
+
+        return consolidate.undo_consolidation(self, event_id)
+
+    def mark_used_cues(
+        self, *, limit_s: float | None = None, now: datetime | None = None, stop: Callable[[], bool] | None = None
+    ) -> UseResult:
+        """Judge which cues were used, for every injection whose answer is complete and was not judged yet."""
+        from perdure.memories.cue_use import UseJudge
+
+        self.captures.drain()
+        self.upkeep.catch_up()
+        judge = UseJudge(self.user, self.journal, self.connections.index())
+        result = judge.mark_used(now=now or utc_now(), limit_s=limit_s, stop=stop)
+        if result.n_injections:
+            self.connections.follow_journals()
+        return result
+
+    # Markdown ---------------------------------------------------------------------------------------------
+
+    def export_markdown(self, folder: Path, *, prefix: str = "", every: bool = False) -> ExportResult:
+        """Write memories as Markdown into a folder, a file each. A file that holds anything else is left alone.
+
+        prefix: of the path. every: also superseded and retired ones.
+        """
+        from perdure.memories import markdown_io
+
+        if folder.resolve().is_relative_to(self.connections.path.resolve()):
+            raise UsageError(f"{folder} lies in the home itself; name a folder outside of it")
+        return markdown_io.export_files(self, folder, prefix=prefix, every=every)
+
+    def import_markdown(self, paths: Iterable[Path], *, terms: ImportTerms | None = None) -> ImportResult:
+        """Import Markdown: an export under its ids, instructions and notes statement by statement.
+
+        terms: how far they are trusted, and which project they belong to; the owner's words, of their repository.
+        """
+        from perdure.memories import markdown_io
+
+        result = markdown_io.import_files(self, paths, terms or markdown_io.ImportTerms())
+        self.embed_new()
+        return result

@@ -1,0 +1,118 @@
+"""Make memories of what people plainly stated: by rules, turn by turn, each with its source.
+
+Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
+a memory follows from its words and the time at which they were said, so a second look, another copy of
+the session or another home makes the same memory and no second one. The progress is kept in the ledger:
+losing it costs another look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from perdure.archive.archive import Archive
+from perdure.archive.memory_events import is_unscoped
+from perdure.archive.store import LedgerEntry
+from perdure.capture.events import is_command
+from perdure.errors import DamagedRun, NotFound
+from perdure.formats.of_run import parse_run, without_injected
+from perdure.identity import make_memory_id
+from perdure.memories.grammar import claims
+from perdure.memories.grammar.statements import Statement, stated
+from perdure.memories.mining_question import to_span
+from perdure.memories.store import Memories, MemoryDraft
+from perdure.text import normalise
+from perdure.types import Run, Turn
+
+_BATCH_RUNS = 200  # runs between two records of the progress
+
+
+@dataclass
+class StatementsResult:
+    """The result of keeping the statements of captures."""
+
+    n_turns: int = 0  # typed by a person
+    n_new: int = 0
+    n_reinforced: int = 0  # known already: said before, or read twice
+
+
+def build_mark(user: str) -> str:
+    """Return the ledger's name for the progress of the rules in an owner's captures."""
+    return f"stated:{user}"
+
+
+def keep_statements(memories: Memories, archive: Archive, *, limit_s: float | None = None) -> StatementsResult:
+    """Keep the statements of every capture since the last call. limit_s: stop after so many seconds."""
+    result = StatementsResult()
+    ends_s = None if limit_s is None else time.monotonic() + limit_s
+    ledger, mark = archive.ledger, build_mark(memories.user)
+    last_change = ledger.get_last_change()
+    while entries := ledger.list_changes(int(ledger.get_meta(mark) or 0), limit=_BATCH_RUNS, user=memories.user):
+        for entry in entries:
+            _keep_run_statements(memories, archive, entry, result)
+            is_over = ends_s is not None and time.monotonic() > ends_s
+            if is_over:
+                break
+        ledger.set_meta(mark, str(entry.change))
+        if is_over:
+            return result
+    if last_change > int(ledger.get_meta(mark) or 0):  # the remaining changes belong to other users
+        ledger.set_meta(mark, str(last_change))
+    return result
+
+
+def restate(memories: Memories, archive: Archive, run_ids: Iterable[str]) -> StatementsResult:
+    """Keep what is stated in these runs again: a memory of it was forgotten together with something else."""
+    result = StatementsResult()
+    for run_id in run_ids:
+        with contextlib.suppress(NotFound):
+            _keep_run_statements(memories, archive, archive.get_entry(run_id), result)
+    return result
+
+
+def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
+    try:
+        run, lines = archive.read_checked_lines(entry)
+    except DamagedRun:  # `verify` reports it
+        return
+    parsed = without_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
+    for turn in parsed.turns:
+        if turn.author != "person" or turn.is_summary:
+            continue
+        result.n_turns += 1
+        drafts = [_build_draft(memories.user, run, turn, statement) for statement in _iter_statements(turn)]
+        if drafts:
+            keep_results = memories.keep_all(drafts, by="rules")
+            result.n_new += sum(keep_result.is_new for keep_result in keep_results)
+            result.n_reinforced += sum(not keep_result.is_new for keep_result in keep_results)
+
+
+def _iter_statements(turn: Turn) -> Iterator[Statement]:
+    """Yield the plain statements in the typed text of a person's turn."""
+    for part in turn.parts:
+        if part.kind == "text" and not is_command(part.text):
+            yield from stated(part.text)
+
+
+def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:
+    stated_at = min(turn.stated_at or run.ended_at or run.captured_at, run.captured_at)
+    path = claims.path_for(statement.text, statement.kind)
+    id_seed = f"{user}\0{stated_at.isoformat()}\0{normalise(statement.text)}"
+    project = None if is_unscoped(path, statement.kind) else run.project
+    return MemoryDraft(
+        text=statement.text,
+        kind=statement.kind,
+        project=project,
+        stated_at=stated_at,
+        how="stated",
+        sources=(to_span(run.run_id, turn),),
+        runtime=run.source.runtime,
+        conversation=run.conversation,
+        agent=run.agent,
+        memory_id=make_memory_id(stated_at, hashlib.sha256(id_seed.encode("utf-8", "surrogatepass")).digest()),
+    )

@@ -1,1 +1,0 @@
-"""The mind: what appends to memory. Statements kept, sessions mined, memories consolidated, use noticed."""

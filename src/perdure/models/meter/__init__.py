@@ -1,1 +1,0 @@
-"""What models cost: the caps on it, and the record of it."""

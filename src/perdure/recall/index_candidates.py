@@ -1,0 +1,385 @@
+"""Read candidates from the index: for one principal, one scope, one snapshot. Reads only.
+
+Ranking applies the filters inside the query, so nothing outside the scope takes a place among the best.
+A neighbour is in the same thread as its turn, and not part of what a live session holds. The rarity of
+a word is counted over everything of the principal and what others let them read. Turns of others are
+neither "you" nor "the agent". Turns are named by ids outside and by numbers inside; everything that is
+read once is cached for one recall.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from perdure.index import keyword, memory_replay, memory_rows, visibility
+from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
+from perdure.index.store import IndexConnection
+from perdure.index.visibility import ReadScope
+from perdure.recall.candidates import CandidateDetail, NameSighting, TurnFact
+from perdure.recall.fuse import Matrix, Neighbours, Scores, compute_rarity
+from perdure.recall.truth import Belief, Beliefs
+from perdure.types import Filters, Memory, Principal, Role, Window
+
+if TYPE_CHECKING:  # it imports numpy, which keyword recall does not need
+    from perdure.index.vector_search import VectorSpace
+
+N_NEWEST_TURNS = 3  # newest turns kept for one name
+N_NAME_CHUNKS = 24  # chunks with a name's words that are read to check its exact spelling
+MAX_LOOKED_UP_CHUNKS = 2000  # chunks with a name's words; a more frequent name is left to ranking
+CHUNKS_PER_TURN = 2  # chunks fetched for each wanted turn: several chunks of one turn may be near
+_MAX_IN_VALUES = 500  # values in one IN (…)
+
+
+@dataclass
+class IndexCandidates:
+    """Candidates from an index. space: where vectors are compared; None without vectors."""
+
+    index: IndexConnection
+    principal: Principal
+    filters: Filters
+    space: VectorSpace | None = None
+    as_of: datetime | None = None  # beliefs are judged by what had been stated until then; None: now
+    _numbers_by_id: dict[str, int] = field(default_factory=dict)  # turn id -> number
+    _ids_by_number: dict[int, str] = field(default_factory=dict)
+    _matched_chunks: dict[int, int] = field(default_factory=dict)  # turn -> its best matching chunk
+    _memories_by_key: dict[int, Memory] = field(default_factory=dict)  # by number
+    _chain_cache: dict[memory_replay.MemoryChain, tuple[Memory, ...]] = field(default_factory=dict)
+    _shared_chain_cache: dict[int, tuple[Memory, ...]] = field(default_factory=dict)  # by a memory in them
+    _vector_cache: dict[int, Matrix | None] = field(default_factory=dict)  # of turns that were read; None: no vector
+
+    @property
+    def _visible(self) -> ReadScope:
+        """The part of others' data that may be read."""
+        return visibility.get_read_scope(self.index, self.principal)
+
+    # the legs -------------------------------------------------------------------------------------------------
+
+    def search_keyword(self, queries: Sequence[str], k: int, window: Window | None = None) -> list[Scores]:
+        """Return the BM25 of each turn's best chunk."""
+        return [self._score_words(query, k, self._narrow_filters(window)) for query in queries]
+
+    def _score_words(self, query: str, k: int, filters: Filters) -> Scores:
+        candidates = keyword.find_candidates(self.index, self.principal, query, filters=filters, limit=k)
+        return self._take_best_turns(((item.turn, item.chunk, item.score) for item in candidates.scored), k)
+
+    def search_vectors(self, queries: Matrix, k: int, window: Window | None = None) -> list[Scores]:
+        """Cosine of the nearest chunk of each turn."""
+        if self.space is None:
+            return []
+        chunk_scores = self.space.find_nearest(
+            self.index, queries, filters=self._narrow_filters(window), k=k * CHUNKS_PER_TURN, read_scope=self._visible
+        )
+        turns_by_chunk = self._map_chunks_to_turns([chunk for near_chunks in chunk_scores for chunk, _ in near_chunks])
+        return [
+            self._take_best_turns(
+                ((turns_by_chunk[c], c, cosine) for c, cosine in near_chunks if c in turns_by_chunk), k
+            )
+            for near_chunks in chunk_scores
+        ]
+
+    def _take_best_turns(self, scored: Iterable[tuple[int, int, float]], k: int) -> Scores:
+        """Return the first k turns of (turn, chunk, score), which come best first; each is shown by its first
+        chunk.
+        """
+        best_scores: dict[int, float] = {}
+        for turn, chunk, score in scored:
+            if turn not in best_scores and len(best_scores) < k:
+                best_scores[turn] = score
+                self._matched_chunks.setdefault(turn, chunk)
+        return self._key_by_id(best_scores)
+
+    def get_vectors(self, ids: Sequence[str]) -> dict[str, Matrix]:
+        """Return the vectors of the chunks of each turn that has any."""
+        numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        self._load_vectors([turn for turn in numbers if turn not in self._vector_cache])
+        return {
+            self._ids_by_number[turn]: rows for turn in numbers if (rows := self._vector_cache.get(turn)) is not None
+        }
+
+    def _load_vectors(self, turns: Sequence[int]) -> None:
+        """Cache the vectors of these turns."""
+        if self.space is None or not turns:
+            return
+        self._vector_cache.update(dict.fromkeys(turns))
+        owners, vectors = self.space.fetch_of_turns(self.index, turns)
+        rows_by_turn: dict[int, list[int]] = {}
+        for row, turn in enumerate(owners):
+            rows_by_turn.setdefault(turn, []).append(row)
+        self._vector_cache.update((turn, vectors[rows]) for turn, rows in rows_by_turn.items())
+
+    def compute_cosines(self, ids: Sequence[str], queries: Matrix) -> Scores:
+        """Return the best cosine of any chunk of each turn with any query."""
+        turns = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        if self.space is None or not turns:
+            return {}
+        owners, vectors = self.space.fetch_of_turns(self.index, turns)
+        best_cosines: dict[str, float] = {}
+        for turn, cosine in zip(owners, (vectors @ queries.T).max(axis=1).tolist(), strict=True):
+            turn_id = self._ids_by_number[turn]
+            best_cosines[turn_id] = max(cosine, best_cosines.get(turn_id, cosine))
+        return best_cosines
+
+    # what stands around them ----------------------------------------------------------------------------------
+
+    def find_neighbours(self, ids: Sequence[str], reach: int) -> Neighbours:
+        """Return the turns of people and agents before and after in the same thread; tool calls and results are
+        skipped.
+        """
+        numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        offsets = [(sign, distance) for distance in range(1, reach + 1) for sign in ("<", ">")]
+        columns = ", ".join(_NEIGHBOUR_SQL[sign].format(distance - 1) for sign, distance in offsets)
+        rows = self._query_in(f"SELECT id, {columns} FROM turn AS here WHERE id IN ({{}})", numbers)
+        near_turns = {turn for row in rows for turn in row[1:] if turn is not None}
+        near_turns -= keyword.find_turns_in_sessions(self.index, self.filters, sorted(near_turns)) | self._find_later(
+            near_turns
+        )
+        near_turns -= self._find_others(sorted(near_turns), is_readable=False)
+        self._key_by_id(dict.fromkeys(sorted(near_turns), 0.0))
+        return {
+            self._ids_by_number[row[0]]: [
+                (self._ids_by_number[turn], distance)
+                for (_, distance), turn in zip(offsets, row[1:], strict=True)
+                if turn in near_turns
+            ]
+            for row in rows
+        }
+
+    def _find_later(self, turns: set[int]) -> set[int]:
+        """Return those of these turns that were said after `as_of`."""
+        if self.as_of is None:
+            return set()
+        as_of_ms = to_ms(self.as_of)
+        rows = self._query_in("SELECT id, stated_ms FROM turn WHERE id IN ({})", sorted(turns))
+        return {turn for turn, stated_ms in rows if stated_ms is None or as_of_ms is None or stated_ms >= as_of_ms}
+
+    def _find_others(self, turns: Sequence[int], *, is_readable: bool) -> set[int]:
+        """Return those of these turns that belong to others: the readable ones, or the others."""
+        if not self._visible.other_owners:
+            return set()
+        query = (
+            "SELECT turn.id, turn.run FROM turn JOIN run ON run.id = turn.run WHERE turn.id IN ({}) AND user IS NOT ?"
+        )
+        rows = self._query_in(query, turns, self._visible.own_user)
+        readable_runs = visibility.filter_readable(self.index, self._visible, {run for _, run in rows})
+        return {turn for turn, run in rows if (run in readable_runs) == is_readable}
+
+    def get_rarities(self, words: Sequence[str]) -> dict[str, tuple[int, float]]:
+        """Return how often words occur in everything that may be read."""
+        counts, total = keyword.count_term_frequencies(self.index, self.principal, words)
+        return {word: (n_chunks, compute_rarity(n_chunks, total)) for word, n_chunks in counts.items()}
+
+    def find_names(self, names: Sequence[str]) -> dict[str, NameSighting]:
+        """Find names exactly as they are written; one that is nearly everywhere is only counted."""
+        counts, total = keyword.count_term_frequencies(self.index, self.principal, names)
+        return {name: self._locate_name(name, n_chunks, total) for name, n_chunks in counts.items()}
+
+    def _locate_name(self, name: str, n_chunks: int, total: int) -> NameSighting:
+        if not n_chunks or n_chunks > MAX_LOOKED_UP_CHUNKS:
+            return NameSighting(n_chunks, compute_rarity(n_chunks, total))
+        name_pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", re.IGNORECASE)
+        name_chunks = keyword.find_name_matches(
+            self.index, self.principal, name, filters=self.filters, limit=N_NAME_CHUNKS
+        )
+        chunks_by_turn = {hit.turn: hit.chunk for hit in reversed(name_chunks) if name_pattern.search(hit.text)}
+        newest_turns = list(reversed(chunks_by_turn))[:N_NEWEST_TURNS]
+        for turn in newest_turns:
+            self._matched_chunks.setdefault(turn, chunks_by_turn[turn])
+        n_held = n_chunks if chunks_by_turn else 0
+        return NameSighting(
+            n_held, compute_rarity(n_held, total), tuple(self._key_by_id(dict.fromkeys(newest_turns, 0.0)))
+        )
+
+    def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
+        """Return the speaker and time of each of these turns."""
+        numbers = [self._numbers_by_id[turn_id] for turn_id in ids if turn_id in self._numbers_by_id]
+        rows = self._query_in("SELECT id, role, stated_ms, said, speaker FROM turn WHERE id IN ({})", numbers)
+        memories_by_number = self._get_memories(numbers)
+        turns_by_chunk = {self._matched_chunks[turn]: turn for turn in numbers if turn in self._matched_chunks}
+        text_kind = self.index.find_name("kind", "text")
+        kinds = self._query_in("SELECT id, kind FROM chunk WHERE id IN ({})", list(turns_by_chunk))
+        call_turns = {turns_by_chunk[chunk] for chunk, kind in kinds if kind != text_kind}
+        facts_by_id = {m.memory_id: TurnFact(_get_role(m), m.stated_at) for m in memories_by_number.values()}
+        others_turns = self._find_others(numbers, is_readable=True)
+        return facts_by_id | {
+            self._ids_by_number[turn]: TurnFact(
+                "system" if turn in others_turns else role,
+                from_ms(stated_ms),
+                bool(is_said) and turn not in call_turns,
+                speaker,
+            )
+            for turn, role, stated_ms, is_said, speaker in rows
+        }
+
+    def get_details(self, ids: Sequence[str]) -> dict[str, CandidateDetail]:
+        """Return the details of each of these turns, with the text of the chunk that matched, or its first chunk."""
+        all_numbers = [self._numbers_by_id[candidate_id] for candidate_id in ids if candidate_id in self._numbers_by_id]
+        memories_by_id = {m.memory_id: m for m in self._get_memories(all_numbers).values()}
+        numbers = [number for number in all_numbers if number > 0]
+        unmatched = [turn for turn in numbers if turn not in self._matched_chunks]
+        first_chunks = dict(self._query_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
+        chunks = [self._matched_chunks.get(turn) or first_chunks.get(turn) for turn in numbers]
+        hits = keyword.read_hits(self.index, [(chunk, 0.0) for chunk in chunks if chunk is not None])
+        details_by_id = {
+            hit.turn_id: CandidateDetail(
+                hit.turn_id,
+                hit.run_id,
+                hit.conversation,
+                hit.role,
+                hit.stated_at,
+                hit.machine,
+                hit.runtime,
+                hit.text,
+                user=hit.user,
+                is_shared=hit.user != self.principal.user,
+                chunk=hit.chunk,
+            )
+            for hit in hits
+        }
+        details_by_id |= {
+            candidate_id: _to_detail(memory, self.principal.user) for candidate_id, memory in memories_by_id.items()
+        }
+        return {candidate_id: details_by_id[candidate_id] for candidate_id in ids if candidate_id in details_by_id}
+
+    # memories -------------------------------------------------------------------------------------------------
+
+    def find_beliefs(self, ids: Sequence[str]) -> Beliefs:
+        """Return the memories among these ids and those made of these turns, each with what became of it."""
+        if self.index.find_name("role", MEMORY_KIND) is None:
+            return {}
+        numbers = [self._numbers_by_id[candidate_id] for candidate_id in ids if candidate_id in self._numbers_by_id]
+        keys_by_turn = memory_rows.find_numbers_by_turn(self.index, [number for number in numbers if number > 0])
+        memories_by_number = self._get_memories(
+            [*(n for n in numbers if n < 0), *(-m for each in keys_by_turn.values() for m in each)]
+        )
+        beliefs_by_number = {
+            n: [
+                self._build_belief(-m, memories_by_number[-m])
+                for m in keys_by_turn.get(n, ())
+                if -m in memories_by_number
+            ]
+            for n in numbers
+            if n > 0
+        }
+        beliefs_by_number |= {
+            n: [self._build_belief(n, memories_by_number[n])] for n in numbers if n in memories_by_number
+        }
+        return {self._ids_by_number[n]: each for n, each in beliefs_by_number.items() if each}
+
+    def _get_memories(self, numbers: Sequence[int]) -> dict[int, Memory]:
+        """Return the memories that may be read, by their negative numbers."""
+        keys = sorted({-key for key in numbers if key < 0})
+        missing_keys = [key for key in keys if key not in self._memories_by_key]
+        self._memories_by_key |= (
+            memory_rows.list_readable(self.index, self._visible, missing_keys) if missing_keys else {}
+        )
+        return {-key: self._memories_by_key[key] for key in keys if key in self._memories_by_key}
+
+    def _build_belief(self, number: int, memory: Memory) -> Belief:
+        """Return what became of a memory, judged by what had been stated until `as_of`."""
+        chain = self._get_shared_chain(number) if memory.shared_by else self._get_chain(memory_replay.get_chain(memory))
+        chain_memory = next((member for member in chain if member.memory_id == memory.memory_id), memory)
+        current = next((member for member in chain if member.is_current), None)
+        return Belief(chain_memory, chain, None if current is None or self._is_in_live_session(current) else current)
+
+    def _get_chain(self, chain: memory_replay.MemoryChain) -> tuple[Memory, ...]:
+        """Return the memories of a chain in its state at `as_of`; remember their ids."""
+        if chain not in self._chain_cache:
+            chain_memories = memory_rows.list_chain(self.index, self.principal.user, chain)
+            if self.as_of is not None:
+                chain_memories = memory_replay.settle_chain(
+                    memory for memory in chain_memories if memory.stated_at <= self.as_of
+                )
+            for number, memory in zip(self._get_keys(chain_memories), chain_memories, strict=True):
+                self._memories_by_key.setdefault(number, memory)
+                self._remember_id(-number, memory.memory_id)
+            self._chain_cache[chain] = tuple(chain_memories)
+        return self._chain_cache[chain]
+
+    def _get_shared_chain(self, number: int) -> tuple[Memory, ...]:
+        """Return the readable part of the chain of another owner's memory."""
+        if number not in self._shared_chain_cache:
+            rows = memory_rows.list_shared_chain(self.index, self._visible, -number, as_of=self.as_of)
+            for key, memory in rows:
+                self._memories_by_key.setdefault(key, memory)
+                self._remember_id(-key, memory.memory_id)
+            self._shared_chain_cache[number] = tuple(memory for _, memory in rows)
+        return self._shared_chain_cache[number]
+
+    def _get_keys(self, chain_memories: Sequence[Memory]) -> list[int]:
+        user = self.index.find_name("user", self.principal.user) or 0
+        keys_by_id = memory_rows.find_numbers(self.index, user, [memory.memory_id for memory in chain_memories])
+        return [keys_by_id[memory.memory_id] for memory in chain_memories]
+
+    def _is_in_live_session(self, memory: Memory) -> bool:
+        """Return True if a live session holds a memory: it was said there, and not compacted away since."""
+        return any(
+            live.conversation == memory.conversation and (live.since_at is None or memory.stated_at >= live.since_at)
+            for live in self.filters.held
+        )
+
+    # numbers and names ----------------------------------------------------------------------------------------
+
+    def _narrow_filters(self, window: Window | None) -> Filters:
+        if window is None:
+            return self.filters
+        until_at = min(window.until_at, self.filters.until_at or window.until_at)
+        return replace(self.filters, since_at=window.since_at, until_at=until_at)
+
+    def _map_chunks_to_turns(self, chunks: Iterable[int]) -> dict[int, int]:
+        return dict(self._query_in("SELECT id, turn FROM chunk WHERE id IN ({})", sorted(set(chunks))))
+
+    def _key_by_id(self, scores: Mapping[int, float]) -> Scores:
+        unnamed = [turn for turn in scores if turn not in self._ids_by_number]
+        for number, candidate_id in self._query_in(
+            "SELECT id, turn_id FROM turn WHERE id IN ({})", [n for n in unnamed if n > 0]
+        ):
+            self._remember_id(number, candidate_id)
+        for number, memory in self._get_memories(unnamed).items():
+            self._remember_id(number, memory.memory_id)
+        return {self._ids_by_number[turn]: score for turn, score in scores.items() if turn in self._ids_by_number}
+
+    def _remember_id(self, number: int, candidate_id: str) -> None:
+        self._numbers_by_id[candidate_id], self._ids_by_number[number] = number, candidate_id
+
+    def _query_in(self, query: str, values: Sequence[int], *more_values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a query with `IN ({})`, for any number of values. more_values: bound after them."""
+        parts = [values[start : start + _MAX_IN_VALUES] for start in range(0, len(values), _MAX_IN_VALUES)]
+        return [
+            row
+            for part in parts
+            for row in self.index.select(query.format(", ".join("?" * len(part))), *part, *more_values)
+        ]
+
+
+def _get_role(memory: Memory) -> Role:
+    """Return the role that a memory has for the person who asks."""
+    if memory.shared_by:
+        return "system"
+    return "user" if memory.trust == "owner" else "assistant"
+
+
+def _to_detail(memory: Memory, user: str) -> CandidateDetail:
+    return CandidateDetail(
+        memory.memory_id,
+        "",
+        memory.conversation,
+        "user" if memory.trust == "owner" else "assistant",
+        memory.stated_at,
+        "",
+        memory.runtime,
+        memory.text,
+        memory,
+        user=memory.shared_by or user,
+        is_shared=bool(memory.shared_by),
+    )
+
+
+_NEIGHBOUR_SQL = {
+    sign: f"""(SELECT id FROM turn WHERE thread = here.thread AND offset {sign} here.offset AND said
+      ORDER BY offset {order} LIMIT 1 OFFSET {{}})"""
+    for sign, order in (("<", "DESC"), (">", "ASC"))
+}  # SQL: the n-th turn before or after another one, among turns that were said

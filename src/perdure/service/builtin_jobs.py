@@ -1,0 +1,219 @@
+"""The built-in jobs: name, missed runs, and the work that each does on a home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from perdure.capture import alert, events, policy
+from perdure.config import JobsConfig
+from perdure.errors import ArchiveFault, ModelFault, NotFound
+from perdure.jobs import cron
+from perdure.jobs.cron import MissedRuns
+from perdure.jobs.run_log import JobResult
+from perdure.service.lock import find_resident
+
+if TYPE_CHECKING:
+    from perdure.home import Home
+
+EMBED_SLICE_S = 5.0  # the embedding job checks the stop event after each slice
+MAX_HEALTH_WAIT_S = 10.0  # longest wait for the resident home's health
+MAX_EMBED_S = 600.0  # longest time of one run
+MAX_USE_S = 60.0  # longest time of one run
+
+StopCheck = Callable[[], bool]
+JobWork = Callable[["Home", StopCheck], JobResult]
+
+
+@dataclass(frozen=True)
+class BuiltinJob:
+    """One built-in job."""
+
+    name: str
+    does: str  # in words
+    missed: MissedRuns
+    work: JobWork
+    for_each_user: bool = False  # run for each of the home's users; else once, for the whole home
+    max_s: float = 0.0  # for all users together, in equal shares; 0: no limit
+
+
+def sweep(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001 - every job has the same parameters
+    """Capture what known clients wrote and no hook delivered."""
+    from datetime import UTC, datetime
+
+    if policy.read_pause(home.path, datetime.now(UTC)):
+        return JobResult("capture is paused", did_work=False)
+    import_result = home.import_files(index=False)
+    counts = {
+        "files": import_result.n_files,
+        "runs": import_result.n_runs,
+        "bytes": import_result.n_bytes,
+        "refused": len(import_result.refused),
+    }
+    return JobResult(
+        f"{import_result.n_runs} runs from {import_result.n_files} files", counts, did_work=import_result.n_runs > 0
+    )
+
+
+def pack(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Compress conversations that have been idle for long."""
+    n_packs, n_runs = home.upkeep.pack()
+    return JobResult(f"{n_runs} runs packed", {"packs": n_packs, "runs": n_runs}, did_work=n_runs > 0)
+
+
+def embed(home: Home, stop: StopCheck) -> JobResult:
+    """Embed new captures, until all have vectors, the time is over or the process must stop."""
+    import time
+
+    n_done = n_left = 0
+    ends_s = time.monotonic() + MAX_EMBED_S
+    try:
+        while not stop() and time.monotonic() < ends_s:
+            filled = home.upkeep.embed(limit_s=EMBED_SLICE_S)
+            n_done, n_left = n_done + filled.n_done, filled.n_left
+            if not filled.n_done or not n_left:
+                break
+    except NotFound as error:
+        return JobResult(error.detail or "there is no embedder", did_work=False)
+    except ModelFault:
+        if not n_done:
+            raise
+    return JobResult(f"{n_done} embedded, {n_left} left", {"embedded": n_done, "left": n_left}, did_work=n_done > 0)
+
+
+def check_data_path(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Prove the data path by a real write, search and forget on this disk."""
+    took_s = home.run_probe()
+    return JobResult("write, archive, index, search and forget work", {"took_ms": round(took_s * 1000, 1)})
+
+
+def verify(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Read and check the whole archive."""
+    report = home.upkeep.verify()
+    problems = [finding for finding in report.findings if finding.severity == "problem"]
+    if problems:
+        raise ArchiveFault(f"{len(problems)} problems, first in {problems[0].where}")
+    return JobResult(f"{report.n_runs} runs are whole", {"runs": report.n_runs, "bytes": report.n_bytes})
+
+
+def watch_resident(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Ask the resident home for its health; a problem becomes one alert until it is solved."""
+    try:
+        answer = events.ask_resident(home.path, {"op": "health"}, timeout_s=MAX_HEALTH_WAIT_S)
+        problems = [str(problem) for problem in answer.get("problems", ())]
+    except (OSError, ValueError) as error:
+        problems = [f"the resident home does not answer ({type(error).__name__})"] if find_resident(home.path) else []
+    changed = alert.update_alert(home.path, problems)
+    return JobResult("; ".join(problems) or "nothing is wrong", {"problems": len(problems)}, did_work=changed)
+
+
+def mine(home: Home, stop: StopCheck) -> JobResult:
+    """Mine memories from finished sessions."""
+    from perdure.memories.mine import MiningRequest
+
+    mining_result = home.memories.mine(MiningRequest(max_batches=home.config.mining.job_batches), stop=stop)
+    if mining_result is None:
+        return JobResult("no model is set for it (models.roles.miner)", did_work=False)
+    if mining_result.fault is not None and not mining_result.n_batches:
+        raise mining_result.fault
+    counts = {
+        "batches": mining_result.n_batches,
+        "calls": mining_result.n_calls,
+        "new": mining_result.n_new,
+        "again": mining_result.n_reinforced,
+        "refused": len(mining_result.refusals),
+        "tokens": mining_result.usage.n_tokens,
+        "left": mining_result.n_left,
+    }
+    why = f"{mining_result.n_new} memories from {mining_result.n_messages} messages"
+    return JobResult(
+        f"{why}; {mining_result.stop_reason}" if mining_result.stop_reason else why,
+        counts,
+        did_work=bool(mining_result.n_calls or mining_result.n_batches),
+    )
+
+
+def update_recent(home: Home, stop: StopCheck, *, rebuild: bool = False) -> JobResult:
+    """Bring recent.md up to the last messages, or rebuild it."""
+    page_result = home.floor.update_recent(rebuild=rebuild, stop=stop)
+    if page_result.fault is not None:
+        raise page_result.fault
+    counts = {"turns": page_result.n_turns, "calls": page_result.n_calls, "tokens": page_result.n_tokens}
+    explanation = f"{page_result.outcome}: {page_result.why}" if page_result.why else page_result.outcome
+    return JobResult(explanation, counts, did_work=page_result.outcome in ("updated", "rebuilt"))
+
+
+def write_diary(home: Home, stop: StopCheck, *, day: date | None = None) -> JobResult:
+    """Write the diary page of a day; without a day, of the last finished one."""
+    page_result = home.floor.write_diary(day, stop=stop)
+    if page_result.fault is not None:
+        raise page_result.fault
+    counts = {"turns": page_result.n_turns, "calls": page_result.n_calls, "tokens": page_result.n_tokens}
+    return JobResult(
+        f"{page_result.day}: {page_result.outcome}, {page_result.why}",
+        counts,
+        did_work=page_result.outcome == "written",
+    )
+
+
+def mark_used_cues(home: Home, stop: StopCheck) -> JobResult:
+    """Mark which of the cues shown with a prompt the answer used."""
+    marked = home.memories.mark_used_cues(limit_s=MAX_USE_S, stop=stop)
+    counts = {
+        "injections": marked.n_injections,
+        "cues": marked.n_cues,
+        "used": marked.n_used,
+        "waiting": marked.n_waiting,
+    }
+    return JobResult(f"{marked.n_used} of {marked.n_cues} cues were used", counts, did_work=marked.n_injections > 0)
+
+
+def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
+    """Count the proposals for tidying up the memories; nothing is changed."""
+    from collections import Counter
+
+    counts: Counter[str] = Counter(proposal.kind for proposal in home.memories.proposals())
+    why = f"{counts.total()} proposals (`perdure consolidate` shows them)"
+    return JobResult(why, {kind: float(n) for kind, n in counts.items()}, did_work=bool(counts))
+
+
+BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
+    BuiltinJob("sweep", "capture what clients wrote and no hook brought", "once", sweep),
+    BuiltinJob("embed", "give what was captured its vectors", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
+    BuiltinJob(
+        "use",
+        "note which recalled cues the answers rest on",
+        "once",
+        mark_used_cues,
+        for_each_user=True,
+        max_s=MAX_USE_S,
+    ),
+    BuiltinJob(
+        "consolidate", "say what could be tidied up among the memories", "once", consolidate, for_each_user=True
+    ),
+    BuiltinJob("pack", "compress conversations that have been idle for long", "once", pack),
+    BuiltinJob("health", "prove the data path by a real write, search and forget", "skip", check_data_path),
+    BuiltinJob("verify", "read the whole archive and check it", "once", verify),
+    BuiltinJob("mine", "make memories of what was said in sessions that are over", "once", mine, for_each_user=True),
+    BuiltinJob("recent", "bring recent.md up to what was said", "once", update_recent, for_each_user=True),
+    BuiltinJob("diary", "write the diary's page of the day that is over", "once", write_diary, for_each_user=True),
+    BuiltinJob("watchdog", "notice when something stands still, and say so once", "skip", watch_resident),
+)
+
+
+def find_job(name: str) -> BuiltinJob:
+    """Return the built-in job of this name. Raises NotFound."""
+    for builtin in BUILTIN_JOBS:
+        if builtin.name == name:
+            return builtin
+    raise NotFound(f"job {name!r} (there are {', '.join(builtin.name for builtin in BUILTIN_JOBS)})")
+
+
+def read_expressions(config: JobsConfig) -> dict[str, str]:
+    """Return the cron expression of each job, "" if it is switched off. Raises ConfigFault."""
+    expressions: dict[str, str] = {builtin.name: getattr(config, builtin.name) for builtin in BUILTIN_JOBS}
+    for name, expression in expressions.items():
+        cron.check_expression(expression, name=f"jobs.{name}")
+    return expressions

@@ -1,0 +1,92 @@
+"""The thread that starts built-in jobs when they are due, each in a thread with a home object of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from perdure import log
+from perdure.errors import PerdureError
+from perdure.home import Home
+from perdure.jobs import cron
+from perdure.jobs.run_log import JobLog, JobResult, JobRun, sum_user_results
+from perdure.service import builtin_jobs, worker
+
+
+def run_job(home: Home, name: str, *, trigger: str, stop: builtin_jobs.StopCheck = lambda: False) -> JobRun:
+    """Run one built-in job on a home, for each user if the job is per user; record and return the run.
+
+    Raises NotFound.
+    """
+    job = builtin_jobs.find_job(name)
+    return _record_run(home, name, lambda: worker.run_for_users(job, home, stop), trigger)
+
+
+def run_own_job(home: Home, name: str, work: Callable[[], JobResult]) -> JobRun:
+    """Run a job for this home's user alone, because they asked; the recorded run is theirs."""
+    return _record_run(home, name, lambda: sum_user_results({home.user: worker.run_for_user(work)}), "person")
+
+
+def _record_run(home: Home, name: str, work: Callable[[], JobResult], trigger: str) -> JobRun:
+    job_run = JobLog(home.path).run(name, work, trigger=trigger, now=_read_clock)
+    if job_run.result not in ("nothing", "busy"):
+        log.append_entry(
+            home.path, "job", job=name, result=job_run.result, took_ms=job_run.took_ms, counts=dict(job_run.counts)
+        )
+    return job_run
+
+
+def _read_clock() -> datetime:
+    return datetime.now().astimezone()
+
+
+class JobClock:
+    """The thread that looks at the job table every few seconds."""
+
+    def __init__(self, open_home: Callable[[], Home], home: Home, *, tick_s: float) -> None:
+        """Read the schedule. open_home: opens a home object for a job's thread."""
+        self._open_home = open_home
+        self._home = home
+        self._tick_s = tick_s
+        self._job_log = JobLog(home.path)
+        self._expressions = builtin_jobs.read_expressions(home.config.jobs)
+        self._threads: dict[str, threading.Thread] = {}
+
+    def run(self, stop_event: threading.Event) -> None:
+        """Start due jobs until stopped; then let running jobs reach their next stop."""
+        known_at = _read_clock()
+        while not stop_event.is_set():
+            for name in self._list_due(known_at, _read_clock()):
+                self._start(name, stop_event)
+            stop_event.wait(self._tick_s)
+        for thread in self._threads.values():
+            thread.join(timeout=5)
+
+    def _list_due(self, known_at: datetime, now: datetime) -> list[str]:
+        """Return the jobs to start now. known_at: since when a job without a history has been known."""
+        paused = self._job_log.list_paused()
+        due_jobs = []
+        for job in builtin_jobs.BUILTIN_JOBS:
+            thread = self._threads.get(job.name)
+            if job.name in paused or not self._expressions[job.name] or (thread and thread.is_alive()):
+                continue
+            latest_run = self._job_log.settle_latest(job.name)
+            since_at = latest_run.started_at if latest_run else known_at
+            if cron.is_due(
+                self._expressions[job.name], since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed
+            ):
+                due_jobs.append(job.name)
+        return due_jobs
+
+    def _start(self, name: str, stop_event: threading.Event) -> None:
+        thread = threading.Thread(target=self._run, args=(name, stop_event), name=f"perdure-{name}", daemon=True)
+        self._threads[name] = thread
+        thread.start()
+
+    def _run(self, name: str, stop_event: threading.Event) -> None:
+        try:
+            with self._open_home() as home:
+                run_job(home, name, trigger="clock", stop=stop_event.is_set)
+        except (PerdureError, OSError) as error:
+            log.append_entry(self._home.path, "job", job=name, result="failed", code=str(getattr(error, "code", error)))

@@ -1,0 +1,183 @@
+"""The health of the resident home: when each part last proved that it works, and what is wrong.
+
+A part proves itself by real work (a write into the index, a search, an ingest round), never by being
+alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure import log
+
+STALE_S = 40.0  # longest time without a proof; with the watchdog's minute, an alert comes within two
+PARTS = {
+    "keeper": "the thread that archives and indexes stands still",
+    "write": "nothing could be written into the index",
+    "read": "no search came back",
+    "http": "the API answered nobody",
+}
+_PROVEN_FROM_START = ("keeper", "write", "read")  # the others count from their first proof on
+
+
+@dataclass
+class HealthState:
+    """The last proof of each part, in seconds of the monotonic clock. Threads write, any thread reads."""
+
+    started_at: datetime
+    proofs_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PROVEN_FROM_START, time.monotonic()))
+    failure_codes: dict[str, str] = field(default_factory=dict)  # part -> code of its last failure since its last proof
+    n_behind: int = 0  # runs that are archived and not yet indexed
+    counts: Counter[str] = field(default_factory=Counter)  # since this process began
+
+    def record_proof(self, part: str) -> None:
+        """Record that this part has just done real work."""
+        self.proofs_s[part] = time.monotonic()
+        self.failure_codes.pop(part, None)
+
+    def measure_ages_s(self) -> dict[str, float]:
+        """Return the seconds since the last proof of each part."""
+        now_s = time.monotonic()
+        return {part: round(now_s - at_s, 1) for part, at_s in dict(self.proofs_s).items()}
+
+
+def list_problems(
+    ages_s: Mapping[str, float],
+    failure_codes: Mapping[str, str],
+    *,
+    outbox_age_s: float,
+    failure_code: str,
+    stale_s: float,
+) -> list[str]:
+    """List what is wrong, in words; nothing if all is well. outbox_age_s: how long the oldest capture has waited.
+
+    >>> ages_s = {"keeper": 1, "write": 61, "read": 1}
+    >>> list_problems(ages_s, {"write": "busy"}, outbox_age_s=0, failure_code="", stale_s=40)
+    ['nothing could be written into the index for 61 s (busy)']
+    """
+    problems = [
+        f"{PARTS[part]} for {age_s:.0f} s" + (f" ({failure_codes[part]})" if part in failure_codes else "")
+        for part, age_s in ages_s.items()
+        if age_s > stale_s
+    ]
+    if outbox_age_s > stale_s:
+        problems.append(f"captures wait in the outbox for {outbox_age_s:.0f} s")
+    if failure_code:
+        problems.append(f"recall fails ({failure_code})")
+    return problems
+
+
+class AnswerLogEntry(msgspec.Struct, frozen=True):
+    """An answer to a client's event, as the log holds it."""
+
+    what: str
+    at: str
+    kind: str = ""
+    outcome: str = ""
+    took_ms: float = 0.0
+    user: str | None = None  # None: logged by an earlier version
+    why: str = ""  # why recall was silent, or was not asked
+
+    @property
+    def is_silent(self) -> bool:
+        """True if recall was asked and found nothing to say; a floor may have been given."""
+        return to_recall_outcome(self.outcome, self.why) == "silent"
+
+    @property
+    def answered_at(self) -> datetime:
+        """The time of the answer."""
+        return datetime.fromisoformat(self.at)
+
+
+def read_answers(
+    home: Path, user: str, *, since_at: datetime | None = None, is_admin: bool = False
+) -> Iterator[AnswerLogEntry]:
+    """Yield the answers to a user's messages (since then), oldest first.
+
+    Answers logged without a user go to the admin.
+    """
+    for raw_line in log.read_raw_lines(home, entry_type="answered", since_at=since_at):
+        try:
+            entry = _decoder.decode(raw_line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if (
+            entry.what == "answered"
+            and entry.kind == "prompt"
+            and (entry.user == user or (is_admin and not entry.user))
+        ):
+            yield entry
+
+
+_decoder = msgspec.json.Decoder(AnswerLogEntry)
+
+
+def to_recall_outcome(outcome: str, why: str) -> str:
+    """Return an answer's outcome for recall: one that gave a floor and a reason for no recall counts as silent.
+
+    >>> to_recall_outcome("injected", ""), to_recall_outcome("injected", "nothing fits")
+    ('injected', 'silent')
+    >>> to_recall_outcome("skipped", "a command")
+    'skipped'
+    """
+    return "silent" if outcome == "injected" and why else outcome
+
+
+def summarise_answers(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count the answers to messages by outcome, with their median and 95th percentile of time.
+
+    lines: the "answered" lines of the log. Silence is an outcome; a skipped message asked for nothing.
+    """
+    prompt_lines = [line for line in lines if line.get("kind") == "prompt"]
+    durations_ms = sorted(
+        float(line.get("took_ms", 0)) for line in prompt_lines if line.get("outcome") in ("injected", "silent")
+    )
+    outcomes = Counter(to_recall_outcome(str(line.get("outcome")), str(line.get("why") or "")) for line in prompt_lines)
+    return {
+        "outcomes": dict(sorted(outcomes.items())),
+        "p50_ms": find_quantile(durations_ms, 0.5),
+        "p95_ms": find_quantile(durations_ms, 0.95),
+    }
+
+
+def find_quantile(sorted_values: Sequence[float], share: float) -> float | None:
+    """Return the value below which a share of the values lies; None if there are no values.
+
+    >>> find_quantile([1, 2, 3, 4], 0.5), find_quantile([], 0.5)
+    (2, None)
+    """
+    return (
+        sorted_values[min(len(sorted_values) - 1, max(0, round(share * len(sorted_values)) - 1))]
+        if sorted_values
+        else None
+    )
+
+
+def raise_file_limit(max_files: int = 65_536) -> None:
+    """Let this process open as many files as it may, up to this number: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    new_limit = max_files if hard == resource.RLIM_INFINITY else min(max_files, hard)
+    if soft != resource.RLIM_INFINITY and soft < new_limit:
+        with contextlib.suppress(ValueError, OSError):  # the system has another limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
+
+
+def read_rss_bytes() -> int:
+    """Return the memory that this process holds now, or its peak if the system does not say."""
+    try:
+        n_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        peak_size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak_size if sys.platform == "darwin" else peak_size * 1024
+    return n_pages * resource.getpagesize()

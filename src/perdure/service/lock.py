@@ -1,0 +1,71 @@
+"""The serve lock: one process at a time serves a home, by a lock that dies with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from perdure.disk import lock_file, make_folder, write_file
+from perdure.errors import AlreadyServing, Busy
+
+
+@dataclass(frozen=True)
+class ResidentProcess:
+    """The process that serves a home."""
+
+    pid: int
+    since_at: datetime | None
+
+
+@contextlib.contextmanager
+def hold_lock(home: Path, *, now: datetime) -> Iterator[None]:
+    """Hold the serve lock of a home for the block. Raises AlreadyServing, which names the holder."""
+    make_folder(home / "run")
+    try:
+        with lock_file(_to_lock_path(home), wait_s=0.3):  # another process may only be checking who holds it
+            write_file(
+                _to_holder_path(home),
+                json.dumps({"pid": os.getpid(), "since_at": now.isoformat()}).encode(),
+                sync=False,
+            )
+            yield
+            _to_holder_path(home).unlink(missing_ok=True)
+    except Busy as error:
+        if error.detail != str(_to_lock_path(home)):
+            raise
+        holder = find_resident(home)
+        raise AlreadyServing(_describe_process(holder) if holder else "another process") from error
+
+
+def _describe_process(holder: ResidentProcess) -> str:
+    since = f" since {holder.since_at.astimezone():%Y-%m-%d %H:%M:%S}" if holder.since_at else ""
+    return f"process {holder.pid}{since}"
+
+
+def find_resident(home: Path) -> ResidentProcess | None:
+    """Return the process that serves this home now, or None."""
+    if not _to_lock_path(home).exists():
+        return None
+    try:
+        with lock_file(_to_lock_path(home), wait_s=0):
+            return None
+    except Busy:
+        pass
+    try:
+        body = json.loads(_to_holder_path(home).read_bytes())
+        return ResidentProcess(int(body["pid"]), datetime.fromisoformat(body["since_at"]))
+    except (OSError, ValueError, KeyError, TypeError):  # it has just started
+        return ResidentProcess(0, None)
+
+
+def _to_lock_path(home: Path) -> Path:
+    return home / "run" / "serve.lock"
+
+
+def _to_holder_path(home: Path) -> Path:
+    return home / "run" / "serve.json"

@@ -1,0 +1,101 @@
+"""Who may use a home and read what: its users, machines and grants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from perdure.connections import Connections, utc_now
+from perdure.errors import UsageError, UserMissing
+from perdure.runs import Runs
+from perdure.sharing import grant_cache as watching
+from perdure.sharing.grants import GrantRecord, Grants
+from perdure.types import Grant, GrantScope, Principal
+
+if TYPE_CHECKING:  # only a command that registers a machine needs them
+    from perdure.sharing.machines import Machines
+
+UNFINISHED_ERASURE = "unfinished-erasure"  # in the ledger, while a user is being erased; it names nobody
+
+
+class Sharing:
+    """The users, machines and grants of one home.
+
+    index_all: archives and indexes everything that was captured. cache: shared with other threads, where it is given.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        runs: Runs,
+        *,
+        index_all: Callable[[], None],
+        cache: watching.GrantCache | None = None,
+    ) -> None:
+        self._connections = connections
+        self._runs = runs
+        self._index_all = index_all
+        self._cache = cache
+
+    def grant_cache(self) -> watching.GrantCache:
+        """Return what this home knows of machines and grants; threads may share it."""
+        if self._cache is None:
+            self._cache = watching.GrantCache(self._connections.path, can_save=self._connections.writable)
+        return self._cache
+
+    @property
+    def machines(self) -> Machines:
+        """The machines that may speak for the users of this home."""
+        from perdure.sharing.machines import Machines
+
+        return Machines(self._connections.path, self.grant_cache(), now=utc_now)
+
+    @property
+    def grants(self) -> Grants:
+        """What the principal gave to others, and others to them."""
+        return Grants(self._connections.path, self._connections.user, self.grant_cache(), now=utc_now)
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> GrantRecord:
+        """Let another user read a run with all below it, or everything of a tag, a project or an agent.
+
+        It covers later runs too, masked, until a date or until it is revoked. value: of a project its path, as runs
+        carry it. Raises NotFound for a run that is not the principal's.
+        """
+        if scope == "run":
+            value = self._own_run(value)
+        elif scope == "project":
+            value = value.rstrip("/") or value
+        return self.grants.give(grantee, scope, value, until_at=until_at)
+
+    def _own_run(self, prefix: str) -> str:
+        self._index_all()
+        kind, run_id = ("memory", prefix) if prefix.startswith("mem-") else self._runs.resolve(prefix)
+        if kind != "run":
+            raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
+        if (parent_id := self._runs.captured_in(run_id)) != run_id:
+            raise UsageError(f"{run_id} lies inside of run {parent_id}, and is read there: share that one")
+        self._runs.own(run_id)
+        return run_id
+
+    def count_granted_runs(self, grant: Grant) -> int:
+        """Return how many runs of the principal's a grant of theirs covers now."""
+        from perdure.index.statistics import count_granted_runs
+
+        self._index_all()
+        return count_granted_runs(self._connections.index(create=True), Principal(self._connections.user), grant)
+
+    def n_ignored_events(self) -> int:
+        """Return how many events of machines and grants count for nothing here: another home made them."""
+        watching.mark_changed(self._connections.path)  # what came in is read at once
+        return len(self.grant_cache().get_events().derive(watching.find_events_without_effect))
+
+    def users(self) -> list[str]:
+        """Return everybody of whom this home holds anything: runs, or a journal. By name."""
+        return sorted({*self._connections.archive.ledger.list_users(), *self._connections.users_with_journal()})
+
+    def require_user(self) -> None:
+        """Raise UserMissing if this home holds nothing of the principal's, and nobody is half erased."""
+        user = self._connections.user
+        if user not in self.users() and not self._connections.archive.ledger.get_meta(UNFINISHED_ERASURE):
+            raise UserMissing(user)

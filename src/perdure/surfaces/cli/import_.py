@@ -1,0 +1,316 @@
+"""Commands about capture: import, capture, pause, resume.
+
+On a thin machine, transcripts go through its outbox: nothing counts as captured before it is durable there.
+What the home already has is kept once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import msgspec
+
+import perdure
+from perdure import config as settings
+from perdure import formats
+from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin
+from perdure.capture import deliver, enqueue, gemini, policy, transcript_folders
+from perdure.capture.policy import CaptureRules
+from perdure.capture.transcripts import OriginFields
+from perdure.errors import FormatFault, PerdureError, UsageError
+from perdure.surfaces.cli.common import (
+    Shell,
+    command,
+    format_count,
+    format_size,
+    format_time,
+    parse_moment,
+    show_progress,
+)
+from perdure.types import RUNTIMES, Origin
+
+_MAX_WAITING_BYTES = 1 << 26  # bytes that may wait before they are sent
+_SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
+
+ReadProgress = Callable[[int], object]  # takes the number of bytes read so far
+
+
+def import_to_remote(
+    rules: CaptureRules, paths: Sequence[Path], *, tags: Sequence[str], runtime: str | None, step: ReadProgress
+) -> IngestResult:
+    """Send every transcript in these files and folders, or in the standard places; the result lists what was left
+    out.
+
+    Raises UsageError while capture is paused, RemoteFault if the home takes nothing: what was read until then
+    waits.
+    """
+    if policy.read_pause(rules.home, datetime.now(UTC)):
+        raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+    imported, n_bytes = IngestResult(), 0
+    for path in _list_sources(rules.home, paths):
+        imported.n_files += 1
+        try:
+            _capture_file(rules, path, tags, runtime, imported)
+            n_bytes += path.stat().st_size
+        except (PerdureError, OSError) as error:
+            imported.refused.append((str(path), str(error)))
+        if enqueue.measure_backlog(rules.home / "outbox").n_bytes > _MAX_WAITING_BYTES:
+            deliver.deliver_outbox(rules, wait_s=_SENDER_WAIT_S)
+        step(n_bytes)
+    deliver.deliver_outbox(rules, wait_s=_SENDER_WAIT_S)
+    return imported
+
+
+def _list_sources(home: Path, paths: Sequence[Path]) -> Iterable[Path]:
+    """List the files to look at; never those of Perdure itself."""
+    if not paths:
+        return [
+            path for _, path in transcript_folders.find_transcripts(settings.find_user_home(), settings.read_variable)
+        ]
+    home_folder = home.resolve()
+    all_paths = [below for path in paths for below in transcript_folders.find_files_below(path)]
+    return [path for path in all_paths if not path.resolve().is_relative_to(home_folder)]
+
+
+def _capture_file(
+    rules: CaptureRules, path: Path, tags: Sequence[str], forced_runtime: str | None, imported: IngestResult
+) -> None:
+    """Put the new bytes of a file into the outbox."""
+    with path.open("rb") as file:
+        first_bytes = file.read(HEAD_BYTES)
+    runtime = forced_runtime or formats.detect(first_bytes, path.name)
+    if not first_bytes.strip():
+        imported.n_unchanged += 1
+    elif runtime is None:
+        raise FormatFault(str(path))
+    elif not formats.is_append_only(runtime, first_bytes):
+        for emitted_origin, lines in formats.emit(runtime, path):
+            fields = msgspec.to_builtins(_add_folder(clean_origin(emitted_origin), path))
+            if _check_allowed(rules, fields, path, imported):
+                _count_capture(
+                    imported, runtime, enqueue.enqueue_lines(rules, fields, lines, path=str(path.absolute()))
+                )
+    elif not (runtime == "gemini-cli" and gemini.is_blank(path)):
+        fields = msgspec.to_builtins(identify_origin(runtime, first_bytes, path))
+        if _check_allowed(rules, fields, path, imported):
+            n_bytes = enqueue.enqueue_file(rules, fields, path, tags=tags)[1]
+            imported.n_bytes += n_bytes
+            _count_capture(imported, runtime, n_bytes)
+
+
+def _check_allowed(rules: CaptureRules, fields: OriginFields, path: Path, imported: IngestResult) -> bool:
+    """Return True if the session may be copied; else record why not."""
+    refusal = enqueue.get_refusal(rules, fields)
+    imported.left_out += [(str(path), refusal)] if refusal else []
+    return refusal is None
+
+
+def _count_capture(imported: IngestResult, runtime: str, n_new: int) -> None:
+    imported.n_unchanged += not n_new
+    imported.n_runs += bool(n_new)
+    imported.by_runtime.update([runtime] if n_new else [])
+
+
+def identify_origin(runtime: str, first_bytes: bytes, path: Path) -> Origin:
+    """Return whose session a transcript holds."""
+    return _add_folder(clean_origin(formats.identify(runtime, first_bytes, str(path.absolute()))), path)
+
+
+def _add_folder(origin: Origin, path: Path) -> Origin:
+    """Add the folder that is recorded beside the transcript, if the origin has none."""
+    if origin.runtime != "gemini-cli" or origin.cwd is not None:
+        return origin
+    return replace(origin, cwd=gemini.read_session_folder(path.absolute()))
+
+
+_MAX_LISTED = 5  # refused files that are listed one by one
+
+
+@command(
+    "import",
+    epilog="""\
+  perdure import                                  every supported agent's own folder
+  perdure import ~/old-laptop/.claude/projects    these instead
+  perdure import notes/ --tag notes               Markdown, too
+  perdure import chat.json --format messages
+  perdure import samples                          the transcripts that come with Perdure, to try it""",
+)
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--tag", "tags", multiple=True, help="Tag what is imported; may be given several times.")
+@click.option("--format", "runtime", help="Read every file as this format instead of judging by content.")
+@click.option("--no-index", is_flag=True, help="Only capture; the index catches up at the next search.")
+def import_command(
+    shell: Shell, paths: tuple[Path, ...], tags: tuple[str, ...], runtime: str | None, no_index: bool
+) -> None:
+    """Capture transcripts: those in the standard places of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
+    OpenCode, or the files and folders that you name. Only what is new is stored; a second import does nothing.
+    """
+    paths = tuple(map(_resolve_samples, paths))
+    missing_paths = [str(path) for path in paths if not path.exists()]
+    if missing_paths:
+        raise UsageError(f"there is no {missing_paths[0]}")
+    if runtime and runtime not in RUNTIMES:
+        raise UsageError(f"there is no format {runtime!r}; there are {', '.join(RUNTIMES)}")
+    if (rules := shell.load_thin_rules()) is not None:
+        with show_progress(shell, "sending", None, in_bytes=True) as step:
+            _print_import(shell, import_to_remote(rules, paths, tags=tags, runtime=runtime, step=step), None, paths)
+        return
+    with shell.open_home(create=True) as home:
+        sources = home.captures.transcripts_to_import(paths or None)
+        total = sum(path.stat().st_size for path in sources if path.is_file())
+        with show_progress(shell, "capturing", total, in_bytes=True) as step:
+            imported = home.import_files(
+                paths or None, tags=tags, runtime=runtime, index=False, progress=lambda _, n: step(n)
+            )
+        indexed = None
+        if not no_index:
+            with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
+                indexed = home.upkeep.catch_up(progress=lambda _, n: step(n))
+            home.upkeep.embed_new()
+        _print_import(shell, imported, indexed.n_chunks if indexed else 0, paths)
+
+
+def _resolve_samples(path: Path) -> Path:
+    """Return the path. For `samples`, if there is no such folder, return the sample transcripts that come with
+    Perdure.
+    """
+    samples_folder = Path(perdure.__file__).parent / "samples"
+    return samples_folder if path == Path("samples") and not path.exists() and samples_folder.is_dir() else path
+
+
+def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, paths: tuple[Path, ...]) -> None:
+    actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "see what ran")]
+    if shell.as_json:
+        shell.print_json(
+            {
+                "files": imported.n_files,
+                "unchanged": imported.n_unchanged,
+                "runs": imported.n_runs,
+                "bytes": imported.n_bytes,
+                "rewritten": imported.n_rewritten,
+                "chunks": n_chunks,
+                "by_runtime": dict(imported.by_runtime),
+                "left_out": [{"path": path, "why": reason} for path, reason in imported.left_out],
+                "refused": [{"path": path, "why": reason} for path, reason in imported.refused],
+            },
+            next_actions=actions,
+        )
+        return
+    if not imported.n_files:
+        where = "there" if paths else "in the standard places of the supported agents"
+        shell.out.print(f"No transcripts {where}. Name files or folders: `perdure import PATH`.")
+        return
+    kinds = ", ".join(f"{name} {n_of_kind}" for name, n_of_kind in sorted(imported.by_runtime.items()))
+    news = f"{format_count(imported.n_runs, 'new run')} ({kinds})" if imported.n_runs else "nothing new"
+    outcome = "sent to the home" if n_chunks is None else f"captured, {n_chunks:,} chunks indexed"
+    shell.out.print(f"{format_count(imported.n_files, 'file')}: {news}, {format_size(imported.n_bytes)} {outcome}.")
+    if imported.n_unchanged:
+        shell.out.print(f"{format_count(imported.n_unchanged, 'file')} unchanged since the last import.", style="dim")
+    if imported.n_rewritten:
+        shell.note(f"{format_count(imported.n_rewritten, 'transcript')} had been rewritten; both versions are kept.")
+    named_paths = {str(path) for path in paths}
+    other_files = [item for item in imported.refused if item[0] not in named_paths and "format" in item[1]]
+    if other_files:
+        shell.out.print(
+            f"{format_count(len(other_files), 'other file')} there: no transcripts (--json lists them).", style="dim"
+        )
+    refused = [item for item in imported.refused if item not in other_files]
+    for title, items in (("left out by your own rules", imported.left_out), ("not captured", refused)):
+        for path, reason in items[:_MAX_LISTED]:
+            shell.note(f"{title}: {path}: {reason.removeprefix(path + ': ')}")
+        if len(items) > _MAX_LISTED:
+            shell.note(f"{title}: {format_count(len(items) - _MAX_LISTED, 'more file')} (--json lists them)")
+    if imported.n_runs:
+        shell.suggest(actions)
+
+
+@command(
+    "capture",
+    epilog="""\
+  perdure capture ~/.claude/projects/-home-me-app/5f0c….jsonl
+  perdure capture SESSION.jsonl --incognito        never capture this session""",
+)
+@click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--from", "from_offset", type=click.IntRange(min=0), help="Byte offset to start at.")
+@click.option("--tag", "tags", multiple=True, help="Tag the capture.")
+@click.option("--incognito", is_flag=True, help="Copy nothing of this session, now or by a later import.")
+def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tuple[str, ...], incognito: bool) -> None:
+    """Put what a live session has written since its last capture into the outbox. It is durable when this returns;
+    the next Perdure process moves it into the archive.
+    """
+    with path.open("rb") as file:
+        first_bytes = file.read(HEAD_BYTES)
+    runtime = formats.detect(first_bytes, path.name)
+    if runtime is None or not formats.is_append_only(runtime, first_bytes):
+        raise FormatFault(str(path))
+    origin = clean_origin(formats.identify(runtime, first_bytes, str(path.absolute())))
+    if incognito:
+        _mark_incognito(shell, origin.runtime, origin.session)
+        _print_result(
+            shell, {"incognito": origin.session}, "This session is off the record: nothing of it is captured."
+        )
+        return
+    if (rules := shell.load_thin_rules()) is not None:
+        start, n_bytes = enqueue.enqueue_file(
+            rules, msgspec.to_builtins(origin), path, from_offset=from_offset, tags=tags
+        )
+    else:
+        with shell.open_home(create=True) as home:
+            start, n_bytes = home.captures.enqueue_file(origin, path, from_offset=from_offset, tags=tags)
+    result = {"session": origin.session, "from_offset": start, "bytes": n_bytes}
+    _print_result(shell, result, f"{format_size(n_bytes)} captured." if n_bytes else "Nothing new.")
+
+
+def _mark_incognito(shell: Shell, runtime: str, session: str) -> None:
+    """Record on this machine that nothing of a session is copied, wherever its home is."""
+    if (rules := shell.load_thin_rules()) is not None:
+        policy.mark_incognito(rules.home, rules.user, runtime, session)
+        return
+    with shell.open_home(create=True) as home:
+        home.captures.mark_incognito(runtime, session)
+
+
+def _print_result(shell: Shell, result: dict[str, object], message: str) -> None:
+    if shell.as_json:
+        shell.print_json(result)
+    else:
+        shell.out.print(message)
+
+
+@command("pause", epilog="  perdure pause\n  perdure pause --for 2h")
+@click.option("--for", "duration", help="How long: 30m, 2h, 1d. Without it, until `perdure resume`.")
+def pause_command(shell: Shell, duration: str | None) -> None:
+    """Capture nothing until then, in every process of this home. You can import later what agents write meanwhile.
+    To keep a session out for good, use `perdure capture --incognito`.
+    """
+    now = datetime.now(UTC)
+    until_at = None
+    if duration:
+        parsed_at = parse_moment(duration, now=now)
+        until_at = now + (now - parsed_at) if parsed_at and parsed_at < now else parsed_at
+    if until_at is not None and until_at - now > timedelta(days=3650):
+        raise UsageError(f"{duration!r} is too long; leave --for out to pause until `perdure resume`")
+    if (rules := shell.load_thin_rules()) is not None:
+        policy.pause_capture(rules.home, policy.CapturePause(now, until_at))
+    else:
+        with shell.open_home(create=True) as home:
+            home.captures.pause(until_at=until_at)
+    end_text = f"until {format_time(until_at)}" if until_at else "until `perdure resume`"
+    _print_result(shell, {"paused": True, "until_at": until_at}, f"Paused: nothing is captured {end_text}.")
+
+
+@command("resume", epilog="  perdure resume")
+def resume_command(shell: Shell) -> None:
+    """Capture again after `perdure pause`."""
+    if (rules := shell.load_thin_rules()) is not None:
+        was_paused = policy.resume_capture(rules.home)
+    else:
+        with shell.open_home() as home:
+            was_paused = home.captures.resume()
+    _print_result(shell, {"was_paused": was_paused}, "Capturing again." if was_paused else "Capture was not paused.")
+    sys.stdout.flush()

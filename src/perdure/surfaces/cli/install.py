@@ -1,0 +1,167 @@
+"""Commands that set up clients and take Perdure out of them: install, uninstall."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from perdure import config as settings
+from perdure.clients import mcp_servers, setup
+from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
+from perdure.surfaces.cli.common import Shell, command
+
+_CLIENT_NAMES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "pi": "pi",
+    "gemini-cli": "Gemini CLI",
+    "opencode": "OpenCode",
+}
+_CLIENT_CHOICE = click.Choice(setup.CLIENTS)
+_DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+
+
+@command(
+    "install",
+    epilog="""\
+  perdure install claude-code --dry-run     see what would change
+  perdure install claude-code
+  perdure install codex                     then trust its hooks once: /hooks in Codex
+  perdure install pi
+  perdure install gemini-cli
+  perdure install opencode
+  perdure install claude-code --mcp         its agents also get tools: recall, search, remember, forget""",
+)
+@click.argument("client", type=_CLIENT_CHOICE)
+@click.option("--mcp", is_flag=True, help="Give it the tools of `perdure mcp` as well: recall, search, remember, …")
+@_DRY_RUN_OPTION
+def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None:
+    """Set up a client: from then on every turn is captured, and what matters is put beside every message. Its
+    other settings stay the same. The old settings are kept beside the file, for `perdure uninstall`.
+    """
+    home = settings.find_home_path(shell.home)
+    changes = _plan_install(client, home, mcp=mcp)
+    if not dry_run:
+        if shell.load_thin_rules() is None:
+            shell.open_home(create=True).close()
+        for change in changes:
+            setup.apply_change(change, keep_copy=True)
+    is_changed = any(file_change.has_effect for file_change in changes)
+    advice = _build_advice(client, home) if is_changed else "It was set up like this already."
+    _print_changes(shell, client, changes, dry_run, f"{_CLIENT_NAMES[client]} is set up.", advice)
+
+
+def _plan_install(client: str, home: Path, *, mcp: bool) -> list[setup.SettingsChange]:
+    """Return all changes that set up a client, one for each file, before any is made. Raises if one is refused."""
+    change = setup.plan_install(client, _find_settings_path(client), setup.make_program(home))
+    if not mcp:
+        return [change]
+    server_change = _plan_mcp_server(client, home, change)
+    return [server_change] if server_change.path == change.path else [change, server_change]
+
+
+def _plan_mcp_server(client: str, home: Path, base_change: setup.SettingsChange) -> setup.SettingsChange:
+    """Return the change that gives a client the MCP tools.
+
+    Raises UsageError for a client without MCP, PackageMissing if the `mcp` package is not installed.
+    """
+    if client not in mcp_servers.CLIENTS:
+        raise UsageError(f"{_CLIENT_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
+    if importlib.util.find_spec("mcp") is None:
+        raise PackageMissing("pip install 'perdure[mcp]'")
+    return setup.plan_install_server(
+        client,
+        _find_servers_path(client),
+        mcp_servers.make_server_command(sys.executable, str(home)),
+        earlier_change=base_change,
+    )
+
+
+def _find_servers_path(client: str) -> Path:
+    return mcp_servers.find_server_settings(client, settings.find_user_home(), settings.read_variable)
+
+
+@command("uninstall", epilog="  perdure uninstall codex --dry-run\n  perdure uninstall codex")
+@click.argument("client", type=_CLIENT_CHOICE)
+@_DRY_RUN_OPTION
+def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
+    """Take Perdure out of a client's settings. What was captured stays in the home."""
+    changes, faults = _plan_uninstall(client)
+    if not dry_run:
+        faults += [fault for change in changes for fault in _apply_removal(change)]
+    is_changed = any(change.has_effect for change in changes)
+    advice = "Sessions that are open now keep what they were started with." if is_changed else "It was not set up."
+    if not faults:
+        return _print_changes(shell, client, changes, dry_run, f"Perdure is out of {_CLIENT_NAMES[client]}.", advice)
+    if is_changed and not shell.as_json:
+        _print_changes(shell, client, changes, dry_run, "Perdure is out of what could be changed.", advice)
+    for fault in faults[1:]:
+        shell.note(str(fault))
+    raise faults[0]
+
+
+def _plan_uninstall(client: str) -> tuple[list[setup.SettingsChange], list[PerdureError]]:
+    """Return (one change for each file that Perdure is taken out of, the faults of the other files)."""
+    changes: list[setup.SettingsChange] = []
+    faults: list[PerdureError] = []
+    try:
+        if client in mcp_servers.CLIENTS:
+            changes.append(setup.plan_uninstall_server(client, _find_servers_path(client)))
+    except ClientFault as fault:
+        faults.append(fault)
+    try:
+        change = setup.plan_uninstall(
+            client, _find_settings_path(client), earlier_change=changes[0] if changes else None
+        )
+        changes = [*(other for other in changes if other.path != change.path), change]
+    except ClientFault as fault:
+        faults.append(fault)
+    return changes, faults
+
+
+def _apply_removal(change: setup.SettingsChange) -> list[PerdureError]:
+    """Apply a change; return the fault, if there is one."""
+    try:
+        setup.apply_change(change, keep_copy=False)
+    except PerdureError as fault:
+        return [fault]
+    return []
+
+
+def _find_settings_path(client: str) -> Path:
+    return setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
+
+
+def _build_advice(client: str, home: Path) -> str:
+    restart_advice = f"Start it anew, and ask `perdure doctor` whether it works. It writes to {home}."
+    if client == "codex":
+        return f"Codex runs no hook before you trust it: start it, type /hooks, and trust Perdure's. {restart_advice}"
+    return restart_advice
+
+
+def _print_changes(
+    shell: Shell, client: str, changes: Sequence[setup.SettingsChange], dry_run: bool, message: str, advice: str
+) -> None:
+    real_changes = [change for change in changes if change.has_effect]
+    if shell.as_json:
+        files = [
+            {"path": str(file_change.path), "changed": file_change.has_effect, "diff": file_change.diff()}
+            for file_change in changes
+        ]
+        shell.print_json(
+            {"client": client, "changed": bool(real_changes), "dry_run": dry_run, "files": files, "advice": advice}
+        )
+        return
+    for change in real_changes:
+        shell.out.print(change.diff(), markup=False, end="")
+    if not real_changes:
+        shell.out.print(f"{changes[0].path}: nothing changes.", markup=False)
+    if dry_run:
+        shell.note("Nothing was changed (--dry-run).")
+        return
+    shell.out.print(message if real_changes else "Nothing was changed.")
+    shell.note(advice)

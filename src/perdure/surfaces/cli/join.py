@@ -1,0 +1,475 @@
+"""Commands of a thin machine, which keeps nothing itself: join, push, leave. They need click alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from perdure import config as settings
+from perdure import disk
+from perdure.capture import alert, credential, deliver, enqueue, failures, remote, transcript_folders
+from perdure.capture.credential import Credential
+from perdure.capture.policy import CaptureRules, RemoteSettings
+from perdure.clients import hooks, setup
+from perdure.errors import (
+    ClientFault,
+    ConfigFault,
+    CredentialFault,
+    PerdureError,
+    RemoteAway,
+    RemoteNonsense,
+    RemoteRefused,
+    SecretRefused,
+    UsageError,
+)
+from perdure.surfaces.cli.common import Shell, command, format_count, format_size
+
+_BACKLOG_LIMIT_S = 20.0  # limit for sending what waits when a machine joins
+_SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
+_SECTION_HEADER = re.compile(r"\s*\[")
+_REMOTE_HEADER = re.compile(r"\s*\[\s*remote\s*\]\s*(#.*)?\Z")
+_REMOTE_KEY = re.compile(r"\s*(url|ca|plain)\s*=")
+
+# join -------------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "join",
+    epilog="""\
+  perdure join https://home.example:8443
+  perdure join https://home.example:8443 --name laptop --no-hooks
+  perdure join https://home.example:8443 --secret-file - < secret.txt
+  perdure join https://home.example:8443 --ca ~/family-ca.pem""",
+)
+@click.argument("url")
+@click.option("--name", help="What this machine was registered as: the secret of another one is refused.")
+@click.option("--secret-file", metavar="FILE", help="Read the secret from a file (- for standard input), unasked.")
+@click.option("--ca", metavar="FILE", help="A certificate authority of your own (PEM), for https.")
+@click.option("--plain", is_flag=True, help="Let http:// reach beyond this machine: the network itself is private.")
+@click.option("--no-hooks", is_flag=True, help="Leave the settings of your clients as they are.")
+@click.option(
+    "--replace", "replace_credential", is_flag=True, help="Take the place of a credential that is here already."
+)
+def join_command(
+    shell: Shell, url: str, name: str | None, secret_file: str | None, ca: str | None, plain: bool, no_hooks: bool,
+    replace_credential: bool,
+) -> None:  # fmt: skip
+    """Connect this machine to a home elsewhere: what its agents do is captured there, and recalled from there.
+    Only what waits to be sent is kept here. The secret is the one that `perdure machine register` printed at
+    the home.
+    """
+    home = settings.find_home_path(shell.home)
+    remote_settings = RemoteSettings(url.rstrip("/"), str(Path(ca).expanduser().absolute()) if ca else "", plain)
+    with _raise_as_usage_errors():
+        remote.parse_address(remote_settings)
+    _refuse_own_archive(home)
+    if not replace_credential:
+        credential.check_same_home(home, remote_settings.url)
+    settings_text = add_remote(_read_settings(home), remote_settings)
+    secret = _read_secret(secret_file)
+    with _raise_as_usage_errors():
+        own_credential = _verify_credential(remote_settings, secret, name)
+    if not replace_credential:
+        credential.check_same_owner(home, own_credential)
+    _refuse_foreign_captures(home, own_credential)
+    disk.make_folder(home)
+    credential.write_credential(home, own_credential, overwrite=replace_credential)
+    disk.replace_file(home / "config.toml", settings_text.encode())
+    remote.mark_available(home)
+    failures.end_remote_incidents(home)
+    changes, faults = ([], []) if no_hooks else _install_hooks(home)
+    _print_joined(shell, own_credential, changes, faults, _send_backlog(shell))
+
+
+class _BacklogResult(NamedTuple):
+    """The result of sending the captures that waited when a machine joined."""
+
+    n_sent: int
+    n_waiting: int
+    why: str  # why they still wait, as the home says; may be empty
+
+
+def _send_backlog(shell: Shell) -> _BacklogResult:
+    """Send the captures that wait for this home, for at most _BACKLOG_LIMIT_S seconds."""
+    rules, sent_sizes, reason = require_thin_rules(shell), list[int](), ""
+    try:
+        deliver.deliver_outbox(rules, deadline_s=time.monotonic() + _BACKLOG_LIMIT_S, progress=sent_sizes.append)
+    except PerdureError as fault:
+        reason = fault.detail
+    return _BacklogResult(len(sent_sizes), enqueue.measure_backlog(rules.home / "outbox").n_files, reason)
+
+
+@contextlib.contextmanager
+def _raise_as_usage_errors() -> Iterator[None]:
+    """Raise faults of the settings as UsageError: the settings are not written yet, so the arguments are wrong."""
+    try:
+        yield
+    except ConfigFault as fault:
+        raise UsageError(f"{fault.detail}; nothing was changed") from fault
+    except RemoteNonsense as fault:
+        advice = "give the address that its owner gave you, as https://home.example:8443"
+        raise UsageError(f"what answers there is no Perdure home ({fault.detail}): {advice}") from fault
+
+
+def _refuse_own_archive(home: Path) -> None:
+    """Raise UsageError for a home that holds runs: a machine that joins another home keeps none itself."""
+    archive_folders = (home / "archive" / kind for kind in ("runs", "packs"))
+    if any(folder.is_dir() and any(folder.iterdir()) for folder in archive_folders):
+        raise UsageError(
+            f"{home} holds an archive of its own: exchange it with `perdure sync`, or join from another folder (--home)"
+        )
+
+
+def _refuse_foreign_captures(home: Path, own_credential: Credential) -> None:
+    """Raise UsageError while captures of another person wait here: they would go to this person's home."""
+    outbox_folder = home / "outbox"
+    if n_others := enqueue.count_foreign_deltas(outbox_folder, own_credential.user_id):
+        raise UsageError(
+            f"{format_count(n_others, 'capture')} of another user than {own_credential.user_id} "
+            f"in {outbox_folder} would become "
+            "theirs: `perdure push` sends them while the old credential holds; or move them away, or join "
+            "from another folder (--home); nothing was changed"
+        )
+
+
+def _read_secret(secret_file: str | None) -> str:
+    """Read the secret of this machine from the file, or ask for it. Raises UsageError if it cannot be a secret."""
+    if secret_file is None:
+        raw_secret = click.prompt("Secret of this machine", hide_input=True, err=True)
+    elif secret_file == "-":
+        raw_secret = sys.stdin.read(10_000)
+    else:
+        try:
+            raw_secret = Path(secret_file).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{secret_file}: {error}") from error
+    secret = str(raw_secret).strip()
+    if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:
+        raise UsageError("that is no secret: it is one word, as `perdure machine register` printed it")
+    return secret
+
+
+def _verify_credential(remote_settings: RemoteSettings, secret: str, name: str | None) -> Credential:
+    """Ask the home whose secret this is; return the credential. Raises SecretRefused, UsageError, RemoteFault."""
+    connection = remote.RemoteConnection(remote_settings, secret)
+    try:
+        response = connection.ask("GET", "me")
+    except RemoteRefused as error:
+        raise SecretRefused(remote_settings.url) from error
+    finally:
+        connection.close()
+    body = response.body if response.status == 200 else {}
+    user, machine_id, machine = (body.get(key) for key in ("user", "machine_id", "machine"))
+    if not (isinstance(user, str) and isinstance(machine_id, str) and isinstance(machine, str)):
+        raise RemoteNonsense(f"{remote_settings.url}: status {response.status} to the request `me`")
+    if name and machine != name:
+        raise UsageError(f"this is the secret of {machine!r}, not of {name!r}; nothing was changed")
+    return Credential(user, machine_id, machine, secret, remote_settings.url)
+
+
+def _install_hooks(home: Path) -> tuple[list[tuple[str, setup.SettingsChange]], list[str]]:
+    """Install the hooks of every client on this machine; return ([(client, change made)], faults)."""
+    changes, faults = [], []
+    for client, root in transcript_folders.list_roots(settings.find_user_home(), settings.read_variable):
+        if client not in setup.CLIENTS or not root.is_dir():
+            continue
+        try:
+            path = setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
+            change = setup.plan_install(client, path, setup.make_program(home))
+            setup.apply_change(change, keep_copy=True)
+            changes.append((client, change))
+        except PerdureError as fault:
+            faults.append(f"{client}: {fault}")
+    return changes, faults
+
+
+def _print_joined(
+    shell: Shell,
+    own_credential: Credential,
+    changes: list[tuple[str, setup.SettingsChange]],
+    faults: list[str],
+    backlog: _BacklogResult,
+) -> None:
+    if shell.as_json:
+        rows = [
+            {"client": client, "path": str(hook_change.path), "changed": hook_change.has_effect}
+            for client, hook_change in changes
+        ]
+        shell.print_json(
+            {
+                "user": own_credential.user_id,
+                "machine": own_credential.machine,
+                "url": own_credential.url,
+                "clients": rows,
+                "faults": faults,
+                "sent": backlog.n_sent,
+                "waiting": backlog.n_waiting,
+            }
+        )
+        return
+    click.echo(f"This is {own_credential.machine}, a machine of {own_credential.user_id}'s, at {own_credential.url}.")
+    for client, change in changes:
+        effect = (
+            "every turn is captured, and what matters is put beside each message" if change.has_effect else "as it was"
+        )
+        click.echo(f"  {client}: {change.path} ({effect})")
+    for fault in faults:
+        click.echo(f"  {fault}", err=True)
+    if any(client == "codex" and change.has_effect for client, change in changes):
+        click.echo("Codex runs no hook before you trust it: start it, type /hooks, and trust Perdure's.")
+    _print_backlog(backlog)
+    if not changes and not faults:
+        click.echo("No client was set up; `perdure install CLIENT` does that.")
+    click.echo("Try it: start a client anew and say something; `perdure search` finds it here and at the home.")
+    click.echo("`perdure doctor` checks everything, `perdure leave` undoes this.")
+
+
+def _print_backlog(backlog: _BacklogResult) -> None:
+    if backlog.n_sent:
+        click.echo(
+            f"{format_count(backlog.n_sent, 'capture')} that waited here "
+            f"{'was' if backlog.n_sent == 1 else 'were'} sent."
+        )
+    if backlog.n_waiting:
+        reason = f" ({backlog.why})" if backlog.why else ""
+        verb = "waits" if backlog.n_waiting == 1 else "wait"
+        click.echo(
+            f"{format_count(backlog.n_waiting, 'capture')} still {verb}{reason}: `perdure push` sends the rest.",
+            err=True,
+        )
+
+
+# leave ------------------------------------------------------------------------------------------------------------
+
+
+@command("leave", epilog="  perdure leave\n  perdure leave --hooks      take Perdure out of the clients, too")
+@click.option("--hooks", "with_hooks", is_flag=True, help="Also take Perdure out of the settings of your clients.")
+def leave_command(shell: Shell, with_hooks: bool) -> None:
+    """Disconnect this machine from its home: delete the credential here, and remove the address from the settings.
+    What waits in the outbox stays there; the next command that keeps a home here archives it here. To change
+    only the address, do not leave: use `perdure join URL --replace`. At the home, `perdure machine revoke` ends
+    the credential.
+    """
+    home = settings.find_home_path(shell.home)
+    settings_text = remove_remote(_read_settings(home))
+    try:
+        old_credential = credential.read_credential(home)
+    except CredentialFault:
+        old_credential = None
+    if old_credential is None and settings_text == _read_settings(home):
+        raise UsageError(f"{home} belongs to no other home")
+    client_names, faults = _uninstall_hooks(home) if with_hooks else ([], [])
+    (home / credential.CREDENTIAL_FILE).unlink(missing_ok=True)
+    disk.replace_file(home / "config.toml", settings_text.encode())
+    remote.mark_available(home)
+    failures.end_incident(home, "credential")
+    waiting = enqueue.measure_backlog(home / "outbox")
+    if shell.as_json:
+        shell.print_json(
+            {
+                "left": old_credential.url if old_credential else None,
+                "waiting": waiting.n_files,
+                "clients": client_names,
+                "faults": faults,
+            }
+        )
+        return
+    click.echo(
+        f"Left {old_credential.url if old_credential else 'the home'}. "
+        "Its `perdure machine revoke` ends the credential there."
+    )
+    for row in (*(f"{client}: taken out" for client in client_names), *faults):
+        click.echo(f"  {row}")
+    if waiting.n_files:
+        click.echo(
+            f"{format_count(waiting.n_files, 'capture')} ({format_size(waiting.n_bytes)}) never sent: kept in "
+            f"{home / 'outbox'}, and archived here by the next `perdure` that keeps a home."
+        )
+
+
+def _uninstall_hooks(home: Path) -> tuple[list[str], list[str]]:
+    """Take Perdure out of the clients of this home; return (names of these clients, faults)."""
+    client_names, faults = [], []
+    for client in setup.CLIENTS:
+        path = setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
+        try:
+            commands = setup.read_commands(client, path)
+            if commands and hooks.get_home(next(iter(commands.values()))) == str(home):
+                setup.apply_change(setup.plan_uninstall(client, path), keep_copy=False)
+                client_names.append(client)
+        except (ClientFault, PerdureError) as fault:
+            faults.append(f"{client}: {fault}")
+    return client_names, faults
+
+
+# push -------------------------------------------------------------------------------------------------------------
+
+
+@command("push", epilog="  perdure push\n  perdure push --retry\n  perdure push --json")
+@click.option("--retry", is_flag=True, help="Also what was set aside because the home could not take it.")
+def push_command(shell: Shell, retry: bool) -> None:
+    """Send what waits in the outbox to the remote home now. Normally this happens at the end of each turn; the
+    command sends what had to wait. Exit status 1 when the home does not take it, or something is set aside;
+    nothing is lost.
+    """
+    rules = require_thin_rules(shell)
+    outbox_folder = rules.home / "outbox"
+    if retry:
+        enqueue.restore_set_aside(outbox_folder)
+    sent_sizes: list[int] = []
+    try:
+        with _show_bar(shell, enqueue.measure_backlog(outbox_folder).n_bytes) as step:
+
+            def note(n_bytes: int) -> None:
+                sent_sizes.append(n_bytes)
+                step(n_bytes)
+
+            n_held = _send_all(shell, rules, note)
+    finally:
+        alert.check_outbox(rules)
+    failures.end_remote_incidents(rules.home, recall=bool(sent_sizes))
+    _print_pushed(shell, outbox_folder, sent_sizes, n_held)
+    if enqueue.list_set_aside(outbox_folder):
+        sys.exit(1)
+
+
+def _print_pushed(shell: Shell, outbox_folder: Path, sent_sizes: Sequence[int], n_held: int) -> None:
+    n_aside = len(enqueue.list_set_aside(outbox_folder))
+    if shell.as_json:
+        shell.print_json({"sent": len(sent_sizes), "bytes": sum(sent_sizes), "set_aside": n_aside, "held": n_held})
+        return
+    empty_message = "Nothing was sent." if n_held else "Nothing waits."
+    click.echo(
+        f"{format_count(len(sent_sizes), 'capture')} sent ({format_size(sum(sent_sizes))})."
+        if sent_sizes
+        else empty_message
+    )
+    if n_held:
+        click.echo(
+            f"{format_count(n_held, 'capture')} of another user than this credential's: kept in {outbox_folder}.",
+            err=True,
+        )
+    if n_aside:
+        message = f"{format_count(n_aside, 'capture')} the home cannot take: set aside in the outbox"
+        click.echo(f"{message}; `perdure push --retry` asks again.", err=True)
+
+
+def _send_all(shell: Shell, rules: CaptureRules, progress: Callable[[int], object]) -> int:
+    """Send everything that waits; return how many captures belong to another person and were not sent.
+
+    When the home asks for a pause, wait and try again, as long as it took something since the last pause.
+    """
+    n_before = -1
+    while True:
+        try:
+            return deliver.deliver_outbox(rules, wait_s=_SENDER_WAIT_S, progress=progress).n_foreign
+        except RemoteAway as fault:
+            n_now = enqueue.measure_backlog(rules.home / "outbox").n_files
+            if not 0 < fault.after_s <= _SENDER_WAIT_S or n_now == n_before:
+                raise
+            n_before = n_now
+            if not shell.as_json:
+                click.echo(f"{fault.detail}: tried again in {fault.after_s:.0f} s.", err=True)
+            time.sleep(fault.after_s)
+
+
+@contextlib.contextmanager
+def _show_bar(shell: Shell, n_bytes: int) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar on a terminal; yields a function that takes how many more bytes are sent."""
+    if shell.as_json or not n_bytes or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=n_bytes, label="sending", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def require_thin_rules(shell: Shell) -> CaptureRules:
+    """Return the rules of this thin machine. Raises UsageError if it has joined no home."""
+    rules = shell.load_thin_rules()
+    if rules is None:
+        raise UsageError("this machine has joined no home: `perdure join URL` does that")
+    return rules
+
+
+# the settings -----------------------------------------------------------------------------------------------------
+
+
+def _read_settings(home: Path) -> str:
+    try:
+        return (home / "config.toml").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigFault(f"{home / 'config.toml'}: {error}") from error
+
+
+def add_remote(text: str, remote_settings: RemoteSettings) -> str:
+    r"""Add the remote home to the text of the settings; everything else keeps its meaning.
+
+    >>> add_remote("agent = 'a'\n", Remote("https://h"))
+    'agent = \'a\'\n\n[remote]\nurl = "https://h"\n'
+
+    Raises ConfigFault if the result would mean anything else.
+    """
+    table = {name: value for name, value in remote_settings._asdict().items() if value}
+    rows = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
+    kept_rows = _drop_remote_rows(text, drop_head=False)
+    header_index = next((i for i, row in enumerate(kept_rows) if _REMOTE_HEADER.match(row)), None)
+    if header_index is None:
+        kept_rows += ["", "[remote]"] if kept_rows else ["[remote]"]
+        header_index = len(kept_rows) - 1
+    new_text = "\n".join([*kept_rows[: header_index + 1], *rows, *kept_rows[header_index + 1 :]]) + "\n"
+    return _check_settings(new_text, {**_parse_settings(text), "remote": table})
+
+
+def remove_remote(text: str) -> str:
+    """Remove the remote home from the settings; everything else keeps its meaning. Raises ConfigFault if not
+    possible.
+    """
+    table = _parse_settings(text)
+    if "remote" not in table:
+        return text
+    rows = _drop_remote_rows(text, drop_head=True)
+    new_text = "\n".join(rows).rstrip("\n") + "\n" if any(rows) else ""
+    return _check_settings(new_text, {name: value for name, value in table.items() if name != "remote"})
+
+
+def _drop_remote_rows(text: str, *, drop_head: bool) -> list[str]:
+    """Return the rows without those that say where the remote home is."""
+    kept_rows, is_inside = [], False
+    for row in text.splitlines():
+        if _SECTION_HEADER.match(row):
+            is_inside = bool(_REMOTE_HEADER.match(row))
+            if is_inside and drop_head:
+                continue
+        if not (is_inside and _REMOTE_KEY.match(row)):
+            kept_rows.append(row)
+    return kept_rows
+
+
+def _parse_settings(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigFault(f"config.toml: {error}") from error
+
+
+def _check_settings(new_text: str, expected: Mapping[str, Any]) -> str:
+    """Return the new text if it parses to the expected settings; else raise ConfigFault."""
+    try:
+        if tomllib.loads(new_text) == expected:
+            return new_text
+    except tomllib.TOMLDecodeError:
+        pass
+    raise ConfigFault(
+        "config.toml has `remote` in a form that cannot be changed here: write it as a [remote] table, or take it out"
+    )

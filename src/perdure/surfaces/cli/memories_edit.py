@@ -1,0 +1,420 @@
+"""Commands that make and change memories: remember, edit, pin, retire, restore, move, export, import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from perdure import text
+from perdure.access import scan, told
+from perdure.archive.memory_events import is_unscoped
+from perdure.errors import MemoryMissing, UsageError
+from perdure.home import Home
+from perdure.identity import find_project
+from perdure.memories.grammar import claims
+from perdure.memories.kinds import guess_kind
+from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
+from perdure.remote_home import RemoteMemories
+from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.memory_common import (
+    complete_memory_ids,
+    find_memory,
+    format_memory,
+    list_replaced,
+    list_successors,
+    memory_to_json,
+    open_memories,
+    read_words,
+    resolve_project,
+    suggest_for_memory,
+)
+from perdure.types import MEMORY_KINDS, TRUSTS, Live, Memory, MemoryKind, Trust
+
+_ids_argument = click.argument("ids", nargs=-1, required=True, metavar="ID|PATH…", shell_complete=complete_memory_ids)
+_DATE_FORMS = "a date, an ISO time, or 7d, 4w ago"
+
+# remember -----------------------------------------------------------------------------------------------------
+
+
+@command(
+    "remember",
+    epilog="""\
+  perdure remember "I prefer Helix over vim"
+  perdure remember "The staging server listens on port 8443" --path staging-server/port
+  perdure remember "We decided on SQLite" --kind decision --stated-at 2026-03-01
+  echo "Never push on a Friday" | perdure remember - --pin --everywhere
+  perdure remember "Mira answers fastest by mail" --by-agent --session 5f0c2a1b""",
+)
+@click.argument("words", nargs=-1, metavar="TEXT…")
+@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="What it is (default: guessed from its first words).")
+@click.option("--path", default="", help="What it is about, e.g. user/preferences/editor (default: from its words).")
+@click.option("--project", help="The project it belongs to: a folder, or the name of one that is known.")
+@click.option("--here", is_flag=True, help="It belongs to the project of the folder you are in.")
+@click.option("--everywhere", is_flag=True, help="It belongs to no project.")
+@click.option("--pin", is_flag=True, help="It does not fade.")
+@click.option(
+    "--entity", "entities", multiple=True, help='A name that it is about (default: those in its words; "" for none).'
+)
+@click.option("--stated-at", help=f"When it was stated: {_DATE_FORMS} (default: now).")
+@click.option("--valid-from", help="In the world, it holds from then.")
+@click.option("--valid-until", help="In the world, it holds until then.")
+@click.option("--by-agent", is_flag=True, help="An agent says this, not its owner.")
+@click.option("--session", help="The session in which it is said, which need not be told it again.")
+def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options: Any) -> None:
+    """Keep a memory, in the words in which you would want to read it again. If you say the same again, it is
+    counted and not kept twice. If you say something different on the same path, it takes the place of the old
+    statement.
+
+    Preferences and everything at user/… belong to no project; all else belongs to the project of the folder you
+    are in.
+    """
+    statement = read_words(words, "what to remember").strip()
+    if not statement:
+        raise UsageError("a memory needs words")
+    kind: MemoryKind = options["kind"] or guess_kind(statement)
+    with open_memories(shell, create=True) as home:
+        project = _choose_project(home, statement, kind, path, options)
+        memory = home.remember(
+            statement,
+            kind=kind,
+            path=path,
+            cwd=project,
+            session=Live(options["session"]) if options["session"] else None,
+            **_read_statement_options(options),
+        )
+        _print_remembered(shell, home, memory)
+
+
+def _choose_project(
+    home: Home | RemoteMemories, statement: str, kind: str, path: str, options: dict[str, Any]
+) -> str | None:
+    """Return the project of a new memory: from the options, or else from its path and kind."""
+    if (options["project"] is not None) + options["here"] + options["everywhere"] > 1:
+        raise UsageError("say one of --project, --here and --everywhere")
+    if options["project"] is not None:
+        return resolve_project(home, options["project"])
+    memory_path = path or claims.path_for(statement, kind)
+    if options["everywhere"] or (is_unscoped(memory_path, kind) and not options["here"]):
+        return None
+    return find_project(str(Path.cwd()))
+
+
+def _read_statement_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options about when, by whom and about whom, as fields of a memory."""
+    fields: dict[str, Any] = {
+        "trust": "agent" if options["by_agent"] else "owner",
+        "pinned": options["pin"],
+        "stated_at": parse_moment(options["stated_at"]),
+        "valid_from": parse_moment(options["valid_from"]),
+        "valid_until": parse_moment(options["valid_until"]),
+    }
+    if fields["stated_at"] and fields["stated_at"] > datetime.now(UTC):
+        raise UsageError("--stated-at is in the future; use --valid-from for when something begins to hold")
+    return fields | ({"entities": options["entities"]} if options["entities"] else {})
+
+
+def _print_remembered(shell: Shell, home: Home | RemoteMemories, memory: Memory) -> None:
+    """Print the result of `remember`."""
+    predecessors = list_replaced(home, memory)[-1:] if memory.n_stated == 1 else []
+    successors = list_successors(home, memory)
+    outcome = "again" if memory.n_stated > 1 else "history" if successors else "new"
+    rule = _check_suspicion(home, memory)
+    if shell.as_json:
+        result = {
+            "outcome": outcome,
+            "memory": memory_to_json(memory),
+            "replaced": [memory_to_json(m) for m in predecessors],
+            "replaced_by": [memory_to_json(m) for m in successors],
+            "left_out": bool(rule),
+        }
+        shell.print_json(result, next_actions=suggest_for_memory(memory))
+        return
+    headers = {
+        "again": f"Said again ({format_count(memory.n_stated, 'time')}):",
+        "history": "Kept as history:",
+        "new": "Kept:",
+    }
+    shell.out.print(f"{headers[outcome]} ", end="", style="bold")
+    shell.out.print(format_memory(memory))
+    for related in predecessors:
+        shell.out.print(
+            f"  before, since {format_time(related.stated_at)}: {text.one_line(related.text, 90)}", markup=False
+        )
+    for related in successors:
+        shell.out.print(f"  since {format_time(related.stated_at)}: {text.one_line(related.text, 90)}", markup=False)
+    if rule:
+        shell.note(f"It is left out of every context until you allow it: {rule}. `perdure floor alerts` lists it.")
+
+
+def _check_suspicion(home: Home | RemoteMemories, memory: Memory) -> str:
+    """Return the rule that keeps a memory from models, or "". From now on `perdure floor alerts` lists the memory."""
+    if isinstance(home, RemoteMemories):  # the remote home scans it each time before a model gets it
+        return ""
+    findings = home.floor.find_injections(memory.text) if scan.scan(memory.text) else ()
+    if not findings:
+        return ""
+    told.mark(home.path, home.user, {scan.digest(memory.text): memory.memory_id})
+    return findings[0].rule
+
+
+# edit ---------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "edit",
+    epilog="""\
+  perdure memories edit user/preferences/editor "I prefer Helix, except for LaTeX"
+  perdure memories edit mem-20260301-0930 --editor
+  perdure memories edit mem-20260301-0930 --path user/preferences/editor --everywhere
+  perdure memories edit mem-20260301-0930 --valid-until 2026-12-31""",
+)
+@click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
+@click.argument("words", nargs=-1, metavar="[TEXT…]")
+@click.option("--editor", is_flag=True, help="Open its words in $EDITOR.")
+@click.option("--path", help="What it is about.")
+@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="What it is.")
+@click.option("--project", help='The project it belongs to; "" for none.')
+@click.option("--everywhere", is_flag=True, help="It belongs to no project.")
+@click.option("--valid-from", help='In the world, it holds from then; "" for no bound.')
+@click.option("--valid-until", help='In the world, it holds until then; "" for no bound.')
+def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: bool, **options: Any) -> None:
+    """Correct a memory. New words take the place of the old ones, which stay in its history. Everything else is
+    changed in place.
+    """
+    if editor and words:
+        raise UsageError("give the new words, or --editor, not both")
+    with open_memories(shell) as home:
+        memory = find_memory(home, identifier)
+        fields = _read_changes(home, options)
+        if not (editor or words or fields):
+            raise UsageError("say what to change: its new words, --editor, --path, --kind, --project, --valid-until")
+        new_words = (
+            _edit_words(memory) if editor else read_words(words, "the new words").strip() if words else memory.text
+        )
+        is_reworded = new_words != memory.text
+        if is_reworded:
+            memory = _replace_words(home, memory, new_words, fields)
+        elif fields:
+            (memory,) = home.memories.change([memory.memory_id], **fields)
+        _print_edited(shell, memory, is_changed=is_reworded or bool(fields))
+
+
+def _read_changes(home: Home | RemoteMemories, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the changes that the options ask for, as fields of a memory."""
+    if options["everywhere"] and options["project"]:
+        raise UsageError("say one of --project and --everywhere")
+    fields = {name: options[name] for name in ("path", "kind") if options[name] is not None}
+    if options["everywhere"]:
+        fields["project"] = None
+    elif options["project"] is not None:
+        fields["project"] = resolve_project(home, options["project"])
+    for name in ("valid_from", "valid_until"):
+        if options[name] is not None:
+            fields[name] = parse_moment(options[name] or None)
+    return fields
+
+
+def _edit_words(memory: Memory) -> str:
+    """Open the words of a memory in an editor; return them as the owner saved them."""
+    edited_text = click.edit(memory.text + "\n", extension=".md")
+    return edited_text.strip() if edited_text is not None else memory.text
+
+
+def _replace_words(home: Home | RemoteMemories, memory: Memory, new_words: str, fields: dict[str, Any]) -> Memory:
+    if not new_words:
+        raise UsageError("a memory needs words; `perdure memories retire` sets it aside, `perdure forget` deletes it")
+    if memory.superseded_by is not None:
+        raise UsageError(f"{memory.memory_id} is history: edit {memory.superseded_by}, which took its place")
+    return home.memories.edit(memory.memory_id, new_words, **fields)
+
+
+def _print_edited(shell: Shell, memory: Memory, *, is_changed: bool) -> None:
+    if shell.as_json:
+        shell.print_json(
+            {"changed": is_changed, "memory": memory_to_json(memory)}, next_actions=suggest_for_memory(memory)
+        )
+        return
+    shell.out.print("Now: " if is_changed else "Nothing to change: ", end="", style="bold")
+    shell.out.print(format_memory(memory))
+
+
+# pin, retire, restore, move -----------------------------------------------------------------------------------
+
+
+@command("pin", epilog="  perdure memories pin user/preferences/editor\n  perdure memories pin mem-20260301-0930 --off")
+@_ids_argument
+@click.option("--off", is_flag=True, help="Let them fade again.")
+def pin_command(shell: Shell, ids: tuple[str, ...], off: bool) -> None:
+    """Protect memories from fading with disuse, and from being proposed for retirement."""
+    _change_memories(shell, ids, "unpinned" if off else "pinned", pinned=not off)
+
+
+@command("retire", epilog="  perdure memories retire mem-20260301-093000-010203")
+@_ids_argument
+def retire_command(shell: Shell, ids: tuple[str, ...]) -> None:
+    """Set memories aside: they are kept and never recalled. The memories that they had replaced are current again.
+    `restore` undoes this; `perdure forget` deletes for good.
+    """
+    _change_memories(shell, ids, "retired", retired=True)
+
+
+@command("restore", epilog="  perdure memories restore mem-20260301-093000-010203")
+@_ids_argument
+def restore_command(shell: Shell, ids: tuple[str, ...]) -> None:
+    """Take back memories that were retired."""
+    _change_memories(shell, ids, "restored", retired=False)
+
+
+def _change_memories(shell: Shell, ids: tuple[str, ...], outcome: str, **fields: Any) -> None:
+    with open_memories(shell) as home:
+        is_restore = fields.get("retired") is False
+        memory_ids = [find_memory(home, name, retired=is_restore).memory_id for name in ids]
+        memories = home.memories.change(memory_ids, **fields)
+    if shell.as_json:
+        shell.print_json({"memories": [memory_to_json(memory) for memory in memories]})
+        return
+    for memory in memories:
+        shell.out.print(f"{outcome.capitalize()}: ", end="", style="bold")
+        shell.out.print(format_memory(memory))
+
+
+@command("move", epilog="  perdure memories move servers/staging staging-server")
+@click.argument("old")
+@click.argument("new")
+def move_command(shell: Shell, old: str, new: str) -> None:
+    """Rename a path with everything below it, history included. Memories that are then on the same path form one
+    history: the one stated last is current.
+    """
+    with shell.open_home() as home:
+        if not home.memories.list_memories(prefix=old, every=True):
+            raise MemoryMissing(f"no memory has the path {old!r}")
+        n_moved = home.memories.move(old, new)
+    if shell.as_json:
+        shell.print_json({"moved": n_moved, "from": old, "to": new})
+    else:
+        shell.out.print(f"{format_count(n_moved, 'memory')} moved from {old} to {new}.", markup=False)
+
+
+_MAX_SHOWN = 20
+_MAX_SHOWN_REFUSED = 10
+
+
+@command(
+    "export",
+    epilog="""\
+  perdure memories export                     into ./memories
+  perdure memories export notes/mine --prefix user
+  perdure memories export archive/ --all      also what was superseded or retired""",
+)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("memories"))
+@click.option("--prefix", default="", metavar="PATH", help="Only what lies at this path and below it.")
+@click.option("--all", "include_all", is_flag=True, help="Also what was superseded or retired.")
+def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -> None:
+    """Write memories as Markdown: one file each under its path, with everything except the words in front matter.
+    A file that holds something else, or changes that were not imported, is not overwritten. Links are not
+    followed.
+    """
+    with shell.open_home() as home:
+        result = home.memories.export_markdown(folder, prefix=prefix, every=include_all)
+    if shell.as_json:
+        shell.print_json(
+            {
+                "folder": str(folder),
+                "written": result.n_written,
+                "unchanged": result.n_same,
+                "refused": [item._asdict() for item in result.refusals],
+            }
+        )
+        return
+    n_files_text = format_count(result.n_written, "file")
+    shell.out.print(f"{n_files_text} written to {folder}, {result.n_same:,} unchanged.", markup=False)
+    _print_refused(shell, result.refusals)
+    shell.suggest([(f"perdure memories import {folder}", "take edited files back in")])
+
+
+@command(
+    "import",
+    epilog="""\
+  perdure memories import memories/                  an export, with your edits
+  perdure memories import CLAUDE.md AGENTS.md        instructions: one memory for each list item and paragraph
+  perdure memories import ~/notes --trust web --everywhere""",
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--trust", type=click.Choice(TRUSTS), default="owner", show_default=True, help="Trust them so far, at most."
+)
+@click.option("--project", help="Notes belong to this project (default: the repository that they lie in, or none).")
+@click.option("--everywhere", is_flag=True, help="Notes belong to no project.")
+def import_command(shell: Shell, paths: tuple[Path, ...], trust: str, project: str | None, everywhere: bool) -> None:
+    """Import Markdown. Files of an export come back under their ids; edited words count as an edit. In other pages
+    each list item and short paragraph becomes a memory; code, tables and quotations are left out. A second
+    import changes nothing. A changed statement takes the place of the old one. A statement that is no longer in
+    the files is named and kept.
+    """
+    if everywhere and project:
+        raise UsageError("say one of --project and --everywhere")
+    with shell.open_home(create=True) as home:
+        result = home.memories.import_markdown(paths, terms=_build_terms(home, trust, project, everywhere=everywhere))
+    if not (result.n_files or result.refusals):
+        raise UsageError("there is no Markdown file; name files, or folders that hold some")
+    if shell.as_json:
+        shell.print_json(_import_to_json(result))
+    else:
+        _print_imported(shell, result)
+
+
+def _build_terms(home: Home, trust: str, project: str | None, *, everywhere: bool) -> ImportTerms:
+    max_trust = cast("Trust", trust)
+    if not everywhere and project is None:
+        return ImportTerms(max_trust)
+    chosen_project = None if everywhere else resolve_project(home, project or "")
+    return ImportTerms(max_trust, lambda _: chosen_project)
+
+
+def _import_to_json(result: ImportResult) -> dict[str, object]:
+    return {
+        "files": result.n_files,
+        "new": [memory_to_json(m) for m in result.new],
+        "changed": [memory_to_json(m) for m in result.changed],
+        "unchanged": result.n_unchanged,
+        "forgotten": result.n_forgotten,
+        "removed": [memory_to_json(m) for m in result.removed],
+        "left_out": dict(result.left_out),
+        "refused": [item._asdict() for item in result.refusals],
+    }
+
+
+def _print_imported(shell: Shell, result: ImportResult) -> None:
+    counts = f"{len(result.new):,} new, {len(result.changed):,} changed, {result.n_unchanged:,} unchanged"
+    shell.out.print(f"{format_count(result.n_files, 'file')}: {counts}.")
+    for memory in result.changed[:_MAX_SHOWN]:
+        shell.out.print(format_memory(memory, 80))
+    _print_removed(shell, result.removed)
+    if result.left_out:
+        left_out_text = ", ".join(f"{n:,} {kind}" for kind, n in sorted(result.left_out.items()))
+        shell.note(f"Left out: {left_out_text}.")
+    if result.n_forgotten:
+        shell.note(f"{format_count(result.n_forgotten, 'statement')} that you had forgotten stayed so.")
+    _print_refused(shell, result.refusals)
+
+
+def _print_removed(shell: Shell, removed: Sequence[Memory]) -> None:
+    if removed:
+        shell.out.print("No longer in the files, and kept (`perdure memories retire ID` sets one aside):", style="bold")
+    for memory in removed[:_MAX_SHOWN]:
+        shell.out.print(format_memory(memory, 80))
+    if len(removed) > _MAX_SHOWN:
+        shell.out.print(f"… and {len(removed) - _MAX_SHOWN:,} more (--json names them)", style="dim")
+
+
+def _print_refused(shell: Shell, refused: Sequence[FileRefusal]) -> None:
+    for item in refused[:_MAX_SHOWN_REFUSED]:
+        shell.note(f"{item.path}: {item.why}")
+    if len(refused) > _MAX_SHOWN_REFUSED:
+        shell.note(
+            f"… and {format_count(len(refused) - _MAX_SHOWN_REFUSED, 'more file')} left alone (--json names them)"
+        )

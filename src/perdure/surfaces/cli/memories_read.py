@@ -1,0 +1,249 @@
+"""Commands that read memories: list, show, search, history, sources, stats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from perdure import text
+from perdure.home import Home
+from perdure.memories.statistics import MemoryMonth, count_by_month, count_memories, sum_months
+from perdure.remote_home import RemoteMemories
+from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.memory_common import (
+    complete_memory_ids,
+    find_memory,
+    format_marks,
+    format_memory,
+    format_source,
+    list_replaced,
+    list_successors,
+    memory_to_json,
+    open_memories,
+    print_memory,
+    resolve_project,
+    sources_to_json,
+    suggest_for_memory,
+)
+from perdure.types import MEMORY_KINDS, Memory
+
+_identifier_argument = click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
+
+# list, show ---------------------------------------------------------------------------------------------------
+
+
+@command(
+    "list",
+    epilog="""\
+  perdure memories list
+  perdure memories list --prefix user/preferences --pinned
+  perdure memories list --as-of 2026-03-01              what had been stated by then
+  perdure memories list --recorded-as-of 7d --all       what Perdure knew a week ago, replaced ones too""",
+)
+@click.option("--prefix", default="", metavar="PATH", help="At this path and below it.")
+@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="Only this kind.")
+@click.option("--project", help='Of this project (its path, or the end of it); "" for what belongs to none.')
+@click.option("--pinned", is_flag=True, help="Only what is pinned.")
+@click.option("--all", "include_all", is_flag=True, help="Also what was superseded or retired.")
+@click.option("--as-of", help="As of this time, by when things were stated: a date, or 7d, 4w ago.")
+@click.option("--recorded-as-of", help="As of this time, by when Perdure recorded them.")
+@click.option("--limit", "-n", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Newest first.")
+def list_command(
+    shell: Shell,
+    prefix: str,
+    kind: str | None,
+    project: str | None,
+    pinned: bool,
+    include_all: bool,
+    as_of: str | None,
+    recorded_as_of: str | None,
+    limit: int,
+) -> None:
+    """List the current memories, newest first: the words, the path, when each was stated, how far it can be
+    trusted.
+    """
+    with open_memories(shell) as home:
+        memories = home.memories.list_memories(
+            prefix=prefix,
+            kind=kind or "",
+            project=_read_project_option(home, project),
+            every=include_all,
+            as_of=parse_moment(as_of),
+            recorded_as_of=parse_moment(recorded_as_of),
+        )
+    memories = [memory for memory in memories if memory.pinned or not pinned]
+    _print_memories(shell, memories, limit)
+
+
+def _read_project_option(home: Home | RemoteMemories, project: str | None) -> str | None:
+    return None if project is None else resolve_project(home, project) or ""
+
+
+def _print_memories(shell: Shell, memories: list[Memory], limit: int) -> None:
+    if shell.as_json:
+        shell.print_json({"memories": [memory_to_json(memory) for memory in memories[:limit]], "total": len(memories)})
+        return
+    for memory in memories[:limit]:
+        shell.out.print(format_memory(memory))
+    if not memories:
+        shell.out.print("No memories. `perdure remember` keeps one.")
+    if len(memories) > limit:
+        shell.note(f"{len(memories) - limit:,} more; --limit shows them.")
+
+
+@command("show", epilog="  perdure memories show user/preferences/editor\n  perdure show mem-20260301-093000-0102")
+@_identifier_argument
+def show_command(shell: Shell, identifier: str) -> None:
+    """Show everything about one memory, by its path or the beginning of its id: words, times, trust, sources,
+    history.
+    """
+    with open_memories(shell) as home:
+        show_memory(shell, home, identifier)
+
+
+def show_memory(shell: Shell, home: Home | RemoteMemories, identifier: str) -> None:
+    """Print a memory with everything that is known about it."""
+    home.upkeep.catch_up()
+    memory = find_memory(home, identifier)
+    if not shell.as_json:
+        print_memory(shell, home, memory)
+        shell.suggest(suggest_for_memory(memory))
+        return
+    result = {
+        "kind": "memory",
+        "memory": memory_to_json(memory),
+        "sources": sources_to_json(home, home.memories.holder_of(memory.memory_id).sources(memory.memory_id)),
+        "replaced": [memory_to_json(related) for related in list_replaced(home, memory)],
+        "replaced_by": [memory_to_json(related) for related in list_successors(home, memory)],
+    }
+    shell.print_json(result, next_actions=suggest_for_memory(memory))
+
+
+# search -------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "search",
+    epilog="""\
+  perdure memories search which editor
+  perdure memories search staging port --all
+  perdure memories search staging port --touch --json""",
+)
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Memories to show.")
+@click.option("--all", "include_all", is_flag=True, help="Also what was superseded, marked as such.")
+@click.option("--touch", is_flag=True, help="Record those found as used: they fade more slowly.")
+def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all: bool, touch: bool) -> None:
+    """Find memories by words, and by meaning if there are vectors. Writes nothing, unless --touch."""
+    with open_memories(shell) as home:
+        scored_memories = home.memories.search(" ".join(words), limit=limit, every=include_all, touch=touch)
+    if shell.as_json:
+        hits = [{"score": score, **memory_to_json(memory)} for memory, score in scored_memories]
+        shell.print_json({"memories": hits, "touched": len(scored_memories) if touch else 0})
+        return
+    for memory, _ in scored_memories:
+        shell.out.print(format_memory(memory))
+    if not scored_memories:
+        shell.out.print("Nothing found.")
+        shell.suggest([("perdure search " + " ".join(words), "search what was said instead")])
+
+
+# history, sources ---------------------------------------------------------------------------------------------
+
+
+@command(
+    "history",
+    epilog="""\
+  perdure memories history staging-server/port
+  perdure memories history mem-20260301-093000-010203 --json""",
+)
+@click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
+def history_command(shell: Shell, identifier: str) -> None:
+    """Show how a memory came to be: each statement about the same thing, oldest first, when it was made, from when
+    to when it was current, and the turns behind it.
+    """
+    with open_memories(shell) as home:
+        home.upkeep.catch_up()
+        memories = home.memories.history(identifier)
+        stages = [(memory, sources_to_json(home, home.memories.sources(memory.memory_id))) for memory in memories]
+    if shell.as_json:
+        shell.print_json({"history": [{**memory_to_json(memory), "turns": sources} for memory, sources in stages]})
+        return
+    for memory, sources in stages:
+        _print_stage(shell, memory, sources)
+
+
+def _print_stage(shell: Shell, memory: Memory, sources: list[dict[str, Any]]) -> None:
+    end_text = format_time(memory.ended_at) if memory.ended_at else "now"
+    period = (
+        f"{format_time(memory.stated_at)} to {end_text}"
+        if not memory.retired
+        else f"{format_time(memory.stated_at)}, retired"
+    )
+    shell.out.print(f"{period}  {text.one_line(memory.text, 100)}", markup=False)
+    project = memory.project or "no project"
+    origin_text = f"{memory.how}, {memory.trust}, {format_count(memory.n_stated, 'time')} said, {project}"
+    suffix = f" [{marks_text}]" if (marks_text := format_marks(memory)) else ""
+    shell.out.print(f"    {memory.memory_id}  {origin_text}{suffix}", style="dim", markup=False)
+    for source in sources:
+        shell.out.print(f"    {format_source(source)}", style="dim", markup=False)
+
+
+@command("sources", epilog="  perdure memories sources mem-20260301-093000-010203")
+@_identifier_argument
+def sources_command(shell: Shell, identifier: str) -> None:
+    """Show the turns behind a memory, and behind those that it was made from, with a line of their words. A turn
+    that this home does not hold (any more) is marked as unresolved.
+    """
+    with open_memories(shell) as home:
+        home.upkeep.catch_up()
+        memory = find_memory(home, identifier)
+        rows = sources_to_json(home, home.memories.sources(memory.memory_id))
+    if shell.as_json:
+        n_unresolved = sum(not source["resolved"] for source in rows)
+        shell.print_json({"memory_id": memory.memory_id, "sources": rows, "unresolved": n_unresolved})
+        return
+    for source in rows:
+        shell.out.print(format_source(source), markup=False, style="" if source["resolved"] else "red")
+    if not rows:
+        shell.out.print(f"No turn is behind it: it was {memory.how} on {format_time(memory.recorded_at)}.")
+
+
+# stats --------------------------------------------------------------------------------------------------------
+
+
+@command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
+def stats_command(shell: Shell) -> None:
+    """Count the memories and their length, by the month in which they were stated (in UTC), and how many there are
+    for each 100 messages of a person in that month. This shows whether memories become fewer and richer.
+    """
+    with shell.open_home() as home:
+        memories = home.memories.list_memories(every=True)
+        message_counts = home.runs.messages_by_month()
+    months, counts = count_by_month(memories, messages_by_month=message_counts), count_memories(memories)
+    sum_of_months = sum_months(months)
+    if shell.as_json:
+        rows = [_month_to_json(month) for month in months]
+        shell.print_json({"time_zone": "UTC", "months": rows, "total": _month_to_json(sum_of_months), **vars(counts)})
+        return
+    shell.out.print("month (UTC)  memories     tokens  tokens each  messages  per 100", style="bold")
+    for month in (*months, sum_of_months):
+        rate = "" if month.per_100_messages is None else f"{month.per_100_messages:.1f}"
+        memory_columns = f"{month.n_memories:>8,}  {month.n_tokens:>9,}  {month.tokens_per_memory:>11.1f}"
+        shell.out.print(f"{month.month or 'all':<11}  {memory_columns}  {month.n_messages:>8,}  {rate:>7}")
+    shell.out.print(
+        f"{counts.n_current:,} current, {counts.n_superseded:,} superseded, {counts.n_retired:,} retired; "
+        f"{counts.n_pinned:,} pinned"
+    )
+
+
+def _month_to_json(month: MemoryMonth) -> dict[str, Any]:
+    return {
+        "month": month.month or None,
+        "memories": month.n_memories,
+        "tokens": month.n_tokens,
+        "tokens_each": round(month.tokens_per_memory, 1),
+        "messages": month.n_messages,
+        "per_100_messages": None if month.per_100_messages is None else round(month.per_100_messages, 1),
+    }

@@ -1,0 +1,204 @@
+"""The command `recall`: what a model would be told for a message, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from perdure import config as settings
+from perdure import remote_home as afar
+from perdure import text
+from perdure.access import told
+from perdure.errors import UsageError
+from perdure.placed_turns import label_with_owner
+from perdure.recall import pack
+from perdure.recall.pack import SPEAKER_LABELS
+from perdure.service import client
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
+from perdure.types import Cue, Plan, Recalled
+
+_MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
+
+
+@command(
+    "recall",
+    epilog="""\
+  perdure recall "which port did we give the staging server?"
+  perdure recall --all-projects what broke last Tuesday
+  perdure recall "why sqlite" --why-not t7k2m9q     what a turn lacked to be a cue
+  perdure recall "which port does staging use?" --as-of 2026-03-01     what was known then
+  echo "a long message" | perdure recall -
+  perdure recall "the release" --json""",
+)
+@click.argument("message", nargs=-1)
+@click.option("--all-projects", is_flag=True, help="Look everywhere, not only in this folder's project.")
+@click.option("--why-not", metavar="ID", help="Say what this turn lacked.")
+@click.option("--mode", type=click.Choice(["hybrid", "keyword"]), help="By words and meaning, or by words alone.")
+@click.option(
+    "--as-of", metavar="DATE", help="Answer by what had been said until then: a date, or 30m, 12h, 7d, 4w ago."
+)
+@click.option("--full", is_flag=True, help="Show the cues in full.")
+@click.option("--explain", is_flag=True, help="Show the plan, the scores and the time that each step took.")
+def recall_command(
+    shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None,
+    as_of: str | None, full: bool, explain: bool,
+) -> None:  # fmt: skip
+    """Show what would be put beside a message before a model reads it: a few memories and earlier turns, each with
+    its source and the reason it was chosen, or nothing. Recall looks in the project of the folder you are in,
+    and in what belongs to no project.
+    """
+    recalled, reason = _run_recall(shell, _read_message(message), all_projects, why_not, mode, parse_moment(as_of))
+    home = settings.find_home_path(shell.home)
+    told.mark(home, settings.load(home).user, {suspect.digest: name for name, suspect in recalled.held_back.items()})
+    actions = _suggest_next(recalled, all_projects)
+    if shell.as_json:
+        shell.print_json({**_recalled_to_json(recalled), "why_not": reason or None}, next_actions=actions)
+        return
+    _print_notices(shell, recalled, mode)
+    for number, cue in enumerate(recalled.cues):
+        _print_cue(shell, cue, number, None if full else _MAX_CUE_CHARS, explain=explain)
+    if not recalled.cues:
+        shell.out.print(f"Nothing: {recalled.silent}.", markup=False)
+    if explain:
+        _print_plan(shell, recalled)
+    if reason:
+        shell.out.print(f"\n{why_not}: {reason}.", markup=False)
+    shell.suggest(actions)
+
+
+def _run_recall(
+    shell: Shell, words: str, all_projects: bool, why_not: str | None, mode: str | None, as_of: datetime | None
+) -> tuple[Recalled, str]:
+    """Return (what is recalled, what a turn lacked to be a cue).
+
+    The resident home answers if it would say the same as this process.
+    """
+    cwd = None if all_projects else str(Path.cwd())
+    if (rules := shell.load_thin_rules()) is not None:
+        if why_not:
+            raise UsageError("--why-not is answered at the home; run it there")
+        with afar.open_remote_home(rules) as remote_home:
+            return remote_home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of), ""
+    if not why_not and as_of is None:
+        home_folder = settings.find_home_path(shell.home)
+        recalled = client.ask_recall(home_folder, words, cwd=cwd, all_projects=all_projects, mode=mode)
+        if recalled is not None:
+            return recalled, ""
+    with shell.open_home() as home:
+        turn_id = home.resolve(why_not)[1] if why_not else ""
+        recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(turn_id), as_of=as_of)
+    return recalled, pack.explain_absence(recalled, turn_id) if turn_id else ""
+
+
+def _read_message(message: Sequence[str]) -> str:
+    if tuple(message) == ("-",):
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not message:
+        raise UsageError("say which message to recall for, or `-` to read it from standard input")
+    return " ".join(message)
+
+
+def _print_notices(shell: Shell, recalled: Recalled, mode: str | None) -> None:
+    if "vector" in recalled.degraded:
+        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+    elif (
+        mode != "keyword"
+        and recalled.timings_ms
+        and shell.load_thin_rules() is None
+        and "compute" not in recalled.timings_ms
+    ):
+        shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
+    if recalled.held_back:
+        names = ", ".join(f"{name} ({finding.rule})" for name, finding in recalled.held_back.items())
+        shell.note(f"Left out, because it reads like an order to a model: {names}. `perdure floor alerts` says more.")
+    if "helper" in recalled.degraded:
+        shell.note("Without the helper model, which failed or was late. `perdure models test helper` tries it.")
+    if "behind" in recalled.degraded:
+        shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
+
+
+def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
+    header = Text("\n" if number else "")
+    header.append(f"{number + 1}. ", style="bold")
+    owner = cue.user if cue.is_shared else ""
+    if cue.memory is not None:
+        header.append(f"memory, {cue.memory.kind}", style="magenta")
+        location = (
+            f"  {format_time(cue.stated_at)}  "
+            f"{label_with_owner(SPEAKER_LABELS[cue.memory.trust], owner, '')}  {cue.turn_id}"
+        )
+    else:
+        header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
+        location = f"  {format_time(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
+    header.append(text.printable(location), style="dim")
+    shell.out.print(header)
+    if cue.before:
+        shell.out.print(Text(f"   > {text.one_line(cue.before, 200)}", style="dim"))
+    cue_text = text.printable(cue.text) if n_chars is None else text.clip(text.printable(cue.text), n_chars)
+    shell.out.print(Text("\n".join(f"   {line}" for line in cue_text.splitlines())))
+    if cue.note:
+        shell.out.print(Text(f"   ({text.one_line(cue.note, 400)})", style="cyan"))
+    shell.out.print(Text(f"   because it {_join_reasons(cue.why)}", style="yellow"))
+    if explain:
+        legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
+        shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {format_count(cue.n_tokens, 'token')}", style="dim"))
+
+
+def _join_reasons(cue_reasons: Sequence[str]) -> str:
+    return "; ".join(cue_reasons) or "is the best there is"
+
+
+def _print_plan(shell: Shell, recalled: Recalled) -> None:
+    plan = recalled.plan
+    rows = {
+        "asked": " | ".join(plan.queries),
+        "names": ", ".join(plan.names),
+        "intent": plan.intent,
+        "times": ", ".join(
+            f"{window.words} = {format_time(window.since_at)} to {format_time(window.until_at)}"
+            for window in plan.windows
+        ),
+        "whose words": ", ".join(plan.speakers),
+        "took": ", ".join(f"{step} {ms:.1f} ms" for step, ms in recalled.timings_ms.items()),
+        "tokens": f"{recalled.n_tokens:,}",
+    }
+    shell.out.print()
+    for name, value in rows.items():
+        if value:
+            shell.out.print(f"{name + ':':<13}{text.printable(value)}", style="dim", markup=False)
+
+
+def _suggest_next(recalled: Recalled, all_projects: bool) -> Actions:
+    if recalled.cues:
+        return [(f"perdure show {recalled.cues[0].turn_id}", "read the first cue in its place")]
+    if all_projects or not recalled.plan.queries:
+        return []
+    return [(f"perdure recall --all-projects {_quote_message(recalled.plan.message)}", "look in every project")]
+
+
+def _quote_message(message: str) -> str:
+    return "'" + text.one_line(message, 60).replace("'", "'\\''") + "'"
+
+
+def _recalled_to_json(recalled: Recalled) -> dict[str, Any]:
+    return {
+        "cues": [asdict(cue) for cue in recalled.cues],
+        "silent": recalled.silent or None,
+        "degraded": recalled.degraded,
+        "n_tokens": recalled.n_tokens,
+        "plan": _plan_to_json(recalled.plan),
+        "timings_ms": recalled.timings_ms,
+        "depth": recalled.depth,
+        "held_back": {name: finding._asdict() for name, finding in recalled.held_back.items()},
+    }
+
+
+def _plan_to_json(plan: Plan) -> dict[str, Any]:
+    return {**asdict(plan), "windows": [asdict(window) for window in plan.windows]}

@@ -1,0 +1,528 @@
+"""Commands that read: search, show, tree."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.text import Text
+
+from perdure import placed_turns, text
+from perdure import remote_home as afar
+from perdure.access.redact import mask
+from perdure.capture.policy import CaptureRules
+from perdure.config import find_user_home
+from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
+from perdure.home import Home
+from perdure.placed_turns import PlacedTurn, label_with_owner
+from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids
+from perdure.surfaces.trees import draw_trees
+from perdure.types import Filters, Hit, Node, Part, RunView, SearchResult, Turn
+
+_SNIPPET_CHARS = 240
+_RESULT_CHARS = 1200  # of a tool's input or output in `show`, unless --full
+_LIST_FILTERS = (
+    "agent",
+    "project",
+    "runtime",
+    "machine",
+    "conversation",
+    "role",
+    "kind",
+    "tag",
+    "file",
+    "tool",
+    "skill",
+)
+
+
+def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that limit a search. Each may be given several times: any value matches; of tags, all must."""
+    help_texts = {
+        "agent": "Of this agent.",
+        "project": "In this project (its path, or the end of it).",
+        "runtime": "Of this client, e.g. claude-code.",
+        "machine": "Captured on this machine.",
+        "conversation": "In this conversation.",
+        "role": "user, assistant, tool or system.",
+        "kind": "Only this kind of text: text, thinking, call or result.",
+        "tag": "With this tag, or all of several.",
+        "file": "That read or wrote this file (its path, or the end of it).",
+        "tool": "That called this tool.",
+        "skill": "That used this skill.",
+        "entity": "That names this person or thing.",
+    }
+    for name, help_text in reversed(help_texts.items()):
+        function = click.option(f"--{name}", f"f_{name}", multiple=True, help=help_text)(function)
+    function = click.option("--until", "f_until", help="Said before: a date, or 30m, 12h, 7d, 4w ago.")(function)
+    return click.option("--since", "f_since", help="Said since: a date, or 30m, 12h, 7d, 4w ago.")(function)
+
+
+def build_filters(**options: Any) -> Filters:
+    """Build the filters from the values of `add_filter_options`."""
+    lists: dict[str, Any] = {f"{name}s": tuple(options[f"f_{name}"]) for name in _LIST_FILTERS}
+    return Filters(
+        **lists,
+        entities=tuple(options["f_entity"]),
+        since_at=parse_moment(options["f_since"]),
+        until_at=parse_moment(options["f_until"]),
+    )
+
+
+# search -------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "search",
+    epilog="""\
+  perdure search why did we choose sqlite
+  perdure search '"connection refused"' --role tool --since 7d
+  perdure search --file src/store.py               everything that touched a file, newest first
+  perdure search --mode semantic how do we fasten boats
+  perdure search TIDE-4711 --json""",
+)
+@click.argument("words", nargs=-1)
+@add_filter_options
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Turns to show.")
+@click.option(
+    "--mode",
+    type=click.Choice(["hybrid", "keyword", "semantic"]),
+    help="By words, by meaning, or both (default: both, once `perdure embed` made vectors).",
+)
+@click.option("--explain", is_flag=True, help="Say how each hit was found.")
+@click.option("--scan", is_flag=True, help="Read the archive itself instead of the index (slow, complete).")
+def search_command(
+    shell: Shell, words: tuple[str, ...], limit: int, mode: str | None, explain: bool, scan: bool, **options: Any
+) -> None:
+    """Find turns by words and filters. Any text is a safe query; "double quotes" search for an exact phrase."""
+    filters = build_filters(**options)
+    if not words and filters == Filters():
+        raise UsageError("say what to search for: words, or at least one filter")
+    query, rules = " ".join(words), shell.load_thin_rules()
+    if rules is not None:
+        if scan:
+            raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
+        with afar.open_remote_home(rules) as remote_home:
+            result, reader = remote_home.search(query, filters, limit=limit, mode=mode), remote_home.user
+    else:
+        with shell.open_home() as home:
+            result, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
+    actions = _suggest_after_search(result, is_thin=rules is not None)
+    if shell.as_json:
+        shell.print_json(_search_to_json(result, query), next_actions=actions)
+        return
+    _print_notices(shell, result)
+    if not result.hits:
+        shell.out.print("Nothing found.")
+        return
+    for number, (title, hits) in enumerate(_group_hits(result.hits)):
+        shell.out.print(title if number == 0 else Text("\n") + title)
+        for hit in hits:
+            shell.out.print(_format_hit(hit, result.terms, reader))
+            if explain:
+                shell.out.print(f"      {_describe_hit(hit)}", style="dim", markup=False)
+    if explain:
+        _print_explanation(shell, result)
+    shell.suggest(actions)
+
+
+def _describe_hit(hit: Hit) -> str:
+    keyword_part = "" if hit.keyword_score is None else f", words {hit.keyword_score:.3f}"
+    vector_part = "" if hit.vector_score is None else f", meaning {hit.vector_score:.3f}"
+    return f"{hit.kind}, score {hit.score:.3f}{keyword_part}{vector_part}, run {hit.run_id}"
+
+
+def _print_notices(shell: Shell, result: SearchResult) -> None:
+    if "vector" in result.degraded:
+        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+    if result.n_unembedded:
+        shell.note(f"{format_count(result.n_unembedded, 'chunk')} without a vector yet: `perdure embed` makes them.")
+    if "index" in result.degraded:
+        shell.note("There is no usable index: this answer comes from scanning the archive. Run `perdure rebuild`.")
+    if result.n_behind:
+        shell.note(f"{format_count(result.n_behind, 'run')} not indexed yet; search again in a moment.")
+
+
+def _print_explanation(shell: Shell, result: SearchResult) -> None:
+    shell.out.print(f"searched for: {', '.join(result.terms) or '(filters only)'}", style="dim", markup=False)
+    if result.dropped:
+        shell.out.print(f"too frequent to rank by: {', '.join(result.dropped)}", style="dim", markup=False)
+    modes = {"hybrid": "words and meaning", "semantic": "meaning (cosine)", "keyword": "keyword (BM25)"}
+    method = "archive scan" if "index" in result.degraded else modes[result.mode]
+    shell.out.print(f"{method}, {format_count(len(result.hits), 'turn')} in {result.took_ms:.1f} ms", style="dim")
+
+
+def _suggest_after_search(result: SearchResult, *, is_thin: bool) -> Actions:
+    if not result.hits and is_thin:
+        return [("perdure doctor", "see whether everything reaches the home")]
+    if not result.hits:
+        return [("perdure status", "see what this home holds")]
+    first = result.hits[0]
+    return [
+        (f"perdure show {first.turn_id}", "read the best hit in its place"),
+        (f"perdure show {first.conversation}", "read the whole conversation"),
+    ]
+
+
+def _group_hits(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
+    """Group hits by conversation; the conversation with the best hit comes first."""
+    groups: dict[str, list[Hit]] = {}
+    for hit in hits:
+        groups.setdefault(hit.conversation, []).append(hit)
+    for conversation, members in groups.items():
+        first = members[0]
+        header = Text(f"[Session: {text.one_line(first.title, 70) or conversation[:36]}]", style="bold")
+        location = f"  {first.runtime} @{first.machine}  {_shorten_path(first.project)}"
+        yield header + Text(text.printable(location), style="dim"), members
+
+
+def _shorten_path(path: str | None) -> str:
+    home = str(find_user_home())
+    return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
+
+
+def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> Text:
+    speaker = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
+    row = Text("  ")
+    row.append(f"{label_with_owner(speaker, hit.user, reader)}: ", style=ROLE_STYLES[hit.role])
+    snippet, spans = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
+    snippet_text = Text(snippet.replace("\n", " "))
+    for start, end in spans:
+        snippet_text.stylize("bold yellow", start, end)
+    row.append_text(snippet_text)
+    marks_text = " [abandoned branch]" if hit.abandoned else " [summary]" if hit.is_summary else ""
+    row.append(f"{marks_text}  {format_time(hit.stated_at)}  {hit.turn_id}", style="dim")
+    return row
+
+
+def _search_to_json(result: SearchResult, query: str) -> dict[str, Any]:
+    return {
+        "query": query,
+        "terms": result.terms,
+        "dropped_terms": result.dropped,
+        "degraded": result.degraded,
+        "mode": result.mode,
+        "chunks_unembedded": result.n_unembedded,
+        "runs_behind": result.n_behind,
+        "took_ms": round(result.took_ms, 3),
+        "hits": [
+            {
+                "turn_id": hit.turn_id,
+                "run_id": hit.run_id,
+                "conversation": hit.conversation,
+                "title": hit.title,
+                "runtime": hit.runtime,
+                "machine": hit.machine,
+                "agent": hit.agent,
+                "project": hit.project,
+                "role": hit.role,
+                "author": hit.author,
+                "kind": hit.kind,
+                "stated_at": hit.stated_at,
+                "text": hit.text,
+                "score": hit.score,
+                "keyword_score": hit.keyword_score,
+                "vector_score": hit.vector_score,
+                "abandoned": hit.abandoned,
+                "is_summary": hit.is_summary,
+                "user": hit.user,
+            }
+            for hit in result.hits
+        ],
+    }
+
+
+# show ---------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "show",
+    epilog="""\
+  perdure show t7k2m9q              a turn, with the two before and after it
+  perdure show 01m4x8 --full        a run, with tool output in full
+  perdure show 5f0c2a1b             a whole conversation
+  perdure show mem-20260301-0930    a memory, with its sources and what it replaced""",
+)
+@click.argument("identifier", metavar="ID", shell_complete=complete_memory_ids)
+@click.option(
+    "--context",
+    "-C",
+    "n_context",
+    type=click.IntRange(0, 100),
+    default=2,
+    show_default=True,
+    help="Turns around a turn.",
+)
+@click.option("--full", is_flag=True, help="Do not shorten tool input and output.")
+@click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
+@click.option("--raw", is_flag=True, help="The captured bytes as they are; of what others share, masked.")
+def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
+    """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
+    if (rules := shell.load_thin_rules()) is not None:
+        _show_remote(shell, rules, identifier, n_context, full=full, raw=raw)
+        return
+    with shell.open_home() as home:
+        if identifier.startswith(ID_PREFIX):
+            from perdure.surfaces.cli import memories_read  # a search does not need it
+
+            memories_read.show_memory(shell, home, identifier)
+            return
+        _catch_up(home)
+        kind, name = home.resolve(identifier)
+        all_turns = placed_turns.load_placed_turns(home, kind, name)
+        if raw:
+            _print_bytes(home, kind, name, all_turns)
+            return
+        window_turns = placed_turns.select_window(all_turns, name, n_context) if kind == "turn" else all_turns
+        abandoned_turns = [item for item in window_turns if item[2] and not everything]
+        window_turns = [item for item in window_turns if everything or not item[2]]
+        if shell.as_json:
+            result = {
+                "kind": kind,
+                "id": name,
+                "turns": [_turn_to_json(*item) for item in window_turns],
+                "abandoned_left_out": len(abandoned_turns),
+            }
+            shell.print_json(result, next_actions=_suggest_after_show(kind, name))
+            return
+        _print_turns(shell, kind, name, window_turns, full=full, reader=home.user)
+        if abandoned_turns:
+            shell.note(
+                f"{format_count(len(abandoned_turns), 'turn')} on branches that the session "
+                "left: add --all to see them."
+            )
+        shell.suggest(_suggest_after_show(kind, name))
+
+
+def _show_remote(shell: Shell, rules: CaptureRules, identifier: str, n_context: int, *, full: bool, raw: bool) -> None:
+    """Show a turn, a run, a conversation or a memory of the remote home."""
+    if identifier.startswith(ID_PREFIX):
+        from perdure.surfaces.cli import memories_read, memory_common
+
+        with memory_common.open_memories(shell) as home:
+            memories_read.show_memory(shell, home, identifier)
+        return
+    with afar.open_remote_home(rules) as remote_home:
+        target = remote_home.resolve(identifier)
+        if raw:
+            _print_remote_bytes(remote_home, target)
+            return
+        turns_shown, reader = remote_home.load_turns(target), remote_home.user
+    turns_shown = (
+        placed_turns.select_window(turns_shown, target.id, n_context) if target.kind == "turn" else turns_shown
+    )
+    actions = _suggest_after_show(target.kind, target.id)
+    actions = actions if target.kind == "run" else actions[:1]  # a thin machine can forget runs only
+    if shell.as_json:
+        turn_rows = [_turn_to_json(*item) for item in turns_shown]
+        shell.print_json(
+            {"kind": target.kind, "id": target.id, "turns": turn_rows, "abandoned_left_out": 0}, next_actions=actions
+        )
+        return
+    _print_turns(shell, target.kind, target.id, turns_shown, full=full, reader=reader)
+    shell.suggest(actions)
+
+
+def _print_remote_bytes(remote_home: afar.RemoteHome, target: afar.ResolvedId) -> None:
+    """Write the bytes of remote runs to stdout."""
+    if target.kind == "turn":
+        raise UsageError("only the home can print the bytes of a single turn; give its run here")
+    sys.stdout.flush()
+    for run_id in target.runs:
+        sys.stdout.buffer.write(remote_home.read_jsonl(run_id))
+
+
+def _catch_up(home: Home) -> None:
+    """Move what waits into the archive, if the archive can be written, and index what is archived."""
+    if home.writable:
+        with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # then show what the archive holds already
+            home.captures.drain()
+    home.upkeep.catch_up()
+
+
+def _print_bytes(home: Home, kind: str, name: str, all_turns: list[PlacedTurn]) -> None:
+    """Write captured bytes to stdout: the lines of a turn, or everything of its runs."""
+    sys.stdout.flush()
+    write = sys.stdout.buffer.write
+    if kind == "turn":
+        run_id, offset = home.runs.locate_turn(name)
+        turn = next(item_turn for _, item_turn, _ in all_turns if item_turn.offset == offset)
+        for line_bytes in home.runs.raw_lines(run_id, [offset_from for offset_from, _ in turn.lines]):
+            write(line_bytes + b"\n")
+        return
+    for run_id in dict.fromkeys(view.run_id for view, _, _ in all_turns if not view.sidechain):
+        write(home.runs.raw(run_id))
+
+
+def _print_turns(shell: Shell, kind: str, name: str, items: list[PlacedTurn], *, full: bool, reader: str) -> None:
+    last_view: RunView | None = None
+    for item in items:
+        view, turn, abandoned = item
+        if last_view is None or view.session != last_view.session:
+            shell.out.print(_format_session(view, reader))
+        last_view = view
+        style = ROLE_STYLES[turn.role] + (
+            " reverse" if kind == "turn" and placed_turns.get_turn_id(item) == name else ""
+        )
+        header = Text(
+            f"{turn.role}{' (machine)' if turn.author == 'machine' and turn.role == 'user' else ''}", style=style
+        )
+        marks_text = (" [abandoned branch]" if abandoned else "") + (" [summary]" if turn.is_summary else "")
+        sidechain_mark = " [sidechain]" if turn.thread else ""
+        header.append(
+            f"{marks_text}{sidechain_mark}  {format_time(turn.stated_at)}  {placed_turns.get_turn_id(item)}",
+            style="dim",
+        )
+        shell.out.print(header)
+        for part in turn.parts:
+            shell.out.print(_format_part(part, full=full))
+        shell.out.print()
+
+
+def _format_session(view: RunView, reader: str) -> Text:
+    title = text.one_line(view.title or view.intent, 80)
+    owner_note = f"  shared by {view.user}" if view.user != reader else ""
+    return Text(
+        f"── {view.runtime} @{view.machine}{owner_note}  {_shorten_path(view.project)}  {title} ──\n", style="bold"
+    )
+
+
+def _format_part(part: Part, *, full: bool) -> Text:
+    part_text = text.printable(mask(part.text))
+    if part.kind in ("call", "result", "thinking") and not full and len(part_text) > _RESULT_CHARS:
+        part_text = f"{part_text[:_RESULT_CHARS]}\n… {len(part_text) - _RESULT_CHARS:,} more characters (--full)"
+    if part.kind == "call":
+        return Text(f"  → {part.name} {part_text}", style="cyan")
+    if part.kind == "result":
+        return Text(f"  ← {part_text}", style="red" if part.is_error else "")
+    return Text(part_text, style="dim italic" if part.kind == "thinking" else "")
+
+
+def _turn_to_json(view: RunView, turn: Turn, abandoned: bool) -> dict[str, Any]:
+    return {
+        "turn_id": placed_turns.get_turn_id((view, turn, abandoned)),
+        "run_id": view.run_id,
+        "role": turn.role,
+        "author": turn.author,
+        "stated_at": turn.stated_at,
+        "abandoned": abandoned,
+        "is_summary": turn.is_summary,
+        "thread": turn.thread,
+        "model": turn.model,
+        "tokens": turn.n_tokens,
+        "files": turn.files,
+        "skills": turn.skills,
+        "parts": [
+            {"kind": p.kind, "text": mask(p.text), "name": p.name, "call_id": p.call_id, "is_error": p.is_error}
+            for p in turn.parts
+        ],
+    }
+
+
+def _suggest_after_show(kind: str, name: str) -> Actions:
+    tree_actions = (
+        [("perdure tree --root RUN", "see what a run spawned")]
+        if kind != "run"
+        else [(f"perdure tree --root {name}", "see what it spawned")]
+    )
+    return [*tree_actions, (f"perdure forget {name} --dry-run", "see what forgetting it would take away")]
+
+
+# tree ---------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "tree",
+    epilog="""\
+  perdure tree --since 7d
+  perdure tree --runtime codex --limit 50
+  perdure tree --root 01m4x8 --all""",
+)
+@click.option("--since", help="Runs active since: a date, or 30m, 12h, 7d, 4w ago.")
+@click.option("--runtime", help="Only this client, e.g. pi.")
+@click.option("--root", help="Only the tree below this run.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=500,
+    show_default=True,
+    help="Newest runs, in whole trees.",
+)
+@click.option("--all", "everything", is_flag=True, help="Do not fold long rows of deltas.")
+def tree_command(
+    shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
+) -> None:
+    """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below the run that
+    started them.
+    """
+    since_at = parse_moment(since)
+    if (rules := shell.load_thin_rules()) is not None:
+        with afar.open_remote_home(rules) as remote_home:
+            top_run = remote_home.find_run_id(root) if root else None
+            since_text = since_at.isoformat() if since_at else None
+            nodes, reader = (
+                remote_home.load_forest(since=since_text, runtime=runtime, root=top_run, limit=limit),
+                remote_home.user,
+            )
+    else:
+        filters = Filters(since_at=since_at, runtimes=(runtime,) if runtime else ())
+        with shell.open_home() as home:
+            _catch_up(home)
+            top_run = home.resolve(root)[1] if root else None
+            nodes, reader = home.runs.forest(filters, root=top_run, limit=limit), home.user
+    if shell.as_json:
+        shell.print_json({"runs": [_node_to_json(node, depth) for node, depth in _walk_nodes(nodes)]})
+        return
+    if not nodes:
+        shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
+        return
+    now = datetime.now(UTC)
+    for tree_row in draw_trees(nodes, now, fold=not everything, reader=reader):
+        shell.out.print(tree_row)
+
+
+def _walk_nodes(nodes: Sequence[Node]) -> Iterator[tuple[Node, int]]:
+    stack = [(node, 0) for node in reversed(nodes)]
+    while stack:
+        node, depth = stack.pop()
+        yield node, depth
+        stack += [(child, depth + 1) for child in reversed(node.children)]
+
+
+def _node_to_json(node: Node, depth: int) -> dict[str, Any]:
+    run = node.run
+    return {
+        "run_id": run.run_id,
+        "parent_run_id": run.parent_run_id,
+        "root_run_id": run.root_run_id,
+        "depth": depth,
+        "user": run.user,
+        "machine": run.machine,
+        "runtime": run.runtime,
+        "agent": run.agent,
+        "project": run.project,
+        "conversation": run.conversation,
+        "session": run.session,
+        "sidechain": run.sidechain,
+        "fork": run.fork,
+        "tags": run.tags,
+        "models": run.models,
+        "cwd": run.cwd,
+        "path": run.path,
+        "title": run.title,
+        "intent": run.intent,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "turns": run.n_turns,
+        "calls": run.n_calls,
+        "tokens": run.n_tokens,
+        "skipped": dict(run.skipped),
+        "malformed": run.n_malformed,
+        "forgotten": run.n_forgotten,
+        "bytes": run.jsonl_bytes,
+    }

@@ -1,0 +1,448 @@
+"""Commands of the resident home: serve, service, jobs, why; and the log of a home that is served in the
+background.
+
+The log `run/serve.log` holds what a background process would write to a terminal. Only its owner can read
+it, and it never becomes large. It exists as long as the process, so that writes to standard error have
+somewhere to go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perdure import disk
+from perdure.archive import injections
+from perdure.archive.journal import JournalEvent
+from perdure.capture import events
+from perdure.capture.policy import CaptureRules
+from perdure.config import find_home_path, find_user_home
+from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
+from perdure.home import Home
+from perdure.jobs import cron
+from perdure.jobs.run_log import JobLog, JobRun
+from perdure.service import builtin_jobs, clock, lock, server, unit
+from perdure.surfaces.cli.common import Shell, command, format_age, format_count, format_time
+from perdure.surfaces.web.listener import Listener
+
+MAX_LOG_BYTES = 1_000_000
+_CHECK_EVERY_S = 60.0
+
+
+def get_log_path(home: Path) -> Path:
+    """Return the path of the log."""
+    return home / "run" / "serve.log"
+
+
+def open_log(home: Path) -> int:
+    """Create an empty log; return its descriptor, for the process that starts."""
+    disk.make_folder(home / "run")
+    descriptor = os.open(get_log_path(home), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def is_stderr_logged(home: Path) -> bool:
+    """Return True if the standard error of this process goes to the log."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.samestat(os.fstat(sys.stderr.fileno()), get_log_path(home).stat())
+    return False
+
+
+def limit_log_size(path: Path) -> None:
+    """Empty the log if it has become too large."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size > MAX_LOG_BYTES:
+            os.truncate(path, 0)
+
+
+def watch_log(home: Path) -> None:
+    """Keep the log small as long as this process lives; do nothing in a process that does not write to it."""
+    if is_stderr_logged(home):
+        threading.Thread(target=_check_log_size, args=(get_log_path(home),), name="perdure-aside", daemon=True).start()
+
+
+def _check_log_size(path: Path) -> None:
+    pause = threading.Event()
+    while not pause.wait(_CHECK_EVERY_S):
+        limit_log_size(path)
+
+
+_START_LIMIT_S = 30.0  # limit for the first answer of a new resident home
+_STOP_LIMIT_S = 20.0
+_MAX_HISTORY = 20
+
+# serve ----------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "serve",
+    epilog="""\
+  perdure serve                 in this terminal, until Ctrl-C
+  perdure serve --detach        in the background
+  perdure serve --stop""",
+)
+@click.option("--detach", is_flag=True, help="Start it in the background, and return when it answers.")
+@click.option("--stop", is_flag=True, help="End the one that is running.")
+def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
+    """Keep this home in memory: answer hooks at once, archive and index what they capture, run the jobs.
+    Everything works without it, only slower. However it ends, nothing is lost.
+    """
+    if stop:
+        _stop_resident(shell)
+    elif detach:
+        _start_detached(shell)
+    elif (rules := shell.load_thin_rules()) is not None:
+        watch_log(rules.home)
+        _serve_thin_machine(shell, rules)
+    else:
+        with shell.open_home(create=True) as home:
+            watch_log(home.path)
+            serving = server.HomeServer(home)
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signal_number, lambda *_: serving.stop_event.set())
+            listener = Listener(serving)
+            serving.page_link = listener.make_page_link
+            with contextlib.closing(listener):
+                serving.run(on_ready=lambda: _print_address(shell, home.path, listener))
+
+
+def _print_address(shell: Shell, home: Path, listener: Listener) -> None:
+    """Print what is served and, on a terminal, where its page is or how to get one."""
+    address = listener.start()
+    shell.err.print(f"serving {home}" + (f" at {address}" if address else ""), markup=False)
+    if shell.err.is_terminal:
+        shell.err.print(
+            f"its page: {listener.make_page_link() if address else '`perdure page`'}", markup=False, soft_wrap=True
+        )
+
+
+def _serve_thin_machine(shell: Shell, rules: CaptureRules) -> None:
+    """Serve a thin machine: send what waits to its home."""
+    from perdure.service.outbox_sender import OutboxSender
+
+    shipping = OutboxSender(rules.home)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: shipping.stop())
+    shipping.run(on_ready=lambda: shell.err.print(f"sending to {rules.remote.url}", markup=False))
+
+
+def _stop_resident(shell: Shell) -> None:
+    home = find_home_path(shell.home)
+    resident = lock.find_resident(home)
+    if resident is not None:
+        try:
+            reply = events.ask_resident(home, {"op": "stop"}, timeout_s=5)
+        except (OSError, ValueError) as error:
+            raise PerdureError(
+                f"process {resident.pid} does not answer; `kill {resident.pid}` ends it, and loses nothing"
+            ) from error
+        deadline_s = time.monotonic() + _STOP_LIMIT_S
+        while lock.find_resident(home) is not None and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        if not reply.get("ok") or lock.find_resident(home) is not None:
+            raise PerdureError(f"process {resident.pid} does not end")
+    if shell.as_json:
+        shell.print_json({"stopped": resident.pid if resident else None})
+    else:
+        shell.out.print(f"Stopped (process {resident.pid})." if resident else "No resident home is running.")
+
+
+def _start_detached(shell: Shell) -> None:
+    home = find_home_path(shell.home)
+    if (resident := lock.find_resident(home)) is not None:
+        raise AlreadyServing(f"process {resident.pid}")
+    state = start_in_background(home)
+    if shell.as_json:
+        shell.print_json({"pid": state["pid"], "since_at": state["since_at"], "http": state["http"]})
+    else:
+        address_text = f" at {state['http']}" if state["http"] else ""
+        shell.out.print(f"Serving {home}{address_text} (process {state['pid']}).", markup=False)
+
+
+def start_in_background(home: Path) -> dict[str, Any]:
+    """Start a resident home in the background; return what it says when it answers. Raises PerdureError."""
+    words = [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--home", str(home)]
+    log_descriptor = open_log(home)
+    try:
+        devnull = subprocess.DEVNULL
+        process = subprocess.Popen(words, stdin=devnull, stdout=devnull, stderr=log_descriptor, start_new_session=True)
+    finally:
+        os.close(log_descriptor)
+    return _wait_until_ready(home, process)
+
+
+def _wait_until_ready(home: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """Wait until the new resident home answers; return what it says. Raises PerdureError if it ends or takes too
+    long.
+    """
+    deadline_s = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline_s:
+        if process.poll() is not None:
+            log_text = get_log_path(home).read_text("utf-8", "replace").strip()
+            raise PerdureError(log_text.removeprefix("perdure: ") or "it ended at once")
+        try:
+            return events.ask_resident(home, {"op": "health"}, timeout_s=1)
+        except (OSError, ValueError):
+            time.sleep(0.05)
+    raise PerdureError(f"process {process.pid} does not answer after {_START_LIMIT_S:.0f} s")
+
+
+# service --------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "service",
+    epilog="""\
+  perdure service status
+  perdure service install --dry-run      show what would be written and run
+  perdure service install
+  perdure service uninstall""",
+)
+@click.argument("action", type=click.Choice(["install", "uninstall", "status"]))
+@click.option("--dry-run", is_flag=True, help="Only show what would be written and run.")
+def service_command(shell: Shell, action: str, dry_run: bool) -> None:
+    """Have the system run `perdure serve` for you after login (a systemd user unit, or a launchd agent on macOS)."""
+    system_service = unit.describe_local_unit(find_home_path(shell.home), find_user_home())
+    if action == "status":
+        _print_service_state(shell, system_service)
+        return
+    commands = system_service.load_commands if action == "install" else system_service.unload_commands
+    failed: list[tuple[str, ...]] = []
+    if not dry_run:
+        failed = unit.install(system_service) if action == "install" else unit.uninstall(system_service)
+    if shell.as_json:
+        shell.print_json(
+            {
+                "path": str(system_service.path),
+                "content": system_service.content,
+                "commands": list(map(shlex.join, commands)),
+                "dry_run": dry_run,
+                "failed": list(map(shlex.join, failed)),
+            }
+        )
+    else:
+        _print_service_change(shell, system_service, action, commands, dry_run=dry_run)
+    if failed:
+        raise PerdureError(f"the file is in its place, but `{shlex.join(failed[0])}` failed; run it to see why")
+
+
+def _print_service_change(
+    shell: Shell,
+    system_service: unit.ServiceUnit,
+    action: str,
+    commands: tuple[tuple[str, ...], ...],
+    *,
+    dry_run: bool,
+) -> None:
+    would = "would be " if dry_run else ""
+    shell.out.print(f"{system_service.path} {would}{'written' if action == 'install' else 'deleted'}", markup=False)
+    if action == "install":
+        shell.out.print(system_service.content, style="dim", markup=False)
+    for words in commands:
+        shell.out.print(f"$ {shlex.join(words)}", markup=False)
+
+
+def _print_service_state(shell: Shell, system_service: unit.ServiceUnit) -> None:
+    is_installed = system_service.path.exists()
+    is_running = is_installed and unit.run_command(system_service.status_command) == 0
+    if shell.as_json:
+        shell.print_json({"path": str(system_service.path), "installed": is_installed, "running": is_running})
+    elif is_installed:
+        shell.out.print(f"{system_service.path}: {'running' if is_running else 'installed, not running'}", markup=False)
+    else:
+        shell.out.print("Not installed.")
+
+
+# jobs -----------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "jobs",
+    epilog="""\
+  perdure jobs                     what runs when, and how it last went
+  perdure jobs run sweep           now, in this process
+  perdure jobs pause pack
+  perdure jobs resume pack
+  perdure jobs history sweep""",
+)
+@click.argument("action", type=click.Choice(["list", "run", "pause", "resume", "history"]), default="list")
+@click.argument("name", required=False)
+def jobs_command(shell: Shell, action: str, name: str | None) -> None:
+    """Show and control the jobs that the resident home runs by the clock. config.toml sets when: `jobs.NAME`, a
+    cron expression.
+    """
+    with shell.open_home() as home:
+        if action == "list":
+            _list_jobs(shell, home)
+            return
+        if name is None:
+            raise UsageError(f"which job? `perdure jobs {action} NAME`")
+        builtin_jobs.find_job(name)
+        if action == "run":
+            _run_job(shell, home, name)
+        elif action == "history":
+            _show_history(shell, home, name)
+        else:
+            _switch_job(shell, home, action, name)
+
+
+def _list_jobs(shell: Shell, home: Home) -> None:
+    book, now = JobLog(home.path), datetime.now().astimezone()
+    paused, schedules = book.list_paused(), builtin_jobs.read_expressions(home.config.jobs)
+    rows: list[dict[str, Any]] = []
+    for job in builtin_jobs.BUILTIN_JOBS:
+        last_run = book.settle_latest(job.name)
+        is_active = schedules[job.name] and job.name not in paused
+        next_at = cron.find_next_time(schedules[job.name], now) if is_active else None
+        rows.append(
+            {
+                "job": job.name,
+                "does": job.does,
+                "when": schedules[job.name],
+                "missed": job.missed,
+                "paused": job.name in paused,
+                "next_at": next_at,
+                "last": _job_run_to_json(last_run, home.user) if last_run else None,
+            }
+        )
+    is_served = lock.find_resident(home.path) is not None
+    if shell.as_json:
+        shell.print_json({"jobs": rows, "served": is_served})
+        return
+    for row in rows:
+        state = "paused" if row["paused"] else row["when"] or "never"
+        shell.out.print(f"{row['job']:<9} {state:<13} {row['does']}", markup=False)
+        if row["last"]:
+            shell.out.print(f"{'':<9} {_format_job_run(row['last'], now)}", style="dim", markup=False)
+    if not is_served:
+        shell.note("No resident home is running, so none of them runs by itself: `perdure serve`.")
+
+
+def _run_job(shell: Shell, home: Home, name: str) -> None:
+    job_run = clock.run_job(home, name, trigger="person")
+    if shell.as_json:
+        shell.print_json(_job_run_to_json(job_run, home.user))
+    else:
+        shell.out.print(f"{name}: {job_run.result}, {job_run.why} ({job_run.took_ms:.0f} ms)", markup=False)
+    if job_run.result in ("failed", "busy"):
+        sys.exit(1)
+
+
+def _show_history(shell: Shell, home: Home, name: str) -> None:
+    rows = [_job_run_to_json(item, home.user) for item in JobLog(home.path).read_history(name)[-_MAX_HISTORY:]]
+    if shell.as_json:
+        shell.print_json({"job": name, "runs": rows})
+        return
+    now = datetime.now(UTC)
+    for item in rows:
+        shell.out.print(_format_job_run(item, now), markup=False)
+    if not rows:
+        shell.out.print(f"{name} has not done anything yet.")
+
+
+def _switch_job(shell: Shell, home: Home, action: str, name: str) -> None:
+    if action == "pause":
+        JobLog(home.path).pause(name)
+        message = f"{name} is paused until `perdure jobs resume {name}`."
+    else:
+        was_paused = JobLog(home.path).resume(name)
+        message = f"{name} runs by the clock again." if was_paused else f"{name} was not paused."
+    if shell.as_json:
+        shell.print_json({"job": name, "paused": action == "pause"})
+    else:
+        shell.out.print(message)
+
+
+def _job_run_to_json(job_run: JobRun, user: str) -> dict[str, Any]:
+    """Convert a job run to JSON values, as this user may see it.
+
+    `n_users`: how many users it ran for; 0 if it ran for the whole home.
+    """
+    fields = {name: value for name, value in vars(job_run.to_user_view(user)).items() if name != "by_user"}
+    return {**fields, "n_users": len(job_run.by_user), "result_of_all": job_run.result}
+
+
+def _format_job_run(item: dict[str, Any], now: datetime) -> str:
+    duration_text = "" if item["result"] == "running" else f" ({item['took_ms'] / 1000:.1f} s)"
+    return (
+        f"{format_age(item['started_at'], now)}, by {item['trigger']}: {item['result']}{duration_text} {item['why']}"
+    ).rstrip()
+
+
+# why ------------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "why",
+    epilog="""\
+  perdure why                      what was put beside the last message, and why
+  perdure why --session 5f0c       beside the last one of a session
+  perdure why --json""",
+)
+@click.option("--session", help="Of this session (the beginning of its id is enough).")
+def why_command(shell: Shell, session: str | None) -> None:
+    """Show the last recall that went into a session: what was chosen, why, and what it cost in time and tokens."""
+    with shell.open_home() as home:
+        event = _find_last_injection(home, session)
+        injection = {
+            **event.data,
+            "at": event.happened_at,
+            "cues": [_add_preview(home, reason) for reason in event.data["cues"]],
+        }
+    if shell.as_json:
+        shell.print_json(injection)
+        return
+    session_text = f"{injection['runtime']} session {injection['session']}" + (
+        f", agent {injection['agent']}" if injection["agent"] else ""
+    )
+    cost_text = f"{injection['n_tokens']} tokens, {injection['n_chars']} characters, {injection['took_ms']:.0f} ms"
+    shell.out.print(f"{format_time(injection['at'])} · {session_text}", style="bold", markup=False)
+    shell.out.print(
+        f"{format_count(len(injection['cues']), 'cue')}, {cost_text} ({_format_values(injection['timings_ms'])})",
+        markup=False,
+    )
+    if injection["degraded"]:
+        shell.note(f"Without: {', '.join(injection['degraded'])}.")
+    for cue in injection["cues"]:
+        shell.out.print(
+            f"\n{_shorten_id(cue['turn'])}  score {cue['score']:.2f}, {_format_values(cue['legs'])}", markup=False
+        )
+        shell.out.print(f"  {cue['text'] or '(no longer there)'}", style="dim", markup=False)
+
+
+def _find_last_injection(home: Home, session: str | None) -> JournalEvent:
+    """Return the last injection (into a session). Raises NotFound."""
+    for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
+        if not injections.is_floor(event) and str(event.data["session"]).startswith(session or ""):
+            return event
+    raise NotFound(f"no recall into session {session}" if session else "no recall into any session yet")
+
+
+def _add_preview(home: Home, reason: dict[str, Any]) -> dict[str, Any]:
+    """Add the beginning of the turn as it is now to a reason; "" if the turn was forgotten."""
+    try:
+        preview = home.preview(reason["turn"])
+    except PerdureError:
+        preview = ""
+    return {**reason, "text": preview}
+
+
+def _shorten_id(name: str) -> str:
+    """Shorten the id of a turn to what finds it; the id of a memory stays whole."""
+    return name if name.startswith("mem-") else name[:8]
+
+
+def _format_values(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in values.items())

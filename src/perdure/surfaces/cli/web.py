@@ -1,0 +1,86 @@
+"""The command `page`, which opens this home in a browser."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from urllib.parse import urlencode
+
+import click
+
+from perdure.capture import events
+from perdure.config import find_home_path
+from perdure.errors import PackageMissing, PerdureError, UsageError
+from perdure.service import lock
+from perdure.surfaces.cli.common import Shell, command
+from perdure.surfaces.cli.serve import start_in_background
+from perdure.surfaces.web import listener
+
+_ANSWER_LIMIT_S = 20.0  # limit for the first answer of a resident home
+
+
+@command(
+    "page",
+    epilog="""\
+  perdure page             print an address that lets you in, once
+  perdure page --open      and open it in a browser
+  perdure page --at /search?q=port
+  perdure page --off       from the next `serve` on, answer no browser any more""",
+)
+@click.option("--open", "is_opened", is_flag=True, help="Open it in a browser as well.")
+@click.option("--at", "path", default="", metavar="PATH", help="Lead to this page of it, as its address has it.")
+@click.option("--off", is_flag=True, help="Have no page any more, from the next `serve` on.")
+def page_command(shell: Shell, is_opened: bool, path: str, off: bool) -> None:
+    """Print an address of this home's page. It lets one visitor in, within ten minutes; only you can make one. If
+    the home is not served yet, it is served in the background. It answers this machine alone unless server.http
+    says otherwise.
+    """
+    home = find_home_path(shell.home)
+    if (rules := shell.load_thin_rules()) is not None:
+        _print_link(shell, f"{rules.remote.url}/enter" + _to_query(path), is_opened=is_opened)
+    elif off:
+        _switch_page_off(shell, home)
+    else:
+        _print_link(shell, _request_link(shell, home) + _to_query(path), is_opened=is_opened)
+
+
+def _to_query(path: str) -> str:
+    """Return the query that makes a link lead to a page of the home. Raises UsageError if the path is no such
+    page.
+    """
+    if path and not path.startswith("/"):
+        raise UsageError(f"{path!r} is no page of a home: write the part after its address, as /search?q=port")
+    return f"?{urlencode({'to': path})}" if path else ""
+
+
+def _request_link(shell: Shell, home: Path) -> str:
+    """Ask the resident home for a link, and start one if none runs. Raises PerdureError."""
+    shell.open_home(create=True).close()  # raises if the home is unusable, before a process is started for it
+    if lock.find_resident(home) is None:
+        start_in_background(home)
+    try:
+        reply = events.ask_resident(home, {"op": "page"}, timeout_s=_ANSWER_LIMIT_S)
+    except (OSError, ValueError) as error:
+        raise PerdureError("the resident home does not answer; `perdure serve --stop` ends it") from error
+    if "page" not in reply:
+        fault = reply.get("error", {})
+        error_class = PackageMissing if fault.get("code") == PackageMissing().code else PerdureError
+        raise error_class(str(fault.get("detail") or "the resident home has no page"))
+    return str(reply["page"])
+
+
+def _print_link(shell: Shell, address: str, *, is_opened: bool) -> None:
+    if shell.as_json:
+        shell.print_json({"page": address})
+    else:
+        shell.out.print(address, markup=False, soft_wrap=True)
+    if is_opened and not webbrowser.open(address):
+        shell.note("No browser could be opened here: open the address yourself.")
+
+
+def _switch_page_off(shell: Shell, home: Path) -> None:
+    was_on = listener.forget_address(home)
+    if shell.as_json:
+        shell.print_json({"was_on": was_on})
+    else:
+        shell.out.print("There is no page from the next `perdure serve` on." if was_on else "There was no page.")

@@ -1,0 +1,200 @@
+"""Checks of a home with advice, shared by `doctor` and the web page.
+
+They only read; none of them waits for a lock, a model or another process.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure import log, turn
+from perdure.capture import enqueue, failures
+from perdure.errors import IndexFault, NotFound, PerdureError
+from perdure.home import Home
+from perdure.index import catchup, store
+from perdure.service import health
+from perdure.sharing.grants import GrantRecord
+from perdure.surfaces.checks import LOW_DISK_BYTES, HealthCheck
+from perdure.surfaces.units import format_age, format_count, format_size
+
+_DISK_PARTS = {
+    "runs": "archive/runs",
+    "packs": "archive/packs",
+    "journal": "archive/journal",
+    "index": "index-*.db*",
+    "vectors": "vectors",
+    "cache": "cache",
+}
+
+
+def run_check(examine: Callable[[Home], Iterator[HealthCheck]], home: Home) -> list[HealthCheck]:
+    """Run one check; an exception becomes a failed check."""
+    try:
+        return list(examine(home))
+    except (PerdureError, OSError, apsw.Error) as error:
+        return [
+            HealthCheck(
+                examine.__name__.strip("_").removeprefix("check_").replace("_", " "),
+                "problem",
+                str(error),
+                "see `perdure verify`",
+            )
+        ]
+
+
+def measure_disk_use(home: Path) -> dict[str, int]:
+    """Return the bytes on disk of each part of a home. It looks at every file, so the time grows with their
+    number.
+    """
+    return {name: _count_bytes(home, pattern) for name, pattern in _DISK_PARTS.items()}
+
+
+def _count_bytes(home: Path, pattern: str) -> int:
+    """Count the bytes on disk of a folder, or of the files that match."""
+    top_paths = list(home.glob(pattern))
+    paths = [path for top_path in top_paths for path in (top_path.rglob("*") if top_path.is_dir() else [top_path])]
+    return sum(path.stat().st_blocks * 512 for path in paths if path.is_file())
+
+
+def check_home(home: Home) -> Iterator[HealthCheck]:
+    """Check that the home can be written, and that its disk has room."""
+    yield HealthCheck(
+        "home", "ok" if home.writable else "problem", f"{home.path}{'' if home.writable else ' cannot be written'}"
+    )
+    yield from check_disk(home)
+
+
+def check_disk(home: Home) -> Iterator[HealthCheck]:
+    """Check how much of the disk is free."""
+    n_free = shutil.disk_usage(home.path).free
+    is_low = n_free < LOW_DISK_BYTES
+    yield HealthCheck(
+        "disk", "problem" if is_low else "ok", f"{format_size(n_free)} free", "free some space" if is_low else ""
+    )
+
+
+def check_index(home: Home) -> Iterator[HealthCheck]:
+    """Check how far the index is behind the archive."""
+    if store.find_current_file(home.path) is None and home.archive.ledger.get_last_change() == 0:
+        yield HealthCheck("index", "ok", "none yet; the first import makes it")
+        return
+    n_behind = catchup.count_unprojected(home.index(), home.archive)
+    state = f"{format_count(n_behind, 'run')} behind" if n_behind else "up to date"
+    yield HealthCheck("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")
+
+
+def check_outbox(home: Home) -> Iterator[HealthCheck]:
+    """Check for captures that are not archived yet."""
+    backlog, limits = enqueue.measure_backlog(home.path / "outbox"), home.config.capture
+    age_s = (datetime.now(UTC) - backlog.oldest_at).total_seconds() if backlog.oldest_at else 0
+    is_stuck = backlog.n_bytes > limits.outbox_alarm_bytes or age_s > limits.outbox_alarm_age_s
+    advice = "`perdure import` moves it into the archive; if it stays, look at the disk" if is_stuck else ""
+    yield HealthCheck(
+        "outbox", "problem" if is_stuck else "ok", f"{format_count(backlog.n_files, 'capture')} waiting", advice
+    )
+    unreadable_files = list((home.path / "outbox").glob("*.unreadable"))
+    if unreadable_files:
+        yield HealthCheck(
+            "outbox",
+            "problem",
+            f"{format_count(len(unreadable_files), 'capture')} cannot be read",
+            f"look at {unreadable_files[0]}",
+        )
+
+
+def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
+    """Check the state that the resident home reports."""
+    if state is None:
+        advice = "`perdure serve` answers hooks faster, and runs the jobs; `perdure service install` starts it at login"
+        yield HealthCheck("resident home", "notice", "none is running", advice)
+    elif state["problems"]:
+        advice = f"look at {log.to_log_path(home.path)}; `perdure serve --stop` and start it again"
+        yield HealthCheck("resident home", "problem", "; ".join(state["problems"]), advice)
+    else:
+        ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
+        yield HealthCheck("resident home", "ok", f"process {state['pid']} works ({ages})")
+
+
+def check_recall(home: Home) -> Iterator[HealthCheck]:
+    """Check the recall beside messages, from the log of the last day."""
+    since_at = datetime.now(UTC) - timedelta(days=1)
+    summary = health.summarise_answers(log.read_entries(home.path, entry_type="answered", since_at=since_at))
+    failure_codes = [
+        str(entry.get("code")) for entry in log.read_entries(home.path, entry_type="failed", since_at=since_at)
+    ]
+    current_failure = turn.read_failure(home.path)
+    message = ", ".join(f"{n} {outcome}" for outcome, n in summary["outcomes"].items()) or "none in the last day"
+    if summary["p95_ms"] is not None:
+        message += f"; half within {summary['p50_ms']:.0f} ms, 95 % within {summary['p95_ms']:.0f} ms"
+    if current_failure or failure_codes:
+        reason = (
+            f"; {format_count(len(failure_codes), 'failure')}, the last: "
+            f"{failure_codes[-1] if failure_codes else current_failure}"
+        )
+        yield HealthCheck(
+            "recall", "problem" if current_failure else "notice", message + reason, f"see {log.to_log_path(home.path)}"
+        )
+    else:
+        yield HealthCheck("recall", "ok", message)
+
+
+def check_captures(home: Home) -> Iterator[HealthCheck]:
+    """Check when something was last captured."""
+    newest_s = home.archive.ledger.get_last_capture_s()
+    if not newest_s:
+        yield HealthCheck("captures", "notice", "nothing has been captured yet", "run `perdure import`")
+        return
+    captured_at = datetime.fromtimestamp(newest_s, UTC)
+    yield HealthCheck("captures", "ok", f"the last {format_age(captured_at, datetime.now(UTC))}")
+
+
+def check_mining(home: Home) -> Iterator[HealthCheck]:
+    """Check for messages that mining failed on for good; yields nothing if no model is set for mining."""
+    from perdure.memories.mine import MAX_TRIES, BatchFailures
+
+    if not home.config.models.roles.miner.provider:
+        return
+    n_stuck = BatchFailures(home.path).count_stuck(MAX_TRIES)
+    message = f"{n_stuck} times ten messages failed {MAX_TRIES} times" if n_stuck else "nothing failed for good"
+    yield HealthCheck(
+        "mining", "notice" if n_stuck else "ok", message, "`perdure mine --again` tries once more" if n_stuck else ""
+    )
+
+
+def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
+    """Check the failures that hooks noted."""
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    recent_failures = [item for item in failures.read_failures(home.path) if str(item.get("at")) >= since]
+    open_incidents = failures.list_open_incidents(home.path)
+    if not recent_failures and not open_incidents:
+        return
+    kinds = Counter(f"{item.get('stage')}: {item.get('error')}" for item in recent_failures)
+    message = ", ".join(f"{n} times {kind}" for kind, n in kinds.most_common(3)) or "none in the last day"
+    open_text = f"; still failing: {', '.join(open_incidents)}" if open_incidents else "; none since"
+    advice = f"see {home.path / 'run' / 'hook-failures.jsonl'}; nothing is lost: the next event catches up"
+    yield HealthCheck("hook failures", "problem" if open_incidents else "notice", message + open_text, advice)
+
+
+_LIGHT_CHECKS = (check_disk, check_index, check_outbox, check_recall, check_captures, check_mining, check_hook_failures)
+
+
+def run_light_checks(home: Home) -> list[HealthCheck]:
+    """Run the checks that work on a home opened for reading only, except the check of the resident home."""
+    return [check for examine in _LIGHT_CHECKS for check in run_check(examine, home)]
+
+
+def count_covered_runs(home: Home, grant_record: GrantRecord) -> int | None:
+    """Count the runs that a grant covers now: 0 if its run was erased, None if there is no index to ask."""
+    try:
+        return home.sharing.count_granted_runs(grant_record.grant)
+    except NotFound:
+        return 0
+    except IndexFault:
+        return None

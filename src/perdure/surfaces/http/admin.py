@@ -1,0 +1,223 @@
+"""Identity, machines, grants, jobs and health over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import perdure
+from perdure.errors import NotFound
+from perdure.jobs.run_log import JobLog
+from perdure.service import builtin_jobs, clock
+from perdure.sharing.grants import GrantRecord
+from perdure.sharing.machines import Machine
+from perdure.surfaces.http.calls import HttpCall
+from perdure.surfaces.http.responses import (
+    API_PATH,
+    HttpRefusal,
+    HttpResponse,
+    Json,
+    build_action,
+    build_item,
+    build_list,
+)
+
+MACHINES_PATH = f"{API_PATH}/machines"
+GRANTS_PATH = f"{API_PATH}/grants"
+
+
+def read_identity(call: HttpCall) -> HttpResponse:
+    """Return the identity of the caller."""
+    fields = {**dataclasses.asdict(call.identity), "version": perdure.__version__}
+    actions = [
+        build_action("search what was said", "POST", f"{API_PATH}/runs/search"),
+        build_action("see your machines", "GET", MACHINES_PATH),
+    ]
+    return HttpResponse(
+        build_item(
+            fields, {"self": f"{API_PATH}/me", "machines": MACHINES_PATH, "grants": GRANTS_PATH}, actions=actions
+        )
+    )
+
+
+# machines -------------------------------------------------------------------------------------------------------
+
+
+def list_machines(call: HttpCall) -> HttpResponse:
+    """List the machines of the caller; the machines of all users for an admin who asks for them."""
+    query = call.query
+    if query.everybody and not call.identity.is_admin:
+        raise _refuse_not_admin()
+    user = None if query.everybody else call.identity.user
+    page = call.read_list_page("machines", query.everybody, query.every)
+    shown, next_cursor = page.cut_items(call.home.sharing.machines.list_machines(user, include_revoked=query.every))
+    return HttpResponse(build_list(list(map(_build_machine, shown)), next_cursor, {"self": MACHINES_PATH}))
+
+
+def _build_machine(machine: Machine) -> Json:
+    """Build the body of a machine, with the actions on it."""
+    machine_path = f"{MACHINES_PATH}/{machine.machine_id}"
+    actions = [build_action("let it speak no more", "DELETE", machine_path)] if machine.revoked_at is None else []
+    return {**dataclasses.asdict(machine), "_links": {"machines": MACHINES_PATH}, "next_actions": actions}
+
+
+def register_machine(call: HttpCall) -> HttpResponse:
+    """Register a machine for a user. Its secret is in this answer and nowhere else, ever."""
+    user = call.body.user or call.identity.user
+    if user != call.identity.user and not call.identity.is_admin:
+        raise _refuse_not_admin()
+    machine, secret = call.home.sharing.machines.register(user, call.body.name, registered_by=call.identity.machine_id)
+    return HttpResponse({**_build_machine(machine), "secret": secret}, 201, created_id=machine.machine_id)
+
+
+def repeat_register(call: HttpCall, machine_id: str) -> HttpResponse:
+    """Return the machine that the first request registered, unless it was revoked; its secret was shown then."""
+    machine = _find_machine(call, machine_id)
+    if machine.revoked_at:
+        raise NotFound
+    advice = "if its secret is lost, revoke it, and register another under a new Idempotency-Key"
+    actions = [build_action(advice, "DELETE", f"{MACHINES_PATH}/{machine.machine_id}")]
+    return HttpResponse({**_build_machine(machine), "secret": None, "next_actions": actions})
+
+
+def _find_machine(call: HttpCall, machine_id: str) -> Machine:
+    """Find a machine by id, among the caller's or, for an admin, among all. Raises NotFound."""
+    user = None if call.identity.is_admin else call.identity.user
+    for machine in call.home.sharing.machines.list_machines(user, include_revoked=True):
+        if machine.machine_id == machine_id:
+            return machine
+    raise NotFound
+
+
+def revoke_machine(call: HttpCall) -> HttpResponse:
+    """Revoke a machine, from its next request on."""
+    machine = _find_machine(call, call.path_params["machine_id"])
+    revoked = call.home.sharing.machines.revoke(machine.machine_id, machine.user)
+    return HttpResponse(_build_machine(revoked))
+
+
+def _refuse_not_admin() -> HttpRefusal:
+    return HttpRefusal(403, "forbidden", "Only an admin of this home may do that.")
+
+
+# grants ---------------------------------------------------------------------------------------------------------
+
+
+def list_grants(call: HttpCall) -> HttpResponse:
+    """List the grants of the caller, and under `to_me` the grants of others to the caller."""
+    page = call.read_list_page("grants", call.query.every)
+    shown, next_cursor = page.cut_items(call.home.sharing.grants.list_given(include_ended=call.query.every))
+    body = build_list(list(map(_build_grant, shown)), next_cursor, {"self": GRANTS_PATH})
+    return HttpResponse(
+        {
+            **body,
+            "to_me": list(
+                map(_build_received_grant, call.home.sharing.grants.list_received(include_ended=call.query.every))
+            ),
+        }
+    )
+
+
+def _build_grant(grant_record: GrantRecord) -> Json:
+    """Build the body of a grant of the caller, with the actions on it."""
+    grant_path = f"{GRANTS_PATH}/{grant_record.grant.grant_id}"
+    actions = [build_action("share it no more", "DELETE", grant_path)] if grant_record.revoked_at is None else []
+    return {**_build_received_grant(grant_record), "next_actions": actions}
+
+
+def _build_received_grant(grant_record: GrantRecord) -> Json:
+    fields = {
+        **dataclasses.asdict(grant_record.grant),
+        "given_at": grant_record.given_at,
+        "revoked_at": grant_record.revoked_at,
+    }
+    fields["declined_at"] = grant_record.declined_at
+    return {**fields, "_links": {"grants": GRANTS_PATH}, "next_actions": []}
+
+
+def share_scope(call: HttpCall) -> HttpResponse:
+    """Let another user read the content of a scope, masked, now and later."""
+    body = call.body
+    grant_record = call.home.sharing.share(body.grantee, body.scope, body.value, until_at=body.until_at)
+    return HttpResponse(_build_grant(grant_record), 201, created_id=grant_record.grant.grant_id)
+
+
+def repeat_share(call: HttpCall, grant_id: str) -> HttpResponse:
+    """Return the grant that the first request made, unless it was revoked."""
+    for grant_record in call.home.sharing.grants.list_given():
+        if grant_record.grant.grant_id == grant_id:
+            return HttpResponse(_build_grant(grant_record))
+    raise NotFound
+
+
+def revoke_grant(call: HttpCall) -> HttpResponse:
+    """Revoke a grant of the caller from the next question on, or decline a grant of another user."""
+    grant_id, grants = call.path_params["grant_id"], call.home.sharing.grants
+    if any(grant_record.grant.grant_id == grant_id for grant_record in grants.list_given(include_ended=True)):
+        return HttpResponse(_build_grant(grants.revoke(grant_id)))
+    return HttpResponse(_build_received_grant(grants.decline(grant_id)))
+
+
+JOBS_PATH = f"{API_PATH}/jobs"
+
+
+def check_alive(call: HttpCall) -> HttpResponse:  # noqa: ARG001 - it needs nothing of the call
+    """Say that the server answers, and nothing else."""
+    return HttpResponse({"alive": True})
+
+
+def read_health(call: HttpCall) -> HttpResponse:
+    """Write, search and forget in a scratch home on the same disk; report how fresh the parts of this home are.
+
+    503 when anything is wrong, so that a monitor need not read the body. Callers within a few seconds share
+    one probe.
+    """
+    probe_result = call.server.probe.check_health(call.home)
+    resident_health = call.server.read_health()
+    problems = [*probe_result.problems, *resident_health.get("problems", [])]
+    fields: Json = {
+        "healthy": not problems,
+        "problems": problems,
+        "checked_at": probe_result.checked_at,
+        "probe_ms": probe_result.took_ms,
+    }
+    if call.identity.is_admin:
+        fields = {
+            **resident_health,
+            **fields,
+            "waiting": call.server.count_waiting(),
+            "depth_before_submit": resident_health.get("embedding", {}),
+        }
+    return HttpResponse(build_item(fields, {"self": f"{API_PATH}/health"}), 503 if problems else 200)
+
+
+def list_jobs(call: HttpCall) -> HttpResponse:
+    """List the scheduled jobs, with their times and their last results."""
+    job_log, schedules = JobLog(call.home.path), builtin_jobs.read_expressions(call.home.config.jobs)
+    paused = job_log.list_paused()
+    items = [_build_job(job, schedules[job.name], job.name in paused, job_log) for job in builtin_jobs.BUILTIN_JOBS]
+    return HttpResponse(build_list(items, None, {"self": JOBS_PATH}))
+
+
+def _build_job(job: builtin_jobs.BuiltinJob, schedule_text: str, is_paused: bool, job_log: JobLog) -> Json:
+    last_run = job_log.settle_latest(job.name)
+    fields: dict[str, Any] = {"job": job.name, "does": job.does, "when": schedule_text, "paused": is_paused}
+    fields["last"] = vars(last_run) if last_run else None
+    return {
+        **fields,
+        "_links": {"self": JOBS_PATH},
+        "next_actions": [build_action("run it now", "POST", f"{JOBS_PATH}/{job.name}")],
+    }
+
+
+def start_job(call: HttpCall) -> HttpResponse:
+    """Start a job now. It continues after this answer; the list and an event say how it ended."""
+    job = builtin_jobs.find_job(call.path_params["name"])
+    call.server.start_job(job.name, lambda: _run_job(call, job.name))
+    actions = [build_action("see how it ends", "GET", JOBS_PATH)]
+    return HttpResponse({"job": job.name, "started": True, "_links": {"jobs": JOBS_PATH}, "next_actions": actions}, 202)
+
+
+def _run_job(call: HttpCall, job_name: str) -> None:
+    with call.server.lend_home() as home:
+        clock.run_job(home, job_name, trigger="person")

@@ -1,0 +1,104 @@
+"""Amounts and times, as people read and write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from perdure.errors import UsageError
+
+_AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE_PATTERN = re.compile(r"(\d{1,6})([mhdw])\Z")
+
+
+def parse_moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
+    """Parse a time that a person typed: `30m`, `12h`, `7d`, `4w` ago, or a date, or an ISO time (local).
+
+    Raises UsageError.
+    """
+    if text is None:
+        return None
+    match = _AGE_PATTERN.match(text)
+    try:
+        if match:
+            return (now or datetime.now(UTC)) - timedelta(**{_AGE_UNITS[match[2]]: int(match[1])})
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is no time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None
+
+
+def parse_future_moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
+    """Parse a future time that a person typed: `12h`, `30d`, `4w` from now, or a date, or an ISO time (local).
+
+    Raises UsageError.
+    """
+    match = _AGE_PATTERN.match(text or "")
+    if not match:
+        return parse_moment(text)
+    try:
+        return (now or datetime.now(UTC)) + timedelta(**{_AGE_UNITS[match[2]]: int(match[1])})
+    except OverflowError:
+        raise UsageError(f"{text!r} is further than any date goes") from None
+
+
+def format_age(instant: datetime | None, now: datetime) -> str:
+    """Format the age of an instant, as short as a badge."""
+    if instant is None:
+        return "?"
+    seconds = max(0, int((now - instant).total_seconds()))
+    for unit_seconds, unit in ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= unit_seconds:
+            return f"{seconds // unit_seconds}{unit} ago"
+    return "0m ago"
+
+
+def format_time(instant: datetime | None) -> str:
+    """Format a date and time for people, in their own time zone."""
+    return instant.astimezone().strftime("%Y-%m-%d %H:%M") if instant else "no date"
+
+
+def from_hybrid_time(hybrid_time: str) -> datetime:
+    """Return the instant of a hybrid time of the journal.
+
+    >>> from_hybrid_time("2026-03-01T09:30:00.000Z#0000").isoformat()
+    '2026-03-01T09:30:00+00:00'
+    """
+    return datetime.fromisoformat(hybrid_time.partition("#")[0])
+
+
+_VOWELS = "aeiou"
+
+
+def format_size(n_bytes: float) -> str:
+    """Format a number of bytes for people, in about three digits.
+
+    >>> format_size(512), format_size(2_500_000), format_size(640_000)
+    ('512 B', '2.5 MB', '640 kB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
+def format_count(n: int, noun: str) -> str:
+    """Format a count with its noun.
+
+    >>> format_count(1, "run"), format_count(1200, "run"), format_count(2, "memory"), format_count(2, "day")
+    ('1 run', '1,200 runs', '2 memories', '2 days')
+    """
+    if n == 1:
+        return f"{n} {noun}"
+    is_ies = noun.endswith("y") and noun[-2] not in _VOWELS
+    return f"{n:,} {noun[:-1]}ies" if is_ies else f"{n:,} {noun}s"
+
+
+def format_forgotten(n: int, noun: str, n_memories: int) -> str:
+    """Format how much of a transcript is forgotten, with the memories that go with it.
+
+    >>> format_forgotten(2, "item", 1), format_forgotten(0, "item", 3), format_forgotten(0, "turn", 0)
+    ('2 items and 1 memory', '3 memories', '0 turns')
+    """
+    counts = [format_count(n, noun)] if n or not n_memories else []
+    return " and ".join([*counts, *([format_count(n_memories, "memory")] if n_memories else [])])

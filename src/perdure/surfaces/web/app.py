@@ -1,0 +1,403 @@
+"""Serve the web page: from the address in a browser to bytes.
+
+This module finds out who visits, checks that a form is theirs, runs the view in a thread with their
+home, and sets the headers. No page is cached by a browser, loads anything from another site, runs a
+script contained in a text, or is shown in a frame of another site. Every change is a POST; one that
+does not come from a page of this home is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from perdure import log
+from perdure.home import Home
+from perdure.sharing.machines import Authority
+from perdure.surfaces.http import bodies, responses
+from perdure.surfaces.http.app import HttpApi, MountedApp
+from perdure.surfaces.http.responses import HttpRefusal
+from perdure.surfaces.web import render
+from perdure.surfaces.web import render as assets
+from perdure.surfaces.web.routes import NAVIGATION, TABLE
+from perdure.surfaces.web.sessions import SESSION_S, BrowserSessions, EntryLinks, Visitor
+from perdure.surfaces.web.visits import HtmlPage, RawContent, Redirect, View, ViewResult, Visit
+from perdure.turn import locate_error
+from perdure.types import Identity
+
+_NOTICE_CHARS = 300
+_MAX_FIELDS = 2_000  # of one form
+_TOKEN = "token"
+_PRIVATE_FIELDS = (_TOKEN, "secret")  # fields that are never shown again
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
+}
+_CACHE_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+_ERROR_TITLES = {401: "Who are you?", 403: "You may not do that", 404: "There is nothing here", 429: "Too often"}
+_UNKNOWN_SECRET = "This is not the secret of a machine that may speak here."
+_SESSION_ENDED = "Your session has ended, and nothing was changed. Come in again; what you typed is below."
+_STALE_LINK = "This link was used already, or is older than ten minutes. `perdure page` prints a new one."
+_FOREIGN_FORM = (
+    "This form did not come from a page of this home, or its page is older than your session. Go back and reload."
+)
+
+
+@dataclass
+class WebApp:
+    """The pages of a running server."""
+
+    api: HttpApi
+    sessions: BrowserSessions
+    cookie_name: str  # one name per home: homes on one machine share cookies, whatever their ports
+    is_tls: bool
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+
+    def build_routes(self) -> list[BaseRoute]:
+        """Return every route."""
+        views = [Route(view.path, self._make_endpoint(view), methods=[view.method]) for view in TABLE]
+        return [
+            Route("/static/{digest}/{name}", self._send_asset),
+            Route("/enter", self._catch_errors(self._show_enter_form)),
+            Route("/enter", self._catch_errors(self._enter_by_secret), methods=["POST"]),
+            Route("/enter/{secret}", self._catch_errors(self._enter_by_link)),
+            Route("/leave", self._catch_errors(self._leave), methods=["POST"]),
+            Route("/events", self._catch_errors(self._stream_events)),
+            *views,
+        ]
+
+    @property
+    def _notice_cookie(self) -> str:
+        """The name of the cookie for a notice that is shown once."""
+        return f"{self.cookie_name}-notice"
+
+    # visitors --------------------------------------------------------------------------------------------
+
+    async def _find_visitor(self, request: Request) -> Visitor | None:
+        secret = request.cookies.get(self.cookie_name, "")
+        if not secret:
+            return None
+        return await self.api.worker_pools["identity"].run_task(lambda: self.sessions.find_visitor(secret))
+
+    async def _require_visitor(self, request: Request) -> Visitor:
+        """Return the visitor. Raises Refused (401, 429)."""
+        visitor = await self._find_visitor(request)
+        if visitor is None:
+            raise HttpRefusal(401, "unauthorized", "Your session has ended.")
+        rate_key = visitor.identity.machine_id or self.cookie_name
+        if wait_s := self.api.request_rates.take_token(rate_key, self.api.now_s()):
+            raise responses.refuse_for_now("too-many", "You ask too often.", after_s=wait_s, status=429)
+        return visitor
+
+    async def _show_enter_form(self, request: Request) -> Response:
+        """Show the form for a credential; redirect a visitor who already has a session."""
+        target = _to_local_address(request.query_params.get("to", "/"))
+        if await self._find_visitor(request) is not None:
+            return RedirectResponse(target, 303, HEADERS)
+        return self._render_page(request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": ""}))
+
+    async def _enter_by_secret(self, request: Request) -> Response:
+        """Let in a visitor who sends the secret of a machine."""
+        _check_origin(request)
+        form = await self._read_form(request)
+        target = _to_local_address(form.get("to", ("/",))[-1])
+        secret = form.get("secret", ("",))[-1].strip()
+        visitor = await self.api.worker_pools["identity"].run_task(lambda: self.sessions.enter_by_credential(secret))
+        if visitor is None:
+            self._count_guess(request)
+            return self._render_page(
+                request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": _UNKNOWN_SECRET}, 401)
+            )
+        return self._let_in(visitor, target)
+
+    async def _enter_by_link(self, request: Request) -> Response:
+        """Let in a visitor who followed a link."""
+        target = _to_local_address(request.query_params.get("to", "/"))
+        secret = request.path_params["secret"]
+        if not _is_person(request):  # a program that previews links must not use one up
+            return Response(status_code=204, headers=HEADERS)
+        visitor = await self.api.worker_pools["identity"].run_task(lambda: self.sessions.enter_by_link(secret))
+        if visitor is not None:
+            return self._let_in(visitor, target)
+        if await self._find_visitor(request) is not None:
+            return RedirectResponse(target, 303, HEADERS)
+        self._count_guess(request)
+        return self._render_page(
+            request, None, HtmlPage("enter.html", {"title": "Enter", "to": target, "said": _STALE_LINK}, 401)
+        )
+
+    def _count_guess(self, request: Request) -> None:
+        address = request.client.host if request.client else ""
+        if wait_s := self.api.wrong_secret_rates.take_token(address, self.api.now_s()):
+            raise responses.refuse_for_now(
+                "too-many", "Too many wrong tries from this address.", after_s=wait_s, status=429
+            )
+
+    def _let_in(self, visitor: Visitor, target: str) -> Response:
+        response = RedirectResponse(target, 303, HEADERS)
+        response.set_cookie(
+            self.cookie_name, visitor.secret, max_age=SESSION_S, httponly=True, samesite="strict", secure=self.is_tls
+        )
+        return response
+
+    async def _leave(self, request: Request) -> Response:
+        """End the session of this browser, or every session of its user."""
+        visitor = await self._require_visitor(request)
+        form = await self._read_own_form(request, visitor)
+        end_sessions = self.sessions.end_all_sessions if "everywhere" in form else self.sessions.end_session
+        await self.api.worker_pools["identity"].run_task(lambda: end_sessions(visitor))
+        response = RedirectResponse("/enter", 303, HEADERS)
+        response.delete_cookie(self.cookie_name, httponly=True, samesite="strict", secure=self.is_tls)
+        return response
+
+    async def _stream_events(self, request: Request) -> Response:
+        """Stream the visitor's own events as they happen."""
+        identity = (await self._require_visitor(request)).identity
+
+        async def is_still_valid() -> bool:
+            visitor = await self._find_visitor(request)
+            return visitor is not None and visitor.identity == identity
+
+        await self.api.worker_pools["read"].run_task(lambda: self.api.server.activity_feed.add_listener(identity.user))
+        return self.api.server.subscribers.open_stream(identity, is_still_valid)
+
+    # forms ------------------------------------------------------------------------------------------------
+
+    async def _read_form(self, request: Request) -> dict[str, tuple[str, ...]]:
+        """Return the fields of a form. Raises Refused (400, 408, 413)."""
+        body = await bodies.read_body(request, self.api.server.home / "cache", bodies.BodyLimits())
+        with body.file:
+            raw = body.read_bytes()
+        try:
+            pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
+        except ValueError:
+            raise responses.refuse_usage("the form could not be read") from None
+        fields: dict[str, tuple[str, ...]] = {}
+        for name, value in pairs:
+            fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))
+        return fields
+
+    async def _read_own_form(self, request: Request, visitor: Visitor) -> dict[str, tuple[str, ...]]:
+        """Return the fields of the visitor's form. Raises Refused (403) if the form is not theirs."""
+        _check_origin(request)
+        form = await self._read_form(request)
+        (*_, token) = form.pop(_TOKEN, ("",))
+        if not hmac.compare_digest(token.encode(), visitor.token.encode()):
+            raise HttpRefusal(403, "forbidden", _FOREIGN_FORM, extra_fields=_collect_typed(form))
+        return form
+
+    async def _add_typed(self, request: Request, refused: HttpRefusal) -> HttpRefusal:
+        """Add the typed text of a form to its refusal, for a page of this home only."""
+        _check_origin(request)
+        return replace(refused, extra_fields=_collect_typed(await self._read_form(request)))
+
+    # views ------------------------------------------------------------------------------------------------
+
+    def _make_endpoint(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            if view.method == "POST" and await self._find_visitor(request) is None:
+                raise await self._add_typed(request, HttpRefusal(401, "unauthorized", _SESSION_ENDED))
+            visitor = await self._require_visitor(request)
+            if view.is_admin and not visitor.identity.is_admin:
+                raise HttpRefusal(403, "forbidden", "Only an admin of this home may see this page.")
+            form = await self._read_own_form(request, visitor) if view.method == "POST" else {}
+            return await self.api.worker_pools[view.desk].run_task(lambda: self._run_view(view, request, visitor, form))
+
+        return self._catch_errors(respond)
+
+    def _run_view(
+        self, view: View, request: Request, visitor: Visitor, form: Mapping[str, tuple[str, ...]]
+    ) -> Response:
+        """Run a view in a thread and return its response."""
+        with self.api.homes.lend(visitor.identity, read_only=view.desk != "write") as home:
+            last_values = {name: values[-1] for name, values in form.items()}
+            visit = Visit(
+                self.api.server,
+                visitor.identity,
+                home,
+                dict(request.path_params),
+                request.query_params,
+                last_values,
+                self.now(),
+                form,
+            )
+            return self._to_response(request, visitor, view.respond(visit), nav=view.nav)
+
+    def _to_response(self, request: Request, visitor: Visitor, result: ViewResult, nav: str) -> Response:
+        if isinstance(result, RawContent):
+            return Response(result.body, 200, {**HEADERS, **result.headers}, result.media_type)
+        if isinstance(result, Redirect):
+            response = RedirectResponse(_to_local_address(result.target), 303, HEADERS)
+            if result.notice:
+                quoted_notice = quote(result.notice[:_NOTICE_CHARS])
+                response.set_cookie(
+                    self._notice_cookie, quoted_notice, max_age=60, httponly=True, samesite="strict", secure=self.is_tls
+                )
+            return response
+        return self._render_page(request, visitor, result, nav=nav)
+
+    def _render_page(self, request: Request, visitor: Visitor | None, html_page: HtmlPage, nav: str = "") -> Response:
+        """Render a page together with the values that every page needs."""
+        notice = (
+            unquote(request.cookies.get(self._notice_cookie, "")) if visitor and not _is_part_request(request) else ""
+        )
+        context = {
+            "visitor": visitor.identity if visitor else None,
+            "csrf": visitor.token if visitor else "",
+            "notice": notice,
+            "here": _to_address(request),
+            "nav": nav,
+            "now": self.now(),
+            "navigation": NAVIGATION,
+            **html_page.values,
+        }
+        response = Response(
+            render.render_page(html_page.template, context), html_page.status, HEADERS, "text/html; charset=utf-8"
+        )
+        if notice:
+            response.delete_cookie(self._notice_cookie, httponly=True, samesite="strict", secure=self.is_tls)
+        return response
+
+    # errors ----------------------------------------------------------------------------------------------
+
+    def _catch_errors(
+        self, respond: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def respond_safely(request: Request) -> Response:
+            try:
+                return await respond(request)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception as error:  # noqa: BLE001 - every address answers with a page, whatever happens
+                return await self.show_error(request, error)
+
+        return respond_safely
+
+    async def show_error(self, request: Request, error: Exception) -> Response:
+        """Return the error page; send a visitor without a session to the enter form."""
+        refused = responses.to_refusal(error)
+        if refused.status >= 500:
+            code = str(getattr(error, "code", type(error).__name__))
+            route_path = getattr(request.scope.get("route"), "path", "")
+            log.append_entry(
+                self.api.server.home, "failed", client="page", kind=route_path, code=code, at_line=locate_error(error)
+            )
+        if refused.status == 401 and not refused.extra_fields and not _is_part_request(request):
+            target = _to_address(request) if request.method == "GET" else "/"
+            return RedirectResponse(f"/enter?{urlencode({'to': target})}", 303, HEADERS)
+        visitor = await self._find_visitor(request) if refused.status != 401 else None
+        values = {
+            "title": _ERROR_TITLES.get(refused.status, "That did not work"),
+            "said": refused.message,
+            "status": refused.status,
+            "typed": refused.extra_fields.get("typed", {}),
+            "to": _find_referrer(request),
+        }
+        response = self._render_page(request, visitor, HtmlPage("error.html", values, refused.status))
+        response.headers.update({name: value for name, value in refused.headers.items() if name == "Retry-After"})
+        return response
+
+    async def show_not_found(self, request: Request) -> Response:
+        """Return the page for an address that does not exist."""
+        if await self._find_visitor(request) is None:
+            return await self.show_error(request, HttpRefusal(401, "unauthorized", ""))
+        return await self.show_error(request, HttpRefusal(404, "not-found", "There is no page at this address."))
+
+    async def _send_asset(self, request: Request) -> Response:
+        asset = assets.read_assets().get(request.path_params["name"])
+        if asset is None:
+            return Response(status_code=404, headers=HEADERS)
+        return Response(asset.body, 200, _CACHE_HEADERS, asset.media_type)
+
+
+def _check_origin(request: Request) -> None:
+    """Raise Refused (403) if the browser says that a page of another site sent this form."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None and site not in ("same-origin", "none"):
+        raise HttpRefusal(403, "forbidden", _FOREIGN_FORM)
+    if site is None and origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HttpRefusal(403, "forbidden", _FOREIGN_FORM)
+
+
+def _collect_typed(form: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the typed text of a form, so that it can be given back to its writer."""
+    fields = {name: values[-1] for name, values in form.items() if name not in _PRIVATE_FIELDS and values[-1].strip()}
+    return {"typed": fields} if fields else {}
+
+
+def _find_referrer(request: Request) -> str:
+    """Return the page of this home that a request came from; "/" if that is not known."""
+    referrer = urlsplit(request.headers.get("referer", ""))
+    is_own = referrer.netloc == request.headers.get("host")
+    return _to_local_address(referrer.path + (f"?{referrer.query}" if referrer.query else "")) if is_own else "/"
+
+
+def _is_person(request: Request) -> bool:
+    """Return True if the browser says that a person opens an address: no prefetch, and not a part of a page."""
+    headers = request.headers
+    is_prefetch = "prefetch" in headers.get("sec-purpose", "") or "prefetch" in headers.get("purpose", "")
+    return request.method == "GET" and not is_prefetch and headers.get("sec-fetch-dest", "document") == "document"
+
+
+def _to_local_address(address: str) -> str:
+    """Return an address of this home unchanged, and "/" for any other.
+
+    >>> [_to_local_address(url) for url in ("/search?q=x", "//evil.example/", "https://evil.example")]
+    ['/search?q=x', '/', '/']
+    """
+    is_inside = address.startswith("/") and not address.startswith(("//", "/\\", "/enter")) and address.isprintable()
+    return address if is_inside else "/"
+
+
+def _to_address(request: Request) -> str:
+    """Return the address of a request within this home."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _is_part_request(request: Request) -> bool:
+    """Return True if a script of the page asks, which takes only a part of the answer."""
+    return "hx-request" in request.headers
+
+
+def wants_page(request: Request) -> bool:
+    """Return True if a browser asks, so that a person will look at the answer."""
+    accept: Any = request.headers.get("accept", "")
+    return "text/html" in accept and not request.url.path.startswith(("/api/", "/mcp"))
+
+
+class WebMount:
+    """Everything a server needs to serve the page, and the links that let its owner in."""
+
+    def __init__(self, home: Home, authority: Authority, *, is_tls: bool) -> None:
+        self.links = EntryLinks()
+        self._authority = authority
+        self._owner = Identity(home.user, home.config.machine, "", is_admin=True)
+        self._cookie = "perdure-" + hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
+        self._is_tls = is_tls
+
+    def __call__(self, api: HttpApi) -> MountedApp:
+        """Return the page's part of an application."""
+        sessions = BrowserSessions(api.request_store, self._authority, self._owner, self.links)
+        web_app = WebApp(api, sessions, self._cookie, self._is_tls)
+        return MountedApp(web_app.build_routes(), wants_page, web_app.show_not_found)

@@ -1,0 +1,286 @@
+"""`/`, `/jobs` and `/health`: current activity, open decisions, the jobs and the health of the home.
+
+An admin sees all of it; other users see whether the home works and how far their own data has been
+processed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.errors import IndexFault
+from perdure.index import catchup
+from perdure.index.memory_rows import ListRange, MemoryFilter
+from perdure.jobs import cron
+from perdure.jobs.run_log import JobLog, JobRun
+from perdure.service import builtin_jobs, clock, health
+from perdure.surfaces import home_checks
+from perdure.surfaces.checks import HealthCheck
+from perdure.surfaces.web import memory_display
+from perdure.surfaces.web.views import recall
+from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
+from perdure.types import RunView
+
+_MAX_SESSIONS = 8
+_MAX_MEMORIES = 6
+_MAX_RECALLS = 4
+
+
+def show_overview(visit: Visit) -> HtmlPage:
+    """Show the first page."""
+    try:
+        values = _collect_overview(visit)
+    except IndexFault:
+        values = {"sessions": [], "memories": [], "recalls": [], "n_memories": 0, "n_turns": 0}
+    return HtmlPage(
+        "overview.html", {"title": "Overview", "belief": memory_display, **values, "told": _read_health(visit)}
+    )
+
+
+def _collect_overview(visit: Visit) -> dict[str, Any]:
+    memories = visit.home.memories
+    return {
+        "sessions": _list_sessions(visit),
+        "n_memories": memories.count(MemoryFilter()),
+        "memories": memories.list_page(MemoryFilter(), ListRange(0, _MAX_MEMORIES), order="newest"),
+        "n_turns": sum(visit.home.runs.messages_by_month().values()),
+        "recalls": recall.to_injection_rows(visit, visit.home.memories.injections.list_newest(limit=_MAX_RECALLS)),
+    }
+
+
+def _list_sessions(visit: Visit) -> list[RunView]:
+    """Return the newest run of each of the newest sessions."""
+    newest_runs: dict[tuple[str, str], RunView] = {}
+    nodes = visit.home.runs.forest(limit=_MAX_SESSIONS * 8)
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        run = node.run
+        key = run.runtime, run.session
+        if key not in newest_runs or _last_active_at(run) > _last_active_at(newest_runs[key]):
+            newest_runs[key] = run
+        todo += node.children
+    return sorted(newest_runs.values(), key=_last_active_at, reverse=True)[:_MAX_SESSIONS]
+
+
+def _last_active_at(run: RunView) -> Any:
+    return run.ended_at or run.captured_at
+
+
+def _read_health(visit: Visit) -> dict[str, Any]:
+    """Return what the resident home reports of itself, as far as the visitor may know it."""
+    with contextlib.suppress(OSError):
+        report = visit.server.read_health()
+        return {
+            "problems": report.get("problems", []) if visit.identity.is_admin else [],
+            "behind": report.get("behind", 0),
+        }
+    return {"problems": [], "behind": 0}
+
+
+OVERVIEW_VIEWS: tuple[View, ...] = (View("GET", "/", show_overview, nav="overview"),)
+
+
+_DAY = timedelta(days=1)
+_PART_NAMES = {
+    "keeper": "archiving and indexing", "write": "writing into the index", "read": "searching", "http": "answering",
+}  # fmt: skip
+_OUTCOME_NAMES = {"injected": "told"}
+_WEEKDAYS = ("Sundays", "Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays")
+_SCHEDULE_PATTERNS = (
+    (re.compile(r"\* \* \* \* \*"), "every minute"),
+    (re.compile(r"\*/(\d+) \* \* \* \*"), "every {minute} minutes"),
+    (re.compile(r"(\d+) \* \* \* \*"), "hourly at :{minute:0>2}"),
+    (re.compile(r"(\d+) (\d+) \* \* \*"), "daily at {hour:02}:{minute:0>2}"),
+    (re.compile(r"(\d+) (\d+) \* \* ([0-6])"), "on {day} at {hour:02}:{minute:0>2}"),
+)
+
+
+# jobs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """One job in the list."""
+
+    job: builtin_jobs.BuiltinJob
+    when: str  # its cron expression; "" if it is switched off
+    is_paused: bool
+    next_at: datetime | None
+    last: JobRun | None  # as the visitor may see it
+
+
+def describe_schedule(expression: str) -> str:
+    """Say a cron expression in words if it is a simple one; otherwise return it unchanged.
+
+    >>> [describe_schedule(cron) for cron in ("*/5 * * * *", "45 3 * * 0", "10 6 * * *", "0 9 1 * *")]
+    ['every 5 minutes', 'on Sundays at 03:45', 'daily at 06:10', '0 9 1 * *']
+    """
+    for pattern, words in _SCHEDULE_PATTERNS:
+        if match := pattern.fullmatch(expression):
+            minute, hour, day = (*match.groups(), "0", "0", "0")[:3]
+            return words.format(minute=minute, hour=int(hour), day=_WEEKDAYS[int(day)])
+    return expression
+
+
+def show_jobs(visit: Visit) -> HtmlPage:
+    """List the scheduled jobs, when each runs next, and how it went."""
+    book, schedules = JobLog(visit.home.path), builtin_jobs.read_expressions(visit.home.config.jobs)
+    paused, now = book.list_paused(), visit.now.astimezone()
+    entries = [
+        JobEntry(
+            job,
+            schedules[job.name],
+            job.name in paused,
+            cron.find_next_time(schedules[job.name], now) if schedules[job.name] and job.name not in paused else None,
+            _limit_to_user(book.settle_latest(job.name), visit.home.user),
+        )
+        for job in builtin_jobs.BUILTIN_JOBS
+    ]
+    return HtmlPage("jobs.html", {"title": "Jobs", "entries": entries, "spoken": describe_schedule})
+
+
+def _limit_to_user(envelope: JobRun | None, user: str) -> JobRun | None:
+    return envelope.to_user_view(user) if envelope else None
+
+
+def show_job(visit: Visit) -> HtmlPage:
+    """Show how the runs of one job went, newest first."""
+    job = builtin_jobs.find_job(visit.path_params["name"])
+    book, user = JobLog(visit.home.path), visit.home.user
+    runs = [envelope.to_user_view(user) for envelope in reversed(book.read_history(job.name))]
+    latest = _limit_to_user(book.settle_latest(job.name), user)
+    if latest is not None and latest.result in ("running", "nothing") and (not runs or runs[0] != latest):
+        runs.insert(0, latest)
+    return HtmlPage("job.html", {"title": f"Job {job.name}", "job": job, "runs": runs})
+
+
+def start_job(visit: Visit) -> Redirect:
+    """Start a job now; it continues after this answer."""
+    job = builtin_jobs.find_job(visit.path_params["name"])
+    visit.server.start_job(job.name, lambda: _run_job(visit, job.name))
+    return Redirect("/jobs", f"{job.name} has begun. This page follows how it ends.")
+
+
+def _run_job(visit: Visit, name: str) -> None:
+    with visit.server.lend_home() as home:
+        clock.run_job(home, name, trigger="person")
+
+
+def pause_job(visit: Visit) -> Redirect:
+    """Stop the clock from running a job."""
+    job = builtin_jobs.find_job(visit.path_params["name"])
+    JobLog(visit.home.path).pause(job.name)
+    return Redirect("/jobs", f"{job.name} is paused until you resume it.")
+
+
+def resume_job(visit: Visit) -> Redirect:
+    """Let the clock run a job again."""
+    job = builtin_jobs.find_job(visit.path_params["name"])
+    was_paused = JobLog(visit.home.path).resume(job.name)
+    return Redirect("/jobs", f"{job.name} runs by the clock again." if was_paused else f"{job.name} was not paused.")
+
+
+# health ---------------------------------------------------------------------------------------------------------
+
+
+def show_health(visit: Visit) -> HtmlPage:
+    """Show whether the home does its work: in one sentence, then part by part."""
+    report = visit.server.read_health()
+    if not visit.identity.is_admin:
+        own_values = {"is_well": report["healthy"], "outcomes_of": _OUTCOME_NAMES, **_collect_own_health(visit)}
+        return HtmlPage("health_own.html", {"title": "Health", **own_values})
+    checks = [*home_checks.check_resident_home(visit.home, report), *home_checks.run_light_checks(visit.home)]
+    values = {
+        "title": "Health",
+        "sentence": summarise_checks(checks),
+        "checks": sort_checks(checks),
+        "told": report,
+        "since_at": datetime.fromisoformat(report["since_at"]),
+        "queues": visit.server.count_waiting(),
+        "parts_of": _PART_NAMES,
+        "silent": compute_silent_share(report["answers"]["outcomes"]),
+        "captured": visit.home.archive.ledger.count_all(),
+        "outcomes_of": _OUTCOME_NAMES,
+    }
+    return HtmlPage("health.html", values)
+
+
+def summarise_checks(checks: Sequence[HealthCheck]) -> str:
+    """Say in one sentence whether all is well.
+
+    >>> summarise_checks([Check("disk", "ok", "9 GB free"), Check("index", "notice", "2 runs behind")])
+    'It works. One thing to know.'
+    """
+    n_problems, n_notices = (sum(check.grade == grade for check in checks) for grade in ("problem", "notice"))
+    if n_problems:
+        return f"{'One thing is' if n_problems == 1 else f'{n_problems} things are'} wrong."
+    if n_notices:
+        return f"It works. {'One thing' if n_notices == 1 else f'{n_notices} things'} to know."
+    return "It works: nothing is wrong."
+
+
+def sort_checks(checks: Sequence[HealthCheck]) -> list[HealthCheck]:
+    """Sort the checks: problems first, then notices."""
+    return sorted(checks, key=lambda check: ("problem", "notice", "ok").index(check.grade))
+
+
+def compute_silent_share(outcomes: Mapping[str, int]) -> float | None:
+    """Return the share of messages at which recall was silent; None if recall was never asked.
+
+    >>> compute_silent_share({"injected": 3, "silent": 1, "skipped": 9}), compute_silent_share({})
+    (0.25, None)
+    """
+    n_silent = outcomes.get("silent", 0)
+    n_spoke = outcomes.get("injected", 0) + n_silent
+    return n_silent / n_spoke if n_spoke else None
+
+
+def _collect_own_health(visit: Visit) -> dict[str, Any]:
+    """Return the health values of the visitor's own data."""
+    home = visit.home
+    lines = health.read_answers(home.path, home.user, since_at=visit.now - _DAY)
+    summary = health.summarise_answers(map(msgspec.structs.asdict, lines))
+    try:
+        n_behind = catchup.count_unprojected(home.index(), home.archive, home.user)
+        captures = home.runs.captures_by_machine()
+    except IndexFault:
+        n_behind, captures = 0, {}
+    captured_at = max((capture.captured_at for capture in captures.values()), default=None)
+    share = compute_silent_share(summary["outcomes"])
+    return {"n_behind": n_behind, "captured_at": captured_at, "answers": summary, "silent": share}
+
+
+def probe_home(visit: Visit) -> Redirect:
+    """Prove the data path by a real write, search and forget in a scratch home on the same disk."""
+    result = visit.server.probe.check_health(visit.home)
+    if result.problems:
+        return Redirect("/health", f"Not well: {'; '.join(result.problems)}.")
+    return Redirect("/health", f"Proven: write, archive, index, search and forget work ({result.took_ms:.0f} ms).")
+
+
+def show_disk(visit: Visit) -> HtmlPage:
+    """Show the size of the home's files on disk, part by part. Looks at every file."""
+    sizes = home_checks.measure_disk_use(visit.home.path)
+    largest = max(sizes.values(), default=0)
+    rows = [(name, n, n / largest if largest else 0.0) for name, n in sizes.items()]
+    return HtmlPage("disk.html", {"title": "What takes the room", "rows": rows, "total": sum(sizes.values())})
+
+
+STATUS_VIEWS: tuple[View, ...] = (
+    View("GET", "/jobs", show_jobs, nav="jobs", is_admin=True),
+    View("GET", "/jobs/{name}", show_job, nav="jobs", is_admin=True),
+    View("POST", "/jobs/{name}/run", start_job, nav="jobs", is_admin=True, desk="write"),
+    View("POST", "/jobs/{name}/pause", pause_job, nav="jobs", is_admin=True, desk="write"),
+    View("POST", "/jobs/{name}/resume", resume_job, nav="jobs", is_admin=True, desk="write"),
+    View("GET", "/health", show_health, nav="health"),
+    View("POST", "/health/probe", probe_home, nav="health", is_admin=True, desk="slow"),
+    View("GET", "/health/disk", show_disk, nav="health", is_admin=True, desk="slow"),
+)

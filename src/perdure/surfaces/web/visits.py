@@ -1,0 +1,147 @@
+"""One visit: the request, the limits on its address, the answer of a view, and the row that names the view.
+
+Pure, apart from the home that a visit carries. An address may ask for no more than a page can cost, and
+contains no name that may not be shown: a name of a project, a tag or a machine appears in addresses and
+forms unchanged if all of it may be shown, and otherwise as a key that reveals nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from starlette.datastructures import QueryParams
+
+from perdure.errors import UsageError
+from perdure.home import Home
+from perdure.surfaces.http.calls import ServerContext
+from perdure.surfaces.web.render import KEY_PREFIX, clean, mask_name, to_key
+from perdure.types import Identity
+
+DeskName = Literal["read", "write", "slow"]
+MAX_PAGES = 10  # of a list in one answer
+
+
+def parse_page_count(query: QueryParams) -> int:
+    """Return how many pages of a list one answer should hold: as many as were shown when the visitor left it.
+
+    >>> [parse_page_count(QueryParams(query)) for query in ("pages=3", "", "pages=-7")]
+    [3, 1, 1]
+    """
+    value = query.get("pages", "")
+    return min(max(1, int(value)), MAX_PAGES) if value.isascii() and value.isdecimal() and len(value) < 9 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of a visitor who was let in."""
+
+    server: ServerContext
+    identity: Identity  # who visits
+    home: Home  # as the visitor sees it; writable only if the view's desk is "write"
+    path_params: Mapping[str, str]  # the parameters of the path, by name
+    query: QueryParams
+    form: Mapping[str, str]  # of a POST: the last value of each field, without the token
+    now: datetime  # UTC
+    form_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a POST: every value of each field
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlPage:
+    """A page: a template and its values."""
+
+    template: str
+    values: Mapping[str, Any]  # must contain "title"
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A redirect after a change, with a notice that is shown once."""
+
+    target: str
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RawContent:
+    """Bytes that are not a page: an image, a download."""
+
+    body: bytes
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+ViewResult = HtmlPage | Redirect | RawContent
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One address, and the function that answers it."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    respond: Callable[[Visit], ViewResult]
+    nav: str = ""  # name of its entry in the navigation
+    desk: DeskName = "read"
+    is_admin: bool = False  # only for admins
+
+
+MAX_VALUE_CHARS = 1_000  # of one value of a query
+MAX_VALUES = 20  # values with one name
+MAX_OFFSET = 100_000_000  # of a list that is shown page by page
+MAX_QUERY_CHARS = 12_000  # of the whole query string: every link of a page repeats it
+
+
+def find_query_faults(query: QueryParams) -> dict[str, str]:
+    """Return the faults of a query: name -> fault; the name "" stands for all values together.
+
+    >>> find_query_faults(QueryParams([("tag", "x")] * 21))
+    {'tag': 'at most 20 at once'}
+    >>> find_query_faults(QueryParams([("tag", "x")] * 20))
+    {}
+    """
+    counts = Counter(name for name, _ in query.multi_items())
+    faults = {name: f"at most {MAX_VALUES} at once" for name, n in counts.items() if n > MAX_VALUES}
+    long_names = [name for name, value in query.multi_items() if len(value) > MAX_VALUE_CHARS]
+    faults |= dict.fromkeys(long_names, f"at most {MAX_VALUE_CHARS:,} characters")
+    if len(str(query)) > MAX_QUERY_CHARS:
+        faults[""] = f"at most {MAX_QUERY_CHARS:,} characters together"
+    return faults
+
+
+def check_query(query: QueryParams) -> None:
+    """Raise UsageError if a query asks for more than a page may cost."""
+    for name, reason in find_query_faults(query).items():
+        raise UsageError(f"{clean(name[:20]) or 'this address'}: {reason}")
+
+
+def parse_offset(value: str, limit: int = MAX_OFFSET) -> int:
+    """Return the offset from which an address asks for more of a list; "" is 0. Raises UsageError.
+
+    >>> parse_offset(""), parse_offset("40")
+    (0, 40)
+    """
+    if value and not (
+        value.isascii() and value.isdecimal() and len(value) < len(str(MAX_OFFSET)) and int(value) < limit
+    ):
+        raise UsageError(f"the list has no offset {value[:9]!r}: open its first page again")
+    return int(value or 0)
+
+
+def resolve_key(value: str, list_names: Callable[[], Iterable[str]]) -> str:
+    """Return the name that an address means: the one with this key, or the value itself.
+
+    list_names: called for a key only.
+    """
+    return (
+        next((name for name in list_names() if to_key(name) == value), value) if value.startswith(KEY_PREFIX) else value
+    )
+
+
+def to_options(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return (value, label) of each name, for a form."""
+    return [(to_key(name), mask_name(name)) for name in names]

@@ -1,0 +1,365 @@
+"""What keeps a home in order: the index and vectors that follow the archive, proofs, packs, merges, copies.
+
+The archive is the truth; everything here can be interrupted and done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perdure import disk
+from perdure.archive import archive
+from perdure.archive.journal import record_all_writers, record_writers
+from perdure.captures import Captures
+from perdure.connections import Connections, Progress
+from perdure.errors import (
+    ArchiveFault,
+    Busy,
+    DamagedRun,
+    DiskFull,
+    HomeMissing,
+    IndexFault,
+    IndexMissing,
+    PerdureError,
+    ReadOnlyHome,
+)
+from perdure.identity import check_user
+from perdure.index import catchup, store
+
+# Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
+if TYPE_CHECKING:
+    from perdure.archive.verify import VerifyResult
+    from perdure.index.embed import FillResult
+    from perdure.index.home_vectors import VectorStatus
+    from perdure.index.rebuild import RebuildResult
+
+SEARCH_CATCH_UP_S = 1.0  # a search brings the index up to date for so long, then answers and says what is missing
+UNSETTLED = "unsettled-merge"  # in the ledger, while what a merge brought may hold what was forgotten here
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What came in from another home."""
+
+    n_runs: int
+    n_events: int
+    n_forgotten: int  # runs here that the other home's tombstones changed
+    damaged: tuple[str, ...] = ()  # could not be taken: the bytes there are not those that were captured
+    left_out: tuple[str, ...] = ()  # users of the other home who were not asked for
+    n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
+
+
+class Upkeep:
+    """The upkeep of one home.
+
+    keep_statements: keeps what people state in new runs, for at most so many seconds; returns how many memories are
+    new. apply_tombstones: applies what is recorded as forgotten and not yet applied; returns the changed runs.
+    n_ignored_events: counts the journal's events of machines and grants of other homes.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        captures: Captures,
+        *,
+        keep_statements: Callable[[float | None], int],
+        apply_tombstones: Callable[[], list[str]],
+        n_ignored_events: Callable[[], int],
+    ) -> None:
+        self._connections = connections
+        self._captures = captures
+        self._path = connections.path
+        self._archive = connections.archive
+        self._keep_statements = keep_statements
+        self._apply_tombstones = apply_tombstones
+        self._n_ignored_events = n_ignored_events
+
+    # the index --------------------------------------------------------------------------------------------
+
+    def catch_up(
+        self,
+        *,
+        limit_s: float | None = None,
+        progress: Progress | None = None,
+        note: Callable[[catchup.ProjectedRun], None] | None = None,
+        everyone: bool = False,
+    ) -> catchup.CatchUpResult:
+        """Bring the index up to date with the archive, making it if there is none; keep what new runs state.
+
+        note: gets each run. everyone: follow the journals of all users, not only the principal's.
+        """
+        started_s, index = time.monotonic(), self._connections.index(create=True)
+        user = None if everyone else self._connections.user
+        result = catchup.catch_up(index, self._archive, limit_s=limit_s, progress=progress, on_run=note, user=user)
+        if self.has_unread_captures():
+            left_s = None if limit_s is None else max(0.0, limit_s - (time.monotonic() - started_s))
+            with contextlib.suppress(Busy):  # another process is at it, and finishes it
+                result.n_memories += self._keep_statements(left_s)
+        return result
+
+    def has_unread_captures(self) -> bool:
+        """Was anything captured that the rules of statements have not read? Asked before they load."""
+        connections = self._connections
+        if not (connections.writable and connections.config.memories.stated):
+            return False
+        read_until = int(self._archive.ledger.get_meta(f"stated:{connections.user}") or 0)
+        return self._archive.ledger.get_last_change() > read_until
+
+    def catch_up_after_capture(self) -> None:
+        """Catch up for a moment; whatever is wrong with the index does not concern the capture.
+
+        Statements are kept by whoever looks next: the rules take a tenth of a second to load.
+        """
+        connections = self._connections
+        try:
+            if connections.writable and (
+                store.find_current_file(self._path) or self._archive.ledger.get_last_change() <= 1
+            ):
+                catchup.catch_up(connections.index(create=True), self._archive, limit_s=SEARCH_CATCH_UP_S)
+                connections.embed_new(connections.index())
+        except (IndexFault, PerdureError):
+            return
+
+    def catch_up_after_import(self) -> None:
+        """Bring the index and the vectors up to an import; `search` says what is wrong with them."""
+        with contextlib.suppress(IndexFault):
+            self.catch_up()
+            self._connections.embed_new(self._connections.index())
+
+    def catch_up_for_search(self, index: store.IndexConnection) -> int:
+        """Bring the index up to date if possible; return how many of the principal's runs it lacks."""
+        if self._connections.writable:
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
+                self._captures.drain()
+                result = self.catch_up(limit_s=SEARCH_CATCH_UP_S)
+                if result.n_runs or result.n_memories:
+                    self._connections.embed_new(index)
+                if not result.n_behind:
+                    return 0
+        return catchup.count_unprojected(index, self._archive, self._connections.user)
+
+    def index_for_search(self) -> store.IndexConnection:
+        """Return the index. Where there is none, archive the outbox; a home that held nothing gets its first index."""
+        try:
+            return self._connections.index()
+        except IndexMissing:
+            held_any = self._archive.ledger.count_all()[0] > 0
+            with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
+                if self._connections.writable and self._captures.drain() and not held_any:
+                    return self._connections.index(create=True)
+            raise
+
+    def index_all(self) -> None:
+        """Archive and index everything that was captured, where the home can be written."""
+        if self._connections.writable:
+            self._captures.drain()
+            self.catch_up()
+
+    def index_new_statements(self) -> None:
+        """Keep, for a moment, what was stated in the last captures: the session that begins should know."""
+        with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
+            if self._connections.writable:
+                self._captures.drain()
+                if self.has_unread_captures():
+                    self.catch_up(limit_s=SEARCH_CATCH_UP_S)
+
+    def rebuild(self, *, progress: Progress | None = None) -> RebuildResult:
+        """Make a new index beside the old one, with its vectors, prove that it answers the same, and swap."""
+        from perdure.index.rebuild import rebuild_index
+
+        self._captures.drain()
+        carry = self._connections.vectors().carry_over if self._connections.may_have_vectors() else None
+        result = rebuild_index(self._path, self._archive, carry=carry, progress=progress)
+        self._connections.index()
+        if carry is not None:
+            self._connections.vectors().delete_unused_slabs()
+        return result
+
+    def digest(self) -> str:
+        """Return the digest of everything the index says; equal in homes that hold the same."""
+        from perdure.index.rebuild import compute_digest
+
+        self.catch_up()
+        catchup.catch_up_journals(self._connections.index(), self._archive)
+        return compute_digest(self._connections.index())
+
+    def drop_stale_index(self) -> None:
+        """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
+        if not self._archive.ledger.get_meta("stale-index"):
+            return
+        self._connections.close_index()
+        had_index = store.find_current_file(self._path) is not None
+        self._connections.delete_index()
+        if had_index:
+            self.catch_up()
+            if self._connections.may_have_vectors():
+                self._connections.vectors().carry_over(None, self._connections.index())
+                self._connections.vectors().delete_unused_slabs()
+        self._archive.ledger.drop_meta("stale-index")
+
+    def clean_index(self) -> bool:
+        """Project rewritten runs again and leave no old page behind; make a broken index anew instead.
+
+        Return False when another process kept an old page in use: the next opening cleans it.
+        """
+        if not store.list_files(self._path):
+            self.discard_vectors()
+            return True
+        try:
+            with disk.lock_file(self._path / ".rebuild.lock", wait_s=0.2):
+                used = store.find_current_file(self._path)
+                store.delete_files(path for path in store.list_files(self._path) if path != used)
+                if used:
+                    if catchup.catch_up(self._connections.index(), self._archive).n_behind:
+                        return False
+                    catchup.catch_up_journals(self._connections.index(), self._archive)
+                    self._connections.index().checkpoint()
+                    self._clean_vectors()
+        except Busy:
+            return False
+        except IndexFault:
+            self._connections.delete_index()
+            self.discard_vectors()
+        return True
+
+    def _clean_vectors(self) -> None:
+        """Leave no vector of what the index no longer holds. Raises Busy."""
+        if self._connections.may_have_vectors():
+            self._connections.vectors().delete_removed(self._connections.index())
+            self._connections.vectors().delete_unused_slabs()
+
+    def discard_vectors(self) -> None:
+        """Delete all vectors: without an index nothing says which are of something forgotten."""
+        if self._connections.may_have_vectors():
+            self._connections.vectors().delete_all()
+
+    # vectors ----------------------------------------------------------------------------------------------
+
+    def embed(
+        self, *, most: int | None = None, limit_s: float | None = None, progress: Progress | None = None
+    ) -> FillResult:
+        """Give chunks their vectors, at most so many or for so many seconds; the next call goes on.
+
+        progress gets (chunks done, all). Raises NotFound without an embedder, Busy while another process is at it,
+        ModelFault when the model fails: then what was done until there stays.
+        """
+        self._captures.drain()
+        self.catch_up()
+        index, user = self._connections.index(), self._connections.user
+        return self._connections.vectors().fill(index, user, max_chunks=most, limit_s=limit_s, progress=progress)
+
+    def vector_status(self) -> VectorStatus:
+        """Return how many chunks have vectors, and how many wait."""
+        return self._connections.vectors().get_status(self._connections.index(), self._connections.user)
+
+    def embed_new(self, user: str = "") -> None:
+        """Where a user (the principal unless named) has vectors, embed their new chunks for a moment.
+
+        Whatever fails is left to the next call.
+        """
+        connections = self._connections
+        index = connections.index()
+        if connections.may_have_vectors() and connections.vectors().has_new(index, user or connections.user):
+            connections.embed_new(index, user)
+
+    # the archive ------------------------------------------------------------------------------------------
+
+    def verify(self, *, progress: Progress | None = None) -> VerifyResult:
+        """Prove the archive."""
+        from perdure.archive.verify import verify
+
+        return verify(self._path, progress=progress)
+
+    def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
+        """Pack conversations that were idle for so many days; return how many (conversations, runs) were packed."""
+        days = self._connections.config.archive.pack_after_days if idle_days is None else idle_days
+        before_s = int(time.time()) - days * 86400 + (1 if days == 0 else 0)
+        n_packs = n_runs = 0
+        for user, runtime, conversation in self._archive.ledger.list_idle_conversations(before_s):
+            n_packed = self._archive.pack(user, runtime, conversation)
+            n_packs, n_runs = n_packs + bool(n_packed), n_runs + n_packed
+            if progress:
+                progress(n_packs, n_runs)
+        return n_packs, n_runs
+
+    def merge(self, other: Path, *, users: Collection[str] | None = None, progress: Progress | None = None) -> Merged:
+        """Take everything of these users (the principal unless named) from another home's archive.
+
+        In whatever order homes merge, they end the same. Machines and grants of the other home count for nothing here.
+        """
+        root, names = other / "archive", sorted({check_user(name) for name in users or (self._connections.user,)})
+        try:
+            archive.check_format(root)
+        except FileNotFoundError as error:
+            raise HomeMissing(str(other)) from error
+        self._captures.drain()
+        self._archive.ledger.set_meta(UNSETTLED, "yes")  # until what was forgotten on either side is gone on both
+        n_ignored_before = self._n_ignored_events()
+        n_events = sum(self._connections.journal(name).merge_from(root / "journal" / name) for name in names)
+        n_without_effect = self._n_ignored_events() - n_ignored_before
+        changed = self._apply_tombstones()
+        damaged: list[str] = []
+        n_runs = self._adopt_runs(root, names, damaged, progress)
+        self.drop_stale_index()
+        self._apply_tombstones()
+        self._archive.ledger.drop_meta(UNSETTLED)
+        left_out = tuple(name for name in archive.list_users(root) if name not in names)
+        return Merged(n_runs, n_events, len(changed), tuple(damaged), left_out, n_without_effect)
+
+    def _adopt_runs(self, root: Path, users: Iterable[str], damaged: list[str], progress: Progress | None) -> int:
+        """Take the runs of these users; return how many changed anything here. damaged: gets the ids of bad runs."""
+        tombstones, n_runs = self._connections.tombstones(), 0
+        items = (item for name in users for item in archive.read_stored_runs(root, user=name, damaged=damaged))
+        for n_seen, item in enumerate(items, start=1):
+            try:
+                n_runs += self._archive.adopt(item, tombstones)
+            except DamagedRun:
+                damaged.append(item[0].run_id)
+            if progress:
+                progress(n_seen, n_runs)
+        return n_runs
+
+    def backup(
+        self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
+    ) -> tuple[int, str]:
+        """Write a backup and prove it by restoring it beside; return (size in bytes, digest)."""
+        from perdure.archive import backup
+
+        self._captures.drain()
+        with self._archive.block_writes():
+            proof = self.verify()
+            if not proof.ok:
+                raise ArchiveFault(f"{self._path}: not backed up, because `perdure verify` finds problems")
+            record_writers(self._path)
+            n_bytes = backup.write(self._path, target, proof.digest, progress=progress)
+        if prove:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
+                restore(target, Path(folder) / "home")
+        return n_bytes, proof.digest
+
+
+def restore(source: Path, target: Path) -> VerifyResult:
+    """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
+    from perdure.archive import backup
+    from perdure.archive.verify import verify
+
+    was_there = target.exists()
+    try:
+        digest = backup.restore(source, target)
+        proof = verify(target)
+        if not proof.ok or proof.digest != digest:
+            raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+        record_all_writers(target)
+    except ArchiveFault:  # half a home would look like one; nothing was there before
+        shutil.rmtree(target, ignore_errors=True)
+        if was_there:
+            disk.make_folder(target)
+        raise
+    return proof

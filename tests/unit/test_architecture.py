@@ -1,0 +1,123 @@
+"""docs/architecture.md says what the import contract says, and the contract's exceptions are few and named."""
+
+import ast
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+import perdure
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(perdure.__file__).parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+SQL = re.compile(
+    r"\b(SELECT\s.+\sFROM|INSERT\s+(OR\s+\w+\s+)?INTO|DELETE\s+FROM|UPDATE\s+\w+\s+SET|CREATE\s+TABLE)\b", re.S
+)
+SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.py: each with its reason
+    "forgetting/erase.py": "deletes a user's rows from the server's own small database",
+    "models/cost_meter.py": "its own small database, run/meter.db",
+    "recall/index_candidates.py": "candidates of recall; a later change makes one ranking path inside index",
+}
+START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
+    "__init__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting/room.py", "home.py",
+    "memories/room.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
+}  # fmt: skip
+
+
+def contract(name: str) -> dict[str, str]:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / ".importlinter")
+    return dict(parser[name])
+
+
+def layers() -> list[list[str]]:
+    """The layers of the contract, lowest first; a line holds siblings."""
+    lines = contract("importlinter:contract:layers")["layers"].split("\n")
+    return [re.split(r"\s*\|\s*", line.strip()) for line in reversed(lines) if line.strip()]
+
+
+def slices_of_page() -> list[str]:
+    table = PAGE.split("## The slices")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", table, re.M)
+
+
+def imports(path: Path) -> set[str]:
+    """The top-level slices that a file imports."""
+    tree = ast.parse(path.read_text())
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "perdure":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perdure."):
+            names.add(str(node.module).split(".")[1])
+    return names
+
+
+def files(slice_name: str) -> list[Path]:
+    module = PACKAGE / f"{slice_name}.py"
+    return [module] if module.is_file() else sorted((PACKAGE / slice_name).rglob("*.py"))
+
+
+def arrows() -> list[tuple[str, str, bool]]:
+    """(from, to, is it an import) for each arrow of the picture."""
+    picture = PAGE.split("```mermaid")[1].split("```")[0]
+    found = re.findall(r"^\s+(\w+)(?:\[.*?\])? (-->|-\.->)(?:\|.*?\|)? (\w+)", picture, re.M)
+    return [(start, end, line == "-->") for start, line, end in found]
+
+
+def test_the_page_lists_the_layers_in_order() -> None:
+    order = slices_of_page()
+    assert sorted(order) == sorted(name for layer in layers() for name in layer)
+    rank = {name: number for number, layer in enumerate(layers()) for name in layer}
+    assert [rank[name] for name in order] == sorted(rank[name] for name in order)
+
+
+def test_every_slice_exists_and_is_listed() -> None:
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert found - {"__init__", "testing", "samples"} == set(slices_of_page())
+
+
+@pytest.mark.parametrize(("start", "end", "is_import"), arrows())
+def test_an_arrow_of_the_picture_is_true(start: str, end: str, is_import: bool) -> None:
+    """A solid arrow is an import one way or the other; a dotted one is none in the direction of the data's return."""
+    forward = any(start in imports(path) for path in files(end))
+    backward = any(end in imports(path) for path in files(start))
+    assert (forward or backward) if is_import else not forward or not backward
+
+
+def test_the_picture_has_arrows() -> None:
+    assert len(arrows()) > 10
+
+
+def test_sql_stands_in_named_places() -> None:
+    strangers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in ("store.py", "sqlite.py") and path.relative_to(PACKAGE).parts[0] not in ("index", "jobs")
+        if any(
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
+            for node in ast.walk(ast.parse(path.read_text()))
+        )
+    }
+    assert strangers == set(SQL_FILES)
+
+
+def test_few_imports_stand_inside_functions() -> None:
+    """At most one of our own for 1,000 lines, outside of the paths that start up often."""
+    n_lines = n_imports = 0
+    for path in PACKAGE.rglob("*.py"):
+        if str(path.relative_to(PACKAGE)) in START_UP:
+            continue
+        text = path.read_text()
+        n_lines += text.count("\n")
+        functions = [
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        n_imports += sum(
+            isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perdure")
+            for function in functions
+            for node in ast.iter_child_nodes(function)
+        )
+    assert 1000 * n_imports / n_lines <= 1
