@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 
 import perdure
 
@@ -200,9 +201,11 @@ def test_the_tree_below_one_run(visitor):
 
 
 def test_forest_pages_hold_each_tree_once_and_continue_a_day(house, ago):
+    noon = ago(days=400).replace(hour=12)  # all on one day, at whatever time this test runs
+
     def prepare(home):
         for n in range(70):
-            data = line("user", f"session {n}", ago(days=400, minutes=n))
+            data = line("user", f"session {n}", noon - timedelta(minutes=n))
             home.capture(data, runtime="messages", session=f"many{n}")
 
     visitor = house(prepare=prepare).visitor()
