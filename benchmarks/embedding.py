@@ -36,13 +36,21 @@ from benchmarks.common import OUT, save, spread, table, timed
 from benchmarks.quality import SETS, load, scorer
 from perdure import formats, text
 from perdure.capture.lines import split_lines
+from perdure.index.encoding import HEAD_CHARS, count_embedded_chars
 from perdure.index.projection import project_run
 from perdure.models import local_embedders
-from perdure.models.embedder import Embedder, ModelTag, TextKind, ValidatingEmbedder
-from perdure.models.extent import HEAD_CHARS, count_embedded_chars
+from perdure.models.embedder import (
+    Embedder,
+    ModelTag,
+    TextKind,
+    ValidatingEmbedder,
+    Vectors,
+    quantise,
+    restore,
+    to_unit_length,
+)
 from perdure.models.lanes import EmbeddingLanes
-from perdure.models.vectors import Vectors, quantise, restore, to_unit_length
-from perdure.models.wordpiece import WordPiece
+from perdure.models.local_embedders import WordPiece
 from perdure.types import Run, Source
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

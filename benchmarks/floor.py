@@ -33,7 +33,7 @@ from perdure.archive.journal import encode_event
 from perdure.config import EmbedderConfig
 from perdure.home import Home
 from perdure.index.vector_search import SlabFiles
-from perdure.models.choose import choose_embedder
+from perdure.models.local_embedders import choose_embedder
 from perdure.types import Memory
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)

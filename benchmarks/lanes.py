@@ -24,10 +24,9 @@ from benchmarks.latency import fill, measured, messages
 from benchmarks.search import build, folder
 from perdure.config import EmbedderConfig
 from perdure.index import store, vector_search
-from perdure.models.choose import LOCAL_ITEM_CHARS, choose_embedder
-from perdure.models.embedder import Embedder, TextKind
+from perdure.models.embedder import Embedder, TextKind, Vectors
 from perdure.models.lanes import EmbeddingLanes, Lane
-from perdure.models.vectors import Vectors
+from perdure.models.local_embedders import LOCAL_ITEM_CHARS, choose_embedder
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
 

@@ -31,8 +31,8 @@ from perdure.config import EmbedderConfig
 from perdure.index import embed, store, vector_search
 from perdure.index.apply_journals import apply_journals
 from perdure.index.slab import choose_fastest_kernel
-from perdure.models.choose import choose_embedder
 from perdure.models.lanes import EmbeddingLanes
+from perdure.models.local_embedders import choose_embedder
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.plan import choose_filters, plan
 from perdure.recall.rank import list_texts_to_embed

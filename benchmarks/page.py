@@ -40,7 +40,7 @@ from perdure.capture.events import HookEvent
 from perdure.config import EmbedderConfig
 from perdure.home import Home
 from perdure.index.vector_search import SlabFiles
-from perdure.models.choose import choose_embedder
+from perdure.models.local_embedders import choose_embedder
 from perdure.turn import answer_event
 from perdure.types import Origin
 

@@ -15,7 +15,7 @@ from benchmarks import corpus
 from benchmarks.common import median_of, save, scratch, table
 from perdure import formats
 from perdure.capture.lines import split_lines
-from perdure.capture.transcript_folders import find_files_below
+from perdure.capture.transcripts import find_files_below
 
 N_RUNS = 5
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "transcripts"

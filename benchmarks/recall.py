@@ -28,8 +28,8 @@ from perdure.eval import bench, measures
 from perdure.eval.bench import BenchSetup, GroupMemory, open_group_memories
 from perdure.eval.datasets import Dataset, load_dataset
 from perdure.eval.recall_quality import SHIPPED, is_answerable, run
-from perdure.models.choose import choose_embedder
 from perdure.models.embedder import Embedder
+from perdure.models.local_embedders import choose_embedder
 from perdure.recall.tuning import DEFAULT, Tuning
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "retrieval"

@@ -32,7 +32,7 @@ from urllib.parse import urlencode
 
 import perdure
 from benchmarks.common import save, scratch, spread, table
-from perdure.sharing.grant_cache import GrantCache
+from perdure.sharing.grants import GrantCache
 from perdure.sharing.machines import Machines
 from perdure.types import Source
 

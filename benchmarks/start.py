@@ -28,9 +28,8 @@ from benchmarks import messages
 from benchmarks.common import save, scratch, spread, table
 from benchmarks.search import folder
 from perdure.config import EmbedderConfig
-from perdure.models.choose import choose_embedder
-from perdure.models.embedder import ModelTag, TextKind
-from perdure.models.vectors import Vectors
+from perdure.models.embedder import ModelTag, TextKind, Vectors
+from perdure.models.local_embedders import choose_embedder
 
 ROUNDS = 20
 OWN = Path(perdure.__file__).parents[1]

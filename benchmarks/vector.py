@@ -26,7 +26,7 @@ from perdure.index import embed, store, vector_search
 from perdure.index import slab as scan
 from perdure.index.embed import PendingChunk
 from perdure.index.slab import ChunkFields
-from perdure.models.vectors import to_unit_length
+from perdure.models.embedder import to_unit_length
 from perdure.types import Filters
 
 DIMENSION = 384

@@ -11,7 +11,7 @@ import click
 from perdure.captures import Captures
 from perdure.errors import PerdureError
 from perdure.floor.room import FloorRoom
-from perdure.forgetting.room import Forgetting
+from perdure.forgetting import Forgetting
 from perdure.home import Home, open_home
 from perdure.memories.room import MemoryRoom
 from perdure.memories.store import KeepResult, MemoryDraft

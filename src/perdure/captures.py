@@ -19,9 +19,10 @@ from perdure import config as settings
 from perdure import disk, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
-from perdure.capture import enqueue, policy, transcript_folders
+from perdure.capture import enqueue, policy
 from perdure.capture import enqueue as outbox
 from perdure.capture import policy as capturing
+from perdure.capture import transcripts as transcript_folders
 from perdure.connections import Connections, Progress, utc_now
 from perdure.errors import FormatFault, PerdureError, UsageError
 from perdure.identity import find_project

@@ -16,7 +16,7 @@ from perdure.archive.forget import TombstoneCache
 from perdure.archive.journal import Journal
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import Busy, ModelFault, NotFound
-from perdure.formats.of_run import parse_run
+from perdure.formats.run_turns import parse_run
 from perdure.identity import find_project
 from perdure.index import catchup, store, visibility
 from perdure.types import Grant, Principal
@@ -25,9 +25,8 @@ from perdure.types import Grant, Principal
 if TYPE_CHECKING:
     from perdure.index.home_vectors import HomeVectors, PendingQueryVector
     from perdure.models.chat import Chat
-    from perdure.models.embedder import Embedder
+    from perdure.models.embedder import Embedder, Vectors
     from perdure.models.roles import Roles
-    from perdure.models.vectors import Vectors
 
 _INGEST_S = 0.5  # a capture or a search embeds new chunks for so long, where there are vectors already
 

@@ -49,7 +49,7 @@ class Context:
     @property
     def block(self) -> str:
         """The fenced block of recalled cues; "" if there are none."""
-        return fence.fenced([*map(render_cue, self.recalled.cues)], self.nonce) if self.recalled.cues else ""
+        return fence.fence_items([*map(render_cue, self.recalled.cues)], self.nonce) if self.recalled.cues else ""
 
     @property
     def message_suffix(self) -> str:

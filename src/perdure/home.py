@@ -44,7 +44,7 @@ from perdure.errors import (
     UnsupportedPlatform,
     UsageError,
 )
-from perdure.forgetting.room import Forgetting
+from perdure.forgetting import Forgetting
 from perdure.identity import check_user
 from perdure.index import keyword, runs, store, visibility
 from perdure.recall import plan as planning
@@ -181,7 +181,7 @@ class Home:
         from perdure.floor import pages
         from perdure.floor.room import FloorRoom
         from perdure.floor.state import FloorCache
-        from perdure.forgetting.room import floor_cache
+        from perdure.forgetting import floor_cache
 
         folder = self.path / pages.to_agent_folder(self.config.agent, self.user, self.config.user)
         journal = self.journal()
@@ -431,7 +431,7 @@ class Home:
             return plan, False
         if not plan.queries or helper_s <= 0:
             return plan, False
-        from perdure.recall.plan_with_model import plan_with_model
+        from perdure.recall.plan import plan_with_model
 
         try:
             chat = self.chat(HELPER, job="recall")
@@ -496,7 +496,7 @@ class Home:
             recalled=recalled,
             location_line=self.floor.location_line(cwd=cwd, now=now),
             window=tuple(window),
-            nonce=fence.derived_nonce(get_writer_id(self.path), message, now.isoformat()),
+            nonce=fence.derive_nonce(get_writer_id(self.path), message, now.isoformat()),
         )
 
     # ids and health ---------------------------------------------------------------------------------------

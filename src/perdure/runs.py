@@ -11,7 +11,7 @@ from perdure.archive import forget
 from perdure.archive.store import LedgerEntry
 from perdure.connections import Connections
 from perdure.errors import IndexFault, NotFound
-from perdure.formats.of_run import parse_run
+from perdure.formats.run_turns import parse_run
 from perdure.index import keyword, runs
 from perdure.types import Columns, Facets, Filters, Hit, Node, ParsedLines, Principal, Run, RunView, Span
 
@@ -56,9 +56,9 @@ class Runs:
         run, lines = self._archive.read_checked_lines(stored)
         parsed = parse_run(run, lines)
         if stored.user != self._connections.user:
-            from perdure.access import masked
+            from perdure.access import grantee_view
 
-            run, parsed = masked.run(run), masked.parsed(parsed)
+            run, parsed = grantee_view.mask_run(run), grantee_view.mask_parsed_lines(parsed)
         try:
             abandoned = frozenset(runs.list_abandoned_offsets(self._connections.index(), run_id))
         except IndexFault:
@@ -74,9 +74,9 @@ class Runs:
         raw = self._archive.read(stored)
         if stored.user == self._connections.user:
             return raw
-        from perdure.access import masked
+        from perdure.access import grantee_view
 
-        return masked.lines(raw)
+        return grantee_view.mask_lines(raw)
 
     def raw_lines(self, run_id: str, offsets: Collection[int]) -> list[bytes]:
         """Return the lines of a captured run that begin at these offsets of its source, as `raw` has them."""
@@ -84,9 +84,9 @@ class Runs:
         raw = [line.raw for line in self._archive.read_lines(stored) if line.offset in offsets]
         if stored.user == self._connections.user:
             return raw
-        from perdure.access import masked
+        from perdure.access import grantee_view
 
-        return [masked.lines(line) for line in raw]
+        return [grantee_view.mask_lines(line) for line in raw]
 
     def turn_offsets(self, run_id: str) -> set[int]:
         """Return the offsets of a run's turns (an inline sidechain's, say) in the bytes that hold them.

@@ -148,17 +148,17 @@ class _EventTurn:
 
     def _mark_notices_told(self) -> None:
         """Record the notices that the person gets now, once it is sure that they do."""
-        from perdure.access import told
+        from perdure.access import shown_alerts
 
-        told.mark(self.home.path, self.home.user, self.notices_told)
+        shown_alerts.mark_shown(self.home.path, self.home.user, self.notices_told)
         if self.has_alert:
             alert.mark_shown(self.home.path)
 
     def _select_untold(self, locations: Mapping[str, str]) -> list[str]:
         """Return the names that nobody was told about yet; this reply tells them. locations: name -> its location."""
-        from perdure.access import told
+        from perdure.access import shown_alerts
 
-        untold_names = told.untold(self.home.path, self.home.user, locations)
+        untold_names = shown_alerts.list_unshown(self.home.path, self.home.user, locations)
         self.notices_told |= {name: locations[name] for name in untold_names}
         return untold_names
 
@@ -224,11 +224,11 @@ class _EventTurn:
         if event.cause == _FORK_CAUSE:
             return [_PendingBlock("", _build_floor_injection(event, "", ""))], []
         from perdure.access import fence
-        from perdure.floor import fit
+        from perdure.floor import layers as fit
 
         layers, nonce = (
             self.home.floor.layers(cwd=event.cwd or None, platform=event.client, now=self.now),
-            fence.new_nonce(),
+            fence.make_nonce(),
         )
         location_line = self.home.floor.location_line(cwd=event.cwd or None, now=self.now, lead="As of")
         text = fit.render_floor_block(
@@ -248,7 +248,7 @@ class _EventTurn:
 
         The texts left out come first, then the variables without a value.
         """
-        from perdure.access import told
+        from perdure.access import shown_alerts
 
         suspects = {suspect.digest: suspect for suspect in layers.suspects}
         left_out_digests = self._select_untold({digest: suspect.location for digest, suspect in suspects.items()})
@@ -256,7 +256,7 @@ class _EventTurn:
         missing_notices = (
             [f"Perdure: {'; '.join(layers.missing_values[name] for name in missing_names)}."] if missing_names else []
         )
-        return [*told.lines([suspects[digest].alert for digest in left_out_digests]), *missing_notices]
+        return [*shown_alerts.format_alerts([suspects[digest].alert for digest in left_out_digests]), *missing_notices]
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -292,25 +292,23 @@ class _EventTurn:
         """Return notices about cues that were left out, when their texts are met for the first time."""
         if not recalled.held_back:
             return []
-        from perdure.access import told
+        from perdure.access import shown_alerts
 
         locations = {held_back.digest: name for name, held_back in recalled.held_back.items()}
         rules = {held_back.digest: held_back.rule for held_back in recalled.held_back.values()}
         untold_digests = self._select_untold(locations)
-        return told.lines(
-            [
-                f"{locations[text_digest]} was left out ({text_digest[: told.DIGEST_CHARS]}): {rules[text_digest]}"
-                for text_digest in untold_digests
-            ]
+        digest_chars = shown_alerts.DIGEST_CHARS
+        return shown_alerts.format_alerts(
+            [f"{locations[key]} was left out ({key[:digest_chars]}): {rules[key]}" for key in untold_digests]
         )
 
     def _find_reminder(self) -> str:
         """Return the reminder for one in so many of a person's messages, the first among them; "" for the others."""
         from perdure.archive import injections
-        from perdure.formats.speech import is_machine
+        from perdure.formats.prompt_text import is_machine_text
 
         interval, event = self.home.config.live.remind_every, self.event
-        if not interval or event.agent or not event.is_human or is_machine(event.prompt):
+        if not interval or event.agent or not event.is_human or is_machine_text(event.prompt):
             return ""
         n_asked = injections.count_messages(self.home.journal(), event.client, event.session)
         self.home.journal().append(injections.ASKED, _identify_session(event), now=self.now)
@@ -336,7 +334,7 @@ class _EventTurn:
         """Return the block of recalled cues; nothing if there is nothing to say."""
         from perdure.access import fence
 
-        nonce = fence.new_nonce()
+        nonce = fence.make_nonce()
         text, cues = (
             render_block(recalled.cues, nonce, reminder, max_chars=max_chars) if recalled.cues or reminder else ("", ())
         )
@@ -370,13 +368,13 @@ class _EventTurn:
 
 def find_skip_reason(event: HookEvent, config: Config) -> str:
     """Return why nothing is recalled for a prompt, or ""."""
-    from perdure.formats.speech import is_machine
+    from perdure.formats.prompt_text import is_machine_text
 
     if not (config.live.recall or config.live.floor):
         return "switched off"
     if event.agent and not config.live.subagents:
         return "sub-agent"
-    if not event.agent and not config.live.machine_turns and (not event.is_human or is_machine(event.prompt)):
+    if not event.agent and not config.live.machine_turns and (not event.is_human or is_machine_text(event.prompt)):
         return "machine turn"
     if is_command(event.prompt):
         return "slash command"
@@ -397,7 +395,7 @@ def render_block(
 
     reminder_texts = [reminder] if reminder else []
     for n_kept in range(len(cues), 0 if not reminder_texts else -1, -1):
-        text = fence.fenced([*map(render_cue, cues[:n_kept]), *reminder_texts], nonce)
+        text = fence.fence_items([*map(render_cue, cues[:n_kept]), *reminder_texts], nonce)
         if count_js_chars(text) < max_chars and tokens(text) <= DEFAULT.max_tokens:
             return text, tuple(cues[:n_kept])
     return "", ()
@@ -411,7 +409,7 @@ def build_injection(event: HookEvent, recall_block: RecallBlock, recalled: Recal
     return {
         **_identify_session(event),
         "nonce": recall_block.nonce,
-        "digest": fence.digest(recall_block.text),
+        "digest": fence.hash_block(recall_block.text),
         "turns": [cue.turn_id for cue in recall_block.cues],
         "n_chars": len(recall_block.text),
         "n_tokens": tokens(recall_block.text),
@@ -458,7 +456,7 @@ def _build_floor_injection(event: HookEvent, nonce: str, text: str) -> dict[str,
     from perdure.access import fence
     from perdure.archive import injections
 
-    digest = fence.digest(text) if text else ""
+    digest = fence.hash_block(text) if text else ""
     return {
         **_identify_session(event),
         "kind": injections.FLOOR,

@@ -330,7 +330,7 @@ class Upkeep:
         self, target: Path, *, prove: bool = True, progress: Callable[[int], None] | None = None
     ) -> tuple[int, str]:
         """Write a backup and prove it by restoring it beside; return (size in bytes, digest)."""
-        from perdure.archive import backup
+        from perdure.archive import verify
 
         self._captures.drain()
         with self._archive.block_writes():
@@ -338,7 +338,7 @@ class Upkeep:
             if not proof.ok:
                 raise ArchiveFault(f"{self._path}: not backed up, because `perdure verify` finds problems")
             record_writers(self._path)
-            n_bytes = backup.write(self._path, target, proof.digest, progress=progress)
+            n_bytes = verify.write(self._path, target, proof.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
                 restore(target, Path(folder) / "home")
@@ -347,7 +347,7 @@ class Upkeep:
 
 def restore(source: Path, target: Path) -> VerifyResult:
     """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
-    from perdure.archive import backup
+    from perdure.archive import verify as backup
     from perdure.archive.verify import verify
 
     was_there = target.exists()

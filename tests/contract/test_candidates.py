@@ -14,8 +14,7 @@ from perdure.identity import make_turn_id
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.plan import plan
 from perdure.recall.recall import recall
-from perdure.testing import FakeEmbedder
-from perdure.testing.candidates import START, WrittenCandidates
+from perdure.testing import START, FakeEmbedder, WrittenCandidates
 from perdure.types import Filters, Source, Window
 
 TALK = (

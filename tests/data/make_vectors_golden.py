@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import build_weights as build  # noqa: E402
 
 from perdure.models import local_embedders  # noqa: E402
-from perdure.models.vectors import to_unit_length  # noqa: E402
-from perdure.models.wordpiece import WordPiece  # noqa: E402
+from perdure.models.embedder import to_unit_length  # noqa: E402
+from perdure.models.local_embedders import WordPiece  # noqa: E402
 
 TEXTS = [
     "why did the cluster fail",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.capture import events, gemini
+from perdure.capture import events, transcripts
 from rig.clients import blocks, kept_prefix, main_requests
 from rig.resident import ScriptedResident
 
@@ -45,7 +45,7 @@ def assert_all_captured(archived):
 
 def nothing_said(client, path: Path) -> bool:
     """Whether this file only stood for a session of Gemini CLI until it was resumed."""
-    return client.name == "gemini-cli" and gemini.is_blank(path)
+    return client.name == "gemini-cli" and transcripts.is_blank(path)
 
 
 def session_of(client) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.archive import backup
+from perdure.archive import verify
 from perdure.errors import ArchiveFault, UsageError
 from perdure.upkeep import restore
 
@@ -50,7 +50,7 @@ def test_restored_backup_keeps_machines_and_grants(full, opened, tmp_path, is_ol
     full.sharing.machines.register("ada", "phone")
     full.sharing.share("bob", "agent", "default")
     if is_old:
-        monkeypatch.setattr(backup, "_KEPT", tuple(name for name in backup._KEPT if name != "writers"))
+        monkeypatch.setattr(verify, "_KEPT", tuple(name for name in verify._KEPT if name != "writers"))
     full.upkeep.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "new")
     again = opened("new")
@@ -87,9 +87,9 @@ def test_a_changed_backup_is_refused(full, tmp_path):
     restore(tmp_path / "b", tmp_path / "other")
     (blob,) = (tmp_path / "other" / "archive" / "runs").rglob("*.jsonl")
     blob.write_bytes(blob.read_bytes().replace(b"anchor", b"anchXr"))
-    from perdure.archive import backup
+    from perdure.archive import verify
 
-    backup.write(tmp_path / "other", tmp_path / "c", full.upkeep.verify().digest)
+    verify.write(tmp_path / "other", tmp_path / "c", full.upkeep.verify().digest)
     with pytest.raises(ArchiveFault):
         restore(tmp_path / "c", tmp_path / "new")
 
@@ -104,7 +104,7 @@ def test_file_that_is_no_backup_is_refused(full, tmp_path):
 def test_restore_writes_only_into_its_home(full, tmp_path, name):
     import io
 
-    from perdure.archive.backup import zstd
+    from perdure.archive.verify import zstd
 
     with zstd.ZstdFile(tmp_path / "b", "wb") as packed, tarfile.open(fileobj=packed, mode="w|") as tar:
         note = tarfile.TarInfo("perdure-backup.txt")

@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import formats
-from perdure.formats import detection, of_run
+from perdure.formats import detection, run_turns
 from perdure.recall import rank
 from perdure.recall.plan import plan
 from perdure.recall.tuning import DEFAULT
@@ -37,7 +37,7 @@ def test_format_example_captures_a_transcript(tmp_path: Path, monkeypatch: pytes
     exec(source, module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(formats._MODULES, "logbook", "logbook")
-    monkeypatch.setattr(of_run, "RUNTIMES", (*of_run.RUNTIMES, "logbook"))
+    monkeypatch.setattr(run_turns, "RUNTIMES", (*run_turns.RUNTIMES, "logbook"))
     monkeypatch.setattr(detection, "_LINE_FILES", detection._LINE_FILES | {"logbook"})
     monkeypatch.setattr(detection, "_LINES", (eval(row), *detection._LINES))
     said = [("human", "Which port does the harbour server use?"), ("bot", "It listens on port 7070.")]

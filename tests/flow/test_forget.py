@@ -397,10 +397,10 @@ def test_long_journal_is_scanned_once_and_again_after_a_merge(kept, opened, grep
 
 def test_waiting_floor_text_is_forgotten_too(opened, message, grep):
     """A client's floor may wait for its next message, outside of journal and archive."""
-    from perdure.capture import gemini
+    from perdure.capture import transcripts
 
     home = opened()
     home.capture(message("user", "our codeword is amaranth-numbat"), runtime="messages", session="s")
-    gemini.store_pending_text(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
+    transcripts.store_pending_text(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
     assert home.forgetting.apply(home.forgetting.plan_by_query("amaranth"))
-    assert gemini.take_pending_text(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")
+    assert transcripts.take_pending_text(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")

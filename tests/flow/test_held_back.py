@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from perdure import turn
-from perdure.access import scan, told
+from perdure.access import scan, shown_alerts
 from perdure.capture import alert
 from perdure.capture.events import HookEvent
 from perdure.errors import UsageError
@@ -41,7 +41,7 @@ def test_turn_with_an_instruction_is_no_cue_until_allowed(poisoned) -> None:
     found = poisoned.recall(ASKED, now=NOW, explain=True)
     assert [cue.text for cue in found.cues] == [PLAIN]
     ((turn, why),) = found.held_back.items()
-    assert why.digest == scan.digest(ORDER) and why.rule in found.passed_over[turn]
+    assert why.digest == scan.digest_text(ORDER) and why.rule in found.passed_over[turn]
     poisoned.floor.allow(ORDER, location=turn)
     assert told_of(poisoned) == {PLAIN, ORDER}
 
@@ -66,10 +66,10 @@ def test_recall_with_only_held_back_candidates_is_silent(opened_quiet, message) 
 def test_user_is_alerted_once_for_each_text(poisoned) -> None:
     said = turn.answer_event(poisoned, PROMPT, limit_ms=20_000, now=NOW)
     assert PLAIN in said.text and "evil@" not in said.text
-    digest = scan.digest(ORDER)
-    assert digest[: told.DIGEST_CHARS] in said.notice and "perdure floor alerts" in said.notice
+    digest = scan.digest_text(ORDER)
+    assert digest[: shown_alerts.DIGEST_CHARS] in said.notice and "perdure floor alerts" in said.notice
     assert turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
-    assert list(told.places(poisoned.path, poisoned.user)) == [digest]
+    assert list(shown_alerts.read_shown(poisoned.path, poisoned.user)) == [digest]
 
 
 def test_doctor_and_alerts_list_held_back_texts_by_digest(poisoned) -> None:
@@ -123,7 +123,7 @@ def test_told_alerts_are_noted_by_name_with_suspects_first(opened) -> None:
     assert notice.index("notes.md was left out") < notice.index("floor alerts") < notice.index("{{mood}}")
     noted = (home.path / "run" / f"told-{home.user}.json").read_text()
     assert "ignore all" not in noted.casefold() and "evil" not in noted
-    assert set(told.places(home.path, home.user).values()) == {"notes.md", ""} and "system.md:mood" in noted
+    assert set(shown_alerts.read_shown(home.path, home.user).values()) == {"notes.md", ""} and "system.md:mood" in noted
 
 
 def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
@@ -134,7 +134,7 @@ def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
         late.give_up()
         and turn.answer_event(poisoned, PROMPT, limit_ms=20_000, deadline=late, now=NOW) == turn.EMPTY_REPLY
     )
-    assert told.places(poisoned.path, poisoned.user) == {}
+    assert shown_alerts.read_shown(poisoned.path, poisoned.user) == {}
     said = turn.answer_event(poisoned, PROMPT, limit_ms=20_000, now=NOW).notice
     assert "the disk is full" in said and "was left out" in said
     assert turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""

@@ -6,7 +6,7 @@ import pytest
 
 import perdure
 from perdure.errors import ModelLate, ModelRefused
-from perdure.recall.plan_with_model import PLAN_PROMPT, PLAN_SCHEMA
+from perdure.recall.plan import PLAN_PROMPT, PLAN_SCHEMA
 from perdure.testing import ScriptedChat
 
 LINES = (

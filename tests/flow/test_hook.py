@@ -15,8 +15,8 @@ import pytest
 
 import perdure
 from perdure import formats
-from perdure.capture import failures, gemini, transcripts
-from perdure.clients import hooks, setup
+from perdure.capture import failures, transcripts
+from perdure.clients import entries, setup
 from perdure.formats.detection import detect
 from rig.resident import ScriptedResident
 
@@ -165,7 +165,7 @@ def test_gemini_gets_the_floor_with_the_message_after_compaction(home: Path, tmp
     path.parent.mkdir()
     said = [{"sessionId": "s1", "kind": "main"}, {"id": "m1", "type": "user", "content": "x"}]
     loaded = {"$set": {"sessionId": "s1"}}
-    short = {"$set": {"messages": [{"id": "m2", "type": "gemini", "content": [{"text": gemini.SUMMARY_REPLY}]}]}}
+    short = {"$set": {"messages": [{"id": "m2", "type": "gemini", "content": [{"text": transcripts.SUMMARY_REPLY}]}]}}
     event = {"session_id": "s1", "transcript_path": str(path), "cwd": "/w"}
     heard = []
     with ScriptedResident(home, "MARK-{kind}") as resident:
@@ -371,11 +371,11 @@ def test_moved_interpreter_or_package_is_reported(gone: str, home: Path, tmp_pat
     for path, target in ((python, Path(sys.executable)), (hook, HOOK)):
         path.parent.mkdir()
         path.symlink_to(target)
-    program = hooks.HookProgram(str(python), str(hook), str(home))
+    program = entries.HookProgram(str(python), str(hook), str(home))
     {"python": python, "hook": hook}[gone].rename(tmp_path / "moved")
-    for event in hooks.EVENTS["claude-code"]:
+    for event in entries.EVENTS["claude-code"]:
         called = Called(
-            home, {"hook_event_name": event}, command=hooks.make_command(program, "claude-code", event=event)
+            home, {"hook_event_name": event}, command=entries.make_command(program, "claude-code", event=event)
         )
         assert called.status == 0 and called.err == b""
         assert ("perdure install claude-code" in called.said.get("systemMessage", "")) == (event == "SessionStart")

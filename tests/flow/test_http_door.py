@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from perdure.surfaces.http import bodies
+from perdure.surfaces.http import captures
 
 # who asks -------------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ def test_capture_accepts_blank_and_broken_lines(served, lines, raw):
 
 def test_too_large_body_is_reported(served, monkeypatch):
     at = served()
-    monkeypatch.setattr(bodies, "MAX_LINE_BYTES", bodies.MAX_BYTES + 1)
+    monkeypatch.setattr(captures, "MAX_LINE_BYTES", captures.MAX_BYTES + 1)
     line = b'{"role": "user", "content": "' + b"x" * 1_000_000 + b'"}\n'
     status, said, _ = at.ada_laptop("POST", "/api/runs?runtime=messages&session=big", line * 35)
     assert (status, said["error"]["code"]) == (413, "too-large")

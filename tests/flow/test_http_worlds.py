@@ -3,8 +3,7 @@
 import pytest
 
 from perdure.errors import UsageError
-from perdure.sharing.grant_cache import GrantCache
-from perdure.sharing.grants import Grants
+from perdure.sharing.grants import GrantCache, Grants
 from perdure.testing import FakeEmbedder
 from perdure.types import Identity
 from rig.worlds import Maker, build, leaks

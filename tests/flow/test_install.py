@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.capture import failures
-from perdure.clients import hooks, setup
+from perdure.clients import entries, setup
 
 FILES = {
     "claude-code": ".claude/settings.json",
@@ -97,7 +97,7 @@ def test_the_hooks_of_another_home_are_noticed(run, tmp_path: Path) -> None:
     found = checks(run("doctor", "--json"), "claude-code hooks")
     assert [check["grade"] for check in found] == ["notice", "ok"] and str(tmp_path / "other") in found[0]["found"]
     commands = setup.read_commands("claude-code", tmp_path / FILES["claude-code"])
-    assert {hooks.get_home(line) for line in commands.values()} == {str(tmp_path / "other")}
+    assert {entries.get_home(line) for line in commands.values()} == {str(tmp_path / "other")}
 
 
 BROKEN = "{ // perdure.surfaces.cli\n"

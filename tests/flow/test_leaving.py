@@ -11,12 +11,12 @@ import pytest
 
 import perdure
 from perdure import log
-from perdure.access import told
-from perdure.capture import credential, gemini
+from perdure.access import shown_alerts
+from perdure.capture import credential, transcripts
 from perdure.capture.credential import Credential
 from perdure.errors import ArchiveFault, UsageError
 from perdure.home import Home
-from perdure.jobs.run_log import JobLog, UserJobResult, sum_user_results
+from perdure.jobs import JobLog, UserJobResult, sum_user_results
 from perdure.sharing.machines import LocalAuthority
 from perdure.testing import FakeEmbedder
 from perdure.types import Origin
@@ -63,8 +63,8 @@ def place(tmp_path: Path, message) -> Path:
         delta = next((home / "outbox").glob("*.delta"))
         shutil.copy(delta, delta.with_suffix(".unreadable"))
     log.append_entry(home, "late", session="quokka-1")
-    gemini.store_pending_text(home, "gemini-cli", "quokka-1", "The quokka sleeps")
-    told.mark(home, BOB, {"quokka": "notes.md"})
+    transcripts.store_pending_text(home, "gemini-cli", "quokka-1", "The quokka sleeps")
+    shown_alerts.mark_shown(home, BOB, {"quokka": "notes.md"})
     done = sum_user_results({BOB: UserJobResult("done", "quokka mined")})
     JobLog(home).run("mine", lambda: done, trigger="clock", now=lambda: datetime.now(UTC))
     credential.write_credential(home, Credential(BOB, "m-1", "quokka-phone", "pdr-x"))

@@ -133,8 +133,8 @@ def test_page_leaves_out_turns_that_are_not_the_owners(opened_quiet, message, cl
 def test_injected_text_is_not_read_again(scripted, message):
     home, chat = scripted(page())
     nonce = "0123456789abcdef"
-    block = fence.fenced(["RECALLED"], nonce)
-    data = {"runtime": "messages", "session": "s", "turns": [], "nonce": nonce, "digest": fence.digest(block)}
+    block = fence.fence_items(["RECALLED"], nonce)
+    data = {"runtime": "messages", "session": "s", "turns": [], "nonce": nonce, "digest": fence.hash_block(block)}
     home.journal().append(injections.EVENT_TYPE, data, now=datetime.now(UTC))
     say(home, message, ("user", f"what now?\n{block}"))
     home.floor.update_recent()

@@ -409,7 +409,7 @@ def test_injected_block_is_not_found_after_its_capture(place: Path) -> None:
     """The whole circle: recall, the client's file that holds the block, and a search that finds only the source."""
     with perdure.open(place) as home, serving(home):
         text = prompted(place, "which port does the staging server listen on?")["text"]
-        assert fence.nonces(text)
+        assert fence.find_nonces(text)
         entry = {"type": "custom_message", "id": "a1b2c3d4", "parentId": None, "timestamp": "2026-01-15T10:00:00Z"}
         data = json.dumps({**entry, "customType": "perdure", "content": text}).encode() + b"\n"
         home.capture(data, runtime="pi", session="live")

@@ -54,7 +54,7 @@ def test_the_branch_that_pi_left_is_marked() -> None:
     """Lines 9 to 14 of the pi file are the branch that was given up: two human turns, three answers, one result."""
     (name,) = [name for name in EXPECTED if name.startswith("pi/")]
     found, wanted = parsed(name), EXPECTED[name]
-    left = formats.abandoned(found.links)
+    left = formats.find_abandoned(found.links)
     turns = [turn for turn in found.turns if turn.link and turn.link[0] in left]
     lines = [line.offset for line in split_lines((SAMPLES / name).read_bytes())]
     assert [lines.index(turn.offset) + 1 for turn in turns] == wanted["abandoned_lines"]

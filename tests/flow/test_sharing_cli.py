@@ -16,7 +16,7 @@ import pytest
 import perdure
 from perdure.capture import credential
 from perdure.errors import Busy
-from perdure.sharing.grant_cache import GRANT, record_event
+from perdure.sharing.grants import GRANT, record_event
 from perdure.sharing.machines import LocalAuthority
 
 

@@ -17,9 +17,9 @@ LATER = NOW + timedelta(hours=1)
 
 def inject(home, cues: list[str], *, minute: float = 0, session: str = "s", nonce: str = "") -> str:
     """Write what `live` writes when it puts these cues into a session."""
-    nonce = nonce or fence.new_nonce()
+    nonce = nonce or fence.make_nonce()
     who = {"runtime": "messages", "session": session, "agent": ""}
-    data = {**who, "nonce": nonce, "digest": fence.digest(nonce), "turns": cues}
+    data = {**who, "nonce": nonce, "digest": fence.hash_block(nonce), "turns": cues}
     home.journal().append(injections.EVENT_TYPE, data, now=NOW + timedelta(minutes=minute))
     return nonce
 

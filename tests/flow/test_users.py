@@ -15,7 +15,7 @@ from perdure.errors import NotFound
 from perdure.floor.layers import to_diary_day
 from perdure.home import Home
 from perdure.index.catchup import CatchUpResult
-from perdure.jobs.run_log import JobLog
+from perdure.jobs import JobLog
 from perdure.memories.stated import build_mark
 from perdure.service import builtin_jobs, clock
 from perdure.service.health import HealthState

@@ -17,7 +17,7 @@ import pytest
 from perdure.errors import Busy, ModelUnreachable, NotFound, TextRefused, UsageError
 from perdure.index import embed, vector_search
 from perdure.index.encoding import build_embedded_text, hash_embedded_text
-from perdure.models.vectors import quantise
+from perdure.models.embedder import quantise
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
 

@@ -197,12 +197,10 @@ class Client:
 
     def transcripts(self) -> list[Path]:
         """Every file that it wrote of its sessions and their sub-agents."""
-        from perdure.capture import transcript_folders
+        from perdure.capture import transcripts
 
         return [
-            path
-            for name, path in transcript_folders.find_transcripts(self.user_home, lambda _: None)
-            if name == self.name
+            path for name, path in transcripts.find_transcripts(self.user_home, lambda _: None) if name == self.name
         ]
 
     def _variables(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import perdure
-from perdure.clients import hooks
+from perdure.clients import entries
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins" / "perdure"
@@ -15,8 +15,8 @@ def read(path: Path) -> dict:
 
 
 def test_the_plugin_answers_the_events_that_both_clients_know() -> None:
-    assert set(read(PLUGIN / "hooks" / "hooks.json")["hooks"]) == set(hooks.EVENTS["codex"])
-    assert hooks.EVENTS["codex"] == hooks.EVENTS["claude-code"]
+    assert set(read(PLUGIN / "hooks" / "hooks.json")["hooks"]) == set(entries.EVENTS["codex"])
+    assert entries.EVENTS["codex"] == entries.EVENTS["claude-code"]
 
 
 def test_skill_has_the_form_that_clients_find() -> None:

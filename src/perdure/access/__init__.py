@@ -1,1 +1,1 @@
-"""Access: what may be seen. Secrets are masked before text reaches anything derived or shown."""
+"""Access control of text: secrets are masked before text reaches anything derived or shown."""

@@ -1,10 +1,11 @@
-"""What the words of an injection mean, in eighteen languages: word -> one letter. Data only.
+"""The meaning of the words of an injection, in eighteen languages: word -> one letter. Data only.
 
-`access.scan` writes a text as a string of these letters and looks for sequences in it, so that a rule holds in every
-language that has words for it. A word stands under one letter; what is not listed is ".". An entry that ends in `*`
-is the beginning of a word; one with `_` is several words. Languages: English, German, French, Spanish, Portuguese,
-Italian, Turkish, Indonesian, Vietnamese, Tagalog, Russian, Arabic, Hindi, Bengali, Chinese, Japanese, Korean, Thai.
-Entries of scripts without spaces are found inside their runs. Accents of Latin letters do not count.
+`access.scan` writes a text as a string of these letters and searches sequences in it, so a rule holds in
+every language that has words for it. Each word stands under one letter; a word that is not listed is ".".
+An entry that ends in `*` is the beginning of a word; one with `_` is several words. Languages: English,
+German, French, Spanish, Portuguese, Italian, Turkish, Indonesian, Vietnamese, Tagalog, Russian, Arabic,
+Hindi, Bengali, Chinese, Japanese, Korean, Thai. Entries of scripts without spaces are found inside their
+runs. Accents of Latin letters do not count.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Find secrets in text and put `[secret:<kind>]` in their place. Pure, standard library only.
 
-Whatever is derived from a transcript, sent to a model or shown goes through `mask` first. It runs on the
-whole part, before chunking: a secret that a chunk border cuts in two is recognisable in neither half.
-Raw bytes in the archive stay as they were (design, section 4, rule 10).
+Text from a transcript goes through `mask` before it is stored as derived text, sent to a model or shown.
+`mask` runs on the whole part, before chunking: a secret that a chunk border cuts in two is recognisable
+in neither half. Raw bytes in the archive do not change (design, section 4, rule 10).
 
-Invariants: `mask(mask(x)) == mask(x)`; text without a secret comes back as the same object; time is linear
-in the length of the text, whatever it holds. Placeholders (`xxx`, `<your key>`, `$VAR`) are not secrets.
+Invariants: `mask(mask(x)) == mask(x)`; text without a secret comes back as the same object; time is
+linear in the length of the text, for any content. Placeholders (`xxx`, `<your key>`, `$VAR`) are not
+secrets.
 
 It is fast because a byte shadow of the text, one byte per character, answers two questions at C speed: is
-there a run of letters and digits as long as a key, and is there a name such as `password`? Expressions look
-only at those places. Not found: short secrets without a name or a known prefix, secrets told in prose.
+there a run of letters and digits as long as a key, and is there a name such as `password`? Expressions
+run only there. Not found: short secrets without a name or a known prefix, and secrets described in prose.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from perdure.regex import lazy_re
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
-    """Where a secret stands in a text, and of which kind it is."""
+class SecretSpan:
+    """The position of a secret in a text, and its kind."""
 
     kind: str  # written in the mask: "github", "aws-key-id", "password", …
     start: int  # characters, first of the secret
@@ -47,18 +48,19 @@ MAX_ROUNDS = 8  # a mask can free a border that makes its neighbour recognisable
 _RUN, _INSIDE, _GAP = "a", ".", " "  # classes of the shadow: part of a key; part of a word; between words
 
 
-def _class_of(char: str) -> str:
+def _classify_char(char: str) -> str:
+    """Return the class of a character in the shadow."""
     if char.isalnum() or char in "_+-":
         return _RUN
     return _INSIDE if char in "/.:=@&?%~#" else _GAP
 
 
-_CLASSES = "".join(_class_of(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
+_CLASSES = "".join(_classify_char(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
 _LONG_RUN = _RUN * MIN_RUN_CHARS
 
 # Runs that cannot be keys: without a digit (but see `_NO_DIGIT_NEEDED`), or hexadecimal (hashes,
 # UUIDs). Matches the whole run or nothing.
-_DULL = lazy_re(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
+_NO_KEY = lazy_re(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
 _NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that may have no digit by chance
 
 _PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
@@ -105,13 +107,13 @@ _HINTS = (
 )
 
 
-def _any_of(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
+def _compile_shapes(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
     """Compile the shapes into one expression whose group names are the kinds."""
-    named = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
-    return lazy_re(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{named})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
+    alternatives = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
+    return lazy_re(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{alternatives})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
 
 
-_WITH_PREFIX, _WITH_SHAPE = _any_of(_PREFIXED), _any_of(_SHAPED)
+_PREFIXED_KEY, _SHAPED_KEY = _compile_shapes(_PREFIXED), _compile_shapes(_SHAPED)
 _OPAQUE = lazy_re(r"[A-Za-z0-9+/_-]{32,}+={0,2}+")  # in NAME=VALUE, the name is no part of it
 _LETTERS = lazy_re(r"[a-z]{3,}+")
 _PIECES = lazy_re(r"[-_/=+]+")
@@ -154,18 +156,18 @@ _PROSE = lazy_re(  # words with spaces that are no passphrase: code, and text ab
     r"\s|.*(?:\s$|[={}<>;\n]|\\[nrtu]|\b(?:must|should|least|most|characters|required|enter|invalid|please|cannot)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-_REST_SHAPE = (
+_NAME_REST_SHAPE = (
     r"(?:wo?r?d|phrase)?s?(?:[_-]?(?:key|token|value|secret|access[_-]?key|key[_-]?base|prod|production|dev|staging"
     r"|test|live|\d{1,3}))?"
 )
-_REST = lazy_re(_REST_SHAPE, re.IGNORECASE)
+_NAME_REST = lazy_re(_NAME_REST_SHAPE, re.IGNORECASE)
 _KEY_BEFORE = lazy_re(
     r"(?:api|access|private|secret|auth|sign(?:ing)?|encryption|client|account|storage|master|service|ssh|app|license"
     r"|webhook|deploy|shared)[_ -]?$",
     re.IGNORECASE,
 )
 MAX_NAME_CHARS = 128
-_SECRET_NAME = lazy_re(rf"(?:{'|'.join(_NAMES)}){_REST_SHAPE}\Z", re.IGNORECASE)
+_SECRET_NAME = lazy_re(rf"(?:{'|'.join(_NAMES)}){_NAME_REST_SHAPE}\Z", re.IGNORECASE)
 _OTHER_PASS = lazy_re(r"[a-z]pass\Z")  # a compass, a bypass
 _PLACEHOLDER = lazy_re(
     r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
@@ -186,41 +188,41 @@ def mask(text: str) -> str:
     'db: postgres://ada:[secret:password]@host/x'
     """
     for _ in range(MAX_ROUNDS):
-        found = find(text)
-        if not found:
+        secrets = find_secrets(text)
+        if not secrets:
             break
         pieces: list[str] = []
-        at = 0
-        for secret in found:
-            pieces += (text[at : secret.start], f"[secret:{secret.kind}]")
-            at = secret.end
-        text = "".join((*pieces, text[at:]))
+        offset = 0
+        for secret in secrets:
+            pieces += (text[offset : secret.start], f"[secret:{secret.kind}]")
+            offset = secret.end
+        text = "".join((*pieces, text[offset:]))
     return text
 
 
-def find(text: str) -> tuple[Secret, ...]:
+def find_secrets(text: str) -> tuple[SecretSpan, ...]:
     """Return the secrets of a text in order, none overlapping another."""
     shadow = text.encode("ascii", "replace")  # one byte per character, so its offsets are the text's own
     classes = shadow.translate(_CLASSES).decode("ascii")
-    found = _in_words(text, classes) if _LONG_RUN in classes else []
+    secrets = _search_words(text, classes) if _LONG_RUN in classes else []
     lower = shadow.lower().decode("ascii")
     for name in _NAMES:
         if name in lower:
-            found += _assigned(text, lower, name)
+            secrets += _find_assigned(text, lower, name)
     if "authorization" in lower:
-        found += _authorized(text, lower)
+        secrets += _find_authorization(text, lower)
     if "@" in text and "://" in text:
-        found += _in_urls(text)
+        secrets += _find_url_passwords(text)
     if "PRIVATE KEY" in text:
-        found += _key_blocks(text)
-    return _settled(text, found) if found else ()
+        secrets += _find_key_blocks(text)
+    return _settle_overlaps(text, secrets) if secrets else ()
 
 
 @lru_cache(maxsize=4096)  # the fields of a format are few
-def kind_of_name(name: str) -> str | None:
+def classify_name(name: str) -> str | None:
     """Return the kind of secret that a name says its value is; None for every other name.
 
-    >>> kind_of_name("--db-password"), kind_of_name("token_type")
+    >>> classify_name("--db-password"), kind_of_name("token_type")
     ('password', None)
     """
     end = name[-MAX_NAME_CHARS:]
@@ -231,79 +233,79 @@ def kind_of_name(name: str) -> str | None:
     return None if base == "key" and not _KEY_BEFORE.search(end, 0, match.start()) else _NAMES[base]
 
 
-def n_secrets(text: str) -> int:
+def count_secrets(text: str) -> int:
     """Return how many secrets a text holds."""
-    return len(find(text))
+    return len(find_secrets(text))
 
 
-def _settled(text: str, found: list[Secret]) -> tuple[Secret, ...]:
-    """Return the found in order without overlaps (the earlier, then the longer wins), none inside a mask."""
+def _settle_overlaps(text: str, secrets: list[SecretSpan]) -> tuple[SecretSpan, ...]:
+    """Return the secrets in order without overlaps (the earlier, then the longer wins), none inside a mask."""
     masks = [m.span() for m in _MASK.finditer(text)] if "[secret:" in text else []
-    kept: list[Secret] = []
+    settled: list[SecretSpan] = []
     n_passed = 0
-    for secret in sorted(found, key=lambda s: (s.start, -s.end)):
+    for secret in sorted(secrets, key=lambda s: (s.start, -s.end)):
         while n_passed < len(masks) and masks[n_passed][1] <= secret.start:
             n_passed += 1
         in_mask = n_passed < len(masks) and masks[n_passed][0] < secret.end
-        if not in_mask and (not kept or kept[-1].end <= secret.start):
-            kept.append(secret)
-    return tuple(kept)
+        if not in_mask and (not settled or settled[-1].end <= secret.start):
+            settled.append(secret)
+    return tuple(settled)
 
 
 # ------------------------------------------------------------------------------------- known by how they look
 
 
-def _in_words(text: str, classes: str) -> list[Secret]:
-    """Return secrets known by prefix, header or randomness. Each word that holds a long run is looked at once."""
-    found: list[Secret] = []
-    at = floor = 0
-    while (at := classes.find(_LONG_RUN, at)) >= 0:
-        dull = _DULL.match(text, at)
-        if dull and not any(map(dull[0].__contains__, _NO_DIGIT_NEEDED)):
-            at = dull.end()
+def _search_words(text: str, classes: str) -> list[SecretSpan]:
+    """Return secrets known by prefix, header or randomness. Each word that holds a long run is checked once."""
+    secrets: list[SecretSpan] = []
+    offset = min_start = 0
+    while (offset := classes.find(_LONG_RUN, offset)) >= 0:
+        no_key = _NO_KEY.match(text, offset)
+        if no_key and not any(map(no_key[0].__contains__, _NO_DIGIT_NEEDED)):
+            offset = no_key.end()
             continue
-        start = max(classes.rfind(_GAP, floor, at) + 1, floor)
-        end = classes.find(_GAP, at)
-        floor = at = len(text) if end < 0 else end
-        found += _in_word(text, start, at)
-    return found
+        start = max(classes.rfind(_GAP, min_start, offset) + 1, min_start)
+        end = classes.find(_GAP, offset)
+        min_start = offset = len(text) if end < 0 else end
+        secrets += _search_one_word(text, start, offset)
+    return secrets
 
 
-def _in_word(text: str, start: int, end: int) -> list[Secret]:
-    """Return the secrets of one word: by known prefixes, else what follows `Bearer`, else what is random."""
+def _search_one_word(text: str, start: int, end: int) -> list[SecretSpan]:
+    """Return the secrets of one word: by known prefixes, else the word after `Bearer`, else random words."""
     word = text[start:end]
-    known = _known(text, start, end, _WITH_PREFIX) if any(map(word.__contains__, _HINTS)) else []
-    if not known and (":" in word or word.count(".") > 1):
-        known = _known(text, start, end, _WITH_SHAPE)
-    if known:
-        return known
+    secrets = _match_shapes(text, start, end, _PREFIXED_KEY) if any(map(word.__contains__, _HINTS)) else []
+    if not secrets and (":" in word or word.count(".") > 1):
+        secrets = _match_shapes(text, start, end, _SHAPED_KEY)
+    if secrets:
+        return secrets
     if text[max(0, start - 7) : start].lower() == "bearer ":
-        return _credential(text, start, "bearer")
+        return _read_credential(text, start, "bearer")
     if word.islower():
         return []
     return [
-        Secret("high-entropy", m.start(), m.end())
+        SecretSpan("high-entropy", m.start(), m.end())
         for m in _OPAQUE.finditer(text, start, end)
         if _is_random(m[0]) and not _is_public(text, m.start(), m.end())
     ]
 
 
-def _known(text: str, start: int, end: int, shapes: re.Pattern[str]) -> list[Secret]:
+def _match_shapes(text: str, start: int, end: int, shapes: re.Pattern[str]) -> list[SecretSpan]:
     """Return the secrets of one word that have one of the shapes."""
     return [
-        Secret(str(m.lastgroup).replace("_", "-"), m.start(), m.end())
+        SecretSpan(str(m.lastgroup).replace("_", "-"), m.start(), m.end())
         for m in shapes.finditer(text, start, end)
         if not _is_filler(m[0])
     ]
 
 
 def _is_filler(key: str) -> bool:
-    """Return whether a key is drawn rather than generated: `sk-xxxxxxxxxxxxxxxx`, `ghp_0000000000000000`."""
+    """Return True if a key was made up rather than generated: `sk-xxxxxxxxxxxxxxxx`, `ghp_0000000000000000`."""
     return len(set(key[-16:])) < 5
 
 
 def _is_random(word: str) -> bool:
-    """Return whether a word of base64 letters is a key rather than a name, a path, a date, a hash or data."""
+    """Return True if a word of base64 letters is a key rather than a name, a path, a date, a hash or data."""
     if not MIN_OPAQUE_CHARS <= len(word) <= MAX_OPAQUE_CHARS:
         return False
     if any(_PLAIN_PIECE.fullmatch(piece) for piece in _PIECES.split(word)):
@@ -324,18 +326,18 @@ def _entropy_bits(word: str) -> float:
 
 
 def _is_public(text: str, start: int, end: int) -> bool:
-    """Return whether a random word is an integrity hash, an id of an API, or a line of wrapped base64."""
+    """Return True if a random word is an integrity hash, an id of an API, or a line of wrapped base64."""
     if _PUBLIC.search(text, max(0, start - 7), end):
         return True
-    alone = text[max(0, start - 1) : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
-    return alone and end - start in (64, 76)
+    is_alone = text[max(0, start - 1) : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
+    return is_alone and end - start in (64, 76)
 
 
 # ------------------------------------------------------------------------------------- known by where they stand
 
 
-class _Value(NamedTuple):
-    """What is assigned to a name, and where it stands."""
+class _AssignedValue(NamedTuple):
+    """A value that is assigned to a name, and its position."""
 
     text: str
     start: int
@@ -343,114 +345,116 @@ class _Value(NamedTuple):
     needs_digit: bool  # after a flag or in a list, a bare word is too often no secret
 
 
-def _assigned(text: str, lower: str, name: str) -> list[Secret]:
+def _find_assigned(text: str, lower: str, name: str) -> list[SecretSpan]:
     """Return values assigned to names that contain `name`: `DB_PASSWORD=…`, `"apiKey": "…"`, `\\"token\\": \\"…\\"`."""
-    found: list[Secret] = []
-    at = lower.find(name)
-    while at >= 0:
-        value = _value(text, at, name)
+    secrets: list[SecretSpan] = []
+    offset = lower.find(name)
+    while offset >= 0:
+        value = _read_assigned_value(text, offset, name)
         if value and _is_secret_value(value, _NAMES[name]):
-            found.append(Secret(_NAMES[name], value.start, value.start + len(value.text)))
-        at = lower.find(name, at + len(name))
-    return found
+            secrets.append(SecretSpan(_NAMES[name], value.start, value.start + len(value.text)))
+        offset = lower.find(name, offset + len(name))
+    return secrets
 
 
-def _value(text: str, at: int, name: str) -> _Value | None:
-    """Return what is assigned to the name at `at`, if the whole name means a credential."""
-    match = _ASSIGNED.match(text, at + len(name))
-    is_flag = match is None and _FLAG.search(text, max(0, at - 26), at) is not None
-    match = _FLAGGED.match(text, at + len(name)) if is_flag else match
-    if match is None or not _names_a_secret(text, at, name, match):
+def _read_assigned_value(text: str, offset: int, name: str) -> _AssignedValue | None:
+    """Return the value assigned to the name at `offset`, if the whole name means a credential."""
+    match = _ASSIGNED.match(text, offset + len(name))
+    is_flag = match is None and _FLAG.search(text, max(0, offset - 26), offset) is not None
+    match = _FLAGGED.match(text, offset + len(name)) if is_flag else match
+    if match is None or not _is_credential_name(text, offset, name, match):
         return None
     needs_digit = is_flag or match["list"] is not None  # a flag has no list
     if match["bare"]:
-        return _Value(match["bare"], match.start("bare"), False, needs_digit)
+        return _AssignedValue(match["bare"], match.start("bare"), False, needs_digit)
     start = match.end("quote")
-    end = _quoted_end(text, start, match["quote"])
-    return _Value(text[start:end], start, True, needs_digit) if end > start else None
+    end = _find_quoted_end(text, start, match["quote"])
+    return _AssignedValue(text[start:end], start, True, needs_digit) if end > start else None
 
 
-def _quoted_end(text: str, start: int, quote: str) -> int:
-    """Return where a quoted value ends; `start` where it does not.
+def _find_quoted_end(text: str, start: int, quote: str) -> int:
+    """Return the end of a quoted value; `start` if it has none.
 
-    Backslashes before a quote say how deep it stands: of a text that was escaped twice, `\\\\\\"` opens and closes, and
-    with more of them it belongs to the value.
+    Backslashes before a quote give its depth: in a text that was escaped twice, `\\\\\\"` opens and closes,
+    and a quote with more of them belongs to the value.
     """
     depth = len(quote).bit_length() - 1
     limit = min(len(text), start + MAX_VALUE_CHARS + len(quote))
-    at = text.find(quote[-1], start, limit)
-    while at >= 0:
-        value = text[start:at].rstrip("\\")
-        n_backslashes = at - start - len(value)
+    offset = text.find(quote[-1], start, limit)
+    while offset >= 0:
+        value = text[start:offset].rstrip("\\")
+        n_backslashes = offset - start - len(value)
         if (n_backslashes >> depth) % 2 == 0:
-            end = at - min(n_backslashes, len(quote) - 1)
+            end = offset - min(n_backslashes, len(quote) - 1)
             if "\n" not in value and (quote[-1] == '"' or '"' not in value):
                 return end
             break
-        at = text.find(quote[-1], at + 1, limit)
+        offset = text.find(quote[-1], offset + 1, limit)
     cut = _QUOTED.match(text, start, limit)
     return cut.end() if cut else start
 
 
-def _names_a_secret(text: str, at: int, name: str, match: re.Match[str]) -> bool:
-    """Return whether the whole name means a credential: `api_key` but not `key`, `token` but not `token_type`."""
-    if name == "key" and not _KEY_BEFORE.search(text, max(0, at - 12), at):
+def _is_credential_name(text: str, offset: int, name: str, match: re.Match[str]) -> bool:
+    """Return True if the whole name means a credential: `api_key` but not `key`, `token` but not `token_type`."""
+    if name == "key" and not _KEY_BEFORE.search(text, max(0, offset - 12), offset):
         return False
     if name == "pass" and not match["rest"] and match["bare"]:  # `DB_PASS=…` and `pass=…`, not `--- PASS: TestA1`
-        return text[max(0, at - 1) : at] in ("_", "-") or text[match.end("rest")] == "="
-    return _REST.fullmatch(match["rest"]) is not None
+        return text[max(0, offset - 1) : offset] in ("_", "-") or text[match.end("rest")] == "="
+    return _NAME_REST.fullmatch(match["rest"]) is not None
 
 
-def _is_secret_value(value: _Value, kind: str) -> bool:
-    """Return whether an assigned value looks like a credential rather than code, a count or a placeholder."""
-    said = value.text
-    if len(said) < 4 or _CODE.match(said) or (_PLACEHOLDER.match(said) and not _is_random(said)):
+def _is_secret_value(value: _AssignedValue, kind: str) -> bool:
+    """Return True if an assigned value looks like a credential rather than code, a count or a placeholder."""
+    text = value.text
+    if len(text) < 4 or _CODE.match(text) or (_PLACEHOLDER.match(text) and not _is_random(text)):
         return False
-    n_digits = sum(c.isdigit() for c in said)
-    if any(c.isspace() for c in said):
-        return kind in ("password", "secret") and n_digits > 0 and len(said) >= 8 and not _PROSE.match(said)
+    n_digits = sum(c.isdigit() for c in text)
+    if any(c.isspace() for c in text):
+        return kind in ("password", "secret") and n_digits > 0 and len(text) >= 8 and not _PROSE.match(text)
     if kind == "password":
         return n_digits > 0 or (value.is_quoted and not value.needs_digit)
-    return len(said) >= 8 and 0 < n_digits < len(said) and (value.is_quoted or n_digits > 1)
+    return len(text) >= 8 and 0 < n_digits < len(text) and (value.is_quoted or n_digits > 1)
 
 
-def _authorized(text: str, lower: str) -> list[Secret]:
+def _find_authorization(text: str, lower: str) -> list[SecretSpan]:
     """Return credentials of `Authorization: Basic …` and `Bearer …`, which may be short."""
-    found: list[Secret] = []
-    at = lower.find("authorization")
-    while at >= 0:
-        header = _BEARER.match(text, at)
+    secrets: list[SecretSpan] = []
+    offset = lower.find("authorization")
+    while offset >= 0:
+        header = _BEARER.match(text, offset)
         if header:
-            found += _credential(text, header.end(), "authorization")
-        at = lower.find("authorization", at + 13)
-    return found
+            secrets += _read_credential(text, header.end(), "authorization")
+        offset = lower.find("authorization", offset + 13)
+    return secrets
 
 
-def _credential(text: str, start: int, kind: str) -> list[Secret]:
+def _read_credential(text: str, start: int, kind: str) -> list[SecretSpan]:
     """Return the credential at `start`, unless a placeholder stands there."""
     match = _CREDENTIAL.match(text, start)
     if match is None or _PLACEHOLDER.match(match[0]) or _WORDS.fullmatch(match[0]):
         return []
-    return [Secret(kind, start, match.end())]
+    return [SecretSpan(kind, start, match.end())]
 
 
-def _in_urls(text: str) -> list[Secret]:
+def _find_url_passwords(text: str) -> list[SecretSpan]:
     """Return the passwords of `scheme://user:password@host`."""
     return [
-        Secret("password", m.start(1), m.end(1)) for m in _URL_PASSWORD.finditer(text) if not m[1].startswith(_VARIABLE)
+        SecretSpan("password", m.start(1), m.end(1))
+        for m in _URL_PASSWORD.finditer(text)
+        if not m[1].startswith(_URL_PLACEHOLDERS)
     ]
 
 
-_VARIABLE = ("$", "{", "%", "*", "[secret:", "xxx", "XXX", "<", "...")
+_URL_PLACEHOLDERS = ("$", "{", "%", "*", "[secret:", "xxx", "XXX", "<", "...")
 
 
-def _key_blocks(text: str) -> list[Secret]:
-    """Return private key blocks from BEGIN to END; of a block cut short, the lines that are there."""
-    found: list[Secret] = []
+def _find_key_blocks(text: str) -> list[SecretSpan]:
+    """Return private key blocks from BEGIN to END; of a block that is cut short, the lines that are left."""
+    secrets: list[SecretSpan] = []
     for begin in _PEM_BEGIN.finditer(text):
         body = _PEM_BODY.match(text, begin.end())
         end = _PEM_END.match(text, body.end()) if body else _PEM_LINES.match(text, begin.end())
         end = end or _PEM_LINES.match(text, begin.end())
         if end:
-            found.append(Secret("private-key", begin.start(), end.end()))
-    return found
+            secrets.append(SecretSpan("private-key", begin.start(), end.end()))
+    return secrets

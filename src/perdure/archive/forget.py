@@ -31,7 +31,7 @@ from perdure.archive.journal import (
 from perdure.archive.run_files import FORGOTTEN, split_source_lines
 from perdure.archive.store import LedgerEntry
 from perdure.errors import DamagedRun, NotFound
-from perdure.formats.of_run import parse_run
+from perdure.formats.run_turns import parse_run
 from perdure.identity import make_turn_id
 from perdure.types import Line, Memory, Run, Source, Span, Turn
 

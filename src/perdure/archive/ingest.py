@@ -19,7 +19,7 @@ from perdure import formats
 from perdure.archive.archive import Archive, Delta, StoreResult
 from perdure.archive.run_files import split_source_lines
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import enqueue, gemini, policy
+from perdure.capture import enqueue, policy, transcripts
 from perdure.capture.transcripts import count_complete_bytes, escape_text, to_plain_name
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
@@ -190,7 +190,7 @@ def _import_file(
         raise FormatFault(str(path))
     full_path = str(path.absolute())
     is_append_only = formats.is_append_only(runtime, header)
-    if runtime == "gemini-cli" and is_append_only and gemini.is_blank(path):
+    if runtime == "gemini-cli" and is_append_only and transcripts.is_blank(path):
         batch.totals.n_unchanged += 1
         return
     if is_append_only:
@@ -209,7 +209,7 @@ def _add_folder(origin: Origin, path: Path) -> Origin:
     """Return the origin with the folder noted next to the transcript, if the transcript does not name one."""
     if origin.runtime != "gemini-cli" or origin.cwd is not None:
         return origin
-    return replace(origin, cwd=gemini.read_session_folder(path.absolute()))
+    return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 
 
 def _import_lines(archive: Archive, rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
@@ -289,7 +289,7 @@ def _append_lines(
     generation = archive.ledger.get_generation(rules.user, origin.runtime, origin.session)
     source = Source(rules.user, origin.runtime, origin.session, generation)
     end, stored_lines = _read_stored_lines(archive, source)
-    new_lines = formats.anew(origin.runtime, stored_lines, lines, is_live=is_live)
+    new_lines = formats.list_new_lines(origin.runtime, stored_lines, lines, is_live=is_live)
     new_lines = _drop_forgotten(batch, rules, source, end, origin, new_lines)
     if new_lines:
         data = b"".join(line + b"\n" for line in new_lines)

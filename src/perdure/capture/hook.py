@@ -164,18 +164,18 @@ def _recall_for_event(call: _HookCall, home: Path) -> None:
 
 def _join_pending_text(home: Path, event: HookEvent, text: str) -> str:
     """Return the text to say now: at a message also the text stored for it; at a start nothing, as it is stored."""
-    from perdure.capture import gemini  # imported here, so that other clients do not pay for it
+    from perdure.capture import transcripts  # imported here, so that other clients do not pay for it
 
     if event.kind != "prompt":
         if text:  # none for a session that goes on: an older text still waits
-            gemini.store_pending_text(home, event.client, event.session, text)
+            transcripts.store_pending_text(home, event.client, event.session, text)
         return ""
-    return "\n\n".join(filter(None, (gemini.take_pending_text(home, event.client, event.session), text)))
+    return "\n\n".join(filter(None, (transcripts.take_pending_text(home, event.client, event.session), text)))
 
 
 def _recall_after_compaction(call: _HookCall, home: Path) -> None:
     """If the transcript has gained a compaction, ask the home about it, and store the text for the next message."""
-    from perdure.capture import gemini
+    from perdure.capture import transcripts
 
     event = call.event
     assert event is not None
@@ -186,7 +186,7 @@ def _recall_after_compaction(call: _HookCall, home: Path) -> None:
     with path.open("rb") as file:
         file.seek(max(0, offset - _TAIL_BYTES))
         earlier_bytes, new_bytes = file.read(min(offset, _TAIL_BYTES)), file.read(_MAX_GAINED_BYTES)
-    if gemini.has_compaction(new_bytes, earlier_bytes=earlier_bytes):
+    if transcripts.has_compaction(new_bytes, earlier_bytes=earlier_bytes):
         compaction = event._replace(kind="after-compact", prompt="")
         _join_pending_text(home, compaction, _ask_home(call, home, compaction)[0])
 
@@ -346,14 +346,13 @@ def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: 
     """Enqueue the lines that a client's database gained for a session and those below it; no message waits."""
     if event.kind in ("prompt", "start"):
         return
-    from perdure.capture import transcript_folders
+    from perdure.capture import transcripts
 
     call.limit_ms = max(call.limit_ms, _DATABASE_LIMIT_MS)
     _set_alarm(call)
     formats, paths = _import_installed("perdure.formats"), [Path(event.transcript)] if event.transcript else []
     paths = paths or [
-        path
-        for _, path in transcript_folders.find_transcripts(find_user_home(), read_variable, only_runtime=event.client)
+        path for _, path in transcripts.find_transcripts(find_user_home(), read_variable, only_runtime=event.client)
     ]
     for session, path in itertools.product(events.list_sessions(event, call.payload), paths):
         for session_origin, lines in formats.emit_session(event.client, path, session):

@@ -8,11 +8,16 @@ whose imports cost a hook milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from perdure.disk import make_folder, replace_file
 
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 MAX_NAME_CHARS = 400  # longer session ids and folders are cut
@@ -138,11 +143,10 @@ def _parse_session_id(path: str) -> str:
 
 
 def _read_gemini(lines: list[OriginFields], path: Path, session: str, cwd: str | None) -> OriginFields:
-    from perdure.capture import gemini
 
     header: OriginFields = next((line for line in lines if "sessionId" in line), {})
     session_id, spawner = clean_id(header.get("sessionId")) or session, clean_id(path.parent.name)
-    cwd = gemini.read_session_folder(path) or cwd
+    cwd = read_session_folder(path) or cwd
     if header.get("kind") != "subagent" or not spawner:
         return _make_origin("gemini-cli", session_id, cwd)
     return _make_origin("gemini-cli", session_id, cwd, conversation=spawner, parent_session=spawner)
@@ -173,3 +177,152 @@ def _is_json(raw: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+_TRANSCRIPT_SUFFIXES = {".jsonl", ".json", ".db"}
+_MARKDOWN_SUFFIXES = {".md", ".markdown"}
+
+EnvironmentReader = Callable[[str], str | None]
+
+# (runtime, folder under the user's home, variable that replaces it + subfolder, patterns below the folder)
+_STANDARD_FOLDERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("claude-code", ".claude", "CLAUDE_CONFIG_DIR", ("projects/*/*.jsonl", "projects/*/*/subagents/*.jsonl")),
+    ("codex", ".codex", "CODEX_HOME", ("sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl")),
+    ("pi", ".pi/agent", "PI_CODING_AGENT_DIR", ("sessions/*/*.jsonl",)),
+    (
+        "gemini-cli",
+        ".gemini",
+        "GEMINI_CLI_HOME/.gemini",
+        ("tmp/*/chats/*.json", "tmp/*/chats/*.jsonl", "tmp/*/chats/*/*.jsonl"),
+    ),
+    ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
+    ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
+)
+
+
+def find_transcripts(
+    user_home: Path, environment: EnvironmentReader, *, only_runtime: str | None = None
+) -> Iterator[tuple[str, Path]]:
+    """Yield (runtime, path) of every transcript (of one runtime) in the standard folders, sorted by name."""
+    for runtime, folder, variable, patterns in _STANDARD_FOLDERS:
+        if only_runtime not in (None, runtime):
+            continue
+        root = resolve_root(user_home, environment, folder, variable)
+        for pattern in patterns:
+            for path in sorted(root.glob(pattern)):
+                yield runtime, path
+
+
+def list_roots(user_home: Path, environment: EnvironmentReader) -> Iterator[tuple[str, Path]]:
+    """Yield (runtime, folder) of every standard folder, whether it exists or not."""
+    for runtime, folder, variable, _ in _STANDARD_FOLDERS:
+        yield runtime, resolve_root(user_home, environment, folder, variable)
+
+
+def resolve_root(user_home: Path, environment: EnvironmentReader, folder: str, variable: str) -> Path:
+    """Return a folder under the user's home, or where a variable moves it.
+
+    variable: "CODEX_HOME", or with a folder below it "XDG_DATA_HOME/opencode".
+    """
+    name, _, subfolder = variable.partition("/")
+    other_root = environment(name)
+    return Path(other_root).expanduser() / subfolder if other_root else user_home / folder
+
+
+def find_files_below(path: Path) -> Iterator[Path]:
+    """Yield the files that a person's path stands for: itself, or the possible transcripts below a folder.
+
+    Markdown counts only in a folder that holds nothing else: beside transcripts it explains them.
+    """
+    if not path.is_dir():
+        yield path
+        return
+    paths = [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.suffix in _TRANSCRIPT_SUFFIXES | _MARKDOWN_SUFFIXES and file.is_file()
+    ]
+    transcripts = [file for file in paths if file.suffix in _TRANSCRIPT_SUFFIXES]
+    yield from transcripts or paths
+
+
+_HEADER = b'{"sessionId":'
+_PATCH = b'{"$set":'
+_RESTATED_HISTORY = b'{"$set":{"messages":'
+_LOADED_SESSION = b'{"$set":{"sessionId":'  # a session goes on, resumed or compacted
+SUMMARY_REPLY = "Got it. Thanks for the additional context!"  # the reply to a summary, set by the client
+_MAX_PATH_CHARS = 4096  # no path is longer
+_MAX_BLANK_BYTES = 1 << 20  # a file without messages has a few kilobytes
+
+
+def read_session_folder(path: Path) -> str | None:
+    """Return the folder in which the session of a transcript works, if it is noted."""
+    for parent in path.parents[1:3]:  # of tmp/<project>/chats/<session>.jsonl, and of a sub-agent's one deeper
+        try:
+            with (parent / ".project_root").open(encoding="utf-8", errors="surrogateescape") as file:
+                return file.read(_MAX_PATH_CHARS).strip() or None
+        except OSError:
+            continue
+    return None
+
+
+def is_blank(path: Path) -> bool:
+    """Return True if a transcript has no message: it holds only headers and patches. Raises OSError."""
+    if path.stat().st_size > _MAX_BLANK_BYTES:
+        return False
+    return all(line.startswith((_HEADER, _PATCH)) for line in path.read_bytes().splitlines() if line)
+
+
+def has_compaction(new_bytes: bytes, *, earlier_bytes: bytes = b"") -> bool:
+    """Return True if there is a compaction in the new bytes.
+
+    earlier_bytes: the end of the transcript before them, up to a whole line.
+    """
+    n_before, n_headers_left = earlier_bytes.count(b"\n"), 0  # n_left: lines that a resumed session still has to write
+    for number, line in enumerate((earlier_bytes + new_bytes).split(b"\n")):
+        if line.startswith(_HEADER):
+            n_headers_left = 2
+        elif line.startswith(_LOADED_SESSION):
+            n_headers_left = 1 if n_headers_left == 2 else 0
+        elif line.startswith(_RESTATED_HISTORY):
+            if not n_headers_left and number >= n_before and SUMMARY_REPLY.encode() in line:
+                return True
+            n_headers_left = 0 if n_headers_left == 1 else n_headers_left
+        elif line and not line.startswith(_PATCH):
+            n_headers_left = 0
+    return False
+
+
+_MAX_PENDING_AGE_S = 86_400
+
+
+def store_pending_text(home: Path, client: str, session: str, text: str) -> None:
+    """Store a text for the next message of this session; it replaces one that is there already."""
+    folder = home / "run" / "later"
+    make_folder(folder)
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process took it meanwhile
+            if time.time() - path.stat().st_mtime > _MAX_PENDING_AGE_S:
+                path.unlink()
+    replace_file(_to_pending_path(home, client, session), text.encode("utf-8", "surrogatepass"), sync=False)
+
+
+def take_pending_text(home: Path, client: str, session: str) -> str:
+    """Return the text stored for this session, and delete it; "" for none."""
+    try:
+        text = _to_pending_path(home, client, session).read_bytes()
+        _to_pending_path(home, client, session).unlink()
+    except FileNotFoundError:
+        return ""
+    return text.decode("utf-8", "surrogatepass")
+
+
+def delete_pending_texts(home: Path) -> None:
+    """Delete all stored texts, because they may hold something forgotten. Their sessions go on without them."""
+    for path in (home / "run" / "later").glob("*"):
+        path.unlink(missing_ok=True)
+
+
+def _to_pending_path(home: Path, client: str, session: str) -> Path:
+    name = hashlib.sha256(f"{client}\0{session}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return home / "run" / "later" / name

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perdure import disk
-from perdure.capture import transcript_folders
-from perdure.clients import hooks, mcp_servers
+from perdure.capture import transcripts
+from perdure.clients import entries
 from perdure.errors import Busy, ClientFault
 
 CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
@@ -60,21 +60,21 @@ class SettingsChange:
         return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
-def make_program(home: Path) -> hooks.HookProgram:
+def make_program(home: Path) -> entries.HookProgram:
     """Return what clients on this machine run for a home: this interpreter, this package."""
-    package = Path(transcript_folders.__file__).absolute().parent
-    return hooks.HookProgram(sys.executable, str(package / "__main__.py"), str(home))
+    package = Path(transcripts.__file__).absolute().parent
+    return entries.HookProgram(sys.executable, str(package / "__main__.py"), str(home))
 
 
 def find_client_settings(client: str, user_home: Path, environment: Callable[[str], str | None]) -> Path:
     """Return the file of a client that we change; a link to it is followed."""
-    root = dict(transcript_folders.list_roots(user_home, environment))[client]
+    root = dict(transcripts.list_roots(user_home, environment))[client]
     if client == "opencode":
-        root = transcript_folders.resolve_root(user_home, environment, *_OPENCODE_ROOT)
+        root = transcripts.resolve_root(user_home, environment, *_OPENCODE_ROOT)
     return (root / _SETTINGS_FILES[client]).resolve()
 
 
-def plan_install(client: str, path: Path, hook_program: hooks.HookProgram) -> SettingsChange:
+def plan_install(client: str, path: Path, hook_program: entries.HookProgram) -> SettingsChange:
     """Return the change that sets a client up. Raises ClientFault where the file is not understood."""
     before = _read_content(path)
     if client in _EXTENSIONS:
@@ -82,12 +82,12 @@ def plan_install(client: str, path: Path, hook_program: hooks.HookProgram) -> Se
             raise ClientFault(f"{path} is not an extension of Perdure")
         return SettingsChange(path, before, render_extension(client, hook_program).encode())
     text = _decode_text(before, path)
-    settings = hooks.parse_settings(text, str(path))
-    new_settings = hooks.add_hooks(settings, client, hook_program)
+    settings = entries.parse_settings(text, str(path))
+    new_settings = entries.add_hooks(settings, client, hook_program)
     return SettingsChange(
         path,
         before,
-        before if new_settings == settings else hooks.render_settings(new_settings, original=text).encode(),
+        before if new_settings == settings else entries.render_settings(new_settings, original=text).encode(),
     )
 
 
@@ -102,17 +102,17 @@ def plan_uninstall(client: str, path: Path, *, earlier_change: SettingsChange | 
     if client in _EXTENSIONS:
         return SettingsChange(path, before, None if parse_extension_command(current) else current)
     text = _decode_text(current, path)
-    settings = hooks.parse_settings(text, str(path))
-    remaining = hooks.remove_hooks(settings)
+    settings = entries.parse_settings(text, str(path))
+    remaining = entries.remove_hooks(settings)
     return SettingsChange(
         path,
         before,
-        current if remaining == settings else _restore_content(path, hooks.render_settings(remaining, original=text)),
+        current if remaining == settings else _restore_content(path, entries.render_settings(remaining, original=text)),
     )
 
 
 def plan_install_server(
-    client: str, path: Path, server_command: mcp_servers.ServerCommand, *, earlier_change: SettingsChange | None = None
+    client: str, path: Path, server_command: entries.ServerCommand, *, earlier_change: SettingsChange | None = None
 ) -> SettingsChange:
     """Return the change that puts our MCP server into a client's settings. Raises ClientFault.
 
@@ -120,17 +120,17 @@ def plan_install_server(
     """
     before, current = _read_start(path, earlier_change)
     text = _decode_text(current, path)
-    new_text = mcp_servers.add_server(client, text, server_command, str(path))
+    new_text = entries.add_server(client, text, server_command, str(path))
     return SettingsChange(path, before, current if new_text == text else new_text.encode())
 
 
 def plan_uninstall_server(client: str, path: Path) -> SettingsChange:
     """Return the change that takes our MCP server out again. Raises ClientFault where its file is not understood."""
     before = _read_content(path)
-    if before is None or mcp_servers.SERVER_MARK.encode() not in before:
+    if before is None or entries.SERVER_MARK.encode() not in before:
         return SettingsChange(path, before, before)
     text = _decode_text(before, path)
-    remaining_text = mcp_servers.remove_server(client, text, str(path))
+    remaining_text = entries.remove_server(client, text, str(path))
     return SettingsChange(path, before, before if remaining_text == text else _restore_content(path, remaining_text))
 
 
@@ -190,18 +190,18 @@ def read_commands(client: str, path: Path) -> dict[str, str]:
     if client in _EXTENSIONS:
         command = parse_extension_command(raw)
         return {_PROMPT_EVENTS[client]: command} if command else {}
-    return hooks.find_commands(hooks.parse_settings(_decode_text(raw, path), str(path)))
+    return entries.find_commands(entries.parse_settings(_decode_text(raw, path), str(path)))
 
 
 def read_server_command(client: str, path: Path) -> list[str]:
     """Return the command of our MCP server in a client's settings; empty without one. Raises ClientFault."""
     raw = _read_content(path)
-    if raw is None or mcp_servers.SERVER_MARK.encode() not in raw:
+    if raw is None or entries.SERVER_MARK.encode() not in raw:
         return []
-    return mcp_servers.get_command(client, _decode_text(raw, path), str(path))
+    return entries.get_command(client, _decode_text(raw, path), str(path))
 
 
-def render_extension(client: str, hook_program: hooks.HookProgram) -> str:
+def render_extension(client: str, hook_program: entries.HookProgram) -> str:
     """Return the extension of pi, or the plugin of OpenCode, with the command to run."""
     rows = Path(__file__).with_name(_EXTENSIONS[client]).read_text(encoding="utf-8").splitlines(keepends=True)
     index = next(i for i, row in enumerate(rows) if row.startswith(_COMMAND_START))
@@ -220,7 +220,7 @@ def parse_extension_command(raw: bytes) -> str:
 
 
 def _is_own_file(raw: bytes) -> bool:
-    return hooks.HOOK_MARK.encode() in raw or mcp_servers.SERVER_MARK.encode() in raw
+    return entries.HOOK_MARK.encode() in raw or entries.SERVER_MARK.encode() in raw
 
 
 def _normalize(raw: bytes, path: Path) -> object:

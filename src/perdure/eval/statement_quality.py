@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from perdure.errors import UsageError
 from perdure.eval.datasets import load_dataset, read_rows
 from perdure.eval.measures import N_BOOTSTRAP, ConfidenceInterval
-from perdure.formats.of_run import parse_run
+from perdure.formats.run_turns import parse_run
 from perdure.home import open_home
 
 LABELS = Path(__file__).parent / "stated" / "labels.jsonl"

@@ -24,8 +24,8 @@ from perdure.errors import UsageError
 from perdure.eval import measures
 from perdure.eval.change_worlds import HALVES, ChangeMessage, ChangeQuestion, ChangeWorld, make_worlds
 from perdure.home import Home, open_home
-from perdure.models.choose import choose_embedder
 from perdure.models.embedder import Embedder
+from perdure.models.local_embedders import choose_embedder
 from perdure.types import Cue, Memory
 
 NOW = ("now", "control")  # what is true

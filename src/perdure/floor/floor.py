@@ -290,7 +290,7 @@ class Floor:
     def find_injections(self, text: str) -> tuple[scan.Finding, ...]:
         """Return the scanner's findings in a text; nothing if the owner has allowed that text."""
         findings = _scan_cached(text)
-        return () if findings and scan.digest(text) in self.load_state().allowed else findings
+        return () if findings and scan.digest_text(text) in self.load_state().allowed else findings
 
     def is_refused(self, text: str, old_text: str) -> bool:
         """Return True if a text of the rules or a model, in place of another text, would be refused as suspicious."""
@@ -298,7 +298,7 @@ class Floor:
 
     def allow(self, text: str, *, location: str) -> None:
         """Allow exactly this text although the scanner suspects it."""
-        self._record_event(events.build_allow_event(self.agent, scan.digest(text), location=location))
+        self._record_event(events.build_allow_event(self.agent, scan.digest_text(text), location=location))
 
     # cards ------------------------------------------------------------------------------------------------
 

@@ -86,5 +86,5 @@ def _find_text_problem(text: str) -> str:
 
 
 def _find_secret_problem(text: str) -> str:
-    kinds = sorted({secret.kind for secret in redact.find(text)})
+    kinds = sorted({secret.kind for secret in redact.find_secrets(text)})
     return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perdure.access.scan import digest
+from perdure.access.scan import digest_text
 from perdure.errors import EditRefused
 from perdure.floor import notes, pages
 from perdure.floor.floor import Floor, PageChange
@@ -144,7 +144,7 @@ def find_suspects(
         for text_digest, location in location_by_digest.items()
         if location
         for text in _read_texts(index, user, location)
-        if digest(text) == text_digest
+        if digest_text(text) == text_digest
         for finding in find_injections(text)[:1]
     ]
 

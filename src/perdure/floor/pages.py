@@ -156,7 +156,7 @@ def _find_secret_problem(edit: PageEdit) -> str:
 
 
 def _find_secrets(text: str) -> set[tuple[str, str]]:
-    return {(secret.kind, text[secret.start : secret.end]) for secret in redact.find(text)}
+    return {(secret.kind, text[secret.start : secret.end]) for secret in redact.find_secrets(text)}
 
 
 def _list_kinds(secrets: set[tuple[str, str]]) -> str:

@@ -93,14 +93,14 @@ class FloorRoom(Floor):
 
         cwd: for the floor of a session there. `floor.allow(text, where=where)` lets one through.
         """
-        from perdure.access import told
+        from perdure.access import shown_alerts
         from perdure.floor import note_taking
 
         suspects = list(self.layers(cwd=cwd).suspects)
         path, user = self.connections.path, self.connections.user
         with contextlib.suppress(IndexFault):
             suspects += note_taking.find_suspects(
-                self.connections.index(), user, told.places(path, user), self.find_injections
+                self.connections.index(), user, shown_alerts.read_shown(path, user), self.find_injections
             )
         return suspects
 

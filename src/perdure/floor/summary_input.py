@@ -23,7 +23,7 @@ from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
-from perdure.formats.of_run import parse_run, without_injected
+from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.index import session_turns
 from perdure.index.store import IndexConnection
 from perdure.regex import lazy_re
@@ -256,7 +256,7 @@ class TurnSource:
         except (DamagedRun, NotFound):  # `verify` reports it
             return
         session = SummarySession(run.source.runtime, run.conversation, run.project)
-        for turn in without_injected(parse_run(run, lines), partial(self.archive.read_injected_blocks, run)).turns:
+        for turn in remove_injected(parse_run(run, lines), partial(self.archive.read_injected_blocks, run)).turns:
             text = shape_turn(turn) if turn.offset in offsets else ""
             if text and turn.author in ("person", "agent"):
                 span = Span(run.run_id, turn.offset, turn.lines[0][1])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime, tzinfo
 from typing import NamedTuple
 
-from perdure.access.fence import new_nonce
+from perdure.access.fence import make_nonce
 from perdure.access.redact import mask
 from perdure.errors import BadAnswer
 from perdure.floor.summary_input import (
@@ -345,7 +345,7 @@ def ask_model(
 
     The model sees the newest messages that fit into the question.
     """
-    nonce = new_nonce()
+    nonce = make_nonce()
     room_words = int(min(limits.page, limits.answer) * WORDS_PER_TOKEN)
     instruction = f"It is {now:%Y-%m-%d %H:%M}. Write at most {min(room_words, max_words or room_words)} words."
     lines = [

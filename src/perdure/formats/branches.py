@@ -1,23 +1,23 @@
-"""Sessions that are trees: which entries lie on branches that were left. Pure."""
+"""Sessions that are trees: find the entries on abandoned branches. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def abandoned(links: Sequence[tuple[str, str | None]]) -> frozenset[str]:
-    """Return the ids that are not on the way from the last entry to its root.
+def find_abandoned(links: Sequence[tuple[str, str | None]]) -> frozenset[str]:
+    """Return the ids that are not on the path from the last entry to its root.
 
-    links: (entry id, parent id) of every entry of the session, in the order of the file. A parent that is not
-    among them ends the way. Of an id that occurs twice the later link counts.
+    links: (entry id, parent id) of every entry of the session, in file order. A parent that is not among them
+    ends the path. If an id occurs twice, the later link counts.
 
-    >>> sorted(abandoned([("a", None), ("b", "a"), ("c", "a")]))
+    >>> sorted(find_abandoned([("a", None), ("b", "a"), ("c", "a")]))
     ['b']
     """
     parents = dict(links)
-    live = set()
-    at = links[-1][0] if links else None
-    while at is not None and at in parents and at not in live:
-        live.add(at)
-        at = parents[at]
-    return frozenset(parents) - live
+    live_ids = set()
+    entry_id = links[-1][0] if links else None
+    while entry_id is not None and entry_id in parents and entry_id not in live_ids:
+        live_ids.add(entry_id)
+        entry_id = parents[entry_id]
+    return frozenset(parents) - live_ids

@@ -1,8 +1,9 @@
 """Claude Code transcripts: `~/.claude/projects/<folder>/<session>.jsonl` and its sub-agents' files -> turns.
 
-Lines `user` and `assistant` become turns, and words that a person queued and that appear nowhere else; every
-other line is counted. Assistant lines of one API response (same `message.id`) are one turn. Versions differ
-widely, so only what is used is looked at. Cutting a session into runs may cut one response in two turns.
+Lines `user` and `assistant` become turns, and so do prompts that a person queued and that appear nowhere
+else; every other line is counted. Assistant lines of one API response (same `message.id`) are one turn.
+Versions differ widely, so only fields that are used are read. Cutting a session into runs may cut one
+response into two turns.
 """
 
 from __future__ import annotations
@@ -17,27 +18,26 @@ from typing import Any
 
 import msgspec
 
-from perdure.formats.blocks import add_call, add_result, image, images_of
-from perdure.formats.heads import nameless, objects
-from perdure.formats.lines import Draft, Gathered, feed, part
-from perdure.formats.shapes import Tokens, reader
-from perdure.formats.speech import is_machine, is_summary, spoken
-from perdure.formats.stamps import clean_id, utc, words
+from perdure.formats.json_text import make_session_id, read_objects
+from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, make_part
+from perdure.formats.parts import add_call, add_result, build_image_part, collect_images
+from perdure.formats.prompt_text import is_client_summary, is_machine_text, split_typed_text
+from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
 from perdure.regex import lazy_re
 from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
 
-_BUILT_IN = lazy_re(  # slash commands of the client itself; any other is a skill
+_BUILT_IN_COMMANDS = lazy_re(  # slash commands of the client itself; any other is a skill
     r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
     r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
     r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
 )
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 _UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
-_COMMAND = lazy_re(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
+_COMMAND_TAG = lazy_re(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
 _TYPED_TAG = lazy_re(r"\s*<(bash-input|user-memory-input)>(.*)</\1>\s*", re.S)
 
 
-class _Block(msgspec.Struct, gc=False):
+class _ClaudeBlock(msgspec.Struct, gc=False):
     """One block of a message's content, of any type."""
 
     type: str = ""
@@ -66,7 +66,7 @@ class _ClaudeMessage(msgspec.Struct, gc=False):
 
     model: str = ""
     id: str = ""
-    content: str | list[_Block] | None = None
+    content: str | list[_ClaudeBlock] | None = None
     usage: _ClaudeUsage | None = None
 
 
@@ -78,10 +78,11 @@ class _Attachment(msgspec.Struct, gc=False, rename="camel"):
     command_mode: Any = None
 
 
-class _ClaudeHead(msgspec.Struct, gc=False, rename="camel"):
-    """The fields of any line. What is not named here is passed over unread: most bytes of a transcript are.
+class _ClaudeLine(msgspec.Struct, gc=False, rename="camel"):
+    """The fields of any line. Other fields are skipped unread: most bytes of a transcript are.
 
-    Here and above in the order in which clients write them, which saves the decoder from looking for each.
+    Fields here and above stand in the order in which clients write them, so the decoder need not search for
+    each.
     """
 
     parent_uuid: str | None = None
@@ -104,287 +105,297 @@ class _ClaudeHead(msgspec.Struct, gc=False, rename="camel"):
     ai_title: str | None = None
 
 
-_read = reader(_ClaudeHead)
+_decode_line = make_reader(_ClaudeLine)
 
 
 @dataclass(slots=True)
-class _ClaudeRun:
-    """What is known while the lines of one run go by."""
+class _ClaudeRunState:
+    """The state while the lines of one run are read."""
 
-    gathered: Gathered
+    collector: TurnCollector
     spawned: bool
-    by_message: dict[str, Draft] = field(default_factory=dict)  # message id -> its turn
+    drafts_by_message: dict[str, TurnDraft] = field(default_factory=dict)  # message id -> its turn
     parents: dict[str, str] = field(default_factory=dict)  # uuid -> parent uuid or "", of sidechain lines
-    main: set[str] = field(default_factory=set)  # uuids of the main thread
-    agents: set[str] = field(default_factory=set)  # "" for lines without an agent id
-    aside: list[tuple[Draft, str, str]] = field(default_factory=list)  # turns of sidechains: (turn, uuid, agent id)
-    queued: list[Draft] = field(default_factory=list)
+    main_uuids: set[str] = field(default_factory=set)  # uuids of the main thread
+    agent_ids: set[str] = field(default_factory=set)  # "" for lines without an agent id
+    sidechain_turns: list[tuple[TurnDraft, str, str]] = field(
+        default_factory=list
+    )  # turns of sidechains: (turn, uuid, agent id)
+    queued_drafts: list[TurnDraft] = field(default_factory=list)
 
 
-def identify(head: bytes, path: str) -> Origin:
-    """Return whose transcript this is: the file's own session, or `<session>/<agent>` for a sub-agent's file."""
-    first: Json = {}  # the first value of each field
-    for line in objects(head):
-        first = {**line, **first}
-    pure = PurePath(path.replace("\\", "/"))
-    stem = pure.name.removesuffix(".jsonl")
-    cwd = words(first.get("cwd")) or None
-    named = clean_id(first.get("sessionId"))
+def identify(first_bytes: bytes, path: str) -> Origin:
+    """Return the session of a transcript: the file's own session, or `<session>/<agent>` for a sub-agent's file."""
+    fields: Json = {}  # the first value of each field
+    for line in read_objects(first_bytes):
+        fields = {**line, **fields}
+    pure_path = PurePath(path.replace("\\", "/"))
+    stem = pure_path.name.removesuffix(".jsonl")
+    cwd = text_or_empty(fields.get("cwd")) or None
+    session_id = clean_id(fields.get("sessionId"))
     if _UUID.fullmatch(stem):
         return Origin("claude-code", stem, stem, cwd=cwd)
     agent = stem.removeprefix("agent-") if stem.startswith("agent-") else ""
-    agent = clean_id(agent or (first.get("agentId") if first.get("isSidechain") is True else ""))
+    agent = clean_id(agent or (fields.get("agentId") if fields.get("isSidechain") is True else ""))
     if not agent:
-        session = named or nameless(head)
+        session = session_id or make_session_id(first_bytes)
         return Origin("claude-code", session, session, cwd=cwd)
-    folder = pure.parent.parent.name if pure.parent.name == "subagents" else ""
-    session = named or clean_id(folder) or nameless(head)
+    folder = pure_path.parent.parent.name if pure_path.parent.name == "subagents" else ""
+    session = session_id or clean_id(folder) or make_session_id(first_bytes)
     return Origin("claude-code", f"{session}/{agent}", session, parent_session=session, cwd=cwd)
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    run = _ClaudeRun(Gathered(), spawned)
-    feed(lines, partial(_take, run), run.gathered)
-    _keep_queued(run)
+    run = _ClaudeRunState(TurnCollector(), spawned)
+    feed_lines(lines, partial(_read_line, run), run.collector)
+    _drop_sent_prompts(run)
     _name_threads(run)
-    return run.gathered.parsed()
+    return run.collector.to_parsed_lines()
 
 
-def _take(run: _ClaudeRun, line: Line, raw: bytes) -> None:
+def _read_line(run: _ClaudeRunState, line: Line, raw: bytes) -> None:
     """Read one line."""
-    head = _read(raw)
-    kind = head.type
+    entry = _decode_line(raw)
+    kind = entry.type
     if kind == "assistant":
-        _assistant(run, line, head)
+        _read_assistant(run, line, entry)
     elif kind == "user":
-        _user(run, line, head)
+        _read_user(run, line, entry)
     elif kind == "attachment":
-        _attachment(run, line, head)
+        _read_attachment(run, line, entry)
     else:
-        title = head.custom_title or head.ai_title or head.summary
+        title = entry.custom_title or entry.ai_title or entry.summary
         if title and kind in ("summary", "custom-title", "ai-title"):
-            run.gathered.title = title
-        run.gathered.skip(kind, head.subtype)
-    if head.uuid is not None:
-        if head.is_sidechain:
-            run.parents[head.uuid] = head.parent_uuid or ""
+            run.collector.title = title
+        run.collector.skip(kind, entry.subtype)
+    if entry.uuid is not None:
+        if entry.is_sidechain:
+            run.parents[entry.uuid] = entry.parent_uuid or ""
         else:
-            run.main.add(head.uuid)
+            run.main_uuids.add(entry.uuid)
 
 
-def _draft(run: _ClaudeRun, line: Line, head: _ClaudeHead, role: Any, author: Author) -> Draft:
-    """Return a new turn begun by this line, in its place among the others."""
-    draft = Draft(role, author, [line.span], [], utc(head.timestamp), clean_id(head.uuid) or None)
-    if head.is_sidechain:
-        agent = head.agent_id or ""
-        run.agents.add(agent)
-        run.aside.append((draft, head.uuid or "", agent))
+def _begin_draft(run: _ClaudeRunState, line: Line, entry: _ClaudeLine, role: Any, author: Author) -> TurnDraft:
+    """Begin a new turn with this line."""
+    draft = TurnDraft(role, author, [line.span], [], to_utc(entry.timestamp), clean_id(entry.uuid) or None)
+    if entry.is_sidechain:
+        agent = entry.agent_id or ""
+        run.agent_ids.add(agent)
+        run.sidechain_turns.append((draft, entry.uuid or "", agent))
     else:
-        run.agents.add("")
-    run.gathered.drafts.append(draft)
+        run.agent_ids.add("")
+    run.collector.drafts.append(draft)
     return draft
 
 
-def _assistant(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
+def _read_assistant(run: _ClaudeRunState, line: Line, entry: _ClaudeLine) -> None:
     """Begin the agent's turn, or add the next block of the same response to it."""
-    message, blocks = _said_in(head)
-    key = message.id
-    draft = run.by_message.get(key) if key else None
+    message, blocks = _read_blocks(entry)
+    message_id = message.id
+    draft = run.drafts_by_message.get(message_id) if message_id else None
     if draft is None:
-        draft = _draft(run, line, head, "assistant", "machine" if message.model == "<synthetic>" else "agent")
+        draft = _begin_draft(run, line, entry, "assistant", "machine" if message.model == "<synthetic>" else "agent")
         draft.model = message.model
-        if key:
-            run.by_message[key] = draft
+        if message_id:
+            run.drafts_by_message[message_id] = draft
     else:
         draft.lines.append(line.span)
     if message.usage is not None:
-        draft.n_tokens = max(draft.n_tokens, _tokens(message.usage))
+        draft.n_tokens = max(draft.n_tokens, _count_tokens(message.usage))
     for block in blocks:
-        kind = block.type
-        if kind == "text" and block.text is not None:
-            draft.parts.append(part(("text", block.text, "", "", False)))
-        elif kind == "thinking" and block.thinking:
-            draft.parts.append(part(("thinking", block.thinking, "", "", False)))
-        elif kind in _CALLS:
-            add_call(draft, run.gathered.tools, block.name, block.id, block.input)
-        elif kind.endswith("_tool_result"):
-            add_result(draft, run.gathered.tools, block.tool_use_id, block.content)
+        block_type = block.type
+        if block_type == "text" and block.text is not None:
+            draft.parts.append(make_part(("text", block.text, "", "", False)))
+        elif block_type == "thinking" and block.thinking:
+            draft.parts.append(make_part(("thinking", block.thinking, "", "", False)))
+        elif block_type in _CALL_TYPES:
+            add_call(draft, run.collector.tool_names, block.name, block.id, block.input)
+        elif block_type.endswith("_tool_result"):
+            add_result(draft, run.collector.tool_names, block.tool_use_id, block.content)
 
 
-def _said_in(head: _ClaudeHead) -> tuple[_ClaudeMessage, list[_Block]]:
-    """Return the message of a line that must have one, and its content as blocks, a bare string as one text block."""
-    message = head.message
+def _read_blocks(entry: _ClaudeLine) -> tuple[_ClaudeMessage, list[_ClaudeBlock]]:
+    """Return a line's message and its content as blocks; a bare string is one text block. Raises if it has none."""
+    message = entry.message
     if message is None or message.content is None:
         raise msgspec.ValidationError("a message line without content")
     content = message.content
-    return message, [_Block("text", content)] if isinstance(content, str) else content
+    return message, [_ClaudeBlock("text", content)] if isinstance(content, str) else content
 
 
-def _tokens(usage: _ClaudeUsage) -> int:
+def _count_tokens(usage: _ClaudeUsage) -> int:
     """Return input + output + cache tokens."""
-    cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
-    return usage.input_tokens + usage.output_tokens + cached
+    n_cached = usage.cache_creation_input_tokens + usage.cache_read_input_tokens
+    return usage.input_tokens + usage.output_tokens + n_cached
 
 
-def _user(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
-    """Make a turn of tool results, or of words in the person's place."""
-    _, blocks = _said_in(head)
-    if any(map(_is_result, blocks)):
-        draft = _draft(run, line, head, "tool", "tool")
+def _read_user(run: _ClaudeRunState, line: Line, entry: _ClaudeLine) -> None:
+    """Make a turn of tool results, or of a text in the person's place."""
+    _, blocks = _read_blocks(entry)
+    if any(map(_is_tool_result, blocks)):
+        draft = _begin_draft(run, line, entry, "tool", "tool")
         for block in blocks:
-            _add_output(draft, run.gathered.tools, block)
+            _add_result_block(draft, run.collector.tool_names, block)
         return
-    draft = _draft(run, line, head, "user", "machine")
+    draft = _begin_draft(run, line, entry, "user", "machine")
     texts = [block.text for block in blocks if block.type == "text" and block.text is not None]
-    pictures = [picture for block in blocks for picture in _picture(block)]
-    said = [] if run.spawned or head.is_sidechain or _by_machine(head) else _said(texts, draft)
-    if said or (pictures and not texts):
+    images = [image for block in blocks for image in _build_images(block)]
+    typed_parts = (
+        [] if run.spawned or entry.is_sidechain or _is_marked_as_machine(entry) else _build_typed_parts(texts, draft)
+    )
+    if typed_parts or (images and not texts):
         draft.author = "person"
-        draft.parts += said + pictures
+        draft.parts += typed_parts + images
     else:
-        draft.parts += [Part("text", text) for text in texts] + pictures
-        draft.is_summary = bool(head.is_compact_summary) or any(map(is_summary, texts))
+        draft.parts += [Part("text", text) for text in texts] + images
+        draft.is_summary = bool(entry.is_compact_summary) or any(map(is_client_summary, texts))
 
 
-def _is_result(block: _Block) -> bool:
-    """Say whether a block is the result of a call."""
+def _is_tool_result(block: _ClaudeBlock) -> bool:
+    """Return True if a block is the result of a call."""
     return block.type == "tool_result"
 
 
-def _add_output(draft: Draft, tools: dict[str, str], block: _Block) -> None:
+def _add_result_block(draft: TurnDraft, tool_names: dict[str, str], block: _ClaudeBlock) -> None:
     """Add one block of a line that carries tool results."""
-    if _is_result(block):
-        add_result(draft, tools, block.tool_use_id, block.content, failed=bool(block.is_error))
+    if _is_tool_result(block):
+        add_result(draft, tool_names, block.tool_use_id, block.content, failed=bool(block.is_error))
     elif block.type == "text" and block.text is not None:
         draft.parts.append(Part("text", block.text))
     else:
-        draft.parts += _picture(block)
+        draft.parts += _build_images(block)
 
 
-def _picture(block: _Block) -> list[Part]:
+def _build_images(block: _ClaudeBlock) -> list[Part]:
     """Return the image part of an image or document block."""
     if block.type not in ("image", "document"):
         return []
     if not isinstance(block.source, dict):
-        return [image(block.type, "")]
-    return images_of([{"type": "image", "source": block.source}])
+        return [build_image_part(block.type, "")]
+    return collect_images([{"type": "image", "source": block.source}])
 
 
-def _by_machine(head: _ClaudeHead) -> bool:
-    """Say whether the line itself states that no person typed it."""
-    origin = head.origin.get("kind") if isinstance(head.origin, dict) else None
+def _is_marked_as_machine(entry: _ClaudeLine) -> bool:
+    """Return True if the line itself says that no person typed it."""
+    origin = entry.origin.get("kind") if isinstance(entry.origin, dict) else None
     return (
-        bool(head.is_meta or head.is_compact_summary)
-        or head.prompt_source not in (None, "typed", "queued", "sdk")
-        or head.turn_origin not in (None, "human", "sdk")
+        bool(entry.is_meta or entry.is_compact_summary)
+        or entry.prompt_source not in (None, "typed", "queued", "sdk")
+        or entry.turn_origin not in (None, "human", "sdk")
         or origin not in (None, "human", "sdk")
-        or bool(head.plan_content)  # a plan that the agent wrote and the client sent back
+        or bool(entry.plan_content)  # a plan that the agent wrote and the client sent back
     )
 
 
-def _said(texts: list[str], draft: Draft) -> list[Part]:
-    """Return what a person typed, as parts; nothing when it was a machine's. Notes an invoked skill on the turn."""
+def _build_typed_parts(texts: list[str], draft: TurnDraft) -> list[Part]:
+    """Return text that a person typed, as parts; empty if a machine wrote it. Notes an invoked skill on the turn."""
     parts: list[Part] = []
-    typed = False
+    is_typed = False
     for text in texts:
-        command = _command(text)
+        command = _parse_command(text)
         if command is not None:
             name, arguments = command
-            if not _BUILT_IN.fullmatch(name):
+            if not _BUILT_IN_COMMANDS.fullmatch(name):
                 draft.skills += (name,)
-            parts += spoken(f"/{name} {arguments}") if arguments else []
-            typed = typed or bool(arguments)
+            parts += split_typed_text(f"/{name} {arguments}") if arguments else []
+            is_typed = is_typed or bool(arguments)
         elif match := _TYPED_TAG.fullmatch(text):
             parts.append(Part("text", ("! " if match[1] == "bash-input" else "# ") + match[2].strip()))
-            typed = True
-        elif is_machine(text):
+            is_typed = True
+        elif is_machine_text(text):
             parts.append(Part("pasted", text))
         else:
-            parts += spoken(text)
-            typed = True
-    return parts if typed else []
+            parts += split_typed_text(text)
+            is_typed = True
+    return parts if is_typed else []
 
 
-def _command(text: str) -> tuple[str, str] | None:
+def _parse_command(text: str) -> tuple[str, str] | None:
     """Return (name, arguments) of a slash command, or None.
 
-    >>> _command("<command-message>gsd:debug</command-message><command-name>/gsd:debug</command-name>")
+    >>> _parse_command("<command-message>gsd:debug</command-message><command-name>/gsd:debug</command-name>")
     ('gsd:debug', '')
     """
     if not text.lstrip().startswith("<command-"):
         return None
-    found = dict(_COMMAND.findall(text))
-    name = found.get("name", "").strip().lstrip("/")
-    return (name, found.get("args", "").strip()) if name else None
+    tags = dict(_COMMAND_TAG.findall(text))
+    name = tags.get("name", "").strip().lstrip("/")
+    return (name, tags.get("args", "").strip()) if name else None
 
 
-def _attachment(run: _ClaudeRun, line: Line, head: _ClaudeHead) -> None:
-    """Count an attachment; keep aside a prompt that a person had queued."""
-    attached = head.attachment
-    if attached is None:
+def _read_attachment(run: _ClaudeRunState, line: Line, entry: _ClaudeLine) -> None:
+    """Count an attachment; make a turn of a prompt that a person had queued."""
+    attachment = entry.attachment
+    if attachment is None:
         raise msgspec.ValidationError("an attachment line without one")
-    prompt = _queued_text(attached)
-    if attached.type == "queued_command" and attached.command_mode in (None, "prompt") and not is_machine(prompt):
-        draft = _draft(run, line, head, "user", "machine")
-        draft.parts = spoken(prompt)
-        draft.author = "machine" if run.spawned or head.is_sidechain else "person"
-        run.queued.append(draft)
+    prompt = _read_queued_text(attachment)
+    if (
+        attachment.type == "queued_command"
+        and attachment.command_mode in (None, "prompt")
+        and not is_machine_text(prompt)
+    ):
+        draft = _begin_draft(run, line, entry, "user", "machine")
+        draft.parts = split_typed_text(prompt)
+        draft.author = "machine" if run.spawned or entry.is_sidechain else "person"
+        run.queued_drafts.append(draft)
     else:
-        run.gathered.skip("attachment", attached.type)
+        run.collector.skip("attachment", attachment.type)
 
 
-def _queued_text(attached: _Attachment) -> str:
-    """Return the words of a queued prompt: a string, or blocks of which the text counts."""
-    prompt = attached.prompt
+def _read_queued_text(attachment: _Attachment) -> str:
+    """Return the text of a queued prompt: a string, or the text of its blocks."""
+    prompt = attachment.prompt
     if isinstance(prompt, list):
-        return "\n".join(words(b.get("text")) for b in prompt if isinstance(b, dict))
-    return words(prompt)
+        return "\n".join(text_or_empty(b.get("text")) for b in prompt if isinstance(b, dict))
+    return text_or_empty(prompt)
 
 
-def _keep_queued(run: _ClaudeRun) -> None:
-    """Drop queued prompts that were also sent as a user line of this run, counting them."""
-    if not run.queued:
+def _drop_sent_prompts(run: _ClaudeRunState) -> None:
+    """Drop queued prompts that were also sent as a user line of this run, and count them."""
+    if not run.queued_drafts:
         return
-    queued = {id(draft) for draft in run.queued}
-    sent = {_key(draft) for draft in run.gathered.drafts if draft.role == "user" and id(draft) not in queued}
-    kept = []
-    for draft in run.gathered.drafts:
-        if id(draft) in queued and (not draft.parts or _key(draft) in sent):
-            run.gathered.skip("attachment", "queued_command")
+    queued_ids = {id(draft) for draft in run.queued_drafts}
+    sent_texts = {
+        _join_words(draft) for draft in run.collector.drafts if draft.role == "user" and id(draft) not in queued_ids
+    }
+    remaining_drafts = []
+    for draft in run.collector.drafts:
+        if id(draft) in queued_ids and (not draft.parts or _join_words(draft) in sent_texts):
+            run.collector.skip("attachment", "queued_command")
         else:
-            kept.append(draft)
-    run.gathered.drafts = kept
+            remaining_drafts.append(draft)
+    run.collector.drafts = remaining_drafts
 
 
-def _key(draft: Draft) -> str:
-    """Return the words of a turn for comparison."""
+def _join_words(draft: TurnDraft) -> str:
+    """Return the text of a turn for comparison."""
     return "\n".join(p.text for p in draft.parts).strip()
 
 
-def _name_threads(run: _ClaudeRun) -> None:
+def _name_threads(run: _ClaudeRunState) -> None:
     """Name each sidechain turn after its agent, or after the root of its chain of parents.
 
-    A file that is one sub-agent's alone has no threads: the source itself is the sub-agent.
+    A file of one sub-agent alone has no threads: the source itself is the sub-agent.
     """
-    if run.spawned or (len(run.agents) == 1 and "" not in run.agents):
+    if run.spawned or (len(run.agent_ids) == 1 and "" not in run.agent_ids):
         return
     roots: dict[str, str] = {}
-    for draft, uuid, agent in run.aside:
-        draft.thread = clean_id(agent or _root(uuid, run, roots)) or "sidechain"
+    for draft, uuid, agent in run.sidechain_turns:
+        draft.thread = clean_id(agent or _find_root(uuid, run, roots)) or "sidechain"
 
 
-def _root(uuid: str, run: _ClaudeRun, roots: dict[str, str]) -> str:
-    """Return the first uuid of a sidechain; if that lies outside these lines, the earliest that is named."""
+def _find_root(uuid: str, run: _ClaudeRunState, roots: dict[str, str]) -> str:
+    """Return the first uuid of a sidechain; if that lies outside these lines, the earliest uuid that is named."""
     path = []
     while uuid in run.parents and uuid not in roots:
         path.append(uuid)
         roots[uuid] = uuid  # ends a cycle
         parent = run.parents[uuid]
-        if not parent or parent in run.main:
+        if not parent or parent in run.main_uuids:
             break
         uuid = parent
     root = roots.get(uuid, uuid)
-    for step in path:
-        roots[step] = root
+    for step_uuid in path:
+        roots[step_uuid] = root
     return root

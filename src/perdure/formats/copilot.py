@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.formats.blocks import add_call, add_result
-from perdure.formats.heads import nameless, objects
-from perdure.formats.lines import Draft, Gathered, feed
-from perdure.formats.shapes import Tokens, reader
-from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import clean_id, utc, words
+from perdure.formats.json_text import make_session_id, read_objects
+from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
+from perdure.formats.parts import add_call, add_result
+from perdure.formats.prompt_text import is_machine_text, split_typed_text
+from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
 from perdure.types import Json, Line, Origin, ParsedLines, Part, Role
 
-_MESSAGES: dict[str, Role] = {
+_MESSAGE_ROLES: dict[str, Role] = {
     "user.message": "user",
     "assistant.message": "assistant",
     "tool.execution_complete": "tool",
@@ -29,7 +28,7 @@ _MESSAGES: dict[str, Role] = {
 }
 
 
-class _Data(msgspec.Struct, gc=False, rename="camel"):
+class _CopilotEventData(msgspec.Struct, gc=False, rename="camel"):
     """The data of the events that are used."""
 
     content: str | None = None
@@ -46,77 +45,79 @@ class _Data(msgspec.Struct, gc=False, rename="camel"):
     summary_content: str | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
+class _CopilotEvent(msgspec.Struct, gc=False):
     """The fields of any event."""
 
     type: str = ""
-    data: _Data | None = None
+    data: _CopilotEventData | None = None
     id: str | None = None
     timestamp: datetime | None = None
 
 
-_read = reader(_Event)
+_decode_event = make_reader(_CopilotEvent)
 
 
-def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
     """Return the session that `session.start` names."""
-    start: Json = next((line for line in objects(head) if line.get("type") == "session.start"), {})
+    start: Json = next((line for line in read_objects(first_bytes) if line.get("type") == "session.start"), {})
     data = start.get("data")
     data = data if isinstance(data, dict) else {}
     context = data.get("context")
-    cwd = words(context.get("cwd")) if isinstance(context, dict) else ""
-    session = clean_id(data.get("sessionId")) or nameless(head)
+    cwd = text_or_empty(context.get("cwd")) if isinstance(context, dict) else ""
+    session = clean_id(data.get("sessionId")) or make_session_id(first_bytes)
     return Origin("copilot-cli", session, session, cwd=cwd or None)
 
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    gathered = Gathered()
-    feed(lines, partial(_take, gathered, spawned), gathered)
-    return gathered.parsed()
+    collector = TurnCollector()
+    feed_lines(lines, partial(_read_event, collector, spawned), collector)
+    return collector.to_parsed_lines()
 
 
-def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
+def _read_event(collector: TurnCollector, spawned: bool, line: Line, raw: bytes) -> None:
     """Read one event."""
-    event = _read(raw)
+    event = _decode_event(raw)
     kind, data = event.type, event.data
-    if kind not in _MESSAGES:
+    if kind not in _MESSAGE_ROLES:
         if kind == "session.title_changed" and data:
-            gathered.title = data.title or gathered.title
-        gathered.skip(kind)
+            collector.title = data.title or collector.title
+        collector.skip(kind)
         return
     if data is None:
         raise msgspec.ValidationError("a message event without data")
-    draft = _draft(gathered, line, event, data)
+    draft = _begin_draft(collector, line, event, data)
     if kind == "assistant.message":
-        _answer(gathered, draft, data)
+        _fill_agent_draft(collector, draft, data)
     elif kind == "tool.execution_complete":
-        _result(gathered, draft, data)
+        _fill_tool_draft(collector, draft, data)
     elif kind == "user.message":
-        _asked(draft, data.content or "", spawned)
+        _fill_user_draft(draft, data.content or "", spawned)
     else:
         text = data.content or data.summary_content
         draft.parts = [Part("text", text)] if text else []
         draft.is_summary = kind == "session.compaction_complete"
 
 
-def _draft(gathered: Gathered, line: Line, event: _Event, data: _Data) -> Draft:
-    """Return a new turn, a machine's until more is known; a sub-agent's events name the call that spawned it."""
-    draft = Draft(_MESSAGES[event.type], "machine", [line.span], [], utc(event.timestamp), clean_id(event.id) or None)
+def _begin_draft(collector: TurnCollector, line: Line, event: _CopilotEvent, data: _CopilotEventData) -> TurnDraft:
+    """Begin a new turn, a machine's until more is known; a sub-agent's events name the call that spawned it."""
+    draft = TurnDraft(
+        _MESSAGE_ROLES[event.type], "machine", [line.span], [], to_utc(event.timestamp), clean_id(event.id) or None
+    )
     draft.thread = clean_id(data.parent_tool_call_id)
-    gathered.drafts.append(draft)
+    collector.drafts.append(draft)
     return draft
 
 
-def _asked(draft: Draft, text: str, spawned: bool) -> None:
+def _fill_user_draft(draft: TurnDraft, text: str, spawned: bool) -> None:
     """Fill a turn in the user's place."""
-    typed = bool(text) and not spawned and not draft.thread and not is_machine(text)
-    draft.author = "person" if typed else "machine"
-    draft.parts = spoken(text) if typed else [Part("text", text)]
+    is_typed = bool(text) and not spawned and not draft.thread and not is_machine_text(text)
+    draft.author = "person" if is_typed else "machine"
+    draft.parts = split_typed_text(text) if is_typed else [Part("text", text)]
 
 
-def _answer(gathered: Gathered, draft: Draft, data: _Data) -> None:
-    """Fill the agent's turn: thoughts, words, calls."""
+def _fill_agent_draft(collector: TurnCollector, draft: TurnDraft, data: _CopilotEventData) -> None:
+    """Fill the agent's turn: thoughts, text, calls."""
     draft.author = "agent"
     draft.model = data.model or ""
     draft.n_tokens = data.output_tokens
@@ -126,14 +127,14 @@ def _answer(gathered: Gathered, draft: Draft, data: _Data) -> None:
         draft.parts.append(Part("text", data.content))
     for call in data.tool_requests or ():
         if isinstance(call, dict):
-            name, call_id = words(call.get("name")), words(call.get("toolCallId"))
-            add_call(draft, gathered.tools, name, call_id, call.get("arguments"))
+            name, call_id = text_or_empty(call.get("name")), text_or_empty(call.get("toolCallId"))
+            add_call(draft, collector.tool_names, name, call_id, call.get("arguments"))
 
 
-def _result(gathered: Gathered, draft: Draft, data: _Data) -> None:
+def _fill_tool_draft(collector: TurnCollector, draft: TurnDraft, data: _CopilotEventData) -> None:
     """Fill a tool's turn with its output in full, or with its error."""
     draft.author = "tool"
     content = data.result.get("content") if isinstance(data.result, dict) else data.result
     if content is None:
         content = data.error.get("message") if isinstance(data.error, dict) else data.error
-    add_result(draft, gathered.tools, data.tool_call_id or "", content, failed=data.success is False)
+    add_result(draft, collector.tool_names, data.tool_call_id or "", content, failed=data.success is False)

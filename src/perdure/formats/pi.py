@@ -1,8 +1,9 @@
 """pi transcripts: `~/.pi/agent/sessions/--<folder>--/<time>_<id>.jsonl` -> turns.
 
-One file is a tree: going back in a conversation leaves the abandoned branch between the live lines. Every turn
-carries its link, and `abandoned` tells what the last entry no longer descends from. A fork copies entries with
-their ids and times, so `<id>@<time>` is the same in the copy. Files before version 2 have no ids at all.
+One file is a tree: going back in a conversation leaves the abandoned branch between the live lines. Every
+turn carries its link, and `find_abandoned` finds the entries that the last entry no longer descends from.
+A fork copies entries with their ids and times, so `<id>@<time>` is the same in the copy. Files before
+version 2 have no ids.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.formats.blocks import add_call, add_result, images_of, text_of
-from perdure.formats.heads import nameless, objects
-from perdure.formats.lines import Draft, Gathered, feed, part
-from perdure.formats.shapes import Tokens, reader
-from perdure.formats.speech import is_machine, spoken
-from perdure.formats.stamps import clean_id, instant, words
+from perdure.formats.json_text import make_session_id, read_objects
+from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, make_part
+from perdure.formats.parts import add_call, add_result, collect_images, join_text
+from perdure.formats.prompt_text import is_machine_text, split_typed_text
+from perdure.formats.values import Tokens, clean_id, make_reader, parse_instant, text_or_empty
 from perdure.types import Author, Json, Line, Origin, ParsedLines, Part, Role
 
-_SUMMARIES = ("compaction", "branch_summary")
+_SUMMARY_TYPES = ("compaction", "branch_summary")
 
 
 class _PiUsage(msgspec.Struct, gc=False, rename="camel"):
@@ -50,7 +50,7 @@ class _PiMessage(msgspec.Struct, gc=False, rename="camel"):
     exit_code: Any = None
 
 
-class _PiHead(msgspec.Struct, gc=False, rename="camel"):
+class _PiEntry(msgspec.Struct, gc=False, rename="camel"):
     """The fields of any entry."""
 
     type: str = ""
@@ -63,19 +63,19 @@ class _PiHead(msgspec.Struct, gc=False, rename="camel"):
     name: str | None = None
 
 
-_read = reader(_PiHead)
+_decode_entry = make_reader(_PiEntry)
 
 
-def identify(head: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
     """Return the session of the header; a fork names the file that it was made from."""
-    header: Json = next((line for line in objects(head) if line.get("type") == "session"), {})
-    session = clean_id(header.get("id")) or nameless(head)
-    parent = _session_of(header.get("parentSession") or header.get("branchedFrom"))
-    cwd = words(header.get("cwd")) or None
+    header: Json = next((line for line in read_objects(first_bytes) if line.get("type") == "session"), {})
+    session = clean_id(header.get("id")) or make_session_id(first_bytes)
+    parent = _read_session_id(header.get("parentSession") or header.get("branchedFrom"))
+    cwd = text_or_empty(header.get("cwd")) or None
     return Origin("pi", session, session, parent_session=parent, cwd=cwd, fork=parent is not None)
 
 
-def _session_of(path: Any) -> str | None:
+def _read_session_id(path: Any) -> str | None:
     """Return the session id in the name of a session file, `<time>_<id>.jsonl`; a bare id is kept."""
     if not isinstance(path, str) or not path:
         return None
@@ -85,86 +85,88 @@ def _session_of(path: Any) -> str | None:
 
 def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:
     """Return the turns of one run. spawned: the source is a sub-agent's, so nobody typed into it."""
-    gathered = Gathered()
-    feed(lines, partial(_take, gathered, spawned), gathered)
-    return gathered.parsed()
+    collector = TurnCollector()
+    feed_lines(lines, partial(_read_entry, collector, spawned), collector)
+    return collector.to_parsed_lines()
 
 
-def _take(gathered: Gathered, spawned: bool, line: Line, raw: bytes) -> None:
+def _read_entry(collector: TurnCollector, spawned: bool, line: Line, raw: bytes) -> None:
     """Read one entry."""
-    head = _read(raw)
-    if head.type == "message":
-        if head.message is None:
+    entry = _decode_entry(raw)
+    if entry.type == "message":
+        if entry.message is None:
             raise msgspec.ValidationError("a message entry without one")
-        _said(gathered, spawned, line, head, head.message)
-    elif head.type in _SUMMARIES:
-        draft = _draft(gathered, line, head, "system")
+        _read_message(collector, spawned, line, entry, entry.message)
+    elif entry.type in _SUMMARY_TYPES:
+        draft = _begin_draft(collector, line, entry, "system")
         draft.is_summary = True
-        draft.parts += [Part("text", head.summary)] if head.summary else []
-    elif head.type == "custom_message":
-        draft = _draft(gathered, line, head, "system")
-        draft.parts += _texts(head.content)
+        draft.parts += [Part("text", entry.summary)] if entry.summary else []
+    elif entry.type == "custom_message":
+        draft = _begin_draft(collector, line, entry, "system")
+        draft.parts += _build_parts(entry.content)
     else:
-        if head.type == "session_info":
-            gathered.title = head.name or gathered.title
-        gathered.skip(head.type)
-    if head.type != "session" and (link := _link(head)):
-        gathered.links.append(link)
+        if entry.type == "session_info":
+            collector.title = entry.name or collector.title
+        collector.skip(entry.type)
+    if entry.type != "session" and (link := _read_link(entry)):
+        collector.links.append(link)
 
 
-def _link(head: _PiHead) -> tuple[str, str | None] | None:
+def _read_link(entry: _PiEntry) -> tuple[str, str | None] | None:
     """Return (entry id, parent id) of an entry; None where it has no id."""
-    entry = clean_id(head.id)
-    return (entry, clean_id(head.parent_id) or None) if entry else None
+    entry_id = clean_id(entry.id)
+    return (entry_id, clean_id(entry.parent_id) or None) if entry_id else None
 
 
-def _draft(gathered: Gathered, line: Line, head: _PiHead, role: Role, author: Author = "machine") -> Draft:
-    """Return a new turn begun by this line."""
-    draft = Draft(role, author, [line.span], [], instant(head.timestamp))
-    if link := _link(head):
-        draft.native_id = f"{link[0]}@{clean_id(head.timestamp) or head.timestamp}"
+def _begin_draft(
+    collector: TurnCollector, line: Line, entry: _PiEntry, role: Role, author: Author = "machine"
+) -> TurnDraft:
+    """Begin a new turn with this line."""
+    draft = TurnDraft(role, author, [line.span], [], parse_instant(entry.timestamp))
+    if link := _read_link(entry):
+        draft.native_id = f"{link[0]}@{clean_id(entry.timestamp) or entry.timestamp}"
         draft.link = link
-    gathered.drafts.append(draft)
+    collector.drafts.append(draft)
     return draft
 
 
-def _texts(content: Any) -> list[Part]:
-    """Return one text part of all the text of a content, and its images."""
-    text = text_of(content)
-    return [*([Part("text", text)] if text else []), *images_of(content)]
+def _build_parts(content: Any) -> list[Part]:
+    """Return one text part with all the text of a content, and its images."""
+    text = join_text(content)
+    return [*([Part("text", text)] if text else []), *collect_images(content)]
 
 
-def _said(gathered: Gathered, spawned: bool, line: Line, head: _PiHead, message: _PiMessage) -> None:
+def _read_message(collector: TurnCollector, spawned: bool, line: Line, entry: _PiEntry, message: _PiMessage) -> None:
     """Make a turn of one message."""
     role = message.role
     if role == "user":
-        draft = _draft(gathered, line, head, "user")
-        text = text_of(message.content)
-        pictures = images_of(message.content)
-        typed = not spawned and not (is_machine(text) if text else not pictures)
-        draft.author = "person" if typed else "machine"
-        draft.parts += [*spoken(text), *pictures] if typed else _texts(message.content)
+        draft = _begin_draft(collector, line, entry, "user")
+        text = join_text(message.content)
+        images = collect_images(message.content)
+        is_typed = not spawned and not (is_machine_text(text) if text else not images)
+        draft.author = "person" if is_typed else "machine"
+        draft.parts += [*split_typed_text(text), *images] if is_typed else _build_parts(message.content)
     elif role == "assistant":
-        _answer(gathered, _draft(gathered, line, head, "assistant", "agent"), message)
+        _fill_agent_draft(collector, _begin_draft(collector, line, entry, "assistant", "agent"), message)
     elif role == "toolResult":
-        draft = _draft(gathered, line, head, "tool", "tool")
+        draft = _begin_draft(collector, line, entry, "tool", "tool")
         call_id = message.tool_call_id
-        gathered.tools.setdefault(call_id, message.tool_name)
-        add_result(draft, gathered.tools, call_id, message.content, failed=bool(message.is_error))
+        collector.tool_names.setdefault(call_id, message.tool_name)
+        add_result(draft, collector.tool_names, call_id, message.content, failed=bool(message.is_error))
     elif role == "bashExecution":
-        draft = _draft(gathered, line, head, "user", "machine" if spawned else "person")
+        draft = _begin_draft(collector, line, entry, "user", "machine" if spawned else "person")
         failed = message.exit_code not in (None, 0)
         draft.parts.append(Part("text", f"! {message.command}"))
         draft.parts.append(Part("result", message.output, "bash", is_error=failed))
     elif role in ("system", "custom", "hookMessage", "branchSummary", "compactionSummary"):
-        draft = _draft(gathered, line, head, "system")
+        draft = _begin_draft(collector, line, entry, "system")
         draft.is_summary = role.endswith("Summary")
-        draft.parts += _texts(message.content or message.summary)
+        draft.parts += _build_parts(message.content or message.summary)
     else:
-        gathered.skip("message", role)
+        collector.skip("message", role)
 
 
-def _answer(gathered: Gathered, draft: Draft, message: _PiMessage) -> None:
+def _fill_agent_draft(collector: TurnCollector, draft: TurnDraft, message: _PiMessage) -> None:
     """Fill the agent's turn."""
     draft.model = message.model
     if usage := message.usage:
@@ -174,7 +176,13 @@ def _answer(gathered: Gathered, draft: Draft, message: _PiMessage) -> None:
         if not isinstance(block, dict):
             continue
         kind = block.get("type")
-        if kind in ("text", "thinking") and (text := words(block.get(kind))):
-            draft.parts.append(part((kind, text, "", "", False)))
+        if kind in ("text", "thinking") and (text := text_or_empty(block.get(kind))):
+            draft.parts.append(make_part((kind, text, "", "", False)))
         elif kind == "toolCall":
-            add_call(draft, gathered.tools, words(block.get("name")), words(block.get("id")), block.get("arguments"))
+            add_call(
+                draft,
+                collector.tool_names,
+                text_or_empty(block.get("name")),
+                text_or_empty(block.get("id")),
+                block.get("arguments"),
+            )

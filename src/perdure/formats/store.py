@@ -1,8 +1,8 @@
-"""Reading the SQLite databases in which clients keep their sessions. Never writes; the client may be running.
+"""Read OpenCode's SQLite database. Never writes; the client may be running.
 
-The only SQL of the formats. Databases are opened read-only and read in one transaction, so that a session is
-seen whole; their write-ahead log is honoured. Text is read as the bytes that it is: what is not UTF-8 costs at most
-the characters that cannot be read.
+The only SQL of the formats. A database is opened read-only and read in one transaction, so a session is
+seen whole; its write-ahead log is used. Text is read as bytes: if it is not UTF-8, only the unreadable
+characters are lost.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from perdure.errors import FormatFault
 SQLITE_MAGIC = b"SQLite format 3\0"
 _BUSY_MS = 2_000  # a client's write takes milliseconds; do not wait longer for its lock
 
-Row = tuple[Any, ...]
+SqlRow = tuple[Any, ...]
 
 
 @contextmanager
-def opened(data: bytes | Path) -> Iterator[apsw.Connection]:
-    """Give a read-only connection to a database file, or to the bytes of one."""
+def open_database(data: bytes | Path) -> Iterator[apsw.Connection]:
+    """Open a read-only connection to a database file, or to its bytes. Raises FormatFault if it is unreadable."""
     try:
-        connection = _connected(data)
+        connection = _connect(data)
         try:
             connection.execute("BEGIN")
             yield connection
@@ -36,7 +36,7 @@ def opened(data: bytes | Path) -> Iterator[apsw.Connection]:
         raise FormatFault(f"{data if isinstance(data, Path) else 'database'} ({error})") from error
 
 
-def _connected(data: bytes | Path) -> apsw.Connection:
+def _connect(data: bytes | Path) -> apsw.Connection:
     """Open a file without creating anything; bytes become a database in memory."""
     if isinstance(data, Path):
         connection = apsw.Connection(str(data), flags=apsw.SQLITE_OPEN_READONLY)
@@ -47,56 +47,60 @@ def _connected(data: bytes | Path) -> apsw.Connection:
     return connection
 
 
-class Session(NamedTuple):
-    """A session of an OpenCode database; what this version has no column for is None."""
+class OpenCodeSession(NamedTuple):
+    """A session of an OpenCode database; a column that this version lacks is None."""
 
     key: bytes  # its id as stored
     fields: dict[str, str]  # `id`, `parentID`, `directory` and `title`, if it has them
 
 
-_FIELDS = {"id": "id", "parentID": "parent_id", "directory": "directory", "title": "title"}
+_SESSION_COLUMNS = {"id": "id", "parentID": "parent_id", "directory": "directory", "title": "title"}
 
 
-def opencode_sessions(connection: apsw.Connection) -> list[Session]:
-    """Return the sessions of an OpenCode database, oldest first, whatever columns this version has."""
-    return _sessions(connection, "", "", ())
+def list_sessions(connection: apsw.Connection) -> list[OpenCodeSession]:
+    """Return the sessions of a database, oldest first, whatever columns this version has."""
+    return _select_sessions(connection, "", "", ())
 
 
-def opencode_tree(connection: apsw.Connection, session: str) -> list[Session]:
-    """Return one session and those that were spawned below it, oldest first."""
-    below = """WITH RECURSIVE tree(id) AS (SELECT id FROM session WHERE id = ?
+def list_session_tree(connection: apsw.Connection, session: str) -> list[OpenCodeSession]:
+    """Return one session and the sessions spawned below it, oldest first."""
+    recursive_query = """WITH RECURSIVE tree(id) AS (SELECT id FROM session WHERE id = ?
         UNION SELECT session.id FROM session JOIN tree ON parent_id = tree.id)"""
-    return _sessions(connection, below, "WHERE id IN (SELECT id FROM tree)", (session,))
+    return _select_sessions(connection, recursive_query, "WHERE id IN (SELECT id FROM tree)", (session,))
 
 
-def _sessions(connection: apsw.Connection, before: str, where: str, given: Row) -> list[Session]:
-    """Return the sessions that a condition picks, oldest first."""
-    there = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info('session')")}
-    fields = {name: column for name, column in _FIELDS.items() if column in there}
+def _select_sessions(
+    connection: apsw.Connection, prefix: str, condition: str, parameters: SqlRow
+) -> list[OpenCodeSession]:
+    """Return the sessions that meet a condition, oldest first."""
+    existing_columns = {row[0] for row in connection.execute("SELECT name FROM pragma_table_info('session')")}
+    fields = {name: column for name, column in _SESSION_COLUMNS.items() if column in existing_columns}
     columns = ", ".join(f"CAST({column} AS BLOB)" for column in fields.values())
-    query = f"{before} SELECT CAST(id AS BLOB), {columns} FROM session {where} ORDER BY time_created, id"
+    query = f"{prefix} SELECT CAST(id AS BLOB), {columns} FROM session {condition} ORDER BY time_created, id"
     return [
-        Session(row[0], {name: decoded(raw) for name, raw in zip(fields, row[1:], strict=True) if raw is not None})
-        for row in connection.execute(query, given)
+        OpenCodeSession(
+            row[0], {name: decode_text(raw) for name, raw in zip(fields, row[1:], strict=True) if raw is not None}
+        )
+        for row in connection.execute(query, parameters)
     ]
 
 
-def decoded(raw: bytes | None) -> str:
-    r"""Return stored text, as far as it can be read.
+def decode_text(raw: bytes | None) -> str:
+    r"""Return stored text, with U+FFFD for the bytes that cannot be read.
 
-    >>> decoded(b"quay \xff four") == "quay \ufffd four"
+    >>> decode_text(b"quay \xff four") == "quay \ufffd four"
     True
     """
     return (raw or b"").decode("utf-8", "replace")
 
 
-def opencode_originals(connection: apsw.Connection, session: bytes) -> dict[bytes, bytes]:
-    """Return, for the messages that a fork copied into a session, message id -> id of the first one.
+def find_copied_messages(connection: apsw.Connection, session: bytes) -> dict[bytes, bytes]:
+    """Return, for the messages that a fork copied into a session, message id -> id of the first original.
 
-    A fork names no origin: its messages have new ids. What is older than its session, of the same millisecond as a
-    message of an older session, with the same parts, is a copy of that one.
+    A fork names no origin: its messages have new ids. A message that is older than its session, and has the
+    same millisecond and the same parts as a message of an older session, is a copy of that message.
     """
-    copies = """SELECT CAST(copy.id AS BLOB), CAST(first.id AS BLOB) FROM session
+    query = """SELECT CAST(copy.id AS BLOB), CAST(first.id AS BLOB) FROM session
         JOIN message AS copy ON copy.session_id = session.id
         JOIN message AS first ON first.time_created = copy.time_created AND first.session_id <> copy.session_id
         JOIN session AS older ON older.id = first.session_id AND older.time_created < session.time_created
@@ -104,17 +108,17 @@ def opencode_originals(connection: apsw.Connection, session: bytes) -> dict[byte
           AND (SELECT group_concat(data) FROM (SELECT data FROM part WHERE message_id = copy.id ORDER BY id))
             = (SELECT group_concat(data) FROM (SELECT data FROM part WHERE message_id = first.id ORDER BY id))
         ORDER BY older.time_created DESC, first.id DESC"""  # the last row of a copy is that of the oldest session
-    return dict(connection.execute(copies, (session,)))
+    return dict(connection.execute(query, (session,)))
 
 
-def opencode_messages(connection: apsw.Connection, session: bytes) -> list[Row]:
+def list_messages(connection: apsw.Connection, session: bytes) -> list[SqlRow]:
     """Return (id, data) of each message of a session, in order."""
     query = """SELECT CAST(id AS BLOB), CAST(data AS BLOB) FROM message
         WHERE session_id = CAST(? AS TEXT) ORDER BY time_created, id"""
     return list(connection.execute(query, (session,)))
 
 
-def opencode_parts(connection: apsw.Connection, session: bytes) -> list[Row]:
+def list_parts(connection: apsw.Connection, session: bytes) -> list[SqlRow]:
     """Return (message_id, id, data) of each part of a session, in order."""
     query = """SELECT CAST(message_id AS BLOB), CAST(id AS BLOB), CAST(data AS BLOB) FROM part
         WHERE session_id = CAST(? AS TEXT) ORDER BY message_id, id"""

@@ -143,13 +143,13 @@ def _project_batch(
 
 def _project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:
     """Write one run into the index."""
-    from perdure.formats.of_run import parse_run, without_injected
+    from perdure.formats.run_turns import parse_run, remove_injected
     from perdure.index.projection import project_run
     from perdure.index.write import write_run
 
     started_s = time.perf_counter()
     run, lines = archive.read_checked_lines(entry)
-    parsed = without_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
+    parsed = remove_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
     n_chunks = write_run(index, run, parsed, project_run(run, parsed))
     took_ms = (time.perf_counter() - started_s) * 1000
     return ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

@@ -21,7 +21,7 @@ from perdure.index.encoding import EMBEDDING_POLICIES, EmbeddingPolicy, build_em
 from perdure.index.slab import NO_NUMBER, NO_TIME, NUMBER_COLUMNS, ChunkFields, Slab
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo
-from perdure.models.vectors import Vectors
+from perdure.models.embedder import Vectors
 
 PART_CHUNKS = 64  # chunks embedded between two commits: a few seconds of the slowest local model
 

@@ -23,11 +23,10 @@ from perdure.index import embed, hybrid, store, vector_search
 from perdure.index.embed import FillResult, Lane
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo, VectorSpace
-from perdure.models.choose import LOCAL_ITEM_CHARS, EmbedderChoice, choose_embedder
-from perdure.models.embedder import Embedder, ModelTag, ValidatingEmbedder
+from perdure.models.embedder import Embedder, ModelTag, ValidatingEmbedder, Vectors, restore
 from perdure.models.lanes import LANES, EmbeddingLanes, EmbedResult
+from perdure.models.local_embedders import LOCAL_ITEM_CHARS, EmbedderChoice, choose_embedder
 from perdure.models.store import CachingEmbedder, VectorCache
-from perdure.models.vectors import Vectors, restore
 
 _N_PROBES = 20  # chunks whose neighbours are compared between an old index and its rebuilt one
 _PROBE_K = 24

@@ -22,7 +22,7 @@ from perdure.index.keyword import KeywordCandidates, ScoredChunk
 from perdure.index.slab import Slab
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabInfo, VectorSpace
-from perdure.models.vectors import Vectors
+from perdure.models.embedder import Vectors
 from perdure.types import Filters, Hit, Principal, SearchResult
 
 MIN_CANDIDATES = 24  # least number of turns from each leg (design, section 5)

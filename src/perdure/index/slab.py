@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from perdure.disk import make_folder, map_os_errors
 from perdure.errors import DimensionMismatch, VectorRefused, VectorsMissing
-from perdure.models.vectors import QuantisedVectors, Vectors, quantise
+from perdure.models.embedder import QuantisedVectors, Vectors, quantise
 
 ROWS_PER_SEGMENT = 16384  # in a segment: 7 MB at 384 numbers a vector; empty rows take no room on disk
 NUMBER_COLUMNS = ("run", "project", "conversation", "runtime", "machine", "agent", "role", "kind")

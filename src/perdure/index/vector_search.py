@@ -23,7 +23,7 @@ from perdure.index.encoding import MEMORY_KIND, to_ms
 from perdure.index.slab import NO_TIME, Bools, Ints, NearestRows, Slab, SlabSegment
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
-from perdure.models.vectors import Vectors, restore
+from perdure.models.embedder import Vectors, restore
 from perdure.types import Filters, Live
 
 VECTORS_FOLDER = "vectors"

@@ -343,7 +343,7 @@ def _mark_abandoned_turns(index: IndexConnection, run: Run, parsed: ParsedLines)
         [(source.key, first_link + i, entry, parent) for i, (entry, parent) in enumerate(parsed.links)],
     )
     links = index.select("SELECT entry, parent FROM link WHERE source = ? ORDER BY n", source.key)
-    abandoned_entries = formats.abandoned([(entry, parent) for entry, parent in links])
+    abandoned_entries = formats.find_abandoned([(entry, parent) for entry, parent in links])
     query = """SELECT turn.id, entry, abandoned FROM turn JOIN run ON run.id = turn.run
         WHERE run.user = (SELECT user FROM run WHERE run_id = ?1) AND session = ?2 AND generation = ?3
         AND entry IS NOT NULL"""

@@ -239,7 +239,7 @@ def make_reword(chat: Chat) -> Reword:
     """Return a function that words memories by asking a model. It raises ModelFault, as the model does."""
 
     def reword(originals: Sequence[str]) -> str:
-        notes = fence.fenced([f"- {original}" for original in originals[:_MAX_NOTES]], fence.new_nonce())
+        notes = fence.fence_items([f"- {original}" for original in originals[:_MAX_NOTES]], fence.make_nonce())
         reply = chat.reply([ChatMessage("system", _REWORD_PROMPT), ChatMessage("user", notes)], schema=_REWORD_SCHEMA)
         return str(reply.value["text"]) if reply.value else ""
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perdure import log
-from perdure.access.fence import new_nonce
+from perdure.access.fence import make_nonce
 from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.memory_events import MinedRange
 from perdure.disk import lock_file, make_folder, replace_file
 from perdure.errors import BadAnswer, BudgetSpent, Busy, DamagedRun, ModelFault, ModelLate, ModelRefused, NotFound
-from perdure.formats.of_run import parse_run, without_injected
+from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.index import memory_rows, session_turns
 from perdure.index.session_turns import MINING_TAG, SourceTurn, UnminedSource
-from perdure.memories import insights, mining_answer, mining_question
+from perdure.memories import mining_answer, mining_question
 from perdure.memories.mining_answer import MiningInput, MiningTopic, OperationRefusal
 from perdure.memories.mining_question import MiningMessage
 from perdure.memories.store import Memories, MemoryDraft
@@ -341,7 +341,7 @@ class _MiningPass:
 
     def _count_tokens(self, messages: Sequence[MiningMessage]) -> None:
         question_text, _ = mining_question.build_question(
-            messages, (), (), nonce=new_nonce(), max_tokens=self._miner.max_tokens
+            messages, (), (), nonce=make_nonce(), max_tokens=self._miner.max_tokens
         )
         self.result.n_tokens += tokens(mining_question.SYSTEM_PROMPT) + tokens(question_text) if messages else 0
         self.result.n_batches += 1
@@ -355,12 +355,12 @@ class _MiningPass:
             messages,
             known_memories,
             mining_question.render_topics(self._rare_topics),
-            nonce=new_nonce(),
+            nonce=make_nonce(),
             max_tokens=self._miner.max_tokens,
         )
         condition = "kind = ? AND superseded_by IS NULL AND NOT retired AND agent = ?"
         known_insights = memory_rows.list_memories(
-            memories.index(), memories.user, condition, insights.INSIGHT_KIND, unmined.agent
+            memories.index(), memories.user, condition, mining_question.INSIGHT_KIND, unmined.agent
         )
         mining_input = MiningInput(
             messages,
@@ -494,6 +494,6 @@ class _TurnReader:
             run, lines = self._archive.read_checked_lines(self._archive.get_entry(run_id))
         except (NotFound, DamagedRun):
             return
-        parsed = without_injected(parse_run(run, lines), partial(self._archive.read_injected_blocks, run))
+        parsed = remove_injected(parse_run(run, lines), partial(self._archive.read_injected_blocks, run))
         self._runs[run_id] = {turn.offset: _ArchivedTurn(run, turn) for turn in parsed.turns}
         self._sizes[run_id] = run.n_bytes

@@ -18,7 +18,7 @@ from perdure.access.redact import mask
 from perdure.archive import memory_events
 from perdure.errors import UsageError
 from perdure.index.memory_rows import MemoryUse
-from perdure.memories import insights
+from perdure.memories import mining_question
 from perdure.memories.grammar import claims
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
@@ -147,8 +147,8 @@ def _find_words_fault(op: Mapping[str, Any], memory_text: str, mining_input: Min
         "owner" if _is_said_by_person(op, mining_input) else _rate_trust(op, mining_input),
     ):
         return OperationRefusal("instruction", "tells a model how to behave")
-    if op["kind"] == insights.INSIGHT_KIND and len(memory_text.split()) > insights.MAX_WORDS:
-        return OperationRefusal("insight", f"more than {insights.MAX_WORDS} words")
+    if op["kind"] == mining_question.INSIGHT_KIND and len(memory_text.split()) > mining_question.MAX_WORDS:
+        return OperationRefusal("insight", f"more than {mining_question.MAX_WORDS} words")
     return None
 
 
@@ -228,8 +228,8 @@ def _place_insight_or_event(
 
     An event gets a path of its own, because one event does not end another.
     """
-    if draft.kind == insights.INSIGHT_KIND:
-        known_insight = insights.find_same_insight(draft.text, mining_input.insights)
+    if draft.kind == mining_question.INSIGHT_KIND:
+        known_insight = mining_question.find_same_insight(draft.text, mining_input.insights)
         if known_insight is not None:
             return replace(
                 draft,
@@ -242,11 +242,11 @@ def _place_insight_or_event(
             earlier
             for earlier in earlier_drafts
             if earlier.kind == draft.kind
-            and insights.compute_jaccard(earlier.text, draft.text) >= insights.SAME_JACCARD
+            and mining_question.compute_jaccard(earlier.text, draft.text) >= mining_question.SAME_JACCARD
         )
         if (same_draft := next(same_drafts, None)) is not None:
             return replace(draft, text=same_draft.text, path=same_draft.path, project=same_draft.project)
-    if draft.kind in ("event", insights.INSIGHT_KIND):
+    if draft.kind in ("event", mining_question.INSIGHT_KIND):
         return replace(draft, path=_make_unique_path(draft))
     return draft
 

@@ -187,11 +187,13 @@ class MemoryRoom(Memories):
 
         cwd: those of its project and those of none; of all projects without it.
         """
-        from perdure.memories import insights
+        from perdure.memories import mining_question
 
         projects = (self.connections.project_of(cwd), None)
-        candidates = [m for m in self.list_memories(kind=insights.INSIGHT_KIND) if cwd is None or m.project in projects]
-        return insights.choose_surest(candidates, max_tokens=max_tokens)
+        candidates = [
+            m for m in self.list_memories(kind=mining_question.INSIGHT_KIND) if cwd is None or m.project in projects
+        ]
+        return mining_question.choose_surest(candidates, max_tokens=max_tokens)
 
     def by_weight(self) -> list[Memory]:
         """Return the agent's current memories: pinned first, then those last said or used, the most used before."""

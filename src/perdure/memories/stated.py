@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,14 +21,15 @@ from perdure.archive.memory_events import is_unscoped
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
-from perdure.formats.of_run import parse_run, without_injected
+from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.identity import make_memory_id
 from perdure.memories.grammar import claims
 from perdure.memories.grammar.statements import Statement, stated
 from perdure.memories.mining_question import to_span
 from perdure.memories.store import Memories, MemoryDraft
+from perdure.regex import lazy_re
 from perdure.text import normalise
-from perdure.types import Run, Turn
+from perdure.types import MemoryKind, Run, Turn
 
 _BATCH_RUNS = 200  # runs between two records of the progress
 
@@ -80,7 +82,7 @@ def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntr
         run, lines = archive.read_checked_lines(entry)
     except DamagedRun:  # `verify` reports it
         return
-    parsed = without_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
+    parsed = remove_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
     for turn in parsed.turns:
         if turn.author != "person" or turn.is_summary:
             continue
@@ -116,3 +118,30 @@ def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> Memor
         agent=run.agent,
         memory_id=make_memory_id(stated_at, hashlib.sha256(id_seed.encode("utf-8", "surrogatepass")).digest()),
     )
+
+
+_PREFERENCE = lazy_re(
+    r"\s*(?:(?:i|we)\s+(?:(?:really|strongly|much|always|usually|do not|don't)\s+)?"
+    r"(?:prefer|like|love|hate|dislike|favou?r|want)|prefer)\b",
+    re.IGNORECASE,
+)
+_DECISION = lazy_re(r"\s*we(?:'ve| have)?\s+(?:decided|chose|chosen|agreed|settled)\b", re.IGNORECASE)
+_PROCEDURE = lazy_re(
+    r"\s*(?:always|never|do not|don't|make sure|remember to|before|after|when|whenever|if|run|use|write|keep|add|avoid"
+    r"|check|ensure|commit|test|read|ask|put|call|start|stop|update|install|build|deploy|create|set)\b",
+    re.IGNORECASE,
+)
+
+
+def guess_kind(text: str) -> MemoryKind:
+    """Return the kind of a statement.
+
+    >>> [guess_kind(text) for text in ("Ich bevorzuge Tabs", "We decided on SQLite", "Run the tests first", "It rains")]
+    ['preference', 'decision', 'procedure', 'fact']
+    """
+    plain_text = text.replace("*", "").replace("`", "")
+    for pattern, kind in ((_PREFERENCE, "preference"), (_DECISION, "decision"), (_PROCEDURE, "procedure")):
+        if pattern.match(plain_text):
+            return kind  # type: ignore[return-value]
+    statements = stated(text)
+    return statements[0].kind if statements else "fact"

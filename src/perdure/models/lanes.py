@@ -24,8 +24,7 @@ from typing import Literal
 import numpy as np
 
 from perdure.errors import ReadOnlyHome
-from perdure.models.embedder import Embedder, ModelTag, TextKind
-from perdure.models.vectors import Vectors
+from perdure.models.embedder import Embedder, ModelTag, TextKind, Vectors
 
 Lane = Literal["query", "ingest", "bulk"]
 LANES: tuple[Lane, ...] = ("query", "ingest", "bulk")

@@ -19,19 +19,128 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from perdure.errors import RuntimeMissing, WeightsDamaged, WeightsMissing
-from perdure.models.embedder import ModelTag, TextKind
-from perdure.models.vectors import Vectors, to_unit_length
-from perdure.models.wordpiece import UNKNOWN, WordPiece
+from perdure.config import EmbedderConfig, read_variable
+from perdure.errors import ConfigFault, RuntimeMissing, WeightsDamaged, WeightsMissing
+from perdure.models.embedder import (
+    Embedder,
+    ModelTag,
+    TextKind,
+    TruncatingEmbedder,
+    ValidatingEmbedder,
+    Vectors,
+    to_unit_length,
+)
+
+MAX_WORD_CHARS = 100  # a longer word is unknown, as in the reference
+MAX_REMEMBERED = 200_000  # words; about 30 MB
+UNKNOWN = "[UNK]"
+
+_CHINESE = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+_DROPPED_CATEGORIES = frozenset(("Cc", "Cf", "Co", "Cs", "Mn"))
+
+
+def _to_plain(char: str) -> str:
+    """Return the plain form of one character of decomposed text: lower case, a blank, a word of its own, or
+    nothing.
+    """
+    code, category = ord(char), unicodedata.category(char)
+    if char in "\t\n\r" or category[0] == "Z":
+        return " "
+    if code == 0xFFFD or category in _DROPPED_CATEGORIES:
+        return ""
+    if category[0] == "P" or (char.isascii() and not char.isalnum()):
+        return f" {char} "
+    return f" {char} " if any(low <= code <= high for low, high in _CHINESE) else char.lower()
+
+
+class _CharacterTable(dict[int, str]):
+    """Code point -> its plain form, computed at first use; `str.translate` reads it for every character."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = plain = _to_plain(chr(code))
+        return plain
+
+
+class WordPiece:
+    """A tokenizer: a vocabulary, and a cache of the words already cut. Threads that encode at once must not
+    share one.
+    """
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        """Build the tokenizer. vocabulary: tokens in the order of their ids."""
+        self._ids = {token: n for n, token in enumerate(vocabulary)}
+        self._unknown = [self._ids[UNKNOWN]]
+        self._known_words: dict[str, list[int]] = {}
+        self._characters = _CharacterTable()
+
+    def split_words(self, text: str) -> list[str]:
+        """Split a text into its words and signs, in plain form.
+
+        >>> WordPiece([UNKNOWN]).split_words("Où est-il?")
+        ['ou', 'est', '-', 'il', '?']
+        """
+        decomposed = text if text.isascii() else unicodedata.normalize("NFD", text)
+        return decomposed.translate(self._characters).split()
+
+    def to_token_ids(self, text: str, *, max_pieces: int | None = None) -> list[int]:
+        """Return the ids of a text's pieces, without control tokens, at most `max_pieces`.
+
+        >>> WordPiece([UNKNOWN, "per", "##dure"]).to_token_ids("Perdure perdu")
+        [1, 2, 0]
+        """
+        words: Iterable[str] = self.split_words(text if max_pieces is None else _take_beginning(text, max_pieces))
+        piece_ids = list(chain.from_iterable(map(self._to_piece_ids, words)))
+        return piece_ids if max_pieces is None else piece_ids[:max_pieces]
+
+    def _to_piece_ids(self, word: str) -> list[int]:
+        piece_ids = self._known_words.get(word)
+        if piece_ids is None:
+            piece_ids = self._cut_word(word)
+            if len(self._known_words) < MAX_REMEMBERED:
+                self._known_words[word] = piece_ids
+        return piece_ids
+
+    def _cut_word(self, word: str) -> list[int]:
+        """Cut a word: the longest known piece at its start, then of the remainder; unknown if no piece fits."""
+        if len(word) > MAX_WORD_CHARS:
+            return self._unknown
+        piece_ids: list[int] = []
+        start = 0
+        while start < len(word):
+            piece = self._find_longest_piece(word, start)
+            if piece is None:
+                return self._unknown
+            piece_ids.append(self._ids[piece])
+            start += len(piece) - (2 if start else 0)
+        return piece_ids
+
+    def _find_longest_piece(self, word: str, start: int) -> str | None:
+        prefix = "##" if start else ""
+        pieces = (prefix + word[start:end] for end in range(len(word), start, -1))
+        return next((piece for piece in pieces if piece in self._ids), None)
+
+
+_CHARS_PER_PIECE = 64  # far more than text needs; limits how much of a huge text is read
+
+
+def _take_beginning(text: str, max_pieces: int) -> str:
+    """Return the beginning of a text, long enough for `max_pieces` pieces unless it is mostly blanks or marks."""
+    return text[: max_pieces * _CHARS_PER_PIECE]
+
 
 WEIGHTS_FOLDER = Path(__file__).with_name("weights")
 
@@ -186,3 +295,70 @@ def decode_table(data: bytes) -> Vectors:
     scales: npt.NDArray[np.float32] = np.frombuffer(data, "<f4", n_rows, 8)
     rows = np.frombuffer(data, np.int8, n_rows * dimension, 8 + 4 * int(n_rows)).reshape(n_rows, dimension)
     return rows.astype(np.float32) * scales[:, None]
+
+
+LOCAL_ITEM_CHARS = 1_000  # about 250 tokens, the most that MiniLM reads: 75 ms of one core
+STATIC_ITEM_CHARS = 50_000  # 10 ms
+REMOTE_ITEM_CHARS = 32_000  # one request
+
+NOTICE_OFF = "vectors are off: search finds words only"
+NOTICE_NO_RUNTIME = "onnxruntime or its model is missing: vectors come from the smaller static model"
+NOTICE_NO_WEIGHTS = "no model's weights are here (in a checkout: `make weights`): search finds words only"
+
+
+class EmbedderChoice(NamedTuple):
+    """An embedder or None, and a sentence if it is not the one in the settings."""
+
+    embedder: Embedder | None  # validating: its vectors are finite and of length 1
+    item_chars: int = 0  # most text that the lanes give it at once: a query may have to wait for that
+    notice: str = ""  # for `status` and `doctor`; "" if it is the one in the settings
+
+
+def choose_embedder(config: EmbedderConfig, *, folder: Path = WEIGHTS_FOLDER) -> EmbedderChoice:
+    """Return the embedder for these settings. Nothing is loaded and nothing is sent yet. Raises ConfigFault."""
+    if config.kind == "off":
+        return EmbedderChoice(None, notice=NOTICE_OFF)
+    if config.kind in ("openai", "ollama"):
+        return EmbedderChoice(_wrap_embedder(_make_remote_embedder(config), config), REMOTE_ITEM_CHARS)
+    if config.kind not in ("minilm", "static"):
+        raise ConfigFault(f"models.embedder.kind = {config.kind!r} (known: minilm, static, openai, ollama, off)")
+    if config.kind == "minilm" and is_minilm_available(folder):
+        return EmbedderChoice(_wrap_embedder(MiniLM(threads=config.threads, folder=folder), config), LOCAL_ITEM_CHARS)
+    if is_static_available(folder):
+        notice = NOTICE_NO_RUNTIME if config.kind == "minilm" else ""
+        return EmbedderChoice(_wrap_embedder(StaticEmbedder(folder=folder), config), STATIC_ITEM_CHARS, notice)
+    return EmbedderChoice(None, notice=NOTICE_NO_WEIGHTS)
+
+
+def _wrap_embedder(embedder: Embedder, config: EmbedderConfig) -> Embedder:
+    validating = ValidatingEmbedder(embedder)
+    if not config.shorten_to:
+        return validating
+    if config.shorten_to > embedder.tag.dimension:
+        raise ConfigFault(f"models.embedder.shorten_to = {config.shorten_to} (the model has {embedder.tag.dimension})")
+    return TruncatingEmbedder(validating, config.shorten_to)
+
+
+def _make_remote_embedder(config: EmbedderConfig) -> Embedder:
+    from perdure.models.remote_embedder import (  # it loads http and ssl: 30 ms that only its users pay
+        EmbeddingEndpoint,
+        RemoteEmbedder,
+    )
+
+    for name in ("url", "model", "dimension"):
+        if not getattr(config, name):
+            raise ConfigFault(f"models.embedder.{name} must be set for kind = {config.kind!r}")
+    key = read_variable(config.key_env) if config.key_env else None
+    if config.key_env and not key:
+        raise ConfigFault(f"models.embedder.key_env: the environment has no {config.key_env}")
+    endpoint = EmbeddingEndpoint(
+        dialect=config.kind,
+        url=config.url,
+        model=config.model,
+        dimension=config.dimension,
+        key=key,
+        query_prefix=config.query_prefix,
+        document_prefix=config.document_prefix,
+        timeout_s=float(config.timeout_s),
+    )
+    return RemoteEmbedder(endpoint)

@@ -22,9 +22,8 @@ from urllib.parse import SplitResult
 import numpy as np
 
 from perdure.errors import ModelBusy, ModelNonsense, ModelRefused, ModelUnreachable, TextRefused
-from perdure.models.embedder import ModelTag, TextKind
+from perdure.models.embedder import ModelTag, TextKind, Vectors
 from perdure.models.settings import check_url
-from perdure.models.vectors import Vectors
 
 MAX_TEXTS = 64  # of one request
 MAX_ANSWER_BYTES = 64_000_000  # 64 vectors of 4,096 numbers are about 6 MB of JSON

@@ -20,8 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, TextRefused
-from perdure.models.embedder import Embedder, ModelTag, TextKind
-from perdure.models.vectors import QuantisedVectors, Vectors, hash_text, quantise, restore
+from perdure.models.embedder import (
+    Embedder,
+    ModelTag,
+    QuantisedVectors,
+    TextKind,
+    Vectors,
+    hash_text,
+    quantise,
+    restore,
+)
 from perdure.sqlite import transaction
 
 SCHEMA = 1  # a file with another number is deleted: it is a cache

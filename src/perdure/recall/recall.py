@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from perdure.access.scan import Finding, digest
+from perdure.access.scan import Finding, digest_text
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateSource, NameSighting
 from perdure.recall.diversify import Likeness, diversify
@@ -199,7 +199,7 @@ def _scan_cues(cues: Sequence[Cue], scan_text: TextScan | None) -> tuple[list[Cu
     suspected_cues: dict[str, WithheldText] = {}
     for cue in cues:
         if findings := scan_text(cue.text):
-            suspected_cues[cue.turn_id] = WithheldText(findings[0].rule, digest(cue.text))
+            suspected_cues[cue.turn_id] = WithheldText(findings[0].rule, digest_text(cue.text))
         else:
             before = one_line(cue.before, BEFORE_CHARS)
             safe_cues.append(replace(cue, before="" if before and scan_text(before) else before))

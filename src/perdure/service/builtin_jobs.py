@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
+from perdure import jobs
 from perdure.capture import alert, events, policy
 from perdure.config import JobsConfig
 from perdure.errors import ArchiveFault, ModelFault, NotFound
-from perdure.jobs import cron
-from perdure.jobs.cron import MissedRuns
-from perdure.jobs.run_log import JobResult
+from perdure.jobs import JobResult, MissedRuns
 from perdure.service.lock import find_resident
 
 if TYPE_CHECKING:
@@ -215,5 +214,5 @@ def read_expressions(config: JobsConfig) -> dict[str, str]:
     """Return the cron expression of each job, "" if it is switched off. Raises ConfigFault."""
     expressions: dict[str, str] = {builtin.name: getattr(config, builtin.name) for builtin in BUILTIN_JOBS}
     for name, expression in expressions.items():
-        cron.check_expression(expression, name=f"jobs.{name}")
+        jobs.check_expression(expression, name=f"jobs.{name}")
     return expressions

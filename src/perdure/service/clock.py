@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from perdure import log
+from perdure import jobs, log
 from perdure.errors import PerdureError
 from perdure.home import Home
-from perdure.jobs import cron
-from perdure.jobs.run_log import JobLog, JobResult, JobRun, sum_user_results
+from perdure.jobs import JobLog, JobResult, JobRun, sum_user_results
 from perdure.service import builtin_jobs, worker
 
 
@@ -73,7 +72,7 @@ class JobClock:
                 continue
             latest_run = self._job_log.settle_latest(job.name)
             since_at = latest_run.started_at if latest_run else known_at
-            if cron.is_due(
+            if jobs.is_due(
                 self._expressions[job.name], since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed
             ):
                 due_jobs.append(job.name)

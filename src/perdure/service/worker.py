@@ -33,7 +33,7 @@ from perdure.capture.events import HookEvent
 from perdure.errors import Busy, PerdureError, UsageError
 from perdure.home import Home
 from perdure.index.catchup import ProjectedRun
-from perdure.jobs.run_log import JobResult, UserJobResult, sum_user_results
+from perdure.jobs import JobResult, UserJobResult, sum_user_results
 from perdure.memories.stated import build_mark
 from perdure.service.builtin_jobs import BuiltinJob, StopCheck
 from perdure.service.health import HealthState

@@ -23,7 +23,7 @@ import msgspec
 
 from perdure.errors import MachineMissing, UsageError
 from perdure.identity import check_machine, check_user
-from perdure.sharing.grant_cache import MACHINE, GrantCache, SharingEvents, lock_changes, read_event_data, record_event
+from perdure.sharing.grants import MACHINE, GrantCache, SharingEvents, lock_changes, read_event_data, record_event
 from perdure.types import Identity
 
 SECRET_PREFIX = "pdr-"  # of every secret, so that a leaked one can be recognised

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perdure.connections import Connections, utc_now
 from perdure.errors import UsageError, UserMissing
 from perdure.runs import Runs
-from perdure.sharing import grant_cache as watching
+from perdure.sharing import grants as watching
 from perdure.sharing.grants import GrantRecord, Grants
 from perdure.types import Grant, GrantScope, Principal
 

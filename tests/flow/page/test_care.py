@@ -9,7 +9,7 @@ from perdure import log
 from perdure.archive import injections
 from perdure.eval import recall_quality
 from perdure.index.memory_rows import to_replay_event
-from perdure.jobs.run_log import JobLog, JobResult
+from perdure.jobs import JobLog, JobResult
 from perdure.surfaces.web.routes import TABLE
 
 OWNED = 'user = "ada"\n[server]\nhttp = "127.0.0.1:0"\n[models.embedder]\nkind = "off"\n'

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perdure.access.redact import find, mask, n_secrets
+from perdure.access.redact import count_secrets, find_secrets, mask
 
 BASE62 = string.ascii_letters + string.digits
 UPPER = string.ascii_uppercase + "234567"
@@ -238,9 +238,9 @@ def test_random_value_is_found_after_any_name() -> None:
 
 def test_offsets_match_the_text() -> None:
     key = PREFIXED["github classic"]
-    (secret,) = find(f"鍵は {key} です")
+    (secret,) = find_secrets(f"鍵は {key} です")
     assert (secret.kind, secret.start, secret.end) == ("github", 3, 3 + len(key))
-    assert n_secrets(key + " " + key) == 2
+    assert count_secrets(key + " " + key) == 2
 
 
 pieces = st.sampled_from(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.capture import gemini
+from perdure.capture import transcripts
 
 HEADER = {"sessionId": "s1", "projectHash": "h", "startTime": "2026-01-15T09:00:00.000Z", "kind": "main"}
 CONTEXT = {"$set": {"messages": [{"id": "m0", "type": "user", "content": "<session_context>"}]}}
@@ -15,7 +15,7 @@ LOADED = {"$set": {"sessionId": "s1"}}
 SAID = {"id": "m1", "type": "user", "content": "hi"}
 STAMP = {"$set": {"lastUpdated": "2026-01-15T09:00:01.000Z"}}
 WHOLE = {"$set": {"messages": [SAID]}}
-SHORT = {"$set": {"messages": [SAID, {"id": "m2", "type": "gemini", "content": [{"text": gemini.SUMMARY_REPLY}]}]}}
+SHORT = {"$set": {"messages": [SAID, {"id": "m2", "type": "gemini", "content": [{"text": transcripts.SUMMARY_REPLY}]}]}}
 FRESH = [HEADER, CONTEXT, SAID, STAMP]
 
 
@@ -39,25 +39,27 @@ def lines(*rows: object) -> bytes:
     ],
 )
 def test_compaction_is_told_from_a_resumption(before: list, gained: list, is_one: bool) -> None:
-    assert gemini.has_compaction(lines(*gained), earlier_bytes=lines(*before)) is is_one
+    assert transcripts.has_compaction(lines(*gained), earlier_bytes=lines(*before)) is is_one
 
 
 def test_half_a_line_at_the_start_is_ignored() -> None:
-    assert gemini.has_compaction(lines(LOADED, SHORT), earlier_bytes=lines(*FRESH)[70:])
+    assert transcripts.has_compaction(lines(LOADED, SHORT), earlier_bytes=lines(*FRESH)[70:])
 
 
 def test_file_without_messages_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for rows, blank in (([HEADER, CONTEXT], True), ([HEADER, CONTEXT, LOADED], True), (FRESH, False)):
         path.write_bytes(lines(*rows))
-        assert gemini.is_blank(path) is blank
+        assert transcripts.is_blank(path) is blank
 
 
 def test_folder_is_recorded_beside_the_transcript(tmp_path: Path) -> None:
     path = tmp_path / "tmp" / "p" / "chats" / "t.jsonl"
-    assert gemini.read_session_folder(path) is None
+    assert transcripts.read_session_folder(path) is None
     path.parent.mkdir(parents=True)
     (tmp_path / "tmp" / "p" / ".project_root").write_text("/w/harbour\n")
     assert (
-        gemini.read_session_folder(path) == gemini.read_session_folder(path.parent / "s1" / "a1.jsonl") == "/w/harbour"
+        transcripts.read_session_folder(path)
+        == transcripts.read_session_folder(path.parent / "s1" / "a1.jsonl")
+        == "/w/harbour"
     )

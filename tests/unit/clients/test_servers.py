@@ -5,10 +5,10 @@ import tomllib
 
 import pytest
 
-from perdure.clients import mcp_servers, setup
+from perdure.clients import entries, setup
 from perdure.errors import ClientFault
 
-WHAT = mcp_servers.make_server_command("/opt/a b/python", "/home/ada/it's")
+WHAT = entries.make_server_command("/opt/a b/python", "/home/ada/it's")
 JSON = b"""{
     "mcpServers": {"theirs": {"command": "x"}},
     "mcp": {"theirs": {"type": "remote"}},
@@ -18,7 +18,7 @@ JSON = b"""{
 TOML = b'model = "gpt-5"\n\n[mcp_servers.theirs]\ncommand = "x"\n'
 
 
-@pytest.fixture(params=mcp_servers.CLIENTS)
+@pytest.fixture(params=entries.CLIENTS)
 def client(request):
     return request.param
 
@@ -48,7 +48,7 @@ def test_server_is_added_beside_the_others(client, path):
     path.write_bytes(given(client))
     assert put(client, path).has_effect and not put(client, path).has_effect
     text = path.read_text()
-    assert mcp_servers.get_command(client, text, "") == [WHAT.command, *WHAT.args]
+    assert entries.get_command(client, text, "") == [WHAT.command, *WHAT.args]
     found = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)
     assert "theirs" in (found if client == "codex" else found["mcp" if client == "opencode" else "mcpServers"])
     assert client == "codex" or "Zoë" in text
@@ -87,14 +87,14 @@ def test_backup_is_deleted_without_our_entries_left(client, path):
 
 def test_a_client_without_settings_gets_some(client, path):
     put(client, path.parent / "new" / path.name)
-    assert mcp_servers.get_command(client, (path.parent / "new" / path.name).read_text(), "")
+    assert entries.get_command(client, (path.parent / "new" / path.name).read_text(), "")
     taken(client, path.parent / "new" / path.name)
     assert list((path.parent / "new").iterdir()) == []
 
 
 OURS = f"""[mcp_servers.perdure]
 command = "/p"
-args = ["-P", "-m", "{mcp_servers.SERVER_MARK}", "mcp"]
+args = ["-P", "-m", "{entries.SERVER_MARK}", "mcp"]
 """
 REST = {"model": "gpt-5", "mcp_servers": {"theirs": {"command": "x"}}}
 MORE = '[projects."/w"]\ntrust_level = "trusted"\n'
@@ -122,7 +122,7 @@ def test_our_entry_is_recognised_after_a_rewrite_by_the_client(before, ours, aft
     path.write_text(before + TOML.decode() + "\n" + ours, newline="")
     if again:
         put("codex", path)
-        assert mcp_servers.get_command("codex", path.read_text(), "") == [WHAT.command, *WHAT.args]
+        assert entries.get_command("codex", path.read_text(), "") == [WHAT.command, *WHAT.args]
     taken("codex", path)
     text = path.read_text()
     assert tomllib.loads(text) == {**REST, **after, "projects": {"/w": {"trust_level": "trusted"}}}
@@ -134,10 +134,10 @@ def test_our_entry_is_recognised_after_a_rewrite_by_the_client(before, ours, aft
     [
         f's = """\n{OURS}"""\n{OURS}',
         f's = """\n{BEGINS}"""\n{OURS}',
-        f'[mcp_servers]\nperdure = {{command = "/p", args = ["{mcp_servers.SERVER_MARK}"]}}\n',
-        f"mcp_servers.perdure.args = ['{mcp_servers.SERVER_MARK}']\nn = 1\n",
-        f"a = [ # {mcp_servers.SERVER_MARK}\n",
-        f"mcp_servers = ['{mcp_servers.SERVER_MARK}']",
+        f'[mcp_servers]\nperdure = {{command = "/p", args = ["{entries.SERVER_MARK}"]}}\n',
+        f"mcp_servers.perdure.args = ['{entries.SERVER_MARK}']\nn = 1\n",
+        f"a = [ # {entries.SERVER_MARK}\n",
+        f"mcp_servers = ['{entries.SERVER_MARK}']",
     ],
 )
 def test_ambiguous_toml_is_left_alone(text, tmp_path):
@@ -181,13 +181,11 @@ def test_each_client_has_its_settings_path(tmp_path):
         return str(tmp_path / name) if name != "XDG_CONFIG_HOME" else None
 
     home = tmp_path / "ada"
-    assert mcp_servers.find_server_settings("claude-code", home, lambda _: None) == home / ".claude.json"
+    assert entries.find_server_settings("claude-code", home, lambda _: None) == home / ".claude.json"
+    assert entries.find_server_settings("claude-code", home, moved) == tmp_path / "CLAUDE_CONFIG_DIR" / ".claude.json"
+    assert entries.find_server_settings("codex", home, moved) == tmp_path / "CODEX_HOME" / "config.toml"
     assert (
-        mcp_servers.find_server_settings("claude-code", home, moved) == tmp_path / "CLAUDE_CONFIG_DIR" / ".claude.json"
-    )
-    assert mcp_servers.find_server_settings("codex", home, moved) == tmp_path / "CODEX_HOME" / "config.toml"
-    assert (
-        mcp_servers.find_server_settings("gemini-cli", home, moved)
+        entries.find_server_settings("gemini-cli", home, moved)
         == tmp_path / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
     )
-    assert mcp_servers.find_server_settings("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"
+    assert entries.find_server_settings("opencode", home, moved) == home / ".config" / "opencode" / "opencode.json"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perdure.capture import transcript_folders
-from perdure.clients import hooks, mcp_servers, setup
+from perdure.capture import transcripts
+from perdure.clients import entries, setup
 from perdure.errors import Busy, ClientFault
 
-PROGRAM = hooks.HookProgram("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
+PROGRAM = entries.HookProgram("/opt/a b/python", "/opt/it's/__main__.py", "/home/ada/.perdure")
 SETTINGS = b"""{
     "model": "opus",
     "hooks": {"Stop": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "theirs"}]}], "Notification": []},
@@ -48,7 +48,7 @@ def test_existing_entries_keep_their_order(client: str, tmp_path: Path) -> None:
     was, now = json.loads(SETTINGS), json.loads(path.read_bytes())
     assert list(now) == list(was) and {**now, "hooks": None} == {**was, "hooks": None}
     assert now["hooks"]["Stop"][0] == was["hooks"]["Stop"][0] and now["hooks"]["Notification"] == []
-    assert set(setup.read_commands(client, path)) == set(hooks.EVENTS[client])
+    assert set(setup.read_commands(client, path)) == set(entries.EVENTS[client])
     assert b"Zo\xc3\xab" in path.read_bytes() and b'\n    "model"' in path.read_bytes()
 
 
@@ -63,9 +63,9 @@ def test_another_home_replaces_the_hooks(client: str, tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     put(path, client)
     setup.apply_change(setup.plan_install(client, path, PROGRAM._replace(home="/other")), keep_copy=True)
-    assert {hooks.get_home(line) for line in setup.read_commands(client, path).values()} == {"/other"}
+    assert {entries.get_home(line) for line in setup.read_commands(client, path).values()} == {"/other"}
     groups = json.loads(path.read_bytes())["hooks"]
-    assert {event: len(entries) for event, entries in groups.items()} == dict.fromkeys(hooks.EVENTS[client], 1)
+    assert {event: len(entries) for event, entries in groups.items()} == dict.fromkeys(entries.EVENTS[client], 1)
 
 
 def test_uninstall_restores_every_byte(client: str, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_uninstall_restores_a_file_shared_with_our_tools(tmp_path: Path) -> None
     path.write_bytes(SETTINGS)
     put(path, "gemini-cli")
     setup.apply_change(
-        setup.plan_install_server("gemini-cli", path, mcp_servers.make_server_command("/p", "/h")), keep_copy=True
+        setup.plan_install_server("gemini-cli", path, entries.make_server_command("/p", "/h")), keep_copy=True
     )
     setup.apply_change(setup.plan_uninstall_server("gemini-cli", path), keep_copy=False)
     taken(path, "gemini-cli")
@@ -153,7 +153,7 @@ def test_folder_setting_of_the_client_is_respected(tmp_path: Path) -> None:
     moved = {"GEMINI_CLI_HOME": "/g", "XDG_CONFIG_HOME": "/x", "XDG_DATA_HOME": "/d"}
     assert setup.find_client_settings("gemini-cli", tmp_path, moved.get) == Path("/g/.gemini/settings.json")
     assert setup.find_client_settings("opencode", tmp_path, moved.get) == Path("/x/opencode/plugin/perdure.js")
-    assert dict(transcript_folders.list_roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
+    assert dict(transcripts.list_roots(tmp_path, moved.get))["opencode"] == Path("/d/opencode")
     assert setup.find_client_settings("opencode", tmp_path, lambda _: None).parts[-4:-1] == (
         ".config",
         "opencode",
@@ -174,7 +174,7 @@ def test_extension_is_installed_and_removed_but_no_foreign_one(name: str, file: 
     path = tmp_path / file
     put(path, name)
     (line,) = setup.read_commands(name, path).values()
-    assert hooks.get_home(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
+    assert entries.get_home(line) == PROGRAM.home and "null;" not in path.read_text().split("const COMMAND")[1][:200]
     assert f" {name} " in line and path.read_text().count("const COMMAND") == 1
     assert not put(path, name).has_effect
     taken(path, name)
@@ -187,11 +187,11 @@ def test_extension_is_installed_and_removed_but_no_foreign_one(name: str, file: 
 
 def test_command_names_its_home_and_may_name_another() -> None:
     for event in ("SessionStart", "Stop"):
-        line = hooks.make_command(PROGRAM, "codex", event=event)
-        assert hooks.get_home(line) == PROGRAM.home
-        assert hooks.get_home(hooks.change_home(line, "/a b/it's")) == "/a b/it's"
+        line = entries.make_command(PROGRAM, "codex", event=event)
+        assert entries.get_home(line) == PROGRAM.home
+        assert entries.get_home(entries.change_home(line, "/a b/it's")) == "/a b/it's"
     with pytest.raises(ClientFault):
-        hooks.get_home("something perdure-hook else")
+        entries.get_home("something perdure-hook else")
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish"])
@@ -203,7 +203,7 @@ def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
     python.chmod(0o755)
     hook.write_text("")
-    line = hooks.make_command(hooks.HookProgram(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
+    line = entries.make_command(entries.HookProgram(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
     try:
         done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
 JSON = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
 
 ENTRY = st.dictionaries(st.sampled_from(["matcher", "hooks", "x"]), JSON)
-GROUPS = st.dictionaries(st.sampled_from([*hooks.EVENTS["codex"], "PreToolUse"]), st.lists(ENTRY, max_size=3))
+GROUPS = st.dictionaries(st.sampled_from([*entries.EVENTS["codex"], "PreToolUse"]), st.lists(ENTRY, max_size=3))
 
 
 @settings(max_examples=60)
@@ -224,8 +224,8 @@ def test_any_settings_survive_install_and_uninstall(given_: dict, groups: dict |
     given_.pop("hooks", None)
     if groups is not None:
         given_["hooks"] = groups
-    there = hooks.add_hooks(given_, "codex", PROGRAM)
-    assert set(hooks.find_commands(there)) == set(hooks.EVENTS["codex"])
-    back = hooks.remove_hooks(there)
+    there = entries.add_hooks(given_, "codex", PROGRAM)
+    assert set(entries.find_commands(there)) == set(entries.EVENTS["codex"])
+    back = entries.remove_hooks(there)
     filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "PreToolUse"}
     assert {**back, "hooks": back.get("hooks", {})} == {**given_, "hooks": filled}

@@ -4,8 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perdure.access import fence
-from perdure.floor.fit import LEFT_OUT_NOTE_SIZE, WEIGHTS, fit_layers, render_floor_block
-from perdure.floor.layers import Layer
+from perdure.floor.layers import LEFT_OUT_NOTE_SIZE, WEIGHTS, Layer, fit_layers, render_floor_block
 
 PAGES = ("system", "profile", "core", "recent")
 
@@ -95,4 +94,4 @@ def test_block_fills_its_room_whatever_its_rows_hold() -> None:
     assert text.count("ends]\n") == text.count("perdure recall: ") and text.endswith(
         "[perdure-recall 0123456789abcdef ends]"
     )
-    assert fence.nonces(text) == {"0123456789abcdef"}
+    assert fence.find_nonces(text) == {"0123456789abcdef"}

@@ -332,5 +332,5 @@ def test_a_hostile_id_is_one_harmless_segment(as_head):
 
 
 def test_command_parsing_examples():
-    assert claude_code._command("<command-name>init</command-name>") == ("init", "")
-    assert claude_code._command("say <command-name>x</command-name>") is None
+    assert claude_code._parse_command("<command-name>init</command-name>") == ("init", "")
+    assert claude_code._parse_command("say <command-name>x</command-name>") is None

@@ -2,7 +2,7 @@
 
 import json
 
-from perdure.capture.gemini import SUMMARY_REPLY
+from perdure.capture.transcripts import SUMMARY_REPLY
 from perdure.formats import emit, identify, is_append_only, parse
 
 AT = "2026-01-10T02:08:26.108Z"

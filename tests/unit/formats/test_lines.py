@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perdure import formats
 from perdure.errors import FormatFault
-from perdure.formats.lines import is_forgotten, repaired
+from perdure.formats.parsing import is_forgotten_marker, repair_json
 from perdure.types import RUNTIMES, Line
 
 CLAUDE = {
@@ -327,7 +327,7 @@ def test_forgotten_and_empty_lines_are_counted(runtime, as_lines):
     "raw", [b'{"forgotten":1}', b'{"forgotten":"a","b":"c"}', b'{"forgotten":"a"', b'["forgotten"]']
 )
 def test_only_the_exact_marker_is_one(raw):
-    assert not is_forgotten(raw)
+    assert not is_forgotten_marker(raw)
 
 
 def test_offsets_count_from_the_start_of_the_source():
@@ -346,6 +346,6 @@ def test_an_unknown_runtime_is_refused():
 
 
 def test_repair_keeps_valid_json_and_refuses_cut_json():
-    assert json.loads(repaired(b'\xef\xbb\xbf{"a":"\xff"}')) == {"a": "\ufffd"}
+    assert json.loads(repair_json(b'\xef\xbb\xbf{"a":"\xff"}')) == {"a": "\ufffd"}
     with pytest.raises(ValueError):
-        repaired(b'{"a"')
+        repair_json(b'{"a"')

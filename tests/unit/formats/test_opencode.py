@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from perdure.errors import FormatFault
-from perdure.formats import anew, detect, emit, identify, is_append_only, parse
+from perdure.formats import detect, emit, identify, is_append_only, list_new_lines, parse
 
 SCHEMA = """
 CREATE TABLE `session` (`id` text PRIMARY KEY, `project_id` text NOT NULL, `parent_id` text, `slug` text,
@@ -125,7 +125,7 @@ def test_invalid_utf8_costs_only_its_own_text(database, as_lines):
 
 def test_messages_without_an_id_are_matched_by_content():
     lines = [b'{"info":{"role":"user"},"parts":[%d]}' % n for n in range(2)]
-    assert anew("opencode", lines, lines, is_live=True) == []
+    assert list_new_lines("opencode", lines, lines, is_live=True) == []
 
 
 def test_parsing_a_database_writes_nothing(database):

@@ -1,6 +1,6 @@
 """pi sessions: version 3 trees, and files from before entries had ids."""
 
-from perdure.formats import abandoned, identify, parse
+from perdure.formats import find_abandoned, identify, parse
 from perdure.types import Origin
 
 AT = "2026-01-02T03:04:05.678Z"
@@ -111,10 +111,10 @@ def test_sub_agent_has_no_typed_turns(as_lines):
 
 def test_abandoned_branch_is_found():
     """a - b - c was left for a - d - e; the branch b, c is dead."""
-    assert abandoned([("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "d")]) == {"b", "c"}
-    assert abandoned([]) == frozenset()
-    assert abandoned([("a", "b"), ("b", "a")]) == frozenset()
-    assert abandoned([("b", "gone"), ("c", "b")]) == frozenset()
+    assert find_abandoned([("a", None), ("b", "a"), ("c", "b"), ("d", "a"), ("e", "d")]) == {"b", "c"}
+    assert find_abandoned([]) == frozenset()
+    assert find_abandoned([("a", "b"), ("b", "a")]) == frozenset()
+    assert find_abandoned([("b", "gone"), ("c", "b")]) == frozenset()
 
 
 def test_session_is_identified_by_its_head(as_head):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from perdure.formats.pictures import media_type, picture
+from perdure.formats.parts import detect_image_type, extract_image
 from perdure.types import Part
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
@@ -30,20 +30,20 @@ def line(value):
     ],
 )
 def test_an_image_is_found_in_every_shape(value):
-    assert picture([line(value)], PART, 0) == PNG
+    assert extract_image([line(value)], PART, 0) == PNG
 
 
 def test_repeated_image_counts_once_among_those_of_equal_size():
     other = PNG[:-1] + b"!"
     second = {"type": "image", "source": {"media_type": "image/png", "data": base64.b64encode(other).decode()}}
     lines = [line([SOURCE, SOURCE, second])]
-    assert picture(lines, PART, 1) == other and picture(lines, PART, 5) == other
+    assert extract_image(lines, PART, 1) == other and extract_image(lines, PART, 5) == other
 
 
 def test_missing_or_broken_image_is_none():
-    assert picture([b"no json", line({"a": 1}), line([])], PART, 0) is None
+    assert extract_image([b"no json", line({"a": 1}), line([])], PART, 0) is None
     broken = line({"type": "image", "source": {"media_type": "image/png", "data": "!"}})
-    assert picture([broken], Part("image", "[image/png 0 bytes]", "image/png"), 0) == b""
+    assert extract_image([broken], Part("image", "[image/png 0 bytes]", "image/png"), 0) == b""
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_missing_or_broken_image_is_none():
     ],
 )  # fmt: skip
 def test_media_type_is_read_from_the_bytes(body, kind):
-    assert media_type(body) == kind
+    assert detect_image_type(body) == kind

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.lines import Draft
-from perdure.formats.shapes import Tokens, fitted, reader
+from perdure.formats.parsing import TurnDraft
+from perdure.formats.values import Tokens, fit_object, make_reader
 from perdure.types import Turn
 
 
@@ -30,7 +30,7 @@ class Row(msgspec.Struct):
     rest: Any = None
 
 
-read = reader(Row)
+read = make_reader(Row)
 
 
 def test_line_of_the_right_types_is_read():
@@ -71,7 +71,7 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(("at", "content", "usage", "rest", "other")), values, max_size=5))
 def test_any_object_fits(value):
-    row = fitted(value, Row)
+    row = fit_object(value, Row)
     assert row.at is None or row.at.tzinfo is UTC
     assert row.content is None or isinstance(row.content, str) or all(isinstance(b, Block) for b in row.content)
     assert row.usage is None or 0 <= row.usage.n_in <= 10**9
@@ -79,7 +79,7 @@ def test_any_object_fits(value):
 
 def test_draft_has_the_fields_of_a_turn_in_order():
     """`Draft.turn` fills the tuple by place."""
-    assert Draft.__struct_fields__ == Turn._fields
-    turn = Draft("user", "person", [(3, 9)], files=("a", "b", "a")).turn()
+    assert TurnDraft.__struct_fields__ == Turn._fields
+    turn = TurnDraft("user", "person", [(3, 9)], files=("a", "b", "a")).to_turn()
     assert isinstance(turn, Turn)
     assert (turn.offset, turn.files, turn.skills, turn.parts, turn.is_summary) == (3, ("a", "b"), (), (), False)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.speech import is_machine, is_summary, spoken
+from perdure.formats.prompt_text import is_client_summary, is_machine_text, split_typed_text
 
 
 def kinds(text):
-    return [(p.kind, p.text) for p in spoken(text)]
+    return [(p.kind, p.text) for p in split_typed_text(text)]
 
 
 TRACE = """Traceback (most recent call last):
@@ -68,18 +68,18 @@ def test_client_blocks_are_pasted():
     "text", ["<task-notification>x", " [Request interrupted by user]", "<system-reminder>a</system-reminder>\n"]
 )
 def test_machine_text_is_recognised(text):
-    assert is_machine(text)
+    assert is_machine_text(text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "hi", "<system-reminder>a</system-reminder>\nhi", "<div>why?</div>", "<system-reminder> open"]
 )
 def test_typed_text_is_not_taken_for_a_machine(text):
-    assert not is_machine(text)
+    assert not is_machine_text(text)
 
 
 def test_summaries_are_recognised():
-    assert is_summary("This session is being continued from a previous conversation that ran out")
+    assert is_client_summary("This session is being continued from a previous conversation that ran out")
 
 
 pieces = st.sampled_from(
@@ -89,18 +89,18 @@ pieces = st.sampled_from(
 
 @given(st.lists(pieces | st.text(max_size=8), max_size=20).map("".join))
 def test_splitting_loses_only_blank_space(text):
-    joined = "".join(part.text for part in spoken(text))
+    joined = "".join(part.text for part in split_typed_text(text))
     assert re.sub(r"\s", "", joined) == re.sub(r"\s", "", text)
 
 
 @given(st.lists(pieces | st.text(max_size=8), max_size=20).map("".join))
 def test_parts_are_never_blank(text):
-    assert all(part.text.strip() for part in spoken(text))
+    assert all(part.text.strip() for part in split_typed_text(text))
 
 
 @pytest.mark.parametrize(
     "bit", ["<skill>", "<skill></skill>", "[Pasted text", "```\n", "> \n", "at x:1\n", "a.a", "<skill " + "x" * 400]
 )
 def test_a_megabyte_of_anything_is_quick(bit):
-    spoken(bit * (1_000_000 // len(bit)))
-    is_machine(bit * (1_000_000 // len(bit)))
+    split_typed_text(bit * (1_000_000 // len(bit)))
+    is_machine_text(bit * (1_000_000 // len(bit)))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from perdure.formats.stamps import clean_id, instant, total
+from perdure.formats.values import clean_id, parse_instant, sum_token_counts
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from perdure.formats.stamps import clean_id, instant, total
 def test_instant_is_read_from_every_form(value):
     """1767323045 s: 56 years with 14 leap days are 20,454 days; + 1 day + 3:04:05 = 20455 * 86400 + 11045."""
     assert 20_455 * 86_400 + 11_045 == 1_767_323_045
-    assert instant(value) == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert parse_instant(value) == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_instant_is_read_from_every_form(value):
     ],
 )
 def test_invalid_instant_is_none(value):
-    assert instant(value) is None
+    assert parse_instant(value) is None
 
 
 def test_ids_are_cleaned():
@@ -59,4 +59,4 @@ def test_ids_are_cleaned():
 
 def test_total_adds_only_counts():
     """Only 3 and 4 are counts."""
-    assert total(3, 0, -1, 10**12, True, "3", None, 2.5, [], 4) == 7
+    assert sum_token_counts(3, 0, -1, 10**12, True, "3", None, 2.5, [], 4) == 7

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.formats.touched import touched
+from perdure.formats.parts import find_files_and_skills
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from perdure.formats.touched import touched
     ],
 )
 def test_touched_files_are_found(name, given, files):
-    assert touched(name, given)[0] == files
+    assert find_files_and_skills(name, given)[0] == files
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_touched_files_are_found(name, given, files):
     ],
 )
 def test_used_skills_are_found(name, given, skills):
-    assert touched(name, given)[1] == skills
+    assert find_files_and_skills(name, given)[1] == skills
 
 
 def test_a_long_command_is_quick():
-    assert touched("Bash", {"command": "cat " + "a " * 500_000}) == ((), ())
-    assert touched("Bash", {"command": "cat " + "'a' " * 1000 + ";"}) == ((), ())
+    assert find_files_and_skills("Bash", {"command": "cat " + "a " * 500_000}) == ((), ())
+    assert find_files_and_skills("Bash", {"command": "cat " + "'a' " * 1000 + ";"}) == ((), ())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.formats import abandoned, detect, emit, identify, is_append_only, parse
+from perdure.formats import detect, emit, find_abandoned, identify, is_append_only, parse
 from perdure.types import Line
 
 FOLDER = Path(__file__).parents[3].parent / "shared" / "data" / "transcripts"
@@ -134,4 +134,4 @@ def test_a_session_cut_in_two_runs_gives_the_same_words(name):
 def test_old_pi_file_has_no_abandoned_turns():
     (path,) = FOLDER.glob("pi/*")
     parsed = parse("pi", lines_of(path.read_bytes()))
-    assert (parsed.links, abandoned(parsed.links)) == ((), frozenset())
+    assert (parsed.links, find_abandoned(parsed.links)) == ((), frozenset())

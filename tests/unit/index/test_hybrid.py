@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perdure.index.encoding import build_embedded_text, hash_embedded_text
 from perdure.index.hybrid import fuse_legs
-from perdure.models.vectors import hash_text
+from perdure.models.embedder import hash_text
 
 
 def test_fusion_is_worked_out_by_hand():

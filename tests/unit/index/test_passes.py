@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.index.match_plan import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
+from perdure.index.keyword import MatchPlan, build_last_resort, build_passes, build_relaxed_passes, plan_match
 
 COUNTS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 100), max_size=8)
 

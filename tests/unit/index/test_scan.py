@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from perdure.index import slab as scan
 from perdure.index import slab as slabs
 from perdure.index.slab import ChunkFields, Slab
-from perdure.models.vectors import quantise, restore, to_unit_length
+from perdure.models.embedder import quantise, restore, to_unit_length
 
 
 def fields(n, ties=None):

@@ -6,7 +6,7 @@ import pytest
 from perdure.errors import DimensionMismatch, VectorRefused, VectorsMissing
 from perdure.index import slab as slabs
 from perdure.index.slab import NO_NUMBER, NO_TIME, ChunkFields, Slab
-from perdure.models.vectors import restore, to_unit_length
+from perdure.models.embedder import restore, to_unit_length
 
 
 def fields(n, first=0):

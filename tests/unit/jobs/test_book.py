@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perdure.errors import AlreadyServing, ArchiveFault
-from perdure.jobs.run_log import MAX_RUNS, JobLog, JobResult
+from perdure.jobs import MAX_RUNS, JobLog, JobResult
 from perdure.service import lock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

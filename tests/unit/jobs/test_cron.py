@@ -5,7 +5,7 @@ import pytest
 
 from perdure.config import JobsConfig
 from perdure.errors import ConfigFault, NotFound
-from perdure.jobs.cron import GRACE_S, check_expression, find_next_time, is_due
+from perdure.jobs import GRACE_S, check_expression, find_next_time, is_due
 from perdure.service.builtin_jobs import BUILTIN_JOBS, find_job, read_expressions
 
 AT = datetime(2026, 5, 4, 12, 0)

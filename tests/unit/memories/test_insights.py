@@ -7,7 +7,7 @@ import pytest
 from perdure import text
 from perdure.archive import memory_events
 from perdure.index import memory_replay
-from perdure.memories import insights
+from perdure.memories import mining_question
 from perdure.types import Memory
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -22,26 +22,26 @@ def insight(n, said, confidence=0.5, **more):
 def test_similarity_is_worked_out_by_hand():
     """{when deploying run the smoke tests} and {when deploying run smoke tests first}: 5 shared of 7."""
     assert (
-        insights.compute_jaccard("When deploying: run the smoke tests", "when deploying, run smoke tests first")
+        mining_question.compute_jaccard("When deploying: run the smoke tests", "when deploying, run smoke tests first")
         == 5 / 7
     )
-    assert insights.compute_jaccard("", "") == 0.0
+    assert mining_question.compute_jaccard("", "") == 0.0
 
 
 def test_insights_match_at_two_of_five_common_words():
     """{a b c} and {a b d e}: 2 of 5 = 0.40; {a b c} and {a b d e f}: 2 of 6."""
     known = [insight(1, "a b c")]
-    assert insights.find_same_insight("a b d e", known) == known[0]
-    assert insights.find_same_insight("a b d e f", known) is None
-    assert insights.find_same_insight("a b c", [insight(1, "a b c", superseded_by="mem-2")]) is None
+    assert mining_question.find_same_insight("a b d e", known) == known[0]
+    assert mining_question.find_same_insight("a b d e f", known) is None
+    assert mining_question.find_same_insight("a b c", [insight(1, "a b c", superseded_by="mem-2")]) is None
 
 
 def test_only_sure_insights_fit_the_budget_surest_first():
     found = [insight(n, f"when {n}: do {n}", confidence) for n, confidence in enumerate((0.39, 0.4, 0.9, 0.6))]
-    assert [memory.memory_id for memory in insights.choose_surest(found)] == ["mem-2", "mem-3", "mem-1"]
+    assert [memory.memory_id for memory in mining_question.choose_surest(found)] == ["mem-2", "mem-3", "mem-1"]
     one = text.tokens(found[2].text)
-    assert [memory.memory_id for memory in insights.choose_surest(found, max_tokens=one)] == ["mem-2"]
-    assert insights.choose_surest(found, max_tokens=0) == []
+    assert [memory.memory_id for memory in mining_question.choose_surest(found, max_tokens=one)] == ["mem-2"]
+    assert mining_question.choose_surest(found, max_tokens=0) == []
 
 
 def test_each_reinforcement_adds_a_fifth_of_the_rest():

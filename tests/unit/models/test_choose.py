@@ -9,7 +9,7 @@ import pytest
 from perdure.config import EmbedderConfig
 from perdure.errors import ConfigFault, RuntimeMissing, WeightsDamaged, WeightsMissing
 from perdure.models import local_embedders
-from perdure.models.choose import NOTICE_NO_RUNTIME, NOTICE_NO_WEIGHTS, NOTICE_OFF, choose_embedder
+from perdure.models.local_embedders import NOTICE_NO_RUNTIME, NOTICE_NO_WEIGHTS, NOTICE_OFF, choose_embedder
 
 
 def remote(**more):
@@ -27,7 +27,7 @@ def test_heavy_modules_are_loaded_with_the_first_text(built):
     code = """
 import sys
 from perdure.config import EmbedderConfig
-from perdure.models.choose import choose_embedder
+from perdure.models.local_embedders import choose_embedder
 print(choose_embedder(EmbedderConfig()).embedder.tag, [m for m in ("onnxruntime", "ssl", "apsw") if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.models.extent import count_embedded_chars
+from perdure.index.encoding import count_embedded_chars
 
 
 @pytest.mark.parametrize(

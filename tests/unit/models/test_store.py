@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from perdure.errors import ModelBusy, ReadOnlyHome, TextRefused
-from perdure.models.embedder import ValidatingEmbedder
+from perdure.models.embedder import ValidatingEmbedder, hash_text, quantise, restore
 from perdure.models.store import CachingEmbedder, VectorCache, embed_documents
-from perdure.models.vectors import hash_text, quantise, restore
 from perdure.testing import FakeEmbedder
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perdure.models.embedder import to_unit_length
 from perdure.models.local_embedders import MINILM_MAX_TOKENS, MiniLM, StaticEmbedder, decode_table
-from perdure.models.vectors import to_unit_length
 
 GOLDEN = Path(__file__).parents[2] / "data" / "vectors.json"
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from perdure.models.vectors import hash_text, quantise, restore, shorten, to_unit_length
+from perdure.models.embedder import hash_text, quantise, restore, shorten, to_unit_length
 
 ROWS = arrays(np.float32, (3, 8), elements=st.floats(-(2.0**100), 2.0**100, width=32))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.models import local_embedders
-from perdure.models.wordpiece import UNKNOWN, WordPiece
+from perdure.models.local_embedders import UNKNOWN, WordPiece
 
 DATA = Path(__file__).parents[2] / "data"
 SHARED = Path(os.environ.get("PERDURE_SHARED", Path(__file__).parents[4] / "shared")) / "data/retrieval"

@@ -10,7 +10,7 @@ from perdure.recall.plan import plan
 from perdure.recall.rank import list_texts_to_embed, rank
 from perdure.recall.recall import recall
 from perdure.recall.tuning import DEFAULT, REFERENCE
-from perdure.testing.candidates import START, WrittenCandidates
+from perdure.testing import START, WrittenCandidates
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 

@@ -10,8 +10,7 @@ import pytest
 
 from perdure.archive.journal import Journal, list_own_writers, record_writers
 from perdure.errors import NotFound, UsageError
-from perdure.sharing.grant_cache import GRANT, GrantCache
-from perdure.sharing.grants import Grants, delete_grants_to, list_grants_to
+from perdure.sharing.grants import GRANT, GrantCache, Grants, delete_grants_to, list_grants_to
 from perdure.types import GrantScope
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

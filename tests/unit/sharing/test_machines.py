@@ -13,7 +13,7 @@ import pytest
 
 from perdure.archive.journal import Journal
 from perdure.errors import NotFound, UsageError
-from perdure.sharing.grant_cache import MACHINE, GrantCache
+from perdure.sharing.grants import MACHINE, GrantCache
 from perdure.sharing.machines import SECRET_PREFIX, LocalAuthority, Machines, hash_secret
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -103,7 +103,7 @@ def test_revocation_by_another_process_counts_at_once(tmp_path: Path) -> None:
     assert authority.identify(secret)
     program = (
         "import sys; from pathlib import Path; from perdure.sharing.machines import Machines;"
-        "from perdure.sharing.grant_cache import GrantCache;"
+        "from perdure.sharing.grants import GrantCache;"
         "home = Path(sys.argv[1]); Machines(home, GrantCache(home)).revoke('laptop')"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)

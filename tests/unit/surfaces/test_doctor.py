@@ -9,7 +9,7 @@ import pytest
 
 from perdure.errors import DiskFull
 from perdure.models.store import VectorCache
-from perdure.surfaces import home_checks
+from perdure.surfaces import health_checks
 
 
 @pytest.mark.parametrize("error", [apsw.FullError("database or disk is full"), apsw.IOError("disk I/O error")])
@@ -17,7 +17,7 @@ def test_missing_database_feature_is_a_failed_check(error: apsw.Error) -> None:
     def _disk_of_vectors(_: object) -> None:
         raise error
 
-    (check,) = home_checks.run_check(_disk_of_vectors, None)  # type: ignore[arg-type]
+    (check,) = health_checks.run_check(_disk_of_vectors, None)  # type: ignore[arg-type]
     assert (check.name, check.grade, check.found) == ("disk of vectors", "problem", str(error))
 
 

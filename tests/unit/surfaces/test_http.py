@@ -14,10 +14,9 @@ pytest.importorskip("uvicorn")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure import errors
+from perdure import errors, forgetting
 from perdure.archive.archive import Delta, StoreResult
 from perdure.errors import DiskFull, NotFound, UsageError
-from perdure.forgetting import erase
 from perdure.surfaces.http import app, responses, store
 from perdure.surfaces.http.events import Subscribers
 from perdure.surfaces.http.pools import CaptureBatcher, HealthProbe, HomePool, TokenBuckets
@@ -119,13 +118,13 @@ def test_leaving_user_is_removed_from_a_running_server(tmp_path):
         kept.begin_request(user, "k", "POST /a x", now_s=0)
         kept.end_request(user, "k", status=201, created_id="mem-1")
         kept.save_session(f"hash-{user}", BrowserSession(user, "", 1000.0), 0.0)
-    erase.delete_user_files(tmp_path, "bobquokka")
+    forgetting.delete_user_files(tmp_path, "bobquokka")
     assert not [path for path in (tmp_path / "run").iterdir() if b"bobquokka" in path.read_bytes()]
     assert kept.begin_request("ada", "k", "POST /a x", now_s=1) and kept.read_cursor_key() == key
     assert kept.read_session("hash-bobquokka", 1.0) is None and kept.read_session("hash-ada", 1.0)
     kept.close()
     (tmp_path / "run" / "http.db").write_bytes(b"bobquokka" * 1000)
-    erase.delete_user_files(tmp_path, "bobquokka")
+    forgetting.delete_user_files(tmp_path, "bobquokka")
     assert not list((tmp_path / "run").glob("http.db*"))
 
 
@@ -175,7 +174,7 @@ def test_listener_without_permission_gets_no_more_events():
 
 
 def test_failure_inside_mcp_returns_an_error_envelope(tmp_path):
-    tools = pytest.importorskip("perdure.surfaces.http.tools")
+    tools = pytest.importorskip("perdure.surfaces.http.app")
 
     class Broken:
         async def identify(self, request):

@@ -102,7 +102,7 @@ def test_prompt_gets_fenced_cues_and_the_journal_holds_no_words(home: Home) -> N
     (event,) = injections(home)
     assert event["turns"] == ["t1", "t2"]
     assert (event["runtime"], event["session"]) == ("claude-code", "s1")
-    assert event["digest"] == fence.digest(said.text)
+    assert event["digest"] == fence.hash_block(said.text)
     assert event["nonce"] in said.text
     raw = b"".join(path.read_bytes() for path in home.journal().list_files())
     assert b"8642" not in raw and b"staging" not in raw
@@ -256,8 +256,8 @@ def test_reminder_follows_the_cues_in_one_removable_block(reminding: Home) -> No
     text = ask(reminding).text
     assert text.index("Port 8642.") < text.index(REMINDER)
     (event,) = injections(reminding)
-    assert event["digest"] == fence.digest(text)
-    assert fence.without(f"before {text}", {event["nonce"]: event["digest"]}) == "before"
+    assert event["digest"] == fence.hash_block(text)
+    assert fence.remove_blocks(f"before {text}", {event["nonce"]: event["digest"]}) == "before"
 
 
 def test_reminder_is_off_by_default(tmp_path: Path) -> None:
@@ -280,11 +280,11 @@ def floored(tmp_path: Path) -> Home:
 
 def test_session_start_gets_a_fenced_floor_and_journals_no_words(floored: Home) -> None:
     said = ask(floored, START)
-    assert said.text.count("begins]") == 1 and fence.FLOOR in said.text
+    assert said.text.count("begins]") == 1 and fence.FLOOR_WARNING in said.text
     assert "As of: 2026-03-01.\n\n# profile\n\nAda likes tea.\n\n# core\n\nNever push" in said.text
     (event,) = floors(floored)
-    assert (event["digest"], event["turns"]) == (fence.digest(said.text), [])
-    assert fence.without(f"x {said.text}", {event["nonce"]: event["digest"]}) == "x"
+    assert (event["digest"], event["turns"]) == (fence.hash_block(said.text), [])
+    assert fence.remove_blocks(f"x {said.text}", {event["nonce"]: event["digest"]}) == "x"
     assert b"tea" not in b"".join(path.read_bytes() for path in floored.journal().list_files())
     assert floored.platforms == ["claude-code"]
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from perdure import text
 from perdure.errors import Busy, IndexFault, ProposalMissing, UsageError
 from perdure.memories.consolidate import UndoResult
+from perdure.memories.cue_use import MemoryUtility, UtilitySums, rank_by_utility, sum_utilities
 from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal
-from perdure.memories.statistics import MemoryUtility, UtilitySums, rank_by_utility, sum_utilities
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time
 
 _MAX_TEXT_CHARS = 76

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.access.told import DIGEST_CHARS
+from perdure.access.shown_alerts import DIGEST_CHARS
 from perdure.errors import FloorMissing, UsageError
 from perdure.floor import pages
 from perdure.floor.floor import Floor

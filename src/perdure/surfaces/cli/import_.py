@@ -19,7 +19,7 @@ import perdure
 from perdure import config as settings
 from perdure import formats
 from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin
-from perdure.capture import deliver, enqueue, gemini, policy, transcript_folders
+from perdure.capture import deliver, enqueue, policy, transcripts
 from perdure.capture.policy import CaptureRules
 from perdure.capture.transcripts import OriginFields
 from perdure.errors import FormatFault, PerdureError, UsageError
@@ -69,11 +69,9 @@ def import_to_remote(
 def _list_sources(home: Path, paths: Sequence[Path]) -> Iterable[Path]:
     """List the files to look at; never those of Perdure itself."""
     if not paths:
-        return [
-            path for _, path in transcript_folders.find_transcripts(settings.find_user_home(), settings.read_variable)
-        ]
+        return [path for _, path in transcripts.find_transcripts(settings.find_user_home(), settings.read_variable)]
     home_folder = home.resolve()
-    all_paths = [below for path in paths for below in transcript_folders.find_files_below(path)]
+    all_paths = [below for path in paths for below in transcripts.find_files_below(path)]
     return [path for path in all_paths if not path.resolve().is_relative_to(home_folder)]
 
 
@@ -95,7 +93,7 @@ def _capture_file(
                 _count_capture(
                     imported, runtime, enqueue.enqueue_lines(rules, fields, lines, path=str(path.absolute()))
                 )
-    elif not (runtime == "gemini-cli" and gemini.is_blank(path)):
+    elif not (runtime == "gemini-cli" and transcripts.is_blank(path)):
         fields = msgspec.to_builtins(identify_origin(runtime, first_bytes, path))
         if _check_allowed(rules, fields, path, imported):
             n_bytes = enqueue.enqueue_file(rules, fields, path, tags=tags)[1]
@@ -125,7 +123,7 @@ def _add_folder(origin: Origin, path: Path) -> Origin:
     """Add the folder that is recorded beside the transcript, if the origin has none."""
     if origin.runtime != "gemini-cli" or origin.cwd is not None:
         return origin
-    return replace(origin, cwd=gemini.read_session_folder(path.absolute()))
+    return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 
 
 _MAX_LISTED = 5  # refused files that are listed one by one

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from perdure import config as settings
-from perdure.clients import mcp_servers, setup
+from perdure.clients import entries, setup
 from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
 from perdure.surfaces.cli.common import Shell, command
 
@@ -69,20 +69,20 @@ def _plan_mcp_server(client: str, home: Path, base_change: setup.SettingsChange)
 
     Raises UsageError for a client without MCP, PackageMissing if the `mcp` package is not installed.
     """
-    if client not in mcp_servers.CLIENTS:
+    if client not in entries.CLIENTS:
         raise UsageError(f"{_CLIENT_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
     if importlib.util.find_spec("mcp") is None:
         raise PackageMissing("pip install 'perdure[mcp]'")
     return setup.plan_install_server(
         client,
         _find_servers_path(client),
-        mcp_servers.make_server_command(sys.executable, str(home)),
+        entries.make_server_command(sys.executable, str(home)),
         earlier_change=base_change,
     )
 
 
 def _find_servers_path(client: str) -> Path:
-    return mcp_servers.find_server_settings(client, settings.find_user_home(), settings.read_variable)
+    return entries.find_server_settings(client, settings.find_user_home(), settings.read_variable)
 
 
 @command("uninstall", epilog="  perdure uninstall codex --dry-run\n  perdure uninstall codex")
@@ -109,7 +109,7 @@ def _plan_uninstall(client: str) -> tuple[list[setup.SettingsChange], list[Perdu
     changes: list[setup.SettingsChange] = []
     faults: list[PerdureError] = []
     try:
-        if client in mcp_servers.CLIENTS:
+        if client in entries.CLIENTS:
             changes.append(setup.plan_uninstall_server(client, _find_servers_path(client)))
     except ClientFault as fault:
         faults.append(fault)

@@ -16,10 +16,10 @@ import click
 
 from perdure import config as settings
 from perdure import disk
-from perdure.capture import alert, credential, deliver, enqueue, failures, remote, transcript_folders
+from perdure.capture import alert, credential, deliver, enqueue, failures, remote, transcripts
 from perdure.capture.credential import Credential
 from perdure.capture.policy import CaptureRules, RemoteSettings
-from perdure.clients import hooks, setup
+from perdure.clients import entries, setup
 from perdure.errors import (
     ClientFault,
     ConfigFault,
@@ -179,7 +179,7 @@ def _verify_credential(remote_settings: RemoteSettings, secret: str, name: str |
 def _install_hooks(home: Path) -> tuple[list[tuple[str, setup.SettingsChange]], list[str]]:
     """Install the hooks of every client on this machine; return ([(client, change made)], faults)."""
     changes, faults = [], []
-    for client, root in transcript_folders.list_roots(settings.find_user_home(), settings.read_variable):
+    for client, root in transcripts.list_roots(settings.find_user_home(), settings.read_variable):
         if client not in setup.CLIENTS or not root.is_dir():
             continue
         try:
@@ -303,7 +303,7 @@ def _uninstall_hooks(home: Path) -> tuple[list[str], list[str]]:
         path = setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
         try:
             commands = setup.read_commands(client, path)
-            if commands and hooks.get_home(next(iter(commands.values()))) == str(home):
+            if commands and entries.get_home(next(iter(commands.values()))) == str(home):
                 setup.apply_change(setup.plan_uninstall(client, path), keep_copy=False)
                 client_names.append(client)
         except (ClientFault, PerdureError) as fault:

@@ -12,9 +12,9 @@ from perdure.errors import PerdureError, UsageError
 from perdure.home import Home
 from perdure.service import server
 from perdure.sharing.machines import Machine
-from perdure.surfaces.checks import make_http_address
 from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
+from perdure.surfaces.health_checks import make_http_address
 from perdure.text import printable
 
 _ANY_HOST = ("", "0.0.0.0", "[::]")

@@ -14,19 +14,19 @@ import click
 from rich.text import Text
 
 from perdure import config as settings
-from perdure.capture import enqueue, transcript_folders
-from perdure.clients import hooks, mcp_servers, setup
+from perdure.capture import enqueue, transcripts
+from perdure.clients import entries, setup
 from perdure.errors import Busy, ClientFault, IndexFault, ModelFault
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.index.statistics import measure_size
-from perdure.memories.statistics import count_memories
+from perdure.memories.cue_use import count_memories
 from perdure.service import server
-from perdure.surfaces import home_checks
-from perdure.surfaces.checks import Grade, HealthCheck, describe_resident, make_http_address
+from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
 from perdure.surfaces.cli.floor_common import bill_to_json
+from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 _GROWTH_DAYS = 14
@@ -65,7 +65,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "runs": n_runs,
         "sources": n_sources,
         "captured_bytes": n_bytes,
-        "disk": home_checks.measure_disk_use(home.path),
+        "disk": health_checks.measure_disk_use(home.path),
         "disk_free_bytes": shutil.disk_usage(home.path).free,
         "growth": [
             {"day": first_day, "runs": n_day_runs, "bytes": n_day_bytes}
@@ -239,7 +239,7 @@ def doctor_command(shell: Shell) -> None:
         checks = list(thin_status.check_thin_machine(rules))
     else:
         with shell.open_home(create=True) as home:
-            checks = [check for run_checks in _CHECKS for check in home_checks.run_check(run_checks, home)]
+            checks = [check for run_checks in _CHECKS for check in health_checks.run_check(run_checks, home)]
     is_broken = any(check.grade == "problem" for check in checks)
     if shell.as_json:
         shell.print_json({"healthy": not is_broken, "checks": [vars(check) for check in checks]})
@@ -285,7 +285,7 @@ def _check_index(home: Home) -> Iterator[HealthCheck]:
                 "index", "problem", f"its write lock was not free within {store.BUSY_MS // 1000} s", advice
             )
             return
-    yield from home_checks.check_index(home)
+    yield from health_checks.check_index(home)
 
 
 def _check_embedder(home: Home) -> Iterator[HealthCheck]:
@@ -305,7 +305,7 @@ def _check_embedder(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_resident(home: Home) -> Iterator[HealthCheck]:
-    yield from home_checks.check_resident_home(home, server.ask_health(home.path))
+    yield from health_checks.check_resident_home(home, server.ask_health(home.path))
 
 
 def _check_machines(home: Home) -> Iterator[HealthCheck]:
@@ -321,11 +321,11 @@ def _check_machines(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_transcripts(home: Home) -> Iterator[HealthCheck]:
-    for runtime, root in transcript_folders.list_roots(settings.find_user_home(), settings.read_variable):
+    for runtime, root in transcripts.list_roots(settings.find_user_home(), settings.read_variable):
         if root.exists():
             n_files = sum(
                 1
-                for name, _ in transcript_folders.find_transcripts(settings.find_user_home(), settings.read_variable)
+                for name, _ in transcripts.find_transcripts(settings.find_user_home(), settings.read_variable)
                 if name == runtime
             )
             yield HealthCheck(runtime, "ok", f"{format_count(n_files, 'transcript')} in {root}")
@@ -348,7 +348,7 @@ def _check_client_hooks(home: Home) -> Iterator[HealthCheck]:
 
 
 def _check_one_client(home: Home, client: str, path: Path, commands: dict[str, str]) -> Iterator[HealthCheck]:
-    hook_home = hooks.get_home(next(iter(commands.values())))
+    hook_home = entries.get_home(next(iter(commands.values())))
     if hook_home != str(home.path):
         yield HealthCheck(
             f"{client} hooks", "notice", f"they write to {hook_home}", f"`perdure install {client}` changes that"
@@ -365,8 +365,8 @@ def _check_one_client(home: Home, client: str, path: Path, commands: dict[str, s
 
 def _check_mcp_servers(home: Home) -> Iterator[HealthCheck]:  # noqa: ARG001
     """Check that the MCP server of every client that has one can start."""
-    for client in mcp_servers.CLIENTS:
-        path = mcp_servers.find_server_settings(client, settings.find_user_home(), settings.read_variable)
+    for client in entries.CLIENTS:
+        path = entries.find_server_settings(client, settings.find_user_home(), settings.read_variable)
         advice = f"`perdure install {client} --mcp` sets it up again"
         try:
             server_words = setup.read_server_command(client, path)
@@ -390,21 +390,21 @@ def _is_codex_trusted(path: Path) -> bool:
 
 
 _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
-    home_checks.check_home,
+    health_checks.check_home,
     _check_data_path,
     _check_index,
     _check_embedder,
-    home_checks.check_outbox,
+    health_checks.check_outbox,
     _check_resident,
     _check_machines,
-    home_checks.check_recall,
+    health_checks.check_recall,
     _check_scanner,
-    home_checks.check_captures,
-    home_checks.check_mining,
+    health_checks.check_captures,
+    health_checks.check_mining,
     _check_transcripts,
     _check_client_hooks,
     _check_mcp_servers,
-    home_checks.check_hook_failures,
+    health_checks.check_hook_failures,
 )
 
 

@@ -10,14 +10,14 @@ from typing import Any, cast
 import click
 
 from perdure import text
-from perdure.access import scan, told
+from perdure.access import scan, shown_alerts
 from perdure.archive.memory_events import is_unscoped
 from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import find_project
 from perdure.memories.grammar import claims
-from perdure.memories.kinds import guess_kind
 from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
+from perdure.memories.stated import guess_kind
 from perdure.remote_home import RemoteMemories
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
@@ -157,7 +157,7 @@ def _check_suspicion(home: Home | RemoteMemories, memory: Memory) -> str:
     findings = home.floor.find_injections(memory.text) if scan.scan(memory.text) else ()
     if not findings:
         return ""
-    told.mark(home.path, home.user, {scan.digest(memory.text): memory.memory_id})
+    shown_alerts.mark_shown(home.path, home.user, {scan.digest_text(memory.text): memory.memory_id})
     return findings[0].rule
 
 

@@ -8,7 +8,7 @@ import click
 
 from perdure import text
 from perdure.home import Home
-from perdure.memories.statistics import MemoryMonth, count_by_month, count_memories, sum_months
+from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, sum_months
 from perdure.remote_home import RemoteMemories
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (

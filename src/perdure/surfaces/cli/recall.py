@@ -15,7 +15,7 @@ from rich.text import Text
 from perdure import config as settings
 from perdure import remote_home as afar
 from perdure import text
-from perdure.access import told
+from perdure.access import shown_alerts
 from perdure.errors import UsageError
 from perdure.placed_turns import label_with_owner
 from perdure.recall import pack
@@ -56,7 +56,9 @@ def recall_command(
     """
     recalled, reason = _run_recall(shell, _read_message(message), all_projects, why_not, mode, parse_moment(as_of))
     home = settings.find_home_path(shell.home)
-    told.mark(home, settings.load(home).user, {suspect.digest: name for name, suspect in recalled.held_back.items()})
+    shown_alerts.mark_shown(
+        home, settings.load(home).user, {suspect.digest: name for name, suspect in recalled.held_back.items()}
+    )
     actions = _suggest_next(recalled, all_projects)
     if shell.as_json:
         shell.print_json({**_recalled_to_json(recalled), "why_not": reason or None}, next_actions=actions)

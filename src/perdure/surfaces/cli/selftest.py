@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perdure.clients import hooks
+from perdure.clients import entries
 from perdure.errors import ClientFault, PerdureError
 from perdure.home import open_home
 
@@ -82,7 +82,7 @@ def _index_capture(scratch_home: Path) -> None:
 def _run_hook(client: str, commands: Mapping[str, str], event: str, scratch_home: Path, fields: dict[str, Any]) -> str:
     """Run the client's command for an event; return what it prints."""
     command = commands.get(event) or next(iter(commands.values()))
-    scratch_command = hooks.change_home(command, str(scratch_home))
+    scratch_command = entries.change_home(command, str(scratch_home))
     payload = json.dumps({"hook_event_name": event, "cwd": str(scratch_home / "client"), **fields}).encode()
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:

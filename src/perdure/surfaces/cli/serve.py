@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from perdure import disk
+from perdure import disk, jobs
 from perdure.archive import injections
 from perdure.archive.journal import JournalEvent
 from perdure.capture import events
@@ -30,8 +30,7 @@ from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
 from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
 from perdure.home import Home
-from perdure.jobs import cron
-from perdure.jobs.run_log import JobLog, JobRun
+from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
 from perdure.surfaces.cli.common import Shell, command, format_age, format_count, format_time
 from perdure.surfaces.web.listener import Listener
@@ -305,7 +304,7 @@ def _list_jobs(shell: Shell, home: Home) -> None:
     for job in builtin_jobs.BUILTIN_JOBS:
         last_run = book.settle_latest(job.name)
         is_active = schedules[job.name] and job.name not in paused
-        next_at = cron.find_next_time(schedules[job.name], now) if is_active else None
+        next_at = jobs.find_next_time(schedules[job.name], now) if is_active else None
         rows.append(
             {
                 "job": job.name,

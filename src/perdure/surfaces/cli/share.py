@@ -15,7 +15,7 @@ from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
 from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory_common import resolve_project
-from perdure.surfaces.home_checks import count_covered_runs
+from perdure.surfaces.health_checks import count_covered_runs
 from perdure.text import printable
 from perdure.types import GrantScope
 

@@ -11,11 +11,11 @@ from perdure import remote_home as afar
 from perdure.capture import alert, credential, enqueue, failures, policy, remote
 from perdure.capture.credential import Credential
 from perdure.capture.policy import CaptureRules
-from perdure.clients import hooks, setup
+from perdure.clients import entries, setup
 from perdure.errors import ClientFault, CredentialFault, CredentialMissing, PerdureError, RemoteRefused
 from perdure.service import server
-from perdure.surfaces.checks import LOW_DISK_BYTES, HealthCheck, describe_resident
 from perdure.surfaces.cli.common import Shell, format_age, format_count, format_size
+from perdure.surfaces.health_checks import LOW_DISK_BYTES, HealthCheck, describe_resident
 
 # status -----------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ def _check_client_hooks(rules: CaptureRules) -> Iterator[HealthCheck]:
         path = setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
         try:
             commands = setup.read_commands(client, path)
-            is_ours = bool(commands) and hooks.get_home(next(iter(commands.values()))) == str(rules.home)
+            is_ours = bool(commands) and entries.get_home(next(iter(commands.values()))) == str(rules.home)
         except ClientFault as fault:
             yield HealthCheck(
                 f"{client} hooks", "problem", fault.detail, f"`perdure install {client} --dry-run` shows more"

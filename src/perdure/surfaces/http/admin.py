@@ -7,7 +7,7 @@ from typing import Any
 
 import perdure
 from perdure.errors import NotFound
-from perdure.jobs.run_log import JobLog
+from perdure.jobs import JobLog
 from perdure.service import builtin_jobs, clock
 from perdure.sharing.grants import GrantRecord
 from perdure.sharing.machines import Machine

@@ -10,19 +10,24 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
 
 from perdure import log, turn
 from perdure.errors import NotFound
-from perdure.surfaces.http import bodies, responses, routes
+from perdure.home import Home
+from perdure.surfaces.http import captures, responses, routes
 from perdure.surfaces.http.calls import ApiOperation, HttpCall, ServerContext
 from perdure.surfaces.http.pools import HomePool, TokenBuckets, WorkerPool
 from perdure.surfaces.http.responses import (
@@ -35,6 +40,7 @@ from perdure.surfaces.http.responses import (
 )
 from perdure.surfaces.http.routes import OPERATIONS
 from perdure.surfaces.http.store import RequestStore
+from perdure.surfaces.mcp.server import build_server
 from perdure.types import Identity
 
 EVENTS_PATH = f"{API_PATH}/events"
@@ -121,17 +127,22 @@ class HttpApi:
         if operation.body_shape is None:
             return await self._run_in_pool(operation, self._build_call(operation, request, identity), request, None)
         max_bytes = _limit_body_bytes(operation, request)
-        async with self.large_body_slot if max_bytes > bodies.MAX_BYTES else nullcontext():
+        async with self.large_body_slot if max_bytes > captures.MAX_BYTES else nullcontext():
             return await self._answer_with_body(
-                operation, request, identity, bodies.BodyLimits(max_bytes, self.silence_s), arrived_s
+                operation, request, identity, captures.BodyLimits(max_bytes, self.silence_s), arrived_s
             )
 
     async def _answer_with_body(
-        self, operation: ApiOperation, request: Request, identity: Identity, limits: bodies.BodyLimits, arrived_s: float
+        self,
+        operation: ApiOperation,
+        request: Request,
+        identity: Identity,
+        limits: captures.BodyLimits,
+        arrived_s: float,
     ) -> HttpResponse:
         """Answer a request that has a body."""
         async with self.body_slots:
-            body = await bodies.read_body(request, self.server.home / "cache", limits)
+            body = await captures.read_body(request, self.server.home / "cache", limits)
         with body.file:
             call = self._build_call(operation, request, identity, body)
             if operation.late_body is not None:
@@ -139,7 +150,7 @@ class HttpApi:
             return await self._run_in_pool(operation, call, request, body)
 
     def _build_call(
-        self, operation: ApiOperation, request: Request, identity: Identity, body: bodies.RequestBody | None = None
+        self, operation: ApiOperation, request: Request, identity: Identity, body: captures.RequestBody | None = None
     ) -> HttpCall:
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         is_json = operation.is_raw and content_type == "application/json"
@@ -154,7 +165,7 @@ class HttpApi:
         return HttpCall(self.server, identity, None, dict(request.path_params), query, payload, content_type)  # type: ignore[arg-type]
 
     async def _run_in_pool(
-        self, operation: ApiOperation, call: HttpCall, request: Request, body: bodies.RequestBody | None
+        self, operation: ApiOperation, call: HttpCall, request: Request, body: captures.RequestBody | None
     ) -> HttpResponse:
         key = request.headers.get("idempotency-key", "") if operation.repeat is not None else ""
         if len(key) > _MAX_KEY_CHARS:
@@ -165,7 +176,7 @@ class HttpApi:
         )
 
     async def _answer_in_time(
-        self, operation: ApiOperation, call: HttpCall, request: Request, body: bodies.RequestBody, arrived_s: float
+        self, operation: ApiOperation, call: HttpCall, request: Request, body: captures.RequestBody, arrived_s: float
     ) -> HttpResponse:
         """Run the operation; if its time is over first, return its late answer instead."""
         limit_ms = call.body.limit_ms - int((time.monotonic() - arrived_s) * 1000)
@@ -283,12 +294,12 @@ def _limit_body_bytes(operation: ApiOperation, request: Request) -> int:
     One long line may be larger than any other request, if its length is declared before it comes.
     """
     if not operation.is_raw:
-        return bodies.MAX_JSON_BYTES
+        return captures.MAX_JSON_BYTES
     is_json = request.headers.get("content-type", "").startswith("application/json")
     return (
-        bodies.MAX_LINE_BYTES
-        if bodies.read_content_length(request) > bodies.MAX_BYTES and not is_json
-        else bodies.MAX_BYTES
+        captures.MAX_LINE_BYTES
+        if captures.read_content_length(request) > captures.MAX_BYTES and not is_json
+        else captures.MAX_BYTES
     )
 
 
@@ -351,3 +362,63 @@ def build_app(api: HttpApi, *, mounted: MountedApp = MountedApp(), lifespan: Any
 @asynccontextmanager
 async def _run_nothing(_: Starlette) -> AsyncIterator[None]:
     yield
+
+
+MCP_PATH = "/mcp"
+_CALLER: ContextVar[Identity] = ContextVar("perdure-identity")  # identity of the current message
+T = TypeVar("T")
+
+
+class HttpToolRunner:
+    """Runs MCP tools in the worker pool of the API, with homes of the caller's identity."""
+
+    def __init__(self, api: HttpApi) -> None:
+        self._api = api
+
+    async def ask(self, question: Callable[[Home], T]) -> T:
+        """Run a function with the caller's home and return its result. Raises its errors."""
+        identity = _CALLER.get()
+
+        def ask_home() -> T:
+            with self._api.homes.lend(identity, read_only=False) as home:
+                return question(home)
+
+        return await self._api.worker_pools["tools"].run_task(ask_home)
+
+
+class McpApp:
+    """The MCP application, open only to credentials that the authority knows."""
+
+    def __init__(self, api: HttpApi, host: str) -> None:
+        self._api = api
+        self.inner: Starlette = build_server(HttpToolRunner(api), cwd=None).streamable_http_app(
+            streamable_http_path=MCP_PATH, host=host
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 401, or forward the request with its identity."""
+        try:
+            identity = await self._api.identify(Request(scope))
+        except Exception as error:  # noqa: BLE001 - every error becomes a body, as in the API
+            await self._api.respond_to_error(Request(scope), error)(scope, receive, send)
+            return
+        _CALLER.set(identity)
+        token = AccessToken(token="", client_id=identity.machine_id, scopes=[], subject=identity.user)
+        await self._forward({**scope, "user": AuthenticatedUser(token)}, receive, send)
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward a request; if that fails before an answer has begun, send an error body."""
+        has_begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self.inner(scope, receive, send_noted)
+        except Exception as error:
+            error_response = self._api.respond_to_error(Request(scope), error)
+            if has_begun:  # too late for another answer: the connection is closed
+                raise
+            await error_response(scope, receive, send)

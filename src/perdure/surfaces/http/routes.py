@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.surfaces.http import admin, captures, derived_shapes, floor, memories, runs, search, shapes
+from perdure.surfaces.http import admin, captures, floor, memories, runs, search, shapes
 from perdure.surfaces.http.calls import ApiOperation
 from perdure.surfaces.http.responses import Json
 
@@ -66,7 +66,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         runs.list_conversation,
         "List the runs of a conversation",
         query_shape=shapes.ConversationQuery,
-        response_shape=derived_shapes.RunListJson,
+        response_shape=shapes.RunListJson,
         extra_statuses=(404,),
     ),
     ApiOperation(
@@ -75,7 +75,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         runs.list_forest,
         "List the newest runs as trees",
         query_shape=shapes.RunForestQuery,
-        response_shape=derived_shapes.RunForestJson,
+        response_shape=shapes.RunForestJson,
         extra_statuses=(404,),
     ),
     ApiOperation(
@@ -83,7 +83,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "/api/runs/{run_id}",
         runs.read_run,
         "One run",
-        response_shape=derived_shapes.RunDetailJson,
+        response_shape=shapes.RunDetailJson,
         extra_statuses=(404,),
     ),
     ApiOperation(
@@ -109,7 +109,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         runs.list_descendants,
         "The runs below a run",
         query_shape=shapes.PageQuery,
-        response_shape=derived_shapes.RunListJson,
+        response_shape=shapes.RunListJson,
         extra_statuses=(404,),
     ),
     ApiOperation("GET", "/api/resolve/{identifier}", runs.resolve_id, "Resolve an id", extra_statuses=(404,)),
@@ -137,7 +137,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         search.build_context,
         "Build the context that a model reads for a message",
         body_shape=shapes.ContextBody,
-        response_shape=derived_shapes.ContextJson,
+        response_shape=shapes.ContextJson,
     ),
     ApiOperation(
         "GET",
@@ -145,7 +145,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         memories.list_memories,
         "List memories",
         query_shape=shapes.MemoryListQuery,
-        response_shape=derived_shapes.MemoryListJson,
+        response_shape=shapes.MemoryListJson,
     ),
     ApiOperation(
         "POST",
@@ -153,7 +153,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         memories.remember_statement,
         "Store a memory",
         body_shape=shapes.RememberBody,
-        response_shape=derived_shapes.MemoryDetailJson,
+        response_shape=shapes.MemoryDetailJson,
         status=201,
         pool="write",
         repeat=memories.repeat_remember,
@@ -166,7 +166,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "/api/memories/{memory_id}",
         memories.read_memory,
         "One memory with its sources",
-        response_shape=derived_shapes.MemoryDetailJson,
+        response_shape=shapes.MemoryDetailJson,
         extra_statuses=(404,),
     ),
     ApiOperation(
@@ -175,7 +175,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         memories.change_memory,
         "Change a memory",
         body_shape=shapes.MemoryChangeBody,
-        response_shape=derived_shapes.MemoryDetailJson,
+        response_shape=shapes.MemoryDetailJson,
         pool="write",
         extra_statuses=(404,),
     ),
@@ -193,7 +193,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         floor.list_cards,
         "The cards",
         query_shape=shapes.PageQuery,
-        response_shape=derived_shapes.CardListJson,
+        response_shape=shapes.CardListJson,
     ),
     ApiOperation(
         "POST",
@@ -201,7 +201,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         floor.add_card,
         "Add a card",
         body_shape=shapes.CardBody,
-        response_shape=derived_shapes.CardDetailJson,
+        response_shape=shapes.CardDetailJson,
         status=201,
         pool="write",
         repeat=floor.repeat_add_card,
@@ -215,14 +215,14 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         floor.read_floor,
         "The floor that every session gets",
         query_shape=shapes.FloorQuery,
-        response_shape=derived_shapes.FloorJson,
+        response_shape=shapes.FloorJson,
     ),
     ApiOperation(
         "GET",
         "/api/floor/{page:path}",
         floor.read_page,
         "A page of the floor",
-        response_shape=derived_shapes.FloorPageJson,
+        response_shape=shapes.FloorPageJson,
         extra_statuses=(404,),
     ),
     ApiOperation(
@@ -231,7 +231,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         floor.write_page,
         "Write a page of the floor",
         body_shape=shapes.FloorPageBody,
-        response_shape=derived_shapes.FloorPageJson,
+        response_shape=shapes.FloorPageJson,
         pool="write",
         extra_statuses=(404,),
     ),

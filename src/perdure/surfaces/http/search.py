@@ -174,7 +174,7 @@ def recall_for_message(call: HttpCall) -> HttpResponse:
         already=session.turns if session else (),
         helper_s=min(1.0, body.limit_ms * turn.HELPER_SHARE / 1000),
     )
-    nonce = fence.new_nonce()
+    nonce = fence.make_nonce()
     block, cues = turn.render_block(result.cues, nonce) if result.cues else ("", ())
     if block and session is not None:
         if not call.deadline.claim():

@@ -431,12 +431,12 @@ def _read_error_code(error: BaseException) -> str:
 def _build_application(api: HttpApi, host: str, mounted: MountedApp) -> Starlette:
     """Build the API with the mounted application, and with MCP if its package is installed."""
     try:
-        from perdure.surfaces.http import tools
+        from perdure.surfaces.http import app
     except ModuleNotFoundError:
         return app.build_app(api, mounted=mounted)
-    mcp_app = tools.McpApp(api, host)
+    mcp_app = app.McpApp(api, host)
     inner = mcp_app.inner
-    mounted_with_mcp = replace(mounted, routes=[Route(tools.MCP_PATH, mcp_app), *mounted.routes])
+    mounted_with_mcp = replace(mounted, routes=[Route(app.MCP_PATH, mcp_app), *mounted.routes])
     return app.build_app(api, mounted=mounted_with_mcp, lifespan=lambda _: inner.router.lifespan_context(inner))
 
 

@@ -29,7 +29,7 @@ from perdure.floor.floor import PageChange
 from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
 from perdure.home import Home
-from perdure.memories.kinds import guess_kind
+from perdure.memories.stated import guess_kind
 from perdure.placed_turns import label_with_owner
 from perdure.recall.pack import SPEAKER_LABELS, render_cue
 from perdure.surfaces import trees
@@ -90,7 +90,7 @@ def build_context(home: Home, message: str, *, cwd: str | None) -> str:
     model_context = home.context(message, cwd=cwd, platform=injections.TOOL_RUNTIME)
     items = [layer.headed_text for layer in model_context.floor.layers if layer.text]
     items += [render_cue(cue) for cue in model_context.recalled.cues]
-    return _wrap_answer(home, [*items, model_context.location_line], empty="", warning=fence.FLOOR)
+    return _wrap_answer(home, [*items, model_context.location_line], empty="", warning=fence.FLOOR_WARNING)
 
 
 def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -> str:
@@ -248,7 +248,7 @@ def _format_turn(view: RunView, turn: Turn, identifier: str, reader: str) -> str
 
 
 def _wrap_answer(
-    home: Home, items: Sequence[str], *, empty: str, notes: Sequence[str] = (), warning: str = fence.RECALLED
+    home: Home, items: Sequence[str], *, empty: str, notes: Sequence[str] = (), warning: str = fence.RECALL_WARNING
 ) -> str:
     """Fence the items that have room and note them in the journal; return the plain `empty` if there are none."""
     if not items:
@@ -260,15 +260,15 @@ def _wrap_answer(
         if n_tokens_left < 0 and kept_items:
             break
         kept_items.append(text.clip(item, 4 * MAX_TOKENS))
-    nonce = fence.new_nonce()
-    block = fence.fenced(kept_items, nonce, warning=warning)
+    nonce = fence.make_nonce()
+    block = fence.fence_items(kept_items, nonce, warning=warning)
     if home.writable:
         receiver = {
             "runtime": injections.TOOL_RUNTIME,
             "session": "",
             "agent": "",
             "nonce": nonce,
-            "digest": fence.digest(block),
+            "digest": fence.hash_block(block),
         }
         home.journal().append(
             injections.EVENT_TYPE, {**receiver, "turns": [], "n_tokens": text.tokens(block)}, now=datetime.now(UTC)

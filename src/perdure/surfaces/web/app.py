@@ -24,14 +24,24 @@ from starlette.routing import BaseRoute, Route
 from perdure import log
 from perdure.home import Home
 from perdure.sharing.machines import Authority
-from perdure.surfaces.http import bodies, responses
+from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.web import render
 from perdure.surfaces.web import render as assets
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
-from perdure.surfaces.web.sessions import SESSION_S, BrowserSessions, EntryLinks, Visitor
-from perdure.surfaces.web.visits import HtmlPage, RawContent, Redirect, View, ViewResult, Visit
+from perdure.surfaces.web.visits import (
+    SESSION_S,
+    BrowserSessions,
+    EntryLinks,
+    HtmlPage,
+    RawContent,
+    Redirect,
+    View,
+    ViewResult,
+    Visit,
+    Visitor,
+)
 from perdure.turn import locate_error
 from perdure.types import Identity
 
@@ -185,7 +195,7 @@ class WebApp:
 
     async def _read_form(self, request: Request) -> dict[str, tuple[str, ...]]:
         """Return the fields of a form. Raises Refused (400, 408, 413)."""
-        body = await bodies.read_body(request, self.api.server.home / "cache", bodies.BodyLimits())
+        body = await captures.read_body(request, self.api.server.home / "cache", captures.BodyLimits())
         with body.file:
             raw = body.read_bytes()
         try:

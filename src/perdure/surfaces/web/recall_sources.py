@@ -209,8 +209,8 @@ def restore_block(home: Home, injection_view: InjectionView, turn_id: str) -> tu
     if not injection_view.injected_cues:
         return "", False
     items = list(map(render_cue, injection_view.injected_cues))
-    blocks = [fence.fenced([*items, *extra_items], injection.nonce) for extra_items in ((), (turn.REMINDER,))]
-    exact_block = next((text for text in blocks if fence.digest(text) == injection.digest), "")
+    blocks = [fence.fence_items([*items, *extra_items], injection.nonce) for extra_items in ((), (turn.REMINDER,))]
+    exact_block = next((text for text in blocks if fence.hash_block(text) == injection.digest), "")
     return mask(exact_block or blocks[0]), bool(exact_block)
 
 
@@ -222,7 +222,7 @@ def _find_block(home: Home, injection: Injection, turn_id: str) -> str:
     for line in home.runs.raw(run_id).split(b"\n"):
         if injection.nonce.encode() in line:
             for text in _walk_strings(line):
-                if block := fence.found(text, injection.nonce, injection.digest):
+                if block := fence.find_block(text, injection.nonce, injection.digest):
                     return block
     return ""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.surfaces.http.store import RequestStore
-from perdure.surfaces.web.sessions import LINK_S, SESSION_S, BrowserSessions, EntryLinks
+from perdure.surfaces.web.visits import LINK_S, SESSION_S, BrowserSessions, EntryLinks
 from perdure.types import Identity
 
 OWNER = Identity("ada", "laptop", "", is_admin=True)
@@ -24,7 +24,7 @@ class Authority:
 @pytest.fixture
 def clock(monkeypatch):
     at = [1000.0]
-    monkeypatch.setattr("perdure.surfaces.web.sessions.time.time", lambda: at[0])
+    monkeypatch.setattr("perdure.surfaces.web.visits.time.time", lambda: at[0])
     return at
 
 

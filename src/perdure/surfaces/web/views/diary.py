@@ -20,7 +20,7 @@ from perdure.floor import layers, pages
 from perdure.floor.summaries import DIARY_JOB, RECENT_JOB
 from perdure.floor.summary_input import SummarySession
 from perdure.home import Home
-from perdure.jobs.run_log import JobLog, JobResult, JobRun
+from perdure.jobs import JobLog, JobResult, JobRun
 from perdure.service import builtin_jobs, clock
 from perdure.surfaces.web.views import floor_pages
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit

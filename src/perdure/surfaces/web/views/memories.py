@@ -14,14 +14,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from perdure import text
-from perdure.access import scan, told
+from perdure.access import scan, shown_alerts
 from perdure.archive.journal import JournalEvent
 from perdure.archive.memory_events import MAX_PATH_BYTES, fold_path
 from perdure.errors import NotFound, UsageError
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.memories import consolidate
-from perdure.memories.kinds import guess_kind
 from perdure.memories.proposals import PROPOSAL_KINDS, ConsolidationProposal, ProposalKind
+from perdure.memories.stated import guess_kind
 from perdure.surfaces.web import memory_display, visits
 from perdure.surfaces.web.render import clean, to_key
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit, parse_page_count
@@ -246,7 +246,7 @@ def _describe_stored(visit: Visit, memory: Memory) -> str:
 def mark_suspect(visit: Visit, memory: Memory) -> None:
     """List a memory that reads like an order among the held-back texts, from now on."""
     if scan.scan(memory.text) and visit.home.floor.find_injections(memory.text):
-        told.mark(visit.home.path, visit.home.user, {scan.digest(memory.text): memory.memory_id})
+        shown_alerts.mark_shown(visit.home.path, visit.home.user, {scan.digest_text(memory.text): memory.memory_id})
 
 
 MEMORY_LIST_VIEWS: tuple[View, ...] = (

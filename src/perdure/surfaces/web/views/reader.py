@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from perdure.archive.forget import ForgetTarget
 from perdure.errors import NotFound
-from perdure.formats.pictures import media_type, picture
+from perdure.formats.parts import detect_image_type, extract_image
 from perdure.home import Home
 from perdure.index.threads import TURN_CHOICES, SessionThread, ThreadSummary
 from perdure.surfaces.http.runs import JSONL_TYPE
@@ -218,8 +218,8 @@ def send_image(visit: Visit) -> ViewResult:
         raise NotFound
     ordinal = sum(turn_part[:3] == image_part[:3] for turn_part in turn.parts[:n])
     lines = visit.home.runs.raw_lines(location.captured_in, {low for low, _ in turn.lines})
-    body = picture(lines, image_part, ordinal)
-    kind = media_type(body) if body else None
+    body = extract_image(lines, image_part, ordinal)
+    kind = detect_image_type(body) if body else None
     if body is None or kind is None:
         raise NotFound
     return RawContent(

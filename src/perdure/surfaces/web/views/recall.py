@@ -21,9 +21,8 @@ from perdure.index.injections import Injection, UsageWeek
 from perdure.index.memory_rows import MemoryUse
 from perdure.index.session_turns import PromptTurn
 from perdure.memories import mining_answer
-from perdure.memories.cue_use import USED_SCORE
+from perdure.memories.cue_use import USED_SCORE, compute_expected_share
 from perdure.memories.proposals import MAX_UNUSED_SHOWN
-from perdure.memories.statistics import compute_expected_share
 from perdure.recall.tuning import DEFAULT
 from perdure.surfaces import units
 from perdure.surfaces.web import cue_cards, recall_sources, visits
@@ -308,7 +307,7 @@ def _run_recall(visit: Visit, message: PromptMessage, as_of: datetime | None) ->
         explain=True,
         mode=choose_mode(visit),
     )
-    block, injected_cues = turn.render_block(recalled.cues, fence.new_nonce()) if recalled.cues else ("", ())
+    block, injected_cues = turn.render_block(recalled.cues, fence.make_nonce()) if recalled.cues else ("", ())
     return {
         "found": recalled,
         "block": block,

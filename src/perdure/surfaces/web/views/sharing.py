@@ -15,8 +15,8 @@ from perdure.home import Home
 from perdure.index.statistics import MachineCaptures
 from perdure.sharing.grants import GrantRecord
 from perdure.sharing.machines import Machine
-from perdure.surfaces import checks, units
-from perdure.surfaces.home_checks import count_covered_runs
+from perdure.surfaces import health_checks, units
+from perdure.surfaces.health_checks import count_covered_runs
 from perdure.surfaces.units import format_count
 from perdure.surfaces.web import visits
 from perdure.surfaces.web.render import mask_name
@@ -237,7 +237,7 @@ def register_machine(visit: Visit) -> ViewResult:
 
 def _find_join_address(visit: Visit) -> str:
     """Return the address at which another machine finds this home; "" if that cannot be known from here."""
-    address = checks.make_http_address(visit.home.config.server, None)
+    address = health_checks.make_http_address(visit.home.config.server, None)
     host, _, port = address.partition("://")[2].rpartition(":")
     return "" if host in _UNREACHABLE_HOSTS or host.startswith("127.") or port == "0" else address
 

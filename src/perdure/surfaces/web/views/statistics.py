@@ -34,7 +34,7 @@ from perdure.home import Home
 from perdure.index import encoding
 from perdure.index.injections import UsageWeek
 from perdure.index.statistics import Growth, MonthGrowth, list_newest_measurements
-from perdure.jobs.run_log import JobLog, JobResult, JobRun
+from perdure.jobs import JobLog, JobResult, JobRun
 from perdure.service import health
 from perdure.service.health import AnswerLogEntry
 from perdure.surfaces.units import format_count, format_size

@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
+from perdure import jobs
 from perdure.errors import IndexFault
 from perdure.index import catchup
 from perdure.index.memory_rows import ListRange, MemoryFilter
-from perdure.jobs import cron
-from perdure.jobs.run_log import JobLog, JobRun
+from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, health
-from perdure.surfaces import home_checks
-from perdure.surfaces.checks import HealthCheck
+from perdure.surfaces import health_checks
+from perdure.surfaces.health_checks import HealthCheck
 from perdure.surfaces.web import memory_display
 from perdure.surfaces.web.views import recall
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
@@ -139,7 +139,7 @@ def show_jobs(visit: Visit) -> HtmlPage:
             job,
             schedules[job.name],
             job.name in paused,
-            cron.find_next_time(schedules[job.name], now) if schedules[job.name] and job.name not in paused else None,
+            jobs.find_next_time(schedules[job.name], now) if schedules[job.name] and job.name not in paused else None,
             _limit_to_user(book.settle_latest(job.name), visit.home.user),
         )
         for job in builtin_jobs.BUILTIN_JOBS
@@ -197,7 +197,7 @@ def show_health(visit: Visit) -> HtmlPage:
     if not visit.identity.is_admin:
         own_values = {"is_well": report["healthy"], "outcomes_of": _OUTCOME_NAMES, **_collect_own_health(visit)}
         return HtmlPage("health_own.html", {"title": "Health", **own_values})
-    checks = [*home_checks.check_resident_home(visit.home, report), *home_checks.run_light_checks(visit.home)]
+    checks = [*health_checks.check_resident_home(visit.home, report), *health_checks.run_light_checks(visit.home)]
     values = {
         "title": "Health",
         "sentence": summarise_checks(checks),
@@ -268,7 +268,7 @@ def probe_home(visit: Visit) -> Redirect:
 
 def show_disk(visit: Visit) -> HtmlPage:
     """Show the size of the home's files on disk, part by part. Looks at every file."""
-    sizes = home_checks.measure_disk_use(visit.home.path)
+    sizes = health_checks.measure_disk_use(visit.home.path)
     largest = max(sizes.values(), default=0)
     rows = [(name, n, n / largest if largest else 0.0) for name, n in sizes.items()]
     return HtmlPage("disk.html", {"title": "What takes the room", "rows": rows, "total": sum(sizes.values())})
