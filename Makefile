@@ -7,6 +7,8 @@ WEIGHTS := src/perdure/models/weights/minilm-l6-v2-int8.onnx
 MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 BUILDER := .cache/weights-venv/bin/python
 
+unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again
+
 .PHONY: demo test unit slice check bench lock weights model clean
 
 demo: $(STAMP) $(WEIGHTS)
@@ -17,12 +19,15 @@ test: $(STAMP) $(WEIGHTS) check
 
 # Everything that needs no home on disk, no network and no browser.
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m "not slow" tests/unit
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" tests/unit
 
-# The tests of one slice, by its name in docs/architecture.md: make slice S=recall
+# The unit tests of one slice, by its name in docs/architecture.md, or of a surface: make slice S=recall, make slice S=web
+SLICES = $$(sed -n 's/^| `\([a-z_]*\)` |.*/\1/p' docs/architecture.md) $$(ls src/perdure/surfaces | grep -v '[._]py')
 slice: $(STAMP)
-	@test -n "$(S)" || { echo "make slice S=NAME, one of: $$(ls tests/unit | grep -v '\.' | tr '\n' ' ')"; exit 2; }
-	$(BIN)/python -m pytest tests/unit/$(S)
+	@case " $$(echo $(SLICES)) " in *" $(S) "*) ;; *) echo "make slice S=NAME, one of: "$(SLICES); exit 2 ;; esac; \
+	paths=$$(ls -d tests/unit/$(S) tests/unit/surfaces/$(S) tests/unit/test_$(S).py 2>/dev/null); \
+	if [ -n "$$paths" ]; then exec $(BIN)/python -m pytest $$paths; fi; \
+	echo "$(S) has no unit tests of its own. These, among others, use it:" $$(grep -lE "perdure\.(surfaces\.)?$(S)\b|home\.$(S)\b" -r tests/flow tests/contract --include=*.py | sort | head -4)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +69,12 @@ finally:
 """
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    """Return the tree of a file; the tests of names and of the architecture ask for it often."""
+    return ast.parse(path.read_text())
+
+
 def is_grammar(path: Path) -> bool:
     """Is this a file of the grammar that guesses statements?"""
     return path.stem in GRAMMAR and "memories" in path.parts
@@ -99,7 +106,7 @@ def measure(package: Path) -> dict[str, object]:
     n_inside = n_lines = 0
     for path in files:
         text = path.read_text()
-        tree = ast.parse(text)
+        tree = parse(path)
         relative = path.relative_to(package)
         name = relative.parts[0] if len(relative.parts) > 1 else "(top)"
         if name == "surfaces" and len(relative.parts) > 2:
@@ -158,12 +165,29 @@ def message_path(source: Path) -> dict[str, int]:
 
 
 def unit_times(tests: Path) -> dict[str, float]:
-    """Return the seconds that each folder of unit tests takes, alone."""
+    """Return the seconds that the unit tests of each slice take alone, in one process; "(top)": tests of modules.
+
+    A slice whose tests fail is named on stderr: its seconds say little.
+    """
+    surfaces = tests / "surfaces"
+    groups: dict[str, list[Path]] = {"(top)": sorted(tests.glob("test_*.py")), "surfaces": []}
+    for path in sorted(tests.iterdir()):
+        if path.is_dir() and path != surfaces and any(path.rglob("test_*.py")):
+            groups[path.name] = [path]
+    for path in sorted(surfaces.iterdir()):
+        if path.is_dir() and any(path.rglob("test_*.py")):
+            groups[f"surfaces/{path.name}"] = [path]
+        elif path.name.startswith("test_"):
+            groups["surfaces"].append(path)
     seconds = {}
-    for folder in sorted(path for path in tests.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))):
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # as `make` does
+    for name, paths in sorted(groups.items()):
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *map(str, paths)]
         started = time.monotonic()
-        subprocess.run([sys.executable, "-m", "pytest", "-q", str(folder)], check=False, capture_output=True)
-        seconds[folder.name] = round(time.monotonic() - started, 1)
+        run = subprocess.run(command, cwd=tests.parents[1], env=env, check=False, capture_output=True, text=True)
+        seconds[name] = round(time.monotonic() - started, 1)
+        if run.returncode:
+            print(f"{name}: tests fail ({run.stdout.strip().splitlines()[-1]})", file=sys.stderr)  # noqa: T201
     return seconds
 
 

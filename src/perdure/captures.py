@@ -19,14 +19,14 @@ from perdure import config as settings
 from perdure import disk, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
-from perdure.capture import enqueue, policy
-from perdure.capture import enqueue as outbox
-from perdure.capture import policy as capturing
-from perdure.capture import transcripts as transcript_folders
+from perdure.capture import enqueue, policy, transcripts
+from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
 from perdure.errors import FormatFault, PerdureError, UsageError
 from perdure.identity import find_project
 from perdure.types import Origin
+
+_LOCK_WAIT_S = 60.0  # for another process that empties the outbox, where nobody waits for an answer
 
 
 class Captures:
@@ -124,20 +124,29 @@ class Captures:
     def outbox_warning(self) -> str | None:
         """Return what to say about an outbox that does not drain, once an incident."""
         limits = self._connections.config.capture
-        return outbox.raise_alarm(
+        return enqueue.raise_alarm(
             self._path / "outbox",
             max_bytes=limits.outbox_alarm_bytes,
             max_age_s=limits.outbox_alarm_age_s,
             now=utc_now(),
         )
 
-    def drain(self, *, limit_s: float | None = None) -> int:
-        """Move the outbox into the archive, for at most so many seconds; return how many deltas were settled."""
+    def count_waiting(self) -> int:
+        """Return how many captures wait in the outbox."""
+        return len(enqueue.list_deltas(self._path / "outbox"))
+
+    def drain(self, *, limit_s: float | None = None, newest_first: bool = False) -> int:
+        """Move the outbox into the archive, for at most so many seconds; return how many deltas were settled.
+
+        newest_first: begin with the session that was captured last. With a limit, a drain of another process is not
+        waited for longer than that (Busy).
+        """
         if not any((self._path / "outbox").glob("*.delta")):
             return 0
         n_settled, ends_s = 0, time.monotonic() + limit_s if limit_s is not None else None
-        with disk.lock_file(self._path / "outbox" / ".lock"):
-            for item in outbox.read_deltas(self._path / "outbox"):
+        lock_path, wait_s = self._path / "outbox" / ".lock", _LOCK_WAIT_S if limit_s is None else limit_s
+        with disk.lock_file(lock_path, wait_s=wait_s):
+            for item in enqueue.read_deltas(self._path / "outbox", newest_first=newest_first):
                 if ends_s is not None and time.monotonic() > ends_s:
                     break
                 try:
@@ -146,13 +155,13 @@ class Captures:
                     if _is_fault_of_home(error):
                         raise
                     log.append_entry(self._path, "set-aside", code=getattr(error, "code", type(error).__name__))
-                    outbox.set_aside(item.path)  # no delta of ours, or damaged: it holds up no other
+                    enqueue.set_aside(item.path)  # no delta of ours, or damaged: it holds up no other
                     continue
                 item.path.unlink(missing_ok=True)
                 n_settled += 1
         return n_settled
 
-    def _settle(self, item: outbox.OutboxDelta) -> None:
+    def _settle(self, item: OutboxDelta) -> None:
         """Archive one delta of the outbox.
 
         Bytes that do not join what the archive holds (their transcript was rewritten, or the archive is an older
@@ -185,7 +194,7 @@ class Captures:
         name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
         self._is_stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
 
-    def _store_emitted(self, item: outbox.OutboxDelta, origin: Origin) -> None:
+    def _store_emitted(self, item: OutboxDelta, origin: Origin) -> None:
         """Archive lines that an adapter emitted, where the archive lacks them."""
         rules = replace(self._ingest_rules(tags=tuple(item.header["tags"])), user=item.header["user"])
         lines = item.data.removesuffix(b"\n").split(b"\n")
@@ -213,7 +222,7 @@ class Captures:
     ) -> ingest.IngestResult:
         """Capture transcripts: these files and folders, or every supported agent's own. The index is not touched."""
         if policy.read_pause(self._path, utc_now()):
-            raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+            raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
         self.drain()
         rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
         sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
@@ -224,20 +233,17 @@ class Captures:
     def transcripts_to_import(self, paths: Iterable[Path] | None = None) -> list[Path]:
         """Return the files that an import would look at: never those of the home itself."""
         if paths is None:
-            return [
-                path
-                for _, path in transcript_folders.find_transcripts(settings.find_user_home(), settings.read_variable)
-            ]
+            return [path for _, path in transcripts.find_transcripts(settings.find_user_home(), settings.read_variable)]
         home = self._path.resolve()
-        transcripts = [file for path in paths for file in transcript_folders.find_files_below(path)]
-        return [file for file in transcripts if not file.resolve().is_relative_to(home)]
+        files = [file for path in paths for file in transcripts.find_files_below(path)]
+        return [file for file in files if not file.resolve().is_relative_to(home)]
 
     # rules ------------------------------------------------------------------------------------------------
 
-    def _capture_rules(self) -> capturing.CaptureRules:
+    def _capture_rules(self) -> policy.CaptureRules:
         """Return the rules by which a hook captures for this user; on another machine no folder is excluded."""
         connections = self._connections
-        rules = capturing.make_rules(
+        rules = policy.make_rules(
             self._path, connections.config, user=connections.user, user_home=settings.find_user_home()
         )
         return rules._replace(exclude=()) if connections.is_used_remotely else rules

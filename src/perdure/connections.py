@@ -1,21 +1,26 @@
 """The open parts of one home, which its rooms share: settings, archive, index, journals, vectors, models.
 
-Each part opens when it is first used, and `close` releases all of them. Nothing here decides anything: the rooms do.
+`prepare_folder` checks the folder before. Each part opens when it is first used, and `close` releases all of them.
+Nothing here decides anything: the rooms do.
 """
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from perdure import config as settings
+from perdure import disk
 from perdure.archive.archive import Archive
 from perdure.archive.forget import TombstoneCache
 from perdure.archive.journal import Journal
 from perdure.archive.tombstones import Tombstones
-from perdure.errors import Busy, ModelFault, NotFound
+from perdure.errors import Busy, HomeMissing, HomeNotPrivate, ModelFault, NotFound, UsageError
 from perdure.formats.run_turns import parse_run
 from perdure.identity import find_project
 from perdure.index import catchup, store, visibility
@@ -180,14 +185,13 @@ class Connections:
         """Start to embed texts. Return (the pending vectors, whether they were wanted and cannot be had)."""
         if mode == "keyword" or not any(map(str.strip, texts)):
             return None, False
-        if mode is None and not (self.may_have_vectors() and self._has_vectors(index)):
+        if mode is None and not self.may_have_vectors():
             return None, False
-        pending = self.vectors().embed_queries(index, self.user, texts, others=self.owners())
+        owners = self.owners()
+        if mode is None and not any(self.vectors().has_any(index, user) for user in (self.user, *owners)):
+            return None, False
+        pending = self.vectors().embed_queries(index, self.user, texts, others=owners)
         return pending, pending is None
-
-    def _has_vectors(self, index: store.IndexConnection) -> bool:
-        """Are there vectors of the principal, or of anybody who shares something with them?"""
-        return any(self.vectors().has_any(index, user) for user in (self.user, *self.owners()))
 
     # models -----------------------------------------------------------------------------------------------
 
@@ -217,13 +221,6 @@ def pending_rows(pending: PendingQueryVector | None) -> Vectors | None:
         return None
 
 
-def waiting_times(pending: PendingQueryVector) -> tuple[dict[str, float], dict[str, int]]:
-    """Return (milliseconds that the vectors took, lane -> texts that waited before them)."""
-    answer = pending.wait()
-    timings = {"queued": answer.queued_ms, "compute": answer.compute_ms}
-    return timings, {str(lane): n for lane, n in answer.depth_before.items()}
-
-
 def utc_now() -> datetime:
     """Return this moment in UTC."""
     return datetime.now(UTC)
@@ -232,3 +229,34 @@ def utc_now() -> datetime:
 def local_now() -> datetime:
     """Return this moment in the machine's time zone."""
     return datetime.now().astimezone()
+
+
+def prepare_folder(folder: Path, *, create: bool, read_only: bool) -> bool:
+    """Make sure that a folder can hold a home and is its owner's alone; return True if it can be written.
+
+    create: make a missing folder, unless it is to be only read. Raises HomeMissing, NetworkFileSystem, UsageError,
+    HomeNotPrivate.
+    """
+    if not folder.exists():
+        if not create or read_only:
+            raise HomeMissing(str(folder))
+        disk.refuse_network_share(folder)
+        disk.make_folder(folder)
+    disk.refuse_network_share(folder)
+    if read_only:
+        return False
+    status = folder.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{folder} is not a folder")
+    if status.st_uid != os.geteuid():
+        raise HomeNotPrivate(str(folder))
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            raise HomeNotPrivate(str(folder)) from error
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -4,7 +4,7 @@ PerdureError
 ├── UsageError                 the call was wrong; exit status 2
 │   ├── EditRefused
 │   └── ToolError
-├── NotFound                   nothing of that id that this principal may see; exit status 4
+├── NotFound                   not found, or not visible to this principal; exit status 4
 │   ├── MemoryMissing
 │   ├── FloorMissing
 │   ├── ProposalMissing
@@ -21,8 +21,8 @@ PerdureError
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
 ├── PackageMissing             an optional part is not installed
-├── ConfigFault                config.toml says something that cannot be meant
-├── ArchiveFault               the truth is damaged, or would be; nothing was written
+├── ConfigFault                a setting in config.toml is not valid
+├── ArchiveFault               the archive is damaged, or the write would damage it; nothing was written
 │   ├── DiskFull
 │   └── DamagedRun
 ├── IndexFault                 the cache is missing or damaged; the archive still answers
@@ -45,7 +45,7 @@ PerdureError
 │   ├── VectorRefused
 │   ├── ModelNonsense
 │   └── DimensionMismatch
-├── RemoteFault                the remote home cannot be asked; what was captured waits in the outbox
+├── RemoteFault                the remote home cannot be used; captures wait in the outbox
 │   ├── RemoteAway
 │   │   └── RemoteNotNow
 │   ├── RemoteRefused
@@ -53,8 +53,8 @@ PerdureError
 │   │   └── SecretRefused
 │   ├── RemoteNonsense
 │   └── LineRefused
-├── FormatFault                bytes that no format claims, or that break their own
-├── SyncFault                  two homes could not exchange; either holds what it held, and the next try goes on
+├── FormatFault                bytes of no known format, or damaged ones
+├── SyncFault                  two homes could not exchange all data; the next sync continues
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
 └── Busy                       another process holds the lock
@@ -73,7 +73,7 @@ class PerdureError(Exception):
     def __init__(self, detail: str = "") -> None:
         """`detail` names the thing (a path, an id); the class docstring tells what to do about it."""
         self.detail = detail
-        doc = (type(self).__doc__ or "").strip()
+        doc = " ".join((type(self).__doc__ or "").split())
         super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
 
     @property
@@ -84,50 +84,50 @@ class PerdureError(Exception):
 
 
 class UsageError(PerdureError):
-    """That cannot be asked for. See `perdure --help`."""
+    """The command or its options are not valid. See `perdure --help`."""
 
     exit_code = 2
     advises = False
 
 
 class EditRefused(UsageError):
-    """This may not be written into the floor. Nothing was changed."""
+    """This edit of the floor is not allowed. Nothing was changed."""
 
     advises = True
 
 
 class ToolError(UsageError):
-    """A command of the memory tool was refused, in the words that its model is told. Nothing was changed."""
+    """The memory tool refused a command; the detail is the text for the model. Nothing was changed."""
 
 
 class NotFound(PerdureError):
-    """Nothing by that id that you may see. `perdure search` and `perdure tree` show ids."""
+    """Not found, or not visible to you. `perdure search` and `perdure tree` show ids."""
 
     exit_code = 4
 
 
 class MemoryMissing(NotFound):
-    """`perdure memories list` shows the ids and paths of memories; with --all, also of what was replaced or retired."""
+    """`perdure memories list` shows the ids and paths; with --all, also of superseded and retired memories."""
 
 
 class FloorMissing(NotFound):
-    """`perdure floor` shows the pages of the floor, `perdure floor cards` and `perdure floor proposals` the rest."""
+    """`perdure floor` lists the pages, `perdure floor cards` the cards, `perdure floor proposals` the proposals."""
 
 
 class ProposalMissing(NotFound):
-    """There is no such proposal now. `perdure consolidate` lists those that there are."""
+    """This proposal does not exist (any more). `perdure consolidate` lists the current proposals."""
 
 
 class UserMissing(NotFound):
-    """This home holds nothing of anybody of that name, and nothing was done. Capitals count in a name."""
+    """This home has no data of a user with this name. Nothing was done. Upper and lower case matter."""
 
 
 class MachineMissing(NotFound):
-    """There is no such machine. `perdure machine list` shows their names and ids; with --all, also of those revoked."""
+    """This machine is not registered. `perdure machine list` shows names and ids; with --all, also revoked ones."""
 
 
 class GrantMissing(NotFound):
-    """You share nothing by that id. `perdure share list` shows the ids; with --all, also of what is over."""
+    """You have no grant with this id. `perdure share list` shows the ids; with --all, also of ended grants."""
 
 
 class HomeFault(PerdureError):
@@ -137,19 +137,19 @@ class HomeFault(PerdureError):
 
 
 class HomeMissing(HomeFault):
-    """There is no home here yet. `perdure import` or `perdure remember` makes one; PERDURE_HOME says where."""
+    """There is no home in this folder yet. `perdure import` creates one; PERDURE_HOME sets another folder."""
 
 
 class HomeNotPrivate(HomeFault):
-    """Others can read or own this home. Make it yours alone: `chmod 700` it, and `chown` it to you."""
+    """Other users can read or own this home. Run `chmod 700` on it, and `chown` it to your user."""
 
 
 class CredentialFault(HomeFault):
-    """The credential of this machine cannot be used as it is. Make auth.json yours alone (`chmod 600`) or join anew."""
+    """The credential of this machine cannot be used. Run `chmod 600` on auth.json, or join the home again."""
 
 
 class NewerFormat(HomeFault):
-    """A newer Perdure wrote this archive. Nothing was touched: upgrade Perdure, then try again."""
+    """A newer version of Perdure wrote this archive. Nothing was changed. Upgrade Perdure, then try again."""
 
 
 class UnsupportedPlatform(HomeFault):
@@ -157,19 +157,19 @@ class UnsupportedPlatform(HomeFault):
 
 
 class ThinHome(HomeFault):
-    """This machine keeps nothing itself: its home is at that address, and this command is one to run there."""
+    """This machine uses a remote home and stores no archive. Run this command on the machine of that home."""
 
 
 class NetworkFileSystem(HomeFault):
-    """A home cannot lie on a network file system: it keeps no locks and no fsync. Set PERDURE_HOME to a local disk."""
+    """A network file system has no reliable locks and fsync. Set PERDURE_HOME to a folder on a local disk."""
 
 
 class ReadOnlyHome(HomeFault):
-    """This home cannot be written. Reading still works; nothing was captured. Check permissions and mount options."""
+    """This home is not writable. Reading still works; nothing was captured. Check permissions and mount options."""
 
 
 class PackageMissing(PerdureError):
-    """That part of Perdure is optional, and not installed here. Install it so; the rest works without it."""
+    """This optional part of Perdure is not installed. Install it with the command shown; the rest works without it."""
 
 
 class ConfigFault(PerdureError):
@@ -179,15 +179,15 @@ class ConfigFault(PerdureError):
 
 
 class ArchiveFault(PerdureError):
-    """The archive refused the write to keep what it has. Run `perdure verify`."""
+    """The archive refused this write to protect its data. Run `perdure verify`."""
 
 
 class DiskFull(ArchiveFault):
-    """The disk is full. Nothing acknowledged was lost, nothing half-written is kept; free some space and repeat."""
+    """The disk is full. No acknowledged data was lost, and no partial data is kept. Free some space and try again."""
 
 
 class DamagedRun(ArchiveFault):
-    """A run's bytes are not those that were captured. Restore it from a backup; `perdure verify` names every one."""
+    """The stored bytes of a run are damaged. Restore it from a backup; `perdure verify` lists all damaged runs."""
 
 
 class IndexFault(PerdureError):
@@ -199,15 +199,15 @@ class IndexMissing(IndexFault):
 
 
 class IndexDamaged(IndexFault):
-    """The index is damaged or of another version. The archive is intact: run `perdure rebuild`."""
+    """The index is damaged, or another version made it. The archive is intact: run `perdure rebuild`."""
 
 
 class VectorsMissing(IndexFault):
-    """Vectors that the index counts on are not on disk. Words are still found; `perdure embed` makes them again."""
+    """Vectors are missing on disk. Keyword search still works; `perdure embed` makes the vectors again."""
 
 
 class ModelFault(PerdureError):
-    """The model gave no answer. Keyword search works without it; `perdure status` says what is missing."""
+    """The model gave no answer. Keyword search works without it; `perdure doctor` shows the reason."""
 
     usage: object = None  # the cost of the failed call, if known: a perdure.models.chat.TokenUsage
 
@@ -217,98 +217,98 @@ class RuntimeMissing(ModelFault):
 
 
 class WeightsMissing(ModelFault):
-    """The model's weights are not there. A released wheel carries them; in a checkout run `make weights`."""
+    """The weights of the model are missing. A released wheel contains them; in a checkout run `make weights`."""
 
 
 class WeightsDamaged(ModelFault):
-    """These weights are not those that this version was made for. Install Perdure again (or `make weights`)."""
+    """The weights do not match this version of Perdure. Install Perdure again (in a checkout: `make weights`)."""
 
 
 class ModelFileMissing(ModelFault):
-    """There is no model file there. Correct `model` in the settings of its role: the path of a GGUF file you have."""
+    """The model file does not exist. Set `model` of this role to the path of a GGUF file."""
 
 
 class ModelUnreachable(ModelFault):
-    """The endpoint did not answer. Check its `url` in the settings, and that the server runs."""
+    """The endpoint did not answer. Check `url` in the settings, and check that the server runs."""
 
 
 class ModelBusy(ModelUnreachable):
-    """The endpoint is overloaded or failing, however often it was tried. What is missing is done later."""
+    """The endpoint is overloaded or failing after several tries. Perdure does the missing work later."""
 
 
 class ModelLate(ModelUnreachable):
-    """The model took longer than it was given, and was left. Raise its `timeout_s`, or set a faster model."""
+    """The model did not answer in time. Raise `timeout_s` (seconds) of its role, or set a faster model."""
 
 
 class ModelRefused(ModelFault):
-    """The endpoint refused the request. Check `model`, `url` and the key in `key_env` of its settings."""
+    """The endpoint refused the request. Check `model`, `url` and `key_env` in its settings."""
 
 
 class BadAnswer(ModelFault):
-    """The model's answer has not the form that was asked for, and nothing of it was used. Try again, or set another."""
+    """The answer of the model has the wrong form and was not used. Try again, or set another model."""
 
 
 class BudgetSpent(ModelFault):
-    """A cap on models is reached; what needs them waits. `perdure models` shows what was spent; raise `models.caps`."""
+    """A cap on the cost of models is reached; the work waits. `perdure models` shows the cost; see `models.caps`."""
 
 
 class MeterFault(ModelFault):
-    """What models cost cannot be recorded here, and so none is asked. See that the home's `run/` can be written."""
+    """The cost of models cannot be recorded, so no model is called. Make the folder `run/` of the home writable."""
 
 
 class TextRefused(ModelFault):
-    """The model has no vector for a text. That text is found by its words only."""
+    """The model makes no vector for a text. Only keyword search finds this text."""
 
 
 class VectorRefused(ModelFault):
-    """A vector of zeros, or with numbers that are none, cannot be compared with anything. It was not kept."""
+    """A vector is all zeros or not finite, so it cannot be compared. It was not stored."""
 
 
 class ModelNonsense(ModelFault):
-    """The endpoint answered something else than vectors. Check that `models.embedder.url` is an embedding endpoint."""
+    """The answer of the endpoint has no vectors. Check that `models.embedder.url` is an embedding endpoint."""
 
 
 class DimensionMismatch(ModelFault):
-    """The model's vectors have another length than was set. Correct `models.embedder.dimension`."""
+    """The vectors of the model have another length than the settings. Correct `models.embedder.dimension`."""
 
 
 class RemoteFault(PerdureError):
-    """The remote home cannot be asked. What was captured waits in the outbox; `perdure doctor` says more."""
+    """The remote home cannot be used. Captures wait in the outbox; `perdure doctor` shows the reason."""
 
     after_s: float = 0.0  # how long the home asks us to wait
 
 
 class RemoteAway(RemoteFault):
-    """The remote home does not answer now. What was captured waits in the outbox and is sent when it does."""
+    """The remote home does not answer now. Captures wait in the outbox and are sent later."""
 
 
 class RemoteNotNow(RemoteAway):
-    """The remote home answers, and takes nothing now. What was captured waits in the outbox and is sent later."""
+    """The remote home answers, but accepts no data now. Captures wait in the outbox and are sent later."""
 
 
 class RemoteRefused(RemoteFault):
-    """This machine's credential is not accepted any more. What was captured waits in the outbox: have the machine
-    registered at the home (`perdure machine register`), then `perdure join URL --replace` here.
+    """The home no longer accepts the credential of this machine. Captures wait in the outbox. Register the machine
+    at the home (`perdure machine register`), then run `perdure join URL --replace` here.
     """
 
 
 class CredentialMissing(RemoteRefused):
-    """This machine has no credential for its home. What was captured waits in the outbox: have the machine registered
-    there (`perdure machine register`), then `perdure join URL` here, with --replace where there is one of another home.
+    """This machine has no credential for its home. Captures wait in the outbox. Register the machine at the home
+    (`perdure machine register`), then run `perdure join URL` here; --replace replaces the credential of another home.
     """
 
 
 class SecretRefused(RemoteRefused):
-    """The home does not accept this secret. Copy it as `perdure machine register` printed it, or register anew."""
+    """The home does not accept this secret. Copy it as `perdure machine register` printed it, or register again."""
 
 
 class RemoteNonsense(RemoteFault):
-    """What answers there is no Perdure home. Correct `remote.url` in config.toml; what was captured waits meanwhile."""
+    """The remote address does not answer like a Perdure home. Correct `remote.url` in config.toml; captures wait."""
 
 
 class LineRefused(RemoteFault):
-    """What stands before the remote home (a proxy) takes no request as long as a line that waits. Let it take 128 MB
-    (nginx: `client_max_body_size 128m`); that session waits in the outbox until then, others are sent.
+    """A proxy before the remote home refuses a request because of its size. Allow 128 MB in the proxy
+    (nginx: `client_max_body_size 128m`). This session waits in the outbox; other sessions are sent.
     """
 
 
@@ -317,22 +317,22 @@ class FormatFault(PerdureError):
 
 
 class ClientFault(PerdureError):
-    """These settings of a client are not understood, and were left as they are. Correct them, or ask for --dry-run."""
+    """Perdure cannot read these settings of a client and did not change them. Correct them, or use --dry-run."""
 
 
 class SyncFault(PerdureError):
-    """The two homes could not exchange all. Nothing is lost and nothing half-taken: sync again, and it goes on."""
+    """The sync is not complete. No data is lost or half-copied: run `perdure sync` again to continue."""
 
 
 class OtherVersion(SyncFault):
-    """The Perdure there and the one here do not understand each other. Nothing was exchanged: upgrade the older one."""
+    """The two homes have versions of Perdure that do not fit. Nothing was exchanged. Upgrade the older version."""
 
 
 class Busy(PerdureError):
-    """Another Perdure process is writing here. Nothing was changed; try again in a moment."""
+    """Another Perdure process is writing to this home. Nothing was changed. Try again in a moment."""
 
     exit_code = 5
 
 
 class AlreadyServing(Busy):
-    """This home has its resident process already; there is one for each home. `perdure serve --stop` ends it."""
+    """A resident process already runs for this home. `perdure serve --stop` ends it."""

@@ -336,17 +336,13 @@ def delete_user_files(home: Path, user: str) -> None:
         (home / "run" / name).unlink(missing_ok=True)
     policy.delete_incognito_lines(home, user)
     shown_alerts.get_file(home, user).unlink(missing_ok=True)
-    _truncate(home / "run" / "serve.log")  # a process may be writing to it
+    with contextlib.suppress(FileNotFoundError):
+        os.truncate(home / "run" / "serve.log", 0)  # a process may be writing to it
     _delete_requests(home / "run" / "http.db", user)
     for path in (home / "outbox").glob("*"):
         if path.is_file() and _read_owner(path) == user:
             path.unlink(missing_ok=True)
     _delete_credential(home, user)
-
-
-def _truncate(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.truncate(path, 0)
 
 
 def _delete_requests(path: Path, user: str) -> None:

@@ -7,14 +7,7 @@ a call returns; the index follows, and a failure of the index never fails a capt
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import stat
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -26,48 +19,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure import config as settings
-from perdure import disk
+from perdure import disk, queries
+from perdure.access import fence
 from perdure.archive import ingest
 from perdure.archive.archive import StoreResult
-from perdure.archive.journal import Journal
+from perdure.archive.journal import Journal, get_writer_id
+from perdure.archive.memory_events import check_project
 from perdure.captures import Captures
-from perdure.connections import Connections, Progress, local_now, pending_rows, utc_now, waiting_times
-from perdure.errors import (
-    ArchiveFault,
-    Busy,
-    ConfigFault,
-    HomeMissing,
-    HomeNotPrivate,
-    IndexFault,
-    ReadOnlyHome,
-    ThinHome,
-    UnsupportedPlatform,
-    UsageError,
-)
-from perdure.forgetting import Forgetting
+from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
+from perdure.errors import ReadOnlyHome, ThinHome, UnsupportedPlatform
+from perdure.forgetting import Forgetting, floor_cache
 from perdure.identity import check_user
-from perdure.index import keyword, runs, store, visibility
-from perdure.recall import plan as planning
-from perdure.recall.index_candidates import IndexCandidates
-from perdure.recall.plan import choose_filters
-from perdure.recall.rank import list_texts_to_embed
-from perdure.recall.recall import hide_scores, recall
+from perdure.index import store
 from perdure.runs import Runs
 from perdure.sharing.grants import list_grants_to
 from perdure.sharing.room import Sharing
-from perdure.types import (
-    Filters,
-    Identity,
-    Live,
-    Memory,
-    MemoryKind,
-    Origin,
-    Plan,
-    Principal,
-    Recalled,
-    SearchResult,
-    Source,
-)
+from perdure.text import one_line
+from perdure.types import Filters, Identity, Live, Memory, MemoryKind, Origin, Principal, Recalled, SearchResult, Source
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used, because a hook and a recall by words need none of them: numpy and the models (0.2 s), the
@@ -76,16 +44,9 @@ if TYPE_CHECKING:
     from perdure.context import Context
     from perdure.floor.layers import Layers
     from perdure.floor.room import FloorRoom
-    from perdure.index.home_vectors import HomeVectors, PendingQueryVector
     from perdure.memories.room import MemoryRoom
     from perdure.models.chat import Chat
     from perdure.models.embedder import Embedder
-    from perdure.models.roles import Roles
-
-_PROBE = "perdure health probe"
-HELPER = "helper"  # the role, and what `degraded` says of a recall that had to do without its model
-HELPER_S = 1.0  # a helper model may plan a recall for so long, unless told otherwise
-MODES = ("hybrid", "keyword", "semantic")
 
 
 class Home:
@@ -181,7 +142,6 @@ class Home:
         from perdure.floor import pages
         from perdure.floor.room import FloorRoom
         from perdure.floor.state import FloorCache
-        from perdure.forgetting import floor_cache
 
         folder = self.path / pages.to_agent_folder(self.config.agent, self.user, self.config.user)
         journal = self.journal()
@@ -231,24 +191,12 @@ class Home:
         """Return the journal of a user (the principal unless named)."""
         return self.connections.journal(user)
 
-    def vectors(self) -> HomeVectors:
-        """Return the vectors of this home."""
-        return self.connections.vectors()
-
-    def roles(self) -> Roles:
-        """Return the models of this home, and the meter of what they cost."""
-        return self.connections.roles()
-
     def chat(self, role: str, *, job: str) -> Chat | None:
         """Return the model that the settings give a role (resident, miner, helper or summariser), for one job.
 
         None where none is set, and rules do its work. Raises ConfigFault for settings that make no sense.
         """
         return self.connections.chat(role, job=job)
-
-    def project_of(self, cwd: str | None) -> str | None:
-        """Return the project of a folder."""
-        return self.connections.project_of(cwd)
 
     # capture ----------------------------------------------------------------------------------------------
 
@@ -334,38 +282,9 @@ class Home:
         mode: hybrid (words and meaning), keyword or semantic; hybrid where there are vectors, unless named. A result
         that had to do without vectors has all that the words find, and "vector" in `degraded`.
         """
-        if limit < 1:
-            raise UsageError("the limit must be at least 1")
-        if mode is not None and mode not in MODES:
-            raise UsageError(f"mode {mode!r} (known: {', '.join(MODES)})")
-        filters = filters or Filters()
-        try:
-            if scan:
-                raise IndexFault("asked for a scan")
-            index = self.upkeep.index_for_search()
-            n_behind = self.upkeep.catch_up_for_search(index)
-            return replace(self._search_index(index, query, filters, limit, mode), n_behind=n_behind)
-        except IndexFault:
-            from perdure.index import raw_scan
-
-            return raw_scan.search(self.archive, self.principal, query, filters=filters, limit=limit)
-
-    def _search_index(
-        self, index: store.IndexConnection, query: str, filters: Filters, limit: int, mode: str | None
-    ) -> SearchResult:
-        pending, has_failed = self.connections.ask_vectors(index, [query], mode)
-        rows = pending_rows(pending)
-        if pending is not None and rows is not None and rows.any():
-            from perdure.index import hybrid
-
-            query_vectors, by_words = hybrid.QueryVector(pending.space, rows), mode != "semantic"
-            result = hybrid.search_hybrid(
-                index, self.principal, query, query_vectors, filters=filters, limit=limit, use_words=by_words
-            )
-            timings, depth = waiting_times(pending)
-            return replace(result, timings_ms=timings, depth=depth)
-        result = keyword.search(index, self.principal, query, filters=filters, limit=limit)
-        return replace(result, degraded=("vector",)) if has_failed or pending is not None else result
+        return queries.search_turns(
+            self.connections, self.upkeep, query, filters=filters or Filters(), limit=limit, mode=mode, scan=scan
+        )
 
     # recall -----------------------------------------------------------------------------------------------
 
@@ -381,63 +300,36 @@ class Home:
         mode: str | None = None,
         explain: bool = False,
         as_of: datetime | None = None,
-        helper_s: float = HELPER_S,
+        helper_s: float = queries.HELPER_S,
+        catch_up_s: float | None = None,
     ) -> Recalled:
         """Return the few turns and memories that matter for a message, or silence. Writes no event.
 
         now: "yesterday" is counted from here. cwd: recall only from its project and from what has none. session: the
         one that is going on; its own turns are left out. already: turns it was told before. mode: "keyword" to use no
         model. explain: fill `passed_over`. as_of: answer with what had been stated until then. helper_s: the helper
-        model may plan for so long, where one is set. `degraded` names what could not be done.
+        model may plan for so long, where one is set. catch_up_s: archive and index new captures for at most so long;
+        `n_behind` of the answer counts those that are left. `degraded` names what could not be done.
         """
-        if mode not in (None, "keyword", "hybrid"):
-            raise UsageError(f"mode {mode!r} (known: hybrid, keyword)")
-        plan = planning.plan(message, now=now or local_now())
-        plan, has_helper_failed = self._plan_with_helper(plan, 0.0 if mode == "keyword" else helper_s)
-        try:
-            index = self.index()
-            n_behind = self.upkeep.catch_up_for_search(index)
-            pending, has_failed = self.connections.ask_vectors(index, list_texts_to_embed(plan), mode)
-            filters = choose_filters(
-                plan.message,
-                project=self.project_of(cwd),
-                projects=runs.list_names(index, self.principal, "project"),
-                all_projects=all_projects,
-                live_sessions=(session,) if session else (),
-            )
-            filters = replace(filters, until_at=as_of)
-            with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
-                result = recall(
-                    IndexCandidates(index, self.principal, filters, pending.space if pending else None, as_of),
-                    plan,
-                    vectors=lambda: pending_rows(pending),
-                    model=pending.tag.name if pending else "",
-                    session_turn_ids=already,
-                    explain=explain,
-                    scan_text=self.floor.find_injections,
-                )
-                result = (
-                    hide_scores(result) if visibility.get_read_scope(index, self.principal).other_owners else result
-                )
-        except (IndexFault, Busy) as error:
-            return Recalled((), plan, silent=f"recall failed: {error}", degraded=("index",))
-        degraded = (("vector",) if has_failed else ()) + (("behind",) if n_behind else ())
-        result = _with_timings(result, pending, degraded)
-        return replace(result, degraded=(*result.degraded, HELPER)) if has_helper_failed else result
-
-    def _plan_with_helper(self, plan: Plan, helper_s: float) -> tuple[Plan, bool]:
-        """Return (the plan, improved by the helper model if there is one and time for it; whether it failed)."""
-        if not self.config.models.roles.helper.provider and HELPER not in (self.connections.chats or {}):
-            return plan, False
-        if not plan.queries or helper_s <= 0:
-            return plan, False
-        from perdure.recall.plan import plan_with_model
-
-        try:
-            chat = self.chat(HELPER, job="recall")
-        except ConfigFault:
-            return plan, True
-        return plan_with_model(plan, chat, timeout_s=helper_s) if chat else (plan, False)
+        request = queries.RecallRequest(
+            message,
+            now=now or local_now(),
+            cwd=cwd,
+            all_projects=all_projects,
+            session=session,
+            already=already,
+            mode=mode,
+            explain=explain,
+            as_of=as_of,
+            helper_s=helper_s,
+            catch_up_s=catch_up_s,
+        )
+        return queries.recall_cues(
+            self.connections,
+            self.upkeep,
+            request,
+            scan_text=lambda text: self.floor.find_injections(text),  # noqa: PLW0108 - the floor loads when it is used
+        )
 
     # remember and context ---------------------------------------------------------------------------------
 
@@ -454,13 +346,13 @@ class Home:
         """Store a memory, durably; if the current one says the same, reinforce it instead.
 
         cwd: it belongs to the project there; to none without. session: the one in which it is said, which need not be
-        told it. more: the other fields of `memories.Draft` (trust, stated_at, pinned, entities, …).
+        told it. more: the other fields of `MemoryDraft` (trust, stated_at, pinned, entities, …).
         """
-        from perdure.archive.memory_events import check_project
         from perdure.memories.store import MemoryDraft
 
+        project = check_project(self.connections.project_of(cwd))
         conversation = session.conversation if session else ""
-        draft = MemoryDraft(text, kind, path, check_project(self.project_of(cwd)), conversation=conversation, **more)
+        draft = MemoryDraft(text, kind, path, project, conversation=conversation, **more)
         kept = self.memories.keep(draft, by="agent" if draft.trust == "agent" else "owner")
         self.memories.embed_new()
         return kept.memory
@@ -484,8 +376,6 @@ class Home:
         the same session, which stays as it was when that began. session, already: as in `recall`. The answer gives the
         messages of either wire format. It reads every capture and edit until now, and notes nothing.
         """
-        from perdure.access import fence
-        from perdure.archive.journal import get_writer_id
         from perdure.context import Context
 
         now = now or local_now()
@@ -499,7 +389,7 @@ class Home:
             nonce=fence.derive_nonce(get_writer_id(self.path), message, now.isoformat()),
         )
 
-    # ids and health ---------------------------------------------------------------------------------------
+    # ids --------------------------------------------------------------------------------------------------
 
     def resolve(self, prefix: str) -> tuple[str, str]:
         """Return ("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
@@ -510,31 +400,8 @@ class Home:
     def preview(self, identifier: str) -> str:
         """Return the beginning of a turn or a memory on one line, masked. Raises NotFound."""
         if identifier.startswith("mem-"):
-            from perdure.text import one_line
-
             return one_line(self.memories.holder_of(identifier).get(identifier).text, 100)
         return self.runs.turn_preview(identifier)
-
-    def run_probe(self) -> float:
-        """Prove that the whole way works: write, archive, index, search and forget in a scratch home on the same disk.
-
-        Return the seconds it took; raise what fails.
-        """
-        started_s = time.monotonic()
-        folder = self.path / "cache" / f"probe-{threading.get_ident()}"
-        try:
-            disk.make_folder(folder)
-            with Home(folder, self.config, self.principal, writable=True) as scratch:
-                line = msgspec.json.encode({"role": "user", "content": _PROBE, "timestamp": utc_now().isoformat()})
-                scratch.capture(line + b"\n", runtime="messages", session="probe")
-                hits = scratch.search(_PROBE).hits
-                if len(hits) != 1 or not scratch.forgetting.apply(scratch.forgetting.plan([hits[0].turn_id])):
-                    raise ArchiveFault("what was written was not found again")
-                if scratch.search(_PROBE).hits or not scratch.upkeep.verify().ok:
-                    raise ArchiveFault("what was forgotten was found again")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return time.monotonic() - started_s
 
 
 def open_home(
@@ -557,13 +424,7 @@ def open_home(
     if sys.platform.startswith("win"):
         raise UnsupportedPlatform(sys.platform)
     folder = settings.find_home_path(path)
-    if not folder.exists():
-        if not create or read_only:
-            raise HomeMissing(str(folder))
-        disk.refuse_network_share(folder)
-        disk.make_folder(folder)
-    disk.refuse_network_share(folder)
-    writable = not read_only and _prepare(folder)
+    writable = prepare_folder(folder, create=create, read_only=read_only)
     config = settings.load(folder)
     if config.remote.url:
         raise ThinHome(config.remote.url)
@@ -572,36 +433,3 @@ def open_home(
         return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats)
     except ReadOnlyHome:
         return Home(folder, config, principal, writable=False, embedder=embedder, chats=chats)
-
-
-def _prepare(folder: Path) -> bool:
-    """Make sure that the home is its owner's alone; return True if it can be written."""
-    status = folder.stat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{folder} is not a folder")
-    if status.st_uid != _effective_user():
-        raise HomeNotPrivate(str(folder))
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        try:
-            folder.chmod(0o700)
-        except OSError as error:
-            raise HomeNotPrivate(str(folder)) from error
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def _effective_user() -> int:
-    return os.geteuid()
-
-
-def _with_timings(result: Recalled, pending: PendingQueryVector | None, degraded: tuple[str, ...]) -> Recalled:
-    """Return a recall with the time that its vectors took, or with a note that they failed."""
-    if pending is None or not result.timings_ms:
-        return replace(result, degraded=degraded)
-    if pending.pending.exception() is not None:
-        return replace(result, degraded=("vector", *degraded))
-    timings, depth = waiting_times(pending)
-    return replace(result, degraded=degraded, timings_ms={**timings, **result.timings_ms}, depth=depth)

@@ -99,7 +99,7 @@ class JobLog:
                 self._append_history(ended_run)
                 return ended_run
         except Busy:
-            return JobRun(job, now(), trigger, "busy", "it is running already")
+            return JobRun(job, now(), trigger, "busy", "it is already running")
 
     def read_latest(self, job: str) -> JobRun | None:
         """Return the present run, or the last one."""
@@ -116,7 +116,7 @@ class JobLog:
         latest_run = self.read_latest(job)
         if latest_run is None or latest_run.result != "running" or not (locked_by_us or self._is_unlocked(job)):
             return latest_run
-        ended_run = replace(latest_run, result="interrupted", why="its process ended before it did")
+        ended_run = replace(latest_run, result="interrupted", why="its process ended before the job")
         self._write_latest(ended_run)
         self._append_history(ended_run)
         return ended_run
@@ -229,7 +229,9 @@ def check_expression(expression: str, *, name: str) -> None:
             raise CronSimError("it needs five fields")
         CronSim(expression, datetime(2026, 1, 1))
     except CronSimError as error:
-        raise ConfigFault(f"{name} = {expression!r} ({error}; like '*/5 * * * *', or empty for never)") from error
+        raise ConfigFault(
+            f"{name} = {expression!r} ({error}; like '*/5 * * * *', or empty to switch the job off)"
+        ) from error
 
 
 def find_next_time(expression: str, after_at: datetime) -> datetime | None:

@@ -58,9 +58,10 @@ def read_entries(
     home: Path, *, entry_type: str | None = None, since_at: datetime | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the entries (of one type, since a time), oldest first. Lines that are not ours are skipped."""
+    earliest_at = _format_time(since_at) if since_at else ""
     for raw_line in read_raw_lines(home, entry_type=entry_type, since_at=since_at):
         entry = _parse_entry(raw_line)
-        if entry is not None and entry_type in (None, entry["what"]) and _is_since(entry["at"], since_at):
+        if entry is not None and entry_type in (None, entry["what"]) and entry["at"] >= earliest_at:
             yield entry
 
 
@@ -101,10 +102,6 @@ def _parse_entry(raw_line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and "what" in entry and isinstance(entry.get("at"), str) else None
-
-
-def _is_since(timestamp: str, since_at: datetime | None) -> bool:
-    return since_at is None or timestamp >= _format_time(since_at)
 
 
 def _format_time(instant: datetime) -> str:

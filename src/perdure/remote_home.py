@@ -88,7 +88,7 @@ class RemoteHome:
     def search(self, query: str, filters: Filters, *, limit: int, mode: str | None) -> SearchResult:
         """Search the turns of the remote home; return the matches, best first."""
         if not query.strip():
-            raise UsageError("the remote home searches for words: say some beside the filters")
+            raise UsageError("a remote home cannot search with filters only: add words")
         body: dict[str, Any] = {"query": query, "filters": _to_api_filters(filters), "limit": min(limit, _PAGE_ITEMS)}
         body |= {"mode": mode} if mode else {}
         hits: list[Hit] = []
@@ -156,7 +156,7 @@ class RemoteHome:
         """Return the id of a run. Raises NotFound; UsageError if the id names something else."""
         resolved_id = self.resolve(prefix)
         if resolved_id.kind != "run":
-            raise UsageError(f"{prefix!r} is no run, but a {resolved_id.kind}")
+            raise UsageError(f"{prefix!r} is a {resolved_id.kind}, not a run")
         return resolved_id.id
 
     def get_run(self, run_id: str) -> RunView:
@@ -251,9 +251,9 @@ def _to_api_filters(filters: Filters) -> dict[str, Any]:
     """Translate filters into the API's names. Raises UsageError for filters that the API does not have."""
     for name in ("files", "tools", "skills", "entities"):
         if getattr(filters, name):
-            raise UsageError(f"a remote home cannot be asked for {name}; run it at the home")
+            raise UsageError(f"{name} does not work on a remote home; run the command on the machine of the home")
     if len(filters.conversations) > 1:
-        raise UsageError("a remote home can be asked for one conversation at a time")
+        raise UsageError("a remote home accepts only one conversation in a search")
     api_filters: dict[str, Any] = {
         api_name: list(getattr(filters, name)) for name, api_name in _API_FILTER_NAMES.items() if getattr(filters, name)
     }
@@ -295,7 +295,7 @@ def to_noun(item: Any, shape: type[Noun]) -> Noun:
     try:
         return msgspec.convert(item, shape)
     except msgspec.ValidationError as error:
-        raise RemoteNonsense(f"a {shape.__name__} that is none: {error}") from error
+        raise RemoteNonsense(f"an answer that is not a valid {shape.__name__}: {error}") from error
 
 
 def _build_trees(rows: Sequence[tuple[int, RunView]]) -> list[Node]:

@@ -12,7 +12,7 @@ from perdure.archive.store import LedgerEntry
 from perdure.connections import Connections
 from perdure.errors import IndexFault, NotFound
 from perdure.formats.run_turns import parse_run
-from perdure.index import keyword, runs
+from perdure.index import keyword, memory_rows, runs
 from perdure.types import Columns, Facets, Filters, Hit, Node, ParsedLines, Principal, Run, RunView, Span
 
 # Loaded where they are used: only the page, the terminal and MCP ask for them.
@@ -170,8 +170,6 @@ class Runs:
 
     def source_of(self, span: Span) -> tuple[RunView, str | None]:
         """Return (the run of a span, the id of its first turn or None if that is gone). Raises NotFound."""
-        from perdure.index import memory_rows
-
         return self.get(span.run_id), memory_rows.find_first_turn(self._connections.index(), span)
 
     def prompts(self, runtime: str, session: str, *, since_at: datetime, until_at: datetime) -> list[PromptTurn]:

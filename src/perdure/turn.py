@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_BLOCK_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut a hook's output at 10,000
 REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` stores it."
+UNREAD_NOTICE = "[perdure] {n} newer captures are not read yet: what they say may change this."
+CATCH_UP_SHARE = 0.6  # share of the remaining time that new captures may take to become findable
 HELPER_SHARE = 0.4  # share of the remaining time that a helper model may use to plan
 MARGIN_MS = 60  # reserved at the end for recording (an fsync) and delivery
 _EMPTYING_CAUSES = ("compact", "clear")
@@ -224,14 +226,12 @@ class _EventTurn:
         if event.cause == _FORK_CAUSE:
             return [_PendingBlock("", _build_floor_injection(event, "", ""))], []
         from perdure.access import fence
-        from perdure.floor import layers as fit
+        from perdure.floor.layers import render_floor_block
 
-        layers, nonce = (
-            self.home.floor.layers(cwd=event.cwd or None, platform=event.client, now=self.now),
-            fence.make_nonce(),
-        )
+        layers = self.home.floor.layers(cwd=event.cwd or None, platform=event.client, now=self.now)
+        nonce = fence.make_nonce()
         location_line = self.home.floor.location_line(cwd=event.cwd or None, now=self.now, lead="As of")
-        text = fit.render_floor_block(
+        text = render_floor_block(
             layers.layers,
             location_line,
             nonce,
@@ -239,9 +239,8 @@ class _EventTurn:
             size_of=count_js_chars,
         )
         self.log_fields["n_floor_chars"] = len(text)
-        return [
-            _PendingBlock(text, _build_floor_injection(event, nonce if text else "", text))
-        ], self._list_floor_notices(layers)
+        pending = _PendingBlock(text, _build_floor_injection(event, nonce if text else "", text))
+        return [pending], self._list_floor_notices(layers)
 
     def _list_floor_notices(self, layers: Layers) -> list[str]:
         """Return what the person must know about a floor.
@@ -326,7 +325,9 @@ class _EventTurn:
             already=already,
             mode=self.mode,
             helper_s=self.deadline.left_s * HELPER_SHARE,
+            catch_up_s=self.deadline.left_s * CATCH_UP_SHARE,
         )
+        self.log_fields |= {"n_behind": recalled.n_behind} if recalled.n_behind else {}
         self.log_fields |= {"degraded": list(recalled.degraded), "timings_ms": _round_values(recalled.timings_ms)}
         return recalled
 
@@ -335,8 +336,12 @@ class _EventTurn:
         from perdure.access import fence
 
         nonce = fence.make_nonce()
+        unread = UNREAD_NOTICE.format(n=recalled.n_behind) if recalled.n_behind and recalled.cues else ""
+        last_line = "\n".join(filter(None, (reminder, unread)))
         text, cues = (
-            render_block(recalled.cues, nonce, reminder, max_chars=max_chars) if recalled.cues or reminder else ("", ())
+            render_block(recalled.cues, nonce, last_line, max_chars=max_chars)
+            if recalled.cues or last_line
+            else ("", ())
         )
         if not text:
             return []
@@ -483,7 +488,7 @@ def record_failure(home: Path, event: HookEvent, error: BaseException) -> HookRe
     except OSError:  # nothing can be written, not even that the person was told
         pass
     return HookReply(
-        "", f"Perdure could not recall ({code}); your message went on without it. `perdure doctor` says why."
+        "", f"Perdure could not recall ({code}); your message went on without it. `perdure doctor` shows the reason."
     )
 
 
@@ -518,8 +523,9 @@ def locate_error(error: BaseException) -> str:
 def answer_alone(home_path: Path, event: HookEvent, *, limit_ms: int) -> dict[str, str]:
     """Answer in this process, from keywords alone, if there is no resident home. Never creates a home.
 
-    Returns within the limit, which includes all loading and opening; a reply that is not ready by then is
-    never given.
+    Nobody else reads the outbox then, so new captures are archived and indexed first, as far as the time
+    allows: what one client was told, the next one knows. Returns within the limit, which includes all
+    loading and opening; a reply that is not ready by then is never given.
     """
     deadline = ReplyDeadline(limit_ms)
     if event.kind not in ("prompt", "start", "after-compact"):
@@ -549,7 +555,7 @@ def _answer_in_thread(
         replies.append(record_failure(home_path, event, error) if home_path.is_dir() else EMPTY_REPLY)
         return
     try:
-        with open_home(home_path, create=False, read_only=True) as home:
+        with open_home(home_path, create=False) as home:
             replies.append(answer_event(home, event, limit_ms=limit_ms, mode="keyword", deadline=deadline))
     except HomeMissing:
         replies.append(EMPTY_REPLY)

@@ -402,6 +402,7 @@ class Recalled:
     degraded: tuple[str, ...] = ()  # steps that failed, e.g. "vector"
     timings_ms: Mapping[str, float] = field(default_factory=dict)  # step -> time
     n_tokens: int = 0
+    n_behind: int = 0  # captures that could not be found yet
     without_room: tuple[str, ...] = ()  # turn ids that did not fit into the budget
     passed_over: Mapping[str, str] = field(default_factory=dict)  # turn id -> why it was rejected, if requested
     held_back: Mapping[str, WithheldText] = field(

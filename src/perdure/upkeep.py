@@ -133,26 +133,35 @@ class Upkeep:
             self.catch_up()
             self._connections.embed_new(self._connections.index())
 
-    def catch_up_for_search(self, index: store.IndexConnection) -> int:
-        """Bring the index up to date if possible; return how many of the principal's runs it lacks."""
+    def catch_up_for_search(self, index: store.IndexConnection, *, limit_s: float | None = None) -> int:
+        """Archive and index what was captured, if possible; return how many captures cannot be found yet.
+
+        limit_s: for somebody who waits: all of it within so many seconds, the session captured last first, and no
+        model is loaded. Without it the outbox is emptied, and the index gets SEARCH_CATCH_UP_S.
+        """
         if self._connections.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
-                self._captures.drain()
-                result = self.catch_up(limit_s=SEARCH_CATCH_UP_S)
-                if result.n_runs or result.n_memories:
-                    self._connections.embed_new(index)
-                if not result.n_behind:
-                    return 0
-        return catchup.count_unprojected(index, self._archive, self._connections.user)
+                started_s = time.monotonic()
+                self._captures.drain(limit_s=limit_s, newest_first=limit_s is not None)
+                if limit_s is None:
+                    self.catch_up(limit_s=SEARCH_CATCH_UP_S)
+                    self.embed_new()
+                else:
+                    self.catch_up(limit_s=max(0.0, limit_s - (time.monotonic() - started_s)))
+        n_unprojected = catchup.count_unprojected(index, self._archive, self._connections.user)
+        return n_unprojected + self._captures.count_waiting()
 
-    def index_for_search(self) -> store.IndexConnection:
-        """Return the index. Where there is none, archive the outbox; a home that held nothing gets its first index."""
+    def index_for_search(self, *, limit_s: float | None = None) -> store.IndexConnection:
+        """Return the index. Where there is none, archive the outbox; a home that held nothing gets its first index.
+
+        limit_s: archive for at most so many seconds.
+        """
         try:
             return self._connections.index()
         except IndexMissing:
             held_any = self._archive.ledger.count_all()[0] > 0
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
-                if self._connections.writable and self._captures.drain() and not held_any:
+                if self._connections.writable and self._captures.drain(limit_s=limit_s) and not held_any:
                     return self._connections.index(create=True)
             raise
 
@@ -166,7 +175,7 @@ class Upkeep:
         """Keep, for a moment, what was stated in the last captures: the session that begins should know."""
         with contextlib.suppress(IndexFault, DiskFull, ReadOnlyHome, Busy):
             if self._connections.writable:
-                self._captures.drain()
+                self._captures.drain(limit_s=SEARCH_CATCH_UP_S, newest_first=True)
                 if self.has_unread_captures():
                     self.catch_up(limit_s=SEARCH_CATCH_UP_S)
 
@@ -338,7 +347,7 @@ class Upkeep:
             if not proof.ok:
                 raise ArchiveFault(f"{self._path}: not backed up, because `perdure verify` finds problems")
             record_writers(self._path)
-            n_bytes = verify.write(self._path, target, proof.digest, progress=progress)
+            n_bytes = verify.write_backup(self._path, target, proof.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
                 restore(target, Path(folder) / "home")
@@ -347,15 +356,14 @@ class Upkeep:
 
 def restore(source: Path, target: Path) -> VerifyResult:
     """Make a home from a backup, and prove that it holds what was backed up. Raises ArchiveFault if not."""
-    from perdure.archive import verify as backup
-    from perdure.archive.verify import verify
+    from perdure.archive import verify
 
     was_there = target.exists()
     try:
-        digest = backup.restore(source, target)
-        proof = verify(target)
+        digest = verify.restore_backup(source, target)
+        proof = verify.verify(target)
         if not proof.ok or proof.digest != digest:
-            raise ArchiveFault(f"{source}: the restored archive is not the one that was backed up")
+            raise ArchiveFault(f"{source}: the restored archive differs from the original")
         record_all_writers(target)
     except ArchiveFault:  # half a home would look like one; nothing was there before
         shutil.rmtree(target, ignore_errors=True)

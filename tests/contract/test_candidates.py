@@ -41,7 +41,7 @@ def indexed(tmp_path):
     with perdure.open(tmp_path / "home", user="ada", embedder=FakeEmbedder()) as home:
         home.capture(b"".join(_lines()), runtime="messages", session="s")
         home.upkeep.embed()
-        asked = home.vectors().embed_queries(home.index(), "ada", ["x"])
+        asked = home.connections.vectors().embed_queries(home.index(), "ada", ["x"])
         offsets = np.cumsum([0, *map(len, _lines())])[:-1].tolist()
         ids = [make_turn_id(Source("ada", "messages", "s"), offset) for offset in offsets]
         with home.index().begin_read():

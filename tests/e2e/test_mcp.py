@@ -39,7 +39,7 @@ def test_a_model_remembers_and_recalls_by_our_tools(name, client, home, model) -
     done = tested.say(prompt)
     assert done.status == 0, done.err
     sent = json.dumps([request.body for request in model.requests])
-    assert "Kept as mem-" in sent and "8642" in sent and "untrusted data" in sent
+    assert "Stored as mem-" in sent and "8642" in sent and "untrusted data" in sent
     with perdure.open(home, user="tester") as opened:
         (kept,) = [memory for memory in opened.memories.list_memories() if "Otto" in memory.text]
         assert kept.trust == "agent"

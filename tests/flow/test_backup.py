@@ -89,7 +89,7 @@ def test_a_changed_backup_is_refused(full, tmp_path):
     blob.write_bytes(blob.read_bytes().replace(b"anchor", b"anchXr"))
     from perdure.archive import verify
 
-    verify.write(tmp_path / "other", tmp_path / "c", full.upkeep.verify().digest)
+    verify.write_backup(tmp_path / "other", tmp_path / "c", full.upkeep.verify().digest)
     with pytest.raises(ArchiveFault):
         restore(tmp_path / "c", tmp_path / "new")
 
@@ -172,13 +172,13 @@ def test_sound_archive_has_no_findings(full):
 
 def damage_bytes(home):
     flip(loose(home, ".jsonl"))
-    return "not those that were captured"
+    return "its bytes differ from the captured bytes"
 
 
 def damage_length(home):
     path = loose(home, ".jsonl")
     path.write_bytes(path.read_bytes() + b"more\n")
-    return "not those that were captured"
+    return "its bytes differ from the captured bytes"
 
 
 def damage_metadata(home):
@@ -204,7 +204,7 @@ def damage_pack_bytes(home):
     run_files.write_pack(
         path, [(run, stored.replace(b"anchor", b"anchXr")) for run, stored in run_files.read_pack(path)]
     )
-    return "not those that were captured"
+    return "its bytes differ from the captured bytes"
 
 
 def damage_journal(home):
@@ -221,7 +221,7 @@ def lose_events(home):
 
 def open_modes(home):
     loose(home, ".jsonl").chmod(0o644)
-    return "others can read it"
+    return "other users can read it"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_debris_is_a_notice(full):
         file.write(b'{"id":"torn')
     assert findings(full) == []
     notices = [finding.what for finding in findings(full, "notice")]
-    assert sum("cut short" in what for what in notices) == 2 and sum("torn" in what for what in notices) == 1
+    assert sum("interrupted" in what for what in notices) == 2 and sum("torn" in what for what in notices) == 1
 
 
 def test_a_lost_run_is_had_again_from_the_transcript(home, message, tmp_path):

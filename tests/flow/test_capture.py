@@ -83,7 +83,7 @@ def test_replayed_bytes_are_known_and_altered_ones_refused(home, message):
     assert stored(home, first.run_id) == data and stored(home, beside.run_id) == altered
     assert {hit.run_id for hit in home.search("northern").hits} == {first.run_id}
     assert {hit.run_id for hit in home.search("southern").hits} == {beside.run_id}
-    with pytest.raises(UsageError, match="the next is 2"):
+    with pytest.raises(UsageError, match="the next generation is 2"):
         home.capture(altered, runtime="messages", session="s", generation=3)
 
 

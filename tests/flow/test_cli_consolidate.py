@@ -41,17 +41,17 @@ def test_command_shows_applies_and_undoes(home, run, twins) -> None:
     assert run("consolidate", "--only", "lift", "--json")["proposals"] == []
     done = run("consolidate", "--apply", proposal["id"], "--json")
     assert len(home.memories.list_memories()) == 1
-    assert "Nothing to do" in run("consolidate", "--apply")
+    assert "No proposals to apply" in run("consolidate", "--apply")
     assert run("consolidate", "--undo", done["event"][:12], "--json")["event"] == done["event"]
     assert len(home.memories.list_memories()) == 2
-    assert "no consolidation is left" in run("consolidate", "--undo", code=2)
+    assert "there is no consolidation" in run("consolidate", "--undo", code=2)
     for words in (("merge-00000000",), ("--apply", "merge-00000000"), ("--apply", proposal["id"], "--only", "lift")):
-        assert "no such proposal" in run("consolidate", *words, code=4)
+        assert "does not exist" in run("consolidate", *words, code=4)
 
 
 @pytest.mark.usefixtures("twins")
 def test_only_applies_only_that_kind(home, run) -> None:
-    assert "Nothing to do" in run("consolidate", "--apply", "--only", "split")
+    assert "No proposals to apply" in run("consolidate", "--apply", "--only", "split")
     assert len(home.memories.list_memories()) == 2
     run("consolidate", "--apply", "--undo", code=2)
     run("consolidate", "--apply")

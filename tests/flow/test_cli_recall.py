@@ -30,7 +30,7 @@ def run(tmp_path, message, monkeypatch):
 
 def test_cue_is_shown_with_its_source_and_reason(run):
     shown = run("recall", "Which", "port", "does", "the", "server", "use?").stdout
-    assert "port 8417" in shown and "because it holds the words" in shown and "messages @" in shown
+    assert "port 8417" in shown and "because it contains the words" in shown and "messages @" in shown
     assert "perdure show t" in shown
 
 
@@ -50,7 +50,7 @@ def test_a_helper_that_fails_is_named(run, tmp_path):
 
 def test_silence_is_printed_with_its_reason(run):
     assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing: no candidate")
-    assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing relevant")
+    assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing: nothing is relevant")
 
 
 def test_json_output_holds_every_field(run):
@@ -72,7 +72,7 @@ def test_explain_shows_the_plan_and_the_times(run):
 
 
 def test_recall_without_a_message_gives_advice(run):
-    assert "say which message" in run("recall", status=2).stderr
+    assert "give a message" in run("recall", status=2).stderr
 
 
 def test_eval_of_the_shipped_questions(run):

@@ -82,9 +82,9 @@ def test_undo_restores_the_state_before(home) -> None:
     assert (undone.event_id, undone.changed_since) == (done.event_id, ())
     assert state(home) == before
     assert [p.proposal_id for p in home.memories.proposals()] == [p.proposal_id for p in found]
-    with pytest.raises(UsageError, match="no consolidation is left"):
+    with pytest.raises(UsageError, match="there is no consolidation"):
         home.memories.undo()
-    with pytest.raises(UsageError, match="undone already"):
+    with pytest.raises(UsageError, match="already undone"):
         home.memories.undo(done.event_id[:12])
 
 

@@ -26,7 +26,7 @@ url = "{url}"
 max_output_tokens = 1000
 """
 PROBES = (  # a question, and the line that whoever has this memory answers from
-    ("Who are you?", r"You are (Jarvis), butler"),
+    ("Sign in", r"You are (Jarvis), butler"),
     ("How do you speak?", r"You (answer in two dry sentences)"),
     ("Whom do you work for?", r"Her owner is (Ada Byron)"),
     ("What is the house called?", r"The house is called (Alder)"),

@@ -21,15 +21,15 @@ def run(tmp_path, message, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--changes", "--stated"), "one at a time: --changes, --stated"),
-        (("--half", "dev"), "--half goes with --changes or --stated"),
-        (("--stated", "--errors", "talk.jsonl"), "--errors goes with --half dev"),
-        (("--changes", "--half", "held-out", "--errors"), "--errors goes with --half dev"),
+        (("--changes", "--stated"), "give only one of these options: --changes, --stated"),
+        (("--half", "dev"), "--half needs --changes or --stated"),
+        (("--stated", "--errors", "talk.jsonl"), "--errors needs --half dev"),
+        (("--changes", "--half", "held-out", "--errors"), "--errors needs --half dev"),
         (("--changes", "talk.jsonl"), "it takes no SOURCE"),
         (("--stated",), "--stated needs a SOURCE"),
         (("--poison",), "--poison needs a SOURCE"),
-        (("talk.jsonl", "poison.jsonl"), "one SOURCE at a time"),
-        (("--stated", "talk.jsonl"), "none of the labelled messages is there"),
+        (("talk.jsonl", "poison.jsonl"), "give only one SOURCE"),
+        (("--stated", "talk.jsonl"), "the transcripts contain none of the labelled messages"),
     ],
 )
 def test_conflicting_arguments_are_refused(run, arguments, says):

@@ -55,7 +55,7 @@ def test_full_disk_refuses_one_capture_and_keeps_the_others(small_disk, message)
     kept = []
     (small_disk / "reserve").write_bytes(b"x" * 2_500_000)
     with perdure.open(small_disk / "home", user="ada") as home:
-        with pytest.raises(DiskFull, match="free some space"):
+        with pytest.raises(DiskFull, match="Free some space"):
             for n in range(400):
                 line = message("user", f"anchor{n}x " + os.urandom(9000).hex(), n)
                 assert home.capture(line, runtime="messages", session=f"s{n}").outcome == "stored"
@@ -207,7 +207,7 @@ def test_newer_format_is_refused_and_nothing_changes(opened, message, said):
     (home.path / "archive" / "FORMAT").write_text(said)
     before = snapshot(home.path)
     for how in ({}, {"read_only": True}):
-        with pytest.raises(NewerFormat, match="upgrade Perdure"):
+        with pytest.raises(NewerFormat, match="Upgrade Perdure"):
             opened(**how)
     assert snapshot(home.path) == before
 
@@ -304,7 +304,7 @@ def test_full_disk_keeps_floor_pages_and_shows_hand_edits(small_disk):
         floor = home.floor
         floor.write("notes", "one")
         fill(small_disk)
-        with pytest.raises(DiskFull, match="free some space"):
+        with pytest.raises(DiskFull, match="Free some space"):
             floor.write("notes", "two " * 2000)
         assert floor.read("notes") == "one\n"
         (floor.folder / "notes.md").write_text("a hand\n")  # no longer than a block, which it has

@@ -135,7 +135,7 @@ def test_bill_counts_cards_without_room(place: Place) -> None:
     cards = next(layer for layer in place.answer("floor")["layers"] if layer["name"] == "cards")
     assert cards["left"] == 30 - cards["rows"] > 0 and 0 < cards["tokens"] <= 2000
     assert len(place.answer("floor", "cards")["cards"]) == 30
-    assert f"For the oldest {cards['left']} cards there is no room" in place.ok("floor", "cards")
+    assert f"The oldest {cards['left']} cards do not fit" in place.ok("floor", "cards")
 
 
 def test_status_shows_the_cost_of_each_part(written: Place) -> None:
@@ -161,8 +161,8 @@ def test_variables_are_filled_in_for_each_platform(written: Place) -> None:
         assert f"You are default on {platform}." in sent["text"] and not sent["alerts"]
     written.ok("floor", "write", "system", SYSTEM + "{{mood}}")
     assert "{{mood}}" in written.answer("context", "hi")["parts"][0]["text"]
-    assert "nothing is known for {{mood}}" in written.ok("floor", "--platform", "web")
-    assert "nothing is known for {{mood}}" in written.ok("context", "hi")
+    assert "there is no value for {{mood}}" in written.ok("floor", "--platform", "web")
+    assert "there is no value for {{mood}}" in written.ok("context", "hi")
 
 
 # pages --------------------------------------------------------------------------------------------------------
@@ -187,9 +187,9 @@ def test_secrets_are_masked_in_every_printed_page(written: Place) -> None:
 
 def test_editor_changes_a_page_and_prints_the_difference(written: Place) -> None:
     shown = written.ok("floor", "edit", "notes", EDITOR=written.editor('echo "- Mira is out" >>"$1"'))
-    assert "+- Mira is out" in shown and "notes.md: written. In force from the next session on." in shown
+    assert "+- Mira is out" in shown and "notes.md: written. The change applies from the next session on." in shown
     assert (written.pages / "notes.md").read_text() == "- The key hangs behind the door\n- Mira is out\n"
-    assert "nothing to change" in written.ok("floor", "edit", "notes", EDITOR=written.editor("true"))
+    assert "no change" in written.ok("floor", "edit", "notes", EDITOR=written.editor("true"))
     assert len(written.answer("floor", "history", "notes")["versions"]) == 2
 
 
@@ -218,7 +218,7 @@ def test_concurrent_edit_is_reported_and_kept(written: Place) -> None:
     assert "from elsewhere" not in written.answer("floor", "show", "notes")["text"]
     before, between, mine = written.answer("floor", "history", "notes")["versions"]
     assert (before["unseen"], between["unseen"], mine["unseen"]) == (False, False, True)
-    assert "replaced an edit that its writer had not seen" in written.ok("floor", "history", "notes")
+    assert "replaced an edit made at the same time" in written.ok("floor", "history", "notes")
     written.ok("floor", "revert", "notes", between["event"])
     assert "from elsewhere" in written.answer("floor", "show", "notes")["text"]
 
@@ -272,7 +272,7 @@ def test_agent_cannot_write_the_owners_pages(written: Place, page: str, text: st
 
 def test_the_profile_cannot_even_be_proposed(written: Place) -> None:
     status, code, why = written.fails("floor", "propose", "profile", "Ada likes tea")
-    assert (status, code) == (2, "edit-refused") and "only the owner writes it" in why
+    assert (status, code) == (2, "edit-refused") and "only the owner can write" in why
 
 
 def test_a_proposal_is_shown_approved_and_in_force_next_session(written: Place) -> None:
@@ -286,7 +286,7 @@ def test_a_proposal_is_shown_approved_and_in_force_next_session(written: Place) 
         assert asked["id"] in shown and "it pushed" in shown and "+Ask before you push." in shown
         assert written.fails("floor", "approve", asked["id"])[:2] == (2, "usage-error")
         assert written.run("floor", "show", "system").stdout == SYSTEM
-        assert "In force from the next session on." in written.ok("floor", "approve", asked["id"], "--yes")
+        assert "The change applies from the next session on." in written.ok("floor", "approve", asked["id"], "--yes")
         later = home.context("hi", floor=running.floor)
         assert later.anthropic()["system"] == running.anthropic()["system"]
         assert home.context("hi").anthropic()["system"] != running.anthropic()["system"]
@@ -355,7 +355,7 @@ def test_a_note_is_one_line_and_the_last(written: Place) -> None:
 def test_existing_note_is_not_added_again(written: Place) -> None:
     again = written.answer("floor", "note", "the key hangs  behind the door")
     assert not again["is_new"] and "The key hangs behind the door" in again["known"]
-    assert "It is there already: - The key hangs behind the door" in written.ok(
+    assert "The line exists already: - The key hangs behind the door" in written.ok(
         "floor", "note", "The key hangs behind the door"
     )
     assert len(written.run("floor", "show", "notes").stdout.splitlines()) == 1
@@ -388,7 +388,7 @@ def test_recent_and_diary_pages_are_written_from_turns(place: Place, message: An
     made = place.answer("floor", "diary", "2026-01-15", "--write")
     assert (made["page"], made["outcome"]) == ("diary/2026-01-15.md", "written")
     assert "harbour door" in place.ok("floor", "diary", "2026-01-15")
-    assert "nothing new (its page is written)" in place.ok("floor", "diary", "2026-01-15", "--write")
+    assert "nothing new (its page exists)" in place.ok("floor", "diary", "2026-01-15", "--write")
 
 
 # alerts -------------------------------------------------------------------------------------------------------
@@ -414,7 +414,7 @@ def test_left_out_text_is_reported_and_can_be_allowed(written: Place) -> None:
 
 
 def test_writing_a_page_that_will_be_left_out_is_reported(place: Place) -> None:
-    assert "core.md is left out" in place.ok("floor", "write", "core", ALERT)
+    assert "left out of every context: core.md" in place.ok("floor", "write", "core", ALERT)
     assert place.answer("floor", "write", "core", ALERT + "!")["left_out"]
 
 
@@ -432,7 +432,11 @@ def test_context_has_every_part_in_order(written: Place) -> None:
     assert found["n_cacheable_tokens"] == sum(part["tokens"] for part in found["parts"][:3])
     assert "8443" in found["parts"][4]["text"] and "2026-11-22 09:05 UTC+00:00" in found["parts"][5]["text"]
     shown = written.ok(*asked)
-    assert shown.index("── notes") < shown.index("══ above is the same") < shown.index("── message: from the person")
+    assert (
+        shown.index("── notes")
+        < shown.index("══ the text above stays the same")
+        < shown.index("── message: from the person")
+    )
     for part in found["parts"]:
         assert part["text"] in shown and f"── {part['name']}: from {part['source']}" in shown
     assert shown.rstrip().endswith(f"{found['n_tokens'] - found['n_cacheable_tokens']:,} of them for this message ══")

@@ -100,7 +100,7 @@ def test_folder_or_link_at_a_page_is_left_and_reported(opened, tmp_path, kind):
     floor.write("diary/2026-11-21", "two")
     assert floor.read("diary/2026-11-21") == "two\n"
     assert before == (os.lstat(path.parent).st_ino if kind == "below a file" else os.lstat(path).st_ino)
-    assert len(floor.alerts) == 1 and "what the journal says counts" in floor.alerts[0]
+    assert len(floor.alerts) == 1 and "the text in the journal is used" in floor.alerts[0]
     assert not (tmp_path / "a").exists()
 
 
@@ -218,7 +218,7 @@ def test_an_approval_is_one_step_and_only_one(opened):
     assert len(home.journal().read(type_="floor")) == n_before + 1
     assert home.floor.read("notes") == "one\ntwo\n" and not home.floor.list_proposals()
     for call in (home.floor.approve, home.floor.reject):
-        with pytest.raises(EditRefused, match="approved already"):
+        with pytest.raises(EditRefused, match="already approved"):
             call(wanted.id)
 
 

@@ -352,7 +352,7 @@ _TEXT_RULES = (  # (what it looks like, what stands in its place)
     (re.compile(r"(?<=^perdure floor revert )(\S+) [0-9a-f]{12}$"), r"\1 <event>"),
     (re.compile(r"^[0-9a-f]{64}$"), "<digest>"),  # of everything in the archive, ids of events included
     (re.compile(r"(?<=^── recall: )(.*), \d+ tokens"), r"\1, <tokens>"),  # a random nonce has more tokens or fewer
-    (re.compile(r"(?<=^══ in all: ).*"), "<tokens>"),
+    (re.compile(r"(?<=^══ in total: ).*"), "<tokens>"),
 )
 _TIMED = {"waited_s"}  # how long something took; what ends in _ms is masked as well
 _DISK = {"disk", "disk_free_bytes", "growth"}  # as the file system has it

@@ -1,4 +1,4 @@
-"""What reads like an order to a model is not put beside a prompt: told once, allowed by its owner, else refused."""
+"""Text like an instruction to a model is not put beside a prompt: told once, allowed by its owner, else refused."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def test_recall_with_only_held_back_candidates_is_silent(opened_quiet, message) 
     home.capture(message("assistant", ORDER), runtime="messages", session="old")
     home.upkeep.catch_up()
     found = home.recall(ASKED, now=NOW)
-    assert not found.cues and "order to a model" in found.silent
+    assert not found.cues and "instruction to a model" in found.silent
 
 
 def test_user_is_alerted_once_for_each_text(poisoned) -> None:
@@ -143,7 +143,7 @@ def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
 @pytest.mark.parametrize("trust", ["agent", "tool", "web"])
 def test_foreign_instruction_is_refused_and_the_owners_held_back(opened_quiet, trust: str) -> None:
     home = opened_quiet()
-    with pytest.raises(UsageError, match="order to a model"):
+    with pytest.raises(UsageError, match="instruction to a model"):
         home.remember(ORDER, trust=trust)
     assert home.memories.list_memories() == []
     kept = home.remember(ORDER)
@@ -160,7 +160,7 @@ def test_an_import_refuses_the_statement_and_takes_the_others(opened_quiet, tmp_
     done = home.memories.import_markdown([page], terms=ImportTerms())
     assert [memory.text for memory in done.new] == [PLAIN]
     ((where, why),) = done.refusals
-    assert "CLAUDE.md" in where and "order to a model" in why
+    assert "CLAUDE.md" in where and "instruction to a model" in why
     assert done.n_forgotten == 0
 
 
@@ -170,7 +170,7 @@ def test_exported_memory_cannot_import_an_instruction(opened_quiet, tmp_path) ->
     home.memories.export_markdown(tmp_path / "out")
     (file,) = (tmp_path / "out").rglob("*.md")
     file.write_text(file.read_text().replace(PLAIN, ORDER))
-    assert "order to a model" in home.memories.import_markdown([file]).refusals[0].why
+    assert "instruction to a model" in home.memories.import_markdown([file]).refusals[0].why
     other = opened_quiet("other")
-    assert "order to a model" in other.memories.import_markdown([file]).refusals[0].why
+    assert "instruction to a model" in other.memories.import_markdown([file]).refusals[0].why
     assert other.memories.list_memories() == []

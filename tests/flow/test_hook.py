@@ -405,7 +405,7 @@ def test_slow_resident_is_not_awaited_and_reported_once(home: Path) -> None:
         first, second = (Called(home, prompt(), "claude-code") for _ in range(2))
     for called in (first, second):
         assert called.status == 0 and called.text == "" and called.took_s < LIMIT_S + SLACK_S
-    assert "nothing was recalled" in first.said["systemMessage"] and second.raw == b""
+    assert "recall failed for this message" in first.said["systemMessage"] and second.raw == b""
     assert [item["stage"] for item in failures.read_failures(home)] == ["recall", "recall"]
     assert failures.list_open_incidents(home) == ["recall"]
     with ScriptedResident(home, "in time"):

@@ -493,7 +493,7 @@ def test_health_is_red_while_the_index_is_blocked(served):
     assert until(lambda: at.ada_laptop("GET", "/api/health"), ok)[0] == 200
     with at.serving.clone_home() as home, home.index(create=True).begin_write():
         status, said, _ = until(lambda: at.bob_phone("GET", "/api/health"), lambda said: said[0] == 503, limit_s=20)
-        assert (status, said["healthy"]) == (503, False) and "could be written" in " ".join(said["problems"])
+        assert (status, said["healthy"]) == (503, False) and "could not be written" in " ".join(said["problems"])
         assert "ada" not in json.dumps(said)
     assert until(lambda: at.ada_laptop("GET", "/api/health"), ok)[0] == 200
 

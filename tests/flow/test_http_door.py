@@ -97,7 +97,7 @@ def test_dead_listener_restarts_and_health_reports_silence(served):
     assert at.ada_laptop("GET", "/api/me")[0] == 200, "at the same address"
     at.serving.health_state.proofs_s["http"] -= 100
     (problem,) = at.serving.report_health()["problems"]
-    assert problem.startswith("the API answered nobody for 1")
+    assert problem.startswith("the API does not answer for 1")
 
 
 # hostile requests -----------------------------------------------------------------------------------------------

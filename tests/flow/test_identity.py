@@ -45,7 +45,8 @@ def test_folder_of_another_machine_is_not_looked_up_here(tmp_path: Path, message
     (place / "config.toml").write_text(settings)
     origin = Origin("messages", "b", "b", cwd=str(folder))
     with perdure.open(place) as home, home.clone_for_thread(identity=Identity("bob", "phone", "m-1")) as bob:
-        assert (home.project_of(str(folder)), bob.project_of(str(folder))) == (str(folder.parent), str(folder))
+        projects = [opened.connections.project_of(str(folder)) for opened in (home, bob)]
+        assert projects == [str(folder.parent), str(folder)]
         assert home.captures.refusal(origin) and bob.captures.refusal(origin) is None
         said = message("user", "The axolotl tank heater is set to 21 degrees.")
         bob.captures.receive([Delta(origin, "bob", "phone", said, project=str(folder))])

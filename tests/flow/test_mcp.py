@@ -88,7 +88,7 @@ def test_server_lists_its_tools_and_resources(talk, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tools_store_recall_and_search(talk, mode):
-    assert "Kept as mem-" in talk(call("remember", text="I prefer Helix over vim"), mode=mode)
+    assert "Stored as mem-" in talk(call("remember", text="I prefer Helix over vim"), mode=mode)
     recalled = talk(call("recall", message="Which port does the staging server use?"), mode=mode)
     assert "8443" in recalled and "turn t" in recalled and "untrusted data" in recalled
     assert "Helix" in talk(call("search", query="helix"), mode=mode)
@@ -108,7 +108,7 @@ def test_found_turns_and_memories_can_be_read(talk):
 
 def test_the_context_has_floor_and_recall(talk):
     assert "notes.md" in talk(call("note", text="Deploys happen on Tuesdays"))
-    assert "Kept as card-" in talk(call("note", text="Future me: the archive is the truth", place="card"))
+    assert "Stored as card-" in talk(call("note", text="Future me: the archive is the truth", place="card"))
     assert "diary/" in talk(call("note", text="Dear next window: all is well", place="diary"))
     said = talk(call("context", message="Which port does the staging server use?"))
     for words in ("Tuesdays", "archive is the truth", "all is well", "8443", "Now: "):
@@ -230,7 +230,7 @@ def test_over_http_with_the_credential(line, mode):
             return stored.content[0].text, found.content[0].text
 
     stored, found = anyio.run(conversation)
-    assert "Kept as mem-" in stored and "8443" in found
+    assert "Stored as mem-" in stored and "8443" in found
 
 
 @pytest.mark.parametrize("sent", [None, "Bearer wrong", "Bearer", "Basic x", "SECRET"])

@@ -211,7 +211,9 @@ def test_show_prints_every_field(editor: Place) -> None:
         assert found["memory"]["memory_id"] == identifier
         assert [memory["text"] for memory in found["replaced"]] == ["I prefer vim"]
         shown = editor.ok(*words)
-        assert "I prefer Helix" in shown and "2026-01-15 00:00  I prefer vim" in shown and "holds everywhere" in shown
+        assert (
+            "I prefer Helix" in shown and "2026-01-15 00:00  I prefer vim" in shown and "holds in all projects" in shown
+        )
     old = found["replaced"][0]["memory_id"]
     assert editor.answer("show", old)["replaced_by"][0]["memory_id"] == identifier
 
@@ -316,9 +318,9 @@ def test_edit_changes_words_and_path_at_once(editor: Place) -> None:
 def test_new_validity_bound_is_checked_against_the_other(editor: Place) -> None:
     place = "staging/port"
     editor.ok("memories", "edit", place, "--valid-from", "2026-05-01")
-    assert "never be valid" in editor.fails("memories", "edit", place, "--valid-until", "2026-05-01")[2]
+    assert "the time range is empty" in editor.fails("memories", "edit", place, "--valid-until", "2026-05-01")[2]
     editor.ok("memories", "edit", place, "--valid-until", "2026-06-01")
-    assert "never be valid" in editor.fails("memories", "edit", place, "--valid-from", "2026-07-01")[2]
+    assert "the time range is empty" in editor.fails("memories", "edit", place, "--valid-from", "2026-07-01")[2]
     editor.ok("memories", "edit", place, "--valid-from", "2026-07-01", "--valid-until", "2026-08-01")
 
 
@@ -377,7 +379,7 @@ def test_import_names_ten_refused_files_and_counts_the_rest(place: Place) -> Non
     for n in range(13):
         Path(f"notes/{n:02}.md").write_bytes(b"\xff")
     said = place.run("memories", "import", "notes").output
-    assert said.count("is not UTF-8") == 10 and "… and 3 more files left alone (--json names them)" in said
+    assert said.count("is not UTF-8") == 10 and "… and 3 more files not changed (--json names them)" in said
     assert len(place.answer("memories", "import", "notes")["refused"]) == 13
 
 
@@ -416,7 +418,7 @@ def test_ambiguous_name_forgets_nothing(place: Place, message: Callable[..., byt
         home.capture(message("user", "hello"), runtime="messages", session="harbour-1")
     place.remember("The harbour is closed", "--path", "harbour")
     code, _, said = place.fails("forget", "harbour", "--yes")
-    assert code == 2 and "another id" in said
+    assert code == 2 and "the beginning of an id" in said
     assert len(place.answer("memories", "list")["memories"]) == 3
 
 

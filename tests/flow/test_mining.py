@@ -577,8 +577,8 @@ def test_dry_run_calls_no_model_and_writes_nothing(home, chat, message):
 def test_number_of_batches_is_limited(home, chat, message):
     talk(home, message, 35)
     done = home.memories.mine(MiningRequest(max_batches=2))
-    assert (done.n_batches, done.n_left, done.stop_reason) == (2, 2, "as many batches as were asked for")
-    assert home.memories.mine(stop=lambda: True).stop_reason == "told to stop"
+    assert (done.n_batches, done.n_left, done.stop_reason) == (2, 2, "the limit of batches is reached")
+    assert home.memories.mine(stop=lambda: True).stop_reason == "stopped"
 
 
 def test_job_reports_its_counts_and_needs_a_model(opened, home, message):
@@ -627,7 +627,9 @@ def test_doctor_names_messages_that_mining_gave_up(tmp_path, opened, message):
     home.close()
     (home.path / "config.toml").write_text('[models.roles.miner]\nprovider = "gguf"\nmodel = "/none.gguf"\n')
     checks = {check["name"]: check for check in json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]}
-    assert checks["mining"]["grade"] == "notice" and "1 times ten messages failed 3 times" in checks["mining"]["found"]
+    assert (
+        checks["mining"]["grade"] == "notice" and "1 group of ten messages failed 3 times" in checks["mining"]["found"]
+    )
 
 
 class Narrow:

@@ -54,9 +54,9 @@ def run(home: Path, *words: str, status: int = 0) -> Any:
 def test_without_any_everything_works_by_rules(tmp_path: Path) -> None:
     home = table(tmp_path / "home", "")
     said = run(home, "models")
-    assert said.count("no model: rules do its work") == 4 and "everything works by rules" in said
+    assert said.count("no model: rules do the work") == 4 and "rules do all the work" in said
     assert "the role miner has no model" in run(home, "models", "test", "miner", status=2)
-    assert "which role?" in run(home, "models", "test", status=2)
+    assert "give a role" in run(home, "models", "test", status=2)
     assert not (home / "run" / "meter.db").exists()
 
 
@@ -82,8 +82,8 @@ def test_spent_cap_stops_and_is_reported(tmp_path: Path) -> None:
         home = table(tmp_path / "home", TABLE.format(url=server.url, more="[models.caps]\nday_tokens = 999"))
         said = run(home, "models", "time", "miner", "--json", status=1)["error"]
         assert said["code"] == "budget-spent"
-        assert said["detail"].startswith("models.caps.day_tokens: 0 of 999 spent, and this call may take 1,0")
-        assert "free again" in said["detail"] and server.requests == []
+        assert said["detail"].startswith("models.caps.day_tokens: 0 of 999 spent, and this call can cost 1,0")
+        assert "available again" in said["detail"] and server.requests == []
 
 
 def test_refusal_quotes_the_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +160,13 @@ def test_the_meter_survives_a_rebuild(tmp_path: Path, message: Callable[..., byt
         chat = home.chat("miner", job="mine")
         assert chat is not None
         chat.reply([ChatMessage("user", "x")])
-        before = home.roles().meter.read_spending("mine")
+        before = home.connections.roles().meter.read_spending("mine")
         home.upkeep.rebuild()
-        assert home.roles().meter.read_spending("mine") == before and before["job"].n_calls == 1
+        assert home.connections.roles().meter.read_spending("mine") == before and before["job"].n_calls == 1
         with home.clone_for_thread(read_only=True) as other:
             again = other.chat("miner", job="mine")
             assert again is not None and again.reply([ChatMessage("user", "x")]).text == "OK."
-        assert home.roles().meter.read_spending("mine")["job"].n_calls == 2
+        assert home.connections.roles().meter.read_spending("mine")["job"].n_calls == 2
 
 
 def test_the_real_model_through_the_command(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_update_reads_only_the_newest_30000_characters(scripted, message, talk):
     assert "message 7-9 " in shown and "message 0-0 " not in shown
     kept = re.findall(r"message (\d-\d) ", shown)
     assert kept == [f"{n}-{i}" for n in range(8) for i in range(10)][-len(kept) :] and done.n_turns == len(kept)
-    assert "older ones found no room" in done.why
+    assert "older ones did not fit" in done.why
 
 
 def test_page_leaves_out_turns_that_are_not_the_owners(opened_quiet, message, claude):
@@ -226,7 +226,7 @@ def test_page_a_fifth_over_its_target_is_kept(scripted, message, talk):
 
 
 def test_a_rebuild_is_made_of_every_memory(scripted, message):
-    home, chat = scripted(page("start"), page("made anew"))
+    home, chat = scripted(page("start"), page("written again"))
     ids = [home.remember(f"Fact number {n} holds", path=f"facts/{n}").memory_id for n in range(40)]
     home.remember("Pinned before all", path="facts/pinned", pinned=True)
     home.remember("Fact number 7 changed", path="facts/7")
@@ -319,7 +319,7 @@ def test_update_killed_before_its_write_starts_again(scripted, message):
     child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "asked\n"
-        assert home.floor.update_recent().why == "another process is at it"
+        assert home.floor.update_recent().why == "another process is doing this"
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
@@ -568,7 +568,7 @@ def test_model_calls_are_recorded_under_the_job(scripted, message):
     home, _ = scripted(page())
     say(home, message, ("user", "first"))
     home.floor.update_recent()
-    assert [job for job, *_ in home.roles().meter.read_spending_by_job()] == ["recent"]
+    assert [job for job, *_ in home.connections.roles().meter.read_spending_by_job()] == ["recent"]
 
 
 class Narrow:

@@ -87,7 +87,7 @@ def test_a_name_is_used_once(home: Path) -> None:
 def test_grant_is_reported_and_listed(home: Path) -> None:
     run_id = answer(home, "search", "pear")["hits"][0]["run_id"]
     shown = run(home, "share", "run", run_id[:12], "--with", "bob", "--until", "30d")
-    assert "1 run now, and what comes to it later. Secrets are masked." in shown.stdout
+    assert "1 run now, and runs that are added later. Secrets are masked." in shown.stdout
     made = answer(home, "share", "tag", "orchard", "--with", "bob")
     assert made["runs_now"] == 1 and made["until_at"] is None
     assert answer(home, "share", "tag", "nothing-yet", "--with", "bob")["runs_now"] == 0
@@ -135,9 +135,9 @@ def test_unknown_user_is_reported(home: Path, tmp_path: Path, message) -> None:
         bob.capture(message("user", "The wombat digs"), runtime="messages", session="b")
     assert run(home, "share", "tag", "orchard", "--with", "bob").stderr == ""
     warned = run(home, "share", "tag", "orchard", "--with", "carl")
-    assert warned.returncode == 0 and "Nobody named carl is here yet" in warned.stderr
+    assert warned.returncode == 0 and "This home has no user carl yet" in warned.stderr
     refused = run(home, "share", "tag", "orchard", "--with", "Bob")
-    assert refused.returncode == 2 and "'bob' is" in refused.stderr
+    assert refused.returncode == 2 and "but 'bob'" in refused.stderr
     before = {path for path in home.rglob("*") if "run" not in path.parts}
     assert run(home, "export", "--user", "nosuch", str(tmp_path / "out")).returncode == 4
     assert run(home, "forget", "--everything", "--user", "nosuch", "--yes").returncode == 4
@@ -178,4 +178,4 @@ def test_unknown_ids_and_addresses_give_advice(home: Path) -> None:
     assert (found["http"], found["machines"]) == ("http://127.0.0.1:8787", 1)
     assert "http://127.0.0.1:8787, once `perdure serve` runs" in run(home, "status").stdout
     checks = {one["name"]: one["found"] for one in json.loads(run(home, "doctor", "--json").stdout)["result"]["checks"]}
-    assert checks["http"].startswith("http://127.0.0.1:8787") and checks["machines"] == "1 machine may speak here"
+    assert checks["http"].startswith("http://127.0.0.1:8787") and checks["machines"] == "1 machine registered"

@@ -95,7 +95,7 @@ def test_only_the_owners_own_runs_and_journals_move(two, opened, message, grep):
 def test_homes_of_two_owners_do_not_sync(two):
     one, other = two
     (other.path / "config.toml").write_text('user = "bob"\n')
-    with pytest.raises(UsageError, match="of bob: only homes of one owner"):
+    with pytest.raises(UsageError, match="of bob: only homes of the same user"):
         sync(one, other)
 
 
@@ -239,7 +239,7 @@ def test_missing_or_newer_home_is_refused(two, tmp_path):
     with pytest.raises(HomeMissing), sync_connect.connect_folder(one, tmp_path):
         pass
     (other.path / "archive" / "FORMAT").write_text("99\n")
-    with pytest.raises(PerdureError, match="newer Perdure"):
+    with pytest.raises(PerdureError, match="newer version of Perdure"):
         sync(one, other)
 
 
@@ -457,7 +457,7 @@ def test_remote_name_never_becomes_a_path(two, name, tmp_path):
     one.journal().get_writer()
     before = set(tmp_path.rglob("*"))
     frames = [greeting(), READY, items((name, 5, "x")), END, ("lines", name.encode(), {"n_bytes": 5})]
-    with pytest.raises(SyncFault, match="no journal's name"):
+    with pytest.raises(SyncFault, match="not the name of a journal"):
         other_side(one, *frames, ("part", b"line\n", {}), END)
     new = set(tmp_path.rglob("*")) - before
     assert all((one.path / "cache") in (path, *path.parents) for path in new) and "2026-13.jsonl" not in map(str, new)
@@ -555,9 +555,9 @@ def test_over_a_shell_with_a_greeting(by_command, shell_as_ssh):
     one, two = by_command
     target = f"there:{two}"
     said = perdure_command("sync", target, "--remote", REMOTE, "--dry-run", home=one, ssh=shell_as_ssh).stdout
-    assert "Would come here: 1 run" in said and "Would come there: 1 run" in said
+    assert "Would be copied here: 1 run" in said and "Would be copied there: 1 run" in said
     said = perdure_command("sync", target, "--remote", REMOTE, home=one, ssh=shell_as_ssh).stdout
-    assert "Taken in here: 1 run" in said and "Both homes hold the same." in said
+    assert "Copied here: 1 run" in said and "Both homes hold the same." in said
     done = perdure_command("sync", target, "--remote", REMOTE, "--json", "--ssh", str(shell_as_ssh), home=one)
     answer = json.loads(done.stdout)["result"]
     assert answer["same"] and answer["here"]["n_runs"] == answer["there"]["n_runs"] == 0 and answer["rounds"] == 1
@@ -571,7 +571,7 @@ def test_a_folder_by_the_command(by_command):
     new = one.parent / "new"
     (new).mkdir(mode=0o700)
     (new / "config.toml").write_text('user = "ada"\n')
-    assert "Taken in here: 2 runs" in perdure_command("sync", str(one), home=new).stdout
+    assert "Copied here: 2 runs" in perdure_command("sync", str(one), home=new).stdout
 
 
 def test_damaged_remote_run_is_reported_with_status_1(by_command):
@@ -580,7 +580,7 @@ def test_damaged_remote_run_is_reported_with_status_1(by_command):
     bad.write_bytes(bad.read_bytes().replace(b"anchor", b"anchXr"))
     done = perdure_command("sync", str(two), home=one, check=False)
     assert done.returncode == 1 and bad.stem in done.stderr.replace("\n", "")
-    assert "Taken in there: 1 run" in done.stdout
+    assert "Copied there: 1 run" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_lost_files_degrade_and_are_made_again_without_the_model(filled, fake):
     n_asked = len(documents(fake))
     for path in (filled.path / "vectors").rglob("*.segment"):
         path.unlink()
-    filled.vectors()._slab_files._slabs.clear()
+    filled.connections.vectors()._slab_files._slabs.clear()
     found = filled.search("quay")
     assert found.degraded == ("vector",) and len(found.hits) == 2
     filled.upkeep.embed()
@@ -433,7 +433,8 @@ def assert_sound(home, fake):
     (slot,) = vector_search.list_slabs(index)
     assert embed.list_missing(index, slot) == []
     chunks = [key for (key,) in index.select("SELECT id FROM chunk ORDER BY id")]
-    found, vectors = vector_search.fetch_vectors(index, home.vectors()._slab_files.open_slab(index, slot), slot, chunks)
+    slab = home.connections.vectors()._slab_files.open_slab(index, slot)
+    found, vectors = vector_search.fetch_vectors(index, slab, slot, chunks)
     assert found.tolist() == chunks
     asked = [item.text for part in vector_search.split_values(chunks) for item in embed._read_pending(index, part)]
     wanted = fake.embed(asked, "document")

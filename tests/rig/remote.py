@@ -19,6 +19,7 @@ SECRET = "secret-of-a-test"
 
 class _Door(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one write: two would wait 40 ms for the acknowledgement of the first
     server: ScriptedRemote
 
     def setup(self) -> None:

@@ -1,6 +1,6 @@
 """Random worlds of several users who share some of what they have, and an oracle of who may read what.
 
-The oracle is plain Python over what was put in and knows nothing of the index: it is what `index.visible` is held
+The oracle is plain Python over what was put in and knows nothing of the index: it is what `index.visibility` is held
 against. Every text, path, tag and memory carries a mark of its own, so that an answer that holds anything of what may
 not be read shows it. A world is a few users of one home; many worlds share a home.
 """
@@ -374,7 +374,7 @@ def build(place: Path, worlds: Sequence[World], *, vectors: bool = True) -> Read
         home.upkeep.catch_up()
         catchup.catch_up_journals(home.index(), home.archive)
         for user in (user for world in worlds for user in world.users if vectors):
-            home.vectors().fill(home.index(), user)
+            home.connections.vectors().fill(home.index(), user)
     return Reader(place, settings.load(place), Principal("nobody"), writable=False, embedder=fake)
 
 

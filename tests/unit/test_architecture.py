@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import perdure
+from rig.source import parse
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package for all of them
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(perdure.__file__).parent
@@ -22,8 +25,30 @@ SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.p
 }
 START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
     "__init__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting.py", "home.py",
-    "memories/room.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
+    "memories/room.py", "queries.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
 }  # fmt: skip
+LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
+    "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
+    "capture/policy.py": "a hook pays for reading config.toml once, not each time",
+    "formats/__init__.py": "a recall by words loads the package, and no format",
+    "index/catchup.py": "opening a home looks for changes; only changes need the projection",
+    "index/memory_rows.py": "a search by words loads no vectors and no numpy",
+    "memories/store.py": "the rules of the grammar, 20 ms, are for new memories alone",
+    "models/local_embedders.py": "http and ssl, 30 ms, are for a remote embedder alone",
+    "models/roles.py": "one provider is chosen",
+    "service/builtin_jobs.py": "the miner with its grammar, 40 ms, is for one job",
+    "surfaces/cli/common.py": "every command loads it; help and completion of options need no home",
+    "surfaces/cli/evaluate.py": "numpy and the models are for the suite that is run",
+    "surfaces/cli/floor_common.py": "only completion of names needs the home here",
+    "surfaces/cli/maintenance.py": "a thin machine's status needs http, a home's own does not",
+    "surfaces/cli/mcp.py": "the package `mcp` is optional",
+    "surfaces/cli/memory_common.py": "a home or a remote home, never both",
+    "surfaces/cli/models.py": "the miner with its grammar, 40 ms, is for one command",
+    "surfaces/cli/search.py": "only `show` of a memory needs the commands of memories",
+    "surfaces/health_checks.py": "the miner with its grammar, 40 ms, is for homes that mine",
+    "surfaces/http/server.py": "the package `mcp` is optional",
+    "surfaces/web/listener.py": "the packages of the server are optional",
+}
 
 
 def contract(name: str) -> dict[str, str]:
@@ -45,7 +70,7 @@ def slices_of_page() -> list[str]:
 
 def imports(path: Path) -> set[str]:
     """The top-level slices that a file imports."""
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "perdure":
@@ -98,7 +123,7 @@ def test_sql_stands_in_named_places() -> None:
         if path.name not in ("store.py", "sqlite.py") and path.relative_to(PACKAGE).parts[0] not in ("index", "jobs.py")
         if any(
             isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(parse(path))
         )
     }
     assert strangers == set(SQL_FILES)
@@ -112,12 +137,24 @@ def test_few_imports_stand_inside_functions() -> None:
             continue
         text = path.read_text()
         n_lines += text.count("\n")
-        functions = [
-            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
+        functions = [node for node in ast.walk(parse(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         n_imports += sum(
             isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perdure")
             for function in functions
             for node in ast.iter_child_nodes(function)
         )
     assert 1000 * n_imports / n_lines <= 1
+
+
+def test_the_files_that_import_later_are_named() -> None:
+    later = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if any(
+            isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perdure")
+            for function in ast.walk(parse(path))
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in ast.walk(function)
+        )
+    }
+    assert later - START_UP == set(LATER)

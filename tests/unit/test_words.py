@@ -11,6 +11,9 @@ import pytest
 
 import perdure
 from perdure import types
+from rig.source import parse
+
+pytestmark = pytest.mark.xdist_group("source")  # one worker parses the package for all of them
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -37,7 +40,7 @@ TERMS = sorted({word.strip() for row in rows("# Glossary") for word in said(row[
 
 def names(path: Path) -> Iterator[str]:
     """Every name that a module gives to something."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.arg):

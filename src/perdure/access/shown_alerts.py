@@ -38,7 +38,7 @@ def format_alerts(new_alerts: Sequence[str]) -> list[str]:
     """Return the message about alerts, as one line; empty if there are none."""
     suffix = f" (and {len(new_alerts) - 1} more)" if len(new_alerts) > 1 else ""
     return (
-        [f"Perdure: {new_alerts[0]}{suffix}. `perdure floor alerts` lists what is kept from models."]
+        [f"Perdure: {new_alerts[0]}{suffix}. `perdure floor alerts` lists the texts that are left out."]
         if new_alerts
         else []
     )

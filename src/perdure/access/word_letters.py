@@ -1,9 +1,9 @@
-"""Read a text as the scanner does: simplified, split into words, each word one letter for its meaning. Pure.
+"""Read a text as the scanner does: simplified, split into words, each word one letter for its meaning.
 
 Simplified: one form of each letter, no accents, no invisible characters, lower case. The letters are
-those of `access.lexicon`; besides, "|" ends a sentence, ":" and '"' stand for themselves, and "." is any
+those of `lexicon.txt`; besides, "|" ends a sentence, ":" and '"' stand for themselves, and "." is any
 other word. Texts encoded in a text are returned too. Time is linear in the length of the text, for any
-content.
+content. Pure, but for `lexicon.txt`, which the first text that is read loads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from perdure.regex import lazy_re
@@ -141,6 +142,12 @@ def _list_word_ends(letters: str, start: int) -> range:
 # -------------------------------------------------------------------------------------------------------- meaning
 
 
+def read_lexicon() -> dict[str, str]:
+    """Return the words that stand for each letter, as in `lexicon.txt`: a line "[letter] meaning", then words."""
+    _, *sections = Path(__file__).with_name("lexicon.txt").read_text(encoding="utf-8").split("\n[")
+    return {section[0]: section.partition("\n")[2] for section in sections}
+
+
 @cache
 def _load_lexicon() -> _Lexicon:
     """Return the letters of words; built by the first text that is read."""
@@ -152,13 +159,11 @@ class _Lexicon(dict[str, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        from perdure.access.lexicon import WORDS
-
         self.stems: dict[str, str] = {}
         self.phrases_by_first_word: dict[
             str, list[tuple[list[str], str]]
         ] = {}  # first word -> (the others, letter), longest first
-        for letter, entries in WORDS.items():
+        for letter, entries in read_lexicon().items():
             for entry in simplify_text(entries).replace("-", "_").split():
                 self._add_entry(entry, letter)
         for phrases in self.phrases_by_first_word.values():

@@ -135,7 +135,9 @@ class Archive:
         latest = self.ledger.get_generation(user, origin.runtime, origin.session)
         generation = latest if delta.generation is None else delta.generation
         if generation > latest + 1:
-            raise UsageError(f"generation {generation} of {origin.session}: the next is {latest + 1}")
+            raise UsageError(
+                f"generation {generation} of {origin.session} is not valid: the next generation is {latest + 1}"
+            )
         return Source(user, origin.runtime, origin.session, generation)
 
     def _plan_delta(

@@ -16,8 +16,7 @@ import msgspec
 
 from perdure import text
 from perdure.access.redact import mask
-from perdure.archive import memory_events
-from perdure.archive import tombstones as tombs
+from perdure.archive import memory_events, tombstones
 from perdure.archive.archive import Archive
 from perdure.archive.journal import (
     FilePosition,
@@ -30,6 +29,7 @@ from perdure.archive.journal import (
 )
 from perdure.archive.run_files import FORGOTTEN, split_source_lines
 from perdure.archive.store import LedgerEntry
+from perdure.archive.tombstones import Tombstones
 from perdure.errors import DamagedRun, NotFound
 from perdure.formats.run_turns import parse_run
 from perdure.identity import make_turn_id
@@ -52,7 +52,7 @@ class ForgetTarget:
     def preview(self) -> str:
         """One line that shows its content."""
         if self.turn is None:
-            return f"{len(self.ranges)} lines that are no turn (titles, settings, prompts of the client)"
+            return f"{len(self.ranges)} lines that are not turns (titles, settings, prompts of the client)"
         message_text = self.turn.text("text", "pasted") or self.turn.text()
         return text.one_line(mask(message_text), 100)
 
@@ -64,7 +64,9 @@ def target_runs(archive: Archive, entries: Iterable[LedgerEntry]) -> list[Forget
         run, lines, turns = _read_content(archive, entry)
         targets += [_to_target(run, turn, lines) for turn in turns]
         turn_offsets = {low for turn in turns for low, _ in turn.lines}
-        other_lines = [(line, end) for line, end in lines if line.offset not in turn_offsets and not _is_marker(line)]
+        other_lines = [
+            (line, end) for line, end in lines if line.offset not in turn_offsets and not line.raw.startswith(FORGOTTEN)
+        ]
         if other_lines:
             ranges = tuple((line.offset, end) for line, end in other_lines)
             targets.append(
@@ -73,10 +75,6 @@ def target_runs(archive: Archive, entries: Iterable[LedgerEntry]) -> list[Forget
                 )
             )
     return targets
-
-
-def _is_marker(line: Line) -> bool:
-    return line.raw.startswith(FORGOTTEN)
 
 
 def target_turns(archive: Archive, entry: LedgerEntry, offsets: set[int]) -> list[ForgetTarget]:
@@ -106,11 +104,12 @@ def record_tombstones(
     """Write the tombstones: from now on these turns and memories are forgotten. Returns the ids of the events."""
     key = get_key(journal, now)
     items = [_describe_target(target, key) for target in targets]
-    memory_hashes = [[memory.memory_id, tombs.hash_memory_with_key(key, memory.text)] for memory in memories]
+    memory_hashes = [[memory.memory_id, tombstones.hash_memory_with_key(key, memory.text)] for memory in memories]
     parts = [items[i : i + _EVENT_TURNS] for i in range(0, len(items), _EVENT_TURNS)] or [[]]
     first_data = {"turns": parts[0], "memories": memory_hashes} if memory_hashes else {"turns": parts[0]}
     return [
-        journal.append(tombs.EVENT_TYPE, data, now=now).id for data in (first_data, *({"turns": p} for p in parts[1:]))
+        journal.append(tombstones.EVENT_TYPE, data, now=now).id
+        for data in (first_data, *({"turns": p} for p in parts[1:]))
     ]
 
 
@@ -118,9 +117,11 @@ def get_key(journal: Journal, now: datetime) -> bytes:
     """Return the key of this user's tombstones; make it at the first forgetting. A merged home may have brought
     another.
     """
-    key_events = journal.read(type_=tombs.KEY_EVENT_TYPE)
+    key_events = journal.read(type_=tombstones.KEY_EVENT_TYPE)
     event = (
-        key_events[0] if key_events else journal.append(tombs.KEY_EVENT_TYPE, {"key": secrets.token_hex(32)}, now=now)
+        key_events[0]
+        if key_events
+        else journal.append(tombstones.KEY_EVENT_TYPE, {"key": secrets.token_hex(32)}, now=now)
     )
     return bytes.fromhex(event.data["key"])
 
@@ -128,7 +129,7 @@ def get_key(journal: Journal, now: datetime) -> bytes:
 def _describe_target(target: ForgetTarget, key: bytes) -> dict[str, object]:
     if target.turn is not None:
         return {
-            **tombs.describe_turn(target.run.source, target.turn, key),
+            **tombstones.describe_turn(target.run.source, target.turn, key),
             "ranges": [list(pair) for pair in target.ranges],
         }
     source = target.run.source
@@ -139,7 +140,7 @@ def _describe_target(target: ForgetTarget, key: bytes) -> dict[str, object]:
         "at": 0,
         "native": None,
         "hashes": [],
-        "lines": sorted({tombs.hash_line_with_key(key, line) for line in target.lines}),
+        "lines": sorted({tombstones.hash_line_with_key(key, line) for line in target.lines}),
     }
 
 
@@ -153,9 +154,9 @@ class TombstoneCache:
         self._root = journal.root
         self._positions: dict[str, FilePosition] = {}
         self._events: dict[str, JournalEvent] = {}
-        self._tombstones = tombs.Tombstones()
+        self._tombstones = Tombstones()
 
-    def get_tombstones(self) -> tombs.Tombstones:
+    def get_tombstones(self) -> Tombstones:
         """Return all current tombstones."""
         positions = measure_files(self._root)
         if positions == self._positions:
@@ -163,15 +164,15 @@ class TombstoneCache:
         if was_rewritten(self._positions, positions):
             self._positions, self._events = {}, {}
         new_events, self._positions = read_new_events(
-            self._root, self._positions, positions, (tombs.KEY_EVENT_TYPE, tombs.EVENT_TYPE)
+            self._root, self._positions, positions, (tombstones.KEY_EVENT_TYPE, tombstones.EVENT_TYPE)
         )
         self._events |= {event.key: event for event in new_events}
         if new_events or not self._events:
-            self._tombstones = tombs.collect(sorted(self._events.values(), key=lambda event: event.order))
+            self._tombstones = tombstones.collect(sorted(self._events.values(), key=lambda event: event.order))
         return self._tombstones
 
 
-def load_tombstones(journal: Journal) -> tombs.Tombstones:
+def load_tombstones(journal: Journal) -> Tombstones:
     """Return all tombstones of a user."""
     return TombstoneCache(journal).get_tombstones()
 
@@ -179,7 +180,7 @@ def load_tombstones(journal: Journal) -> tombs.Tombstones:
 def list_unapplied(archive: Archive, journal: Journal) -> list[str]:
     """Return the ids of tombstones that were not applied to everything captured before them."""
     old_positions, positions = _read_checked_positions(archive, journal), measure_files(journal.root)
-    new_events, new_positions = read_new_events(journal.root, old_positions, positions, (tombs.EVENT_TYPE,))
+    new_events, new_positions = read_new_events(journal.root, old_positions, positions, (tombstones.EVENT_TYPE,))
     applied_ids = archive.ledger.list_applied()
     event_ids = [event.id for event in new_events if event.id not in applied_ids]
     if not event_ids and _count_bytes(new_positions) > _count_bytes(old_positions) + _RECHECK_BYTES:
@@ -210,9 +211,9 @@ def apply_to_archive(archive: Archive, journal: Journal, user: str, event_ids: S
 
     They count as applied (`Ledger.set_applied`) only when the caller has cleaned the index as well.
     """
-    tombstone_events = [e for e in journal.read(type_=tombs.EVENT_TYPE) if e.id in set(event_ids)]
-    tombstones = tombs.collect([*journal.read(type_=tombs.KEY_EVENT_TYPE), *tombstone_events])
-    return archive.scrub(_list_candidate_runs(archive, user, tombstones), tombstones)
+    tombstone_events = [e for e in journal.read(type_=tombstones.EVENT_TYPE) if e.id in set(event_ids)]
+    new_tombstones = tombstones.collect([*journal.read(type_=tombstones.KEY_EVENT_TYPE), *tombstone_events])
+    return archive.scrub(_list_candidate_runs(archive, user, new_tombstones), new_tombstones)
 
 
 def add_descendants(memories: Iterable[Memory], ids: Iterable[str]) -> list[Memory]:
@@ -262,7 +263,7 @@ def has_no_overlap(_: Span) -> bool:
 class ForgottenItems:
     """Everything of one user that is forgotten, as memories and floor pages refer to it."""
 
-    tombstones: tombs.Tombstones
+    tombstones: Tombstones
     memory_ids: frozenset[str] = frozenset()  # ids, also of memories that were made from forgotten ones
     is_forgotten: Callable[[Span], bool] = has_no_overlap  # True if some of these bytes were forgotten
 
@@ -311,7 +312,7 @@ def apply_to_memories(journal: Journal, forgotten: ForgottenItems) -> list[str]:
 
 
 def _find_forgotten_memories(
-    operations: Sequence[dict[str, Any]], tombstones: tombs.Tombstones, forgotten_ranges: _ForgottenRanges
+    operations: Sequence[dict[str, Any]], tombstones: Tombstones, forgotten_ranges: _ForgottenRanges
 ) -> set[str]:
     """Return the ids of the forgotten memories, given all operations of a journal in their order."""
     memory_ids = set(tombstones.memories)
@@ -326,7 +327,7 @@ def _find_forgotten_memories(
     return memory_ids
 
 
-def _is_forgotten_statement(op: dict[str, Any], tombstones: tombs.Tombstones) -> bool:
+def _is_forgotten_statement(op: dict[str, Any], tombstones: Tombstones) -> bool:
     stated_at = memory_events.read_stated_at(op)
     return stated_at is not None and tombstones.is_forgotten_memory(op["text"], stated_at)
 
@@ -347,7 +348,7 @@ class _ForgottenRanges:
         return _has_overlap(span, self._ranges[span.run_id])
 
 
-def _list_candidate_runs(archive: Archive, user: str, tombstones: tombs.Tombstones) -> list[LedgerEntry]:
+def _list_candidate_runs(archive: Archive, user: str, tombstones: Tombstones) -> list[LedgerEntry]:
     """Return the runs that can hold forgotten text: those named, and those of the time at which it was said."""
     if tombstones.span_s is None:
         return list(archive.ledger.list_runs(user))

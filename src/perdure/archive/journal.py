@@ -491,7 +491,7 @@ def _find_damage_in(paths: Sequence[Path]) -> Iterator[JournalDamage]:
                 continue
             if event.order <= last_order or event.seq <= last_seq:
                 yield JournalDamage(
-                    path, line_number, "out of order: its time or sequence is not past the line before it"
+                    path, line_number, "out of order: its time or sequence number is not higher than in the line before"
                 )
             elif event.seq != last_seq + 1:
                 yield JournalDamage(
@@ -499,7 +499,7 @@ def _find_damage_in(paths: Sequence[Path]) -> Iterator[JournalDamage]:
                 )
             last_order, last_seq = event.order, event.seq
         if lines[-1]:
-            yield JournalDamage(path, len(lines), "torn: the line was never finished; it was not acknowledged")
+            yield JournalDamage(path, len(lines), "torn: the line is incomplete; it was not acknowledged")
 
 
 def _merge_lines(path: Path, theirs: bytes) -> int:

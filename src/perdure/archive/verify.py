@@ -1,4 +1,9 @@
-"""Verify the archive: check every byte, and say in words what is wrong and what to do."""
+"""Verify the archive byte by byte, write a backup of a home, and restore one.
+
+A finding says in words what is wrong and what to do. Verifying changes nothing. A backup has the digest
+of the archive, so that a restored home can be verified against it; it contains what cannot be made again,
+and no index. Neither a backup nor a restore overwrites anything. Nothing is repaired here.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +26,14 @@ from perdure.disk import make_folder, sync_folder, to_perdure_error
 from perdure.errors import ArchiveFault, DamagedRun, UsageError
 from perdure.types import Run
 
-_MAX_READS = 3  # reads of a run that is being rewritten
+if sys.version_info >= (3, 14):  # pragma: no cover - the same module, under its new name
+    from compression import zstd
+else:
+    from backports import zstd
 
+# verify -------------------------------------------------------------------------------------------------------
+
+_MAX_READS = 3  # reads of a run that is being rewritten
 Severity = Literal["problem", "notice"]
 
 
@@ -140,12 +151,12 @@ def _check_run(run: Run, stored_bytes: bytes, location: str) -> Iterator[Archive
     if actual_sha256 == get_stored_sha256(run):
         lines = list(run_files.split_source_lines(run, stored_bytes))
         if lines and lines[-1][1] != run.to_offset:
-            yield _make_problem(location, "its lines do not add up to its byte range", _RESTORE_ADVICE)
+            yield _make_problem(location, "its lines do not match its byte range", _RESTORE_ADVICE)
     elif run.forgotten and actual_sha256 == run.sha256:
-        advice = "run any command that writes (for example `perdure import`): it finishes the forgetting"
+        advice = "run any command that writes (for example `perdure import`): it completes the deletion"
         yield _make_problem(location, "a forget was interrupted before it reached these bytes", advice)
     else:
-        yield _make_problem(location, "its bytes are not those that were captured", _RESTORE_ADVICE)
+        yield _make_problem(location, "its bytes differ from the captured bytes", _RESTORE_ADVICE)
 
 
 def _check_journals(root: Path, home: Path, result: VerifyResult) -> list[str]:
@@ -169,7 +180,7 @@ def _check_journals(root: Path, home: Path, result: VerifyResult) -> list[str]:
             description = (
                 "a torn line that was set aside" if ".torn-" in path.name else "a damaged line that was set aside"
             )
-            advice = "nothing to do; delete it when you have looked at it"
+            advice = "nothing to do; delete it after you have checked it"
             result.findings.append(ArchiveFinding("notice", str(path.relative_to(root)), description, advice))
     return ids
 
@@ -179,11 +190,9 @@ def _check_debris(root: Path) -> Iterator[ArchiveFinding]:
     for path in sorted((root / "runs").glob("*/*/*")):
         name = path.name
         if name.endswith((".tmp", ".next")):
-            yield ArchiveFinding(
-                "notice", str(path.relative_to(root)), "left by a write that was cut short", "delete it"
-            )
+            yield ArchiveFinding("notice", str(path.relative_to(root)), "left by an interrupted write", "delete it")
         elif name.endswith(".jsonl") and not path.with_name(name.replace(".jsonl", ".metadata.json")).exists():
-            description = "bytes of a capture that was cut short before it was acknowledged"
+            description = "bytes of a capture that was interrupted before it was acknowledged"
             yield ArchiveFinding(
                 "notice", str(path.relative_to(root)), description, "nothing to do: the next capture replaces it"
             )
@@ -196,7 +205,7 @@ def _check_modes(root: Path) -> Iterator[ArchiveFinding]:
         except FileNotFoundError:  # another process is at work
             continue
         if stat.S_IMODE(mode) & 0o077:
-            yield _make_problem(str(path.relative_to(root.parent)), "others can read it", f"chmod go= '{path}'")
+            yield _make_problem(str(path.relative_to(root.parent)), "other users can read it", f"chmod go= '{path}'")
 
 
 def _compute_digest(runs: dict[str, str], events: list[str]) -> str:
@@ -206,17 +215,14 @@ def _compute_digest(runs: dict[str, str], events: list[str]) -> str:
     return digest.hexdigest()
 
 
-if sys.version_info >= (3, 14):  # pragma: no cover - the same module, under its new name
-    from compression import zstd
-else:
-    from backports import zstd
+# backup -------------------------------------------------------------------------------------------------------
 
 _KEPT = ("archive", "agents", "config.toml", "incognito", "paused", "writers")
 _LEVEL = 6
 _NOTE = "perdure-backup.txt"
 
 
-def write(home: Path, target: Path, digest: str, *, progress: Callable[[int], None] | None = None) -> int:
+def write_backup(home: Path, target: Path, digest: str, *, progress: Callable[[int], None] | None = None) -> int:
     """Write a backup of a home; return its size in bytes. Never overwrites an existing file."""
     if target.exists():
         raise UsageError(f"{target} exists already")
@@ -258,10 +264,10 @@ def _list_files(home: Path) -> Iterator[Path]:
         yield from (p for p in inside if p.is_file() and not p.name.endswith((".lock", ".tmp")))
 
 
-def restore(backup_path: Path, home: Path) -> str:
+def restore_backup(backup_path: Path, home: Path) -> str:
     """Unpack a backup into a home that does not exist yet; return the digest that its archive must have."""
     if home.exists() and any(home.iterdir()):
-        raise UsageError(f"{home} is not empty: restore into a new place, then move it")
+        raise UsageError(f"{home} is not empty: restore into a new folder, then move it")
     make_folder(home)
     digest = ""
     try:
@@ -276,7 +282,7 @@ def restore(backup_path: Path, home: Path) -> str:
                     make_folder((home / member.name).parent)
                     tar.extract(member, home, filter="data")
     except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
-        raise ArchiveFault(f"{backup_path} is not a whole backup ({error})") from error
+        raise ArchiveFault(f"{backup_path} is not a complete backup ({error})") from error
     if not digest:
         raise ArchiveFault(f"{backup_path} is not a Perdure backup")
     return digest

@@ -55,7 +55,7 @@ def read_unshown_notice(home: Path) -> str:
     state = _read_alert(home)
     if not state or state.get("told"):
         return ""
-    return f"Perdure: {'; '.join(_get_problems(state))}. `perdure doctor` says more."
+    return f"Perdure: {'; '.join(_get_problems(state))}. `perdure doctor` shows more."
 
 
 def mark_shown(home: Path) -> None:

@@ -84,7 +84,7 @@ def check_same_home(home: Path, url: str) -> None:
     """Raise CredentialFault if the file is the credential of another home, or cannot be read: it stays."""
     stored = read_credential(home)
     if stored is not None and stored.url != url:
-        raise _make_conflict_fault(home, stored.url or "this very home")
+        raise _make_conflict_fault(home, stored.url or "this home")
 
 
 def check_same_owner(home: Path, credential: Credential) -> None:
@@ -104,6 +104,4 @@ def read_owner(home: Path) -> str:
 
 
 def _make_conflict_fault(home: Path, owner_name: str) -> CredentialFault:
-    return CredentialFault(
-        f"{home / CREDENTIAL_FILE} is the credential of {owner_name}; --replace puts the new one in its place"
-    )
+    return CredentialFault(f"{home / CREDENTIAL_FILE} is the credential of {owner_name}; --replace replaces it")

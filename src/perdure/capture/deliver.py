@@ -20,6 +20,7 @@ from perdure.capture.policy import CaptureRules
 from perdure.capture.remote import FileExtent, RemoteConnection
 from perdure.disk import lock_file, replace_file
 from perdure.errors import LineRefused, RemoteAway, RemoteFault, RemoteNonsense
+from perdure.identity import find_project
 
 PIECE_BYTES = 1 << 23  # sent in one request, unless one line is longer
 _MAX_HEADER_BYTES = 1 << 20  # the first line of a delta is not longer
@@ -51,7 +52,7 @@ class _LineTooLong(_RejectedDelta):
     """A line is longer than the home takes."""
 
     def __init__(self, high: int) -> None:
-        super().__init__("a line is longer than the home takes")
+        super().__init__("a line is longer than the home accepts")
         self.high = high  # position after the line in its file
 
 
@@ -283,7 +284,7 @@ class _DeltaDelivery:
         name = f"{self.session}~{_hash_extent(self._stream.extent)[:12]}"
         separate_stream = _SourceStream(self._stream.extent, 0)
         if self._put(separate_stream, session=name).outcome not in _DONE_OUTCOMES:
-            raise _RejectedDelta("the home takes it nowhere")
+            raise _RejectedDelta("the home accepts it at no offset")
 
     def _put_emitted_lines(self, stream: _SourceStream) -> None:
         """Send lines that an adapter emitted; the home appends those that it lacks."""
@@ -371,8 +372,6 @@ class _DeltaDelivery:
 
 def _make_fields(header: dict[str, Any], rules: CaptureRules) -> list[tuple[str, str]]:
     """Return the fields sent with every piece of a delta, except the session and the place in it."""
-    from perdure.identity import find_project
-
     origin = header["origin"]
     values = {
         "runtime": origin["runtime"],

@@ -57,9 +57,12 @@ def write_delta(outbox: Path, header: dict[str, Any], data: bytes, *, now: datet
     return outbox / name
 
 
-def read_deltas(outbox: Path) -> Iterator[OutboxDelta]:
-    """Yield the deltas, oldest first. One that cannot be read is renamed to `*.unreadable`, never deleted."""
-    for path in list_deltas(outbox):
+def read_deltas(outbox: Path, *, newest_first: bool = False) -> Iterator[OutboxDelta]:
+    """Yield the deltas, oldest first. One that cannot be read is renamed to `*.unreadable`, never deleted.
+
+    newest_first: begin with the session that was captured last; the deltas of one session stay in order.
+    """
+    for path in _sort_newest_session_first(list_deltas(outbox)) if newest_first else list_deltas(outbox):
         try:
             header_line, _, data = path.read_bytes().partition(b"\n")
             yield OutboxDelta(path, dict(json.loads(header_line)), data)
@@ -67,6 +70,25 @@ def read_deltas(outbox: Path) -> Iterator[OutboxDelta]:
             continue  # another process moved it meanwhile
         except (ValueError, TypeError):
             set_aside(path)
+
+
+def _sort_newest_session_first(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths of deltas by session, the one with the newest delta first. paths: oldest first."""
+    by_session: dict[str, list[Path]] = {}
+    for path in paths:
+        session = _read_session(path)
+        by_session[session] = [*by_session.pop(session, ()), path]  # moved to the end: the newest so far
+    return [path for session_paths in reversed(by_session.values()) for path in session_paths]
+
+
+def _read_session(path: Path) -> str:
+    """Return a name for the session of a delta; the file's own name if its header cannot be read."""
+    try:
+        with path.open("rb") as file:
+            origin = json.loads(file.readline(_MAX_HEADER_BYTES))["origin"]
+        return f"{origin['runtime']}\0{origin['session']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return path.name
 
 
 def set_aside(path: Path) -> None:
@@ -209,10 +231,7 @@ def _to_cursor_path(folder: Path, path: Path) -> Path:
 def _read_witness(path: Path, offset: int) -> str:
     with path.open("rb") as file:
         file.seek(max(0, offset - _WITNESS_BYTES))
-        return _hash_witness(file.read(min(offset, _WITNESS_BYTES)), offset)
-
-
-def _hash_witness(data: bytes, offset: int) -> str:
+        data = file.read(min(offset, _WITNESS_BYTES))
     return hashlib.sha256(data + str(offset).encode()).hexdigest()[:32]
 
 
@@ -235,7 +254,7 @@ def get_refusal(rules: CaptureRules, origin: OriginFields) -> str | None:
 def check_allowed(rules: CaptureRules, origin: OriginFields) -> None:
     """Raise UsageError if nothing of this session may be copied now."""
     if policy.read_pause(rules.home, datetime.now(UTC)):
-        raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+        raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
     reason = get_refusal(rules, origin)
     if reason:
         raise UsageError(f"{reason}; nothing was copied")

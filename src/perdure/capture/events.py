@@ -76,7 +76,7 @@ def ask_resident(home: Path, request: dict[str, Any], *, timeout_s: float) -> di
             connection.settimeout(max(0.001, ends_at - time.monotonic()))
             block = connection.recv(65536)
             if not block or len(data) > MAX_LINE_BYTES:
-                raise ConnectionResetError("the resident home hung up")
+                raise ConnectionResetError("the resident home closed the connection")
             data += block
     reply = json.loads(data)
     if not isinstance(reply, dict):

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from perdure.capture import enqueue, events, failures, policy, transcripts
-from perdure.capture import events as wire
 from perdure.capture.events import HookEvent
+from perdure.disk import make_folder
 from perdure.environ import find_home_path, find_user_home, read_variable
 from perdure.errors import Busy, HomeMissing, PerdureError, RemoteAway, RemoteFault, RemoteNonsense, UsageError
 
@@ -122,7 +122,7 @@ def _parse_arguments(call: _HookCall, arguments: list[str]) -> Path:
 
 def _read_payload() -> dict[str, Any]:
     data = bytearray()
-    while len(data) < wire.MAX_LINE_BYTES and (block := os.read(0, 1 << 16)):
+    while len(data) < events.MAX_LINE_BYTES and (block := os.read(0, 1 << 16)):
         data += block
     payload = json.loads(data)
     if not isinstance(payload, dict):
@@ -164,8 +164,6 @@ def _recall_for_event(call: _HookCall, home: Path) -> None:
 
 def _join_pending_text(home: Path, event: HookEvent, text: str) -> str:
     """Return the text to say now: at a message also the text stored for it; at a start nothing, as it is stored."""
-    from perdure.capture import transcripts  # imported here, so that other clients do not pay for it
-
     if event.kind != "prompt":
         if text:  # none for a session that goes on: an older text still waits
             transcripts.store_pending_text(home, event.client, event.session, text)
@@ -175,8 +173,6 @@ def _join_pending_text(home: Path, event: HookEvent, text: str) -> str:
 
 def _recall_after_compaction(call: _HookCall, home: Path) -> None:
     """If the transcript has gained a compaction, ask the home about it, and store the text for the next message."""
-    from perdure.capture import transcripts
-
     event = call.event
     assert event is not None
     path = Path(event.transcript or "/")
@@ -198,7 +194,7 @@ def _ask_home(call: _HookCall, home: Path, event: HookEvent) -> tuple[str, str]:
     limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
-        answer = wire.ask_resident(home, request, timeout_s=limit_ms / 1000)
+        answer = events.ask_resident(home, request, timeout_s=limit_ms / 1000)
     except (FileNotFoundError, ConnectionError, BrokenPipeError):  # no resident home, or it was killed meanwhile
         limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
         answer = _import_installed("perdure.turn").answer_alone(home, event, limit_ms=limit_ms)
@@ -272,8 +268,6 @@ def _capture_transcripts(call: _HookCall, capture_rules: policy.CaptureRules) ->
 
 def _deliver_and_warn(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
     """Send the outbox to the remote home in the time that is left; the rest goes at the next event."""
-    from perdure.capture import enqueue
-
     try:
         if enqueue.list_deltas(capture_rules.home / "outbox"):
             _deliver_outbox(call, capture_rules)
@@ -303,10 +297,8 @@ def _deliver_outbox(call: _HookCall, capture_rules: policy.CaptureRules) -> None
     except (Busy, RemoteAway) as error:  # another process sends, or the outbox keeps it for later
         raise _StageSkip from error
     if result.n_set_aside:
-        notice = (
-            f"Perdure: the remote home cannot take {result.n_set_aside} captures: they are set aside in the outbox."
-        )
-        call.notices = f"{call.notices} {notice} `perdure doctor` says more.".strip()
+        notice = f"Perdure: the remote home refused {result.n_set_aside} captures: they are set aside in the outbox."
+        call.notices = f"{call.notices} {notice} `perdure doctor` shows more.".strip()
     if not result.n_deltas:
         raise _StageSkip
     failures.end_incident(capture_rules.home, "credential")
@@ -320,7 +312,6 @@ def _deliver_until(call: _HookCall, capture_rules: policy.CaptureRules, limit_s:
     anything was taken.
     """
     from perdure.capture import deliver, remote
-    from perdure.disk import make_folder
 
     mark, deadline_s = capture_rules.home / "run" / "slow-line", time.monotonic() + limit_s
     piece_bytes = _SLOW_PIECE_BYTES if mark.exists() else deliver.PIECE_BYTES
@@ -346,8 +337,6 @@ def _capture_database_session(call: _HookCall, event: HookEvent, capture_rules: 
     """Enqueue the lines that a client's database gained for a session and those below it; no message waits."""
     if event.kind in ("prompt", "start"):
         return
-    from perdure.capture import transcripts
-
     call.limit_ms = max(call.limit_ms, _DATABASE_LIMIT_MS)
     _set_alarm(call)
     formats, paths = _import_installed("perdure.formats"), [Path(event.transcript)] if event.transcript else []
@@ -427,7 +416,7 @@ def _note_failure(call: _HookCall, error: BaseException) -> None:
         is_first = is_start
     if is_first:
         notice = (
-            f"Perdure: {_FAILURE_MESSAGES.get(code) or _FAILURE_MESSAGES[stage]} ({code}). `perdure doctor` says more."
+            f"Perdure: {_FAILURE_MESSAGES.get(code) or _FAILURE_MESSAGES[stage]} ({code}). `perdure doctor` shows more."
         )
         call.notices = f"{call.notices} {notice}".strip()
 
@@ -436,11 +425,11 @@ _CREDENTIAL_CODES = ("remote-refused", "credential-fault", "credential-missing")
 _FAILURE_MESSAGES = {
     "call": "an event of the client could not be handled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
-    "recall": "nothing was recalled for this message",
-    "capture": "this turn was not captured yet; it is tried again at the next",
-    "ship": "what is captured waits in the outbox, because the remote home cannot take it",
-    "credential-missing": "this machine has no credential for its home; what is captured waits in its outbox",
-    "credential": "this machine's credential is not accepted any more; what is captured waits in its outbox",
+    "recall": "recall failed for this message",
+    "capture": "this turn is not captured yet; the next turn tries again",
+    "ship": "captures wait in the outbox, because the remote home does not accept them",
+    "credential-missing": "this machine has no credential for its home; captures wait in the outbox",
+    "credential": "the home no longer accepts the credential of this machine; captures wait in the outbox",
 }
 
 

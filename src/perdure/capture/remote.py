@@ -120,12 +120,15 @@ def parse_address(remote: RemoteSettings) -> RemoteAddress:
     except ValueError as error:
         raise ConfigFault(f"remote.url = {remote.url!r}: {error}") from error
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or "@" in parts.netloc:
-        raise ConfigFault("remote.url: write it like https://home.example:8443, without a name, a secret or a query")
+        raise ConfigFault(
+            "remote.url: write it like https://home.example:8443, without a user name, a password or a query"
+        )
     if not remote.url.isascii() or any(char <= " " or char == "\x7f" for char in remote.url):
-        raise ConfigFault("remote.url: letters, digits and signs of ASCII only")
+        raise ConfigFault("remote.url: use only ASCII characters")
     if parts.scheme == "http" and not (remote.plain or _is_loopback(host)):
         raise ConfigFault(
-            f"remote.url = {remote.url!r} would send secret and words unencrypted: use https://, or, where the network "
+            f"remote.url = {remote.url!r} would send the secret and the text "
+            "unencrypted: use https://, or, if the network "
             "itself is private and encrypted (a VPN), set remote.plain = true (`perdure join --plain`)"
         )
     is_https = parts.scheme == "https"
@@ -234,12 +237,10 @@ def _to_remote_error(error: Exception, remote_address: RemoteAddress) -> Perdure
     endpoint = f"{remote_address.host}:{remote_address.port}"
     if type(error).__name__ == "SSLCertVerificationError":
         return RemoteAway(
-            f"{endpoint}: its certificate is not trusted ({error}); `remote.ca` names an authority of yours"
+            f"{endpoint}: its certificate is not trusted ({error}); `remote.ca` sets your own certificate authority"
         )
     if getattr(error, "reason", None) in _NO_TLS_REASONS:
-        return RemoteNonsense(
-            f"{endpoint} was asked in https and answered in something else: it speaks http, or a proxy does"
-        )
+        return RemoteNonsense(f"{endpoint} does not answer in https: perhaps it uses http, or a proxy answers")
     if isinstance(error, (http.client.BadStatusLine, http.client.LineTooLong)) and not isinstance(error, OSError):
         return RemoteNonsense(f"{endpoint}: {type(error).__name__}")
     return RemoteAway(f"{endpoint}: {error or type(error).__name__}")
@@ -250,7 +251,7 @@ def _check_response(response: RemoteResponse, retry_after: str) -> RemoteRespons
     if response.status in (401, 403):
         if not response.code:
             raise RemoteNonsense(
-                f"status {response.status} in no words of a home: something before it answers, a proxy?"
+                f"status {response.status} without a valid error: perhaps a proxy answers instead of the home"
             )
         raise RemoteRefused(f"status {response.status}")
     if response.status in _RETRY_STATUSES:

@@ -1,9 +1,10 @@
-"""Raw transcripts: their origin, read from name and first lines, and how many bytes are complete lines.
+"""Find the transcripts of this machine's clients, and read from their raw bytes what a capture needs to know.
 
-The origin is the same as `formats.identify` gives for the clients that have hooks (a test compares the
-two), so a live capture and an import of the same file are one source. Anyone may have written the names
-in a file: they are cleaned here, and never used as paths. Standard library only; apart from `lines`,
-whose imports cost a hook milliseconds.
+The origin comes from a file's name and first lines. It is the same as `formats.identify` gives for the
+clients that have hooks (a test compares the two), so a live capture and an import of one file are one
+source. Anyone may have written the names in a file: they are cleaned here, and never used as paths.
+Turns are not parsed here. Standard library only, and separate from `lines`, whose imports cost a hook
+milliseconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from perdure.disk import make_folder, replace_file
+
+# the origin ---------------------------------------------------------------------------------------------------
 
 MAX_ID_CHARS = 200  # native ids are at most about 60 characters; a longer one is hashed
 MAX_NAME_CHARS = 400  # longer session ids and folders are cut
@@ -155,6 +158,9 @@ def _read_gemini(lines: list[OriginFields], path: Path, session: str, cwd: str |
 _READERS = {"claude-code": _read_claude_code, "codex": _read_codex, "pi": _read_pi, "gemini-cli": _read_gemini}
 
 
+# complete lines -----------------------------------------------------------------------------------------------
+
+
 def count_complete_bytes(data: bytes) -> int:
     r"""Return how many bytes of `data` are complete lines.
 
@@ -178,6 +184,8 @@ def _is_json(raw: bytes) -> bool:
         return False
     return True
 
+
+# folders ------------------------------------------------------------------------------------------------------
 
 _TRANSCRIPT_SUFFIXES = {".jsonl", ".json", ".db"}
 _MARKDOWN_SUFFIXES = {".md", ".markdown"}
@@ -246,6 +254,8 @@ def find_files_below(path: Path) -> Iterator[Path]:
     yield from transcripts or paths
 
 
+# Gemini CLI ---------------------------------------------------------------------------------------------------
+
 _HEADER = b'{"sessionId":'
 _PATCH = b'{"$set":'
 _RESTATED_HISTORY = b'{"$set":{"messages":'
@@ -292,6 +302,8 @@ def has_compaction(new_bytes: bytes, *, earlier_bytes: bytes = b"") -> bool:
             n_headers_left = 0
     return False
 
+
+# texts for the next message -----------------------------------------------------------------------------------
 
 _MAX_PENDING_AGE_S = 86_400
 

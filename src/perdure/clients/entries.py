@@ -1,7 +1,9 @@
-"""The hooks that Perdure puts into the settings of Claude Code, Codex and Gemini CLI, and their command. Pure.
+"""Put the hooks and the MCP server of Perdure into the settings of clients, and remove them. Pure: text in, text out.
 
-These clients share one shape: `{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`. Everything
-else in the settings stays as it is, in its order. Our hooks are known by the mark in their command.
+Everything else in the settings stays as it is, in its order; settings of another shape are refused, never
+rewritten. Our hooks are known by the mark in their command, our server by its name and its arguments.
+Claude Code, Codex and Gemini CLI share one shape of hooks:
+`{"hooks": {event: [{"hooks": [{"type": "command", …}]}]}}`. Files are read and written by `setup`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure.errors import ClientFault
+
+# hooks --------------------------------------------------------------------------------------------------------
 
 HOOK_MARK = "perdure-hook"  # also the script's name in a list of processes
 _SCRIPT = 'if [ -x "$1" ] && [ -f "$2" ]; then "$1" -IS "$2" "$3" --home "$4"; else printf %s "$5"; fi; exit 0'
@@ -45,7 +49,7 @@ def make_command(program: HookProgram, client: str, *, event: str) -> str:
     """
     words = ["/bin/sh", "-c", _SCRIPT, HOOK_MARK, program.python, program.hook, client, program.home]
     if event == "SessionStart":
-        text = f"Perdure is not where it was set up: nothing is captured. Run `perdure install {client}` again."
+        text = f"Perdure was moved or removed: nothing is captured. Run `perdure install {client}` again."
         words.append(json.dumps({"systemMessage": text}))
     return shlex.join(words)
 
@@ -125,7 +129,7 @@ def parse_settings(text: str, path: str) -> JsonObject:
     except ValueError as error:
         raise ClientFault(f"{path} is not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise ClientFault(f"{path} holds no JSON object")
+        raise ClientFault(f"{path} is not a JSON object")
     _get_groups(value, path)
     return value
 
@@ -143,7 +147,7 @@ def _get_groups(settings: JsonObject, path: str = "the settings") -> dict[str, l
     groups = settings.get("hooks", {})
     lists = groups.values() if isinstance(groups, dict) else [None]
     if not all(isinstance(entries, list) and all(isinstance(e, dict) for e in entries) for entries in lists):
-        raise ClientFault(f"{path}: `hooks` has another shape than expected")
+        raise ClientFault(f"{path}: `hooks` does not have the expected form")
     return dict(groups)
 
 
@@ -161,6 +165,8 @@ def _drop_own_hooks(entries: list[JsonObject]) -> list[JsonObject]:
 def _is_own_hook(hook: Any) -> bool:
     return isinstance(hook, dict) and f" {HOOK_MARK} " in str(hook.get("command", ""))
 
+
+# the MCP server -----------------------------------------------------------------------------------------------
 
 SERVER_NAME = "perdure"
 CLIENTS = ("claude-code", "codex", "gemini-cli", "opencode")
@@ -245,7 +251,7 @@ def _parse_with_key(client: str, text: str, path: str) -> tuple[JsonObject, str]
     """Return (the settings, the name of the table of servers in them)."""
     settings, key = parse_settings(text, path), "mcp" if client == "opencode" else "mcpServers"
     if not isinstance(settings.get(key, {}), dict):
-        raise ClientFault(f"{path}: `{key}` has another shape than expected")
+        raise ClientFault(f"{path}: `{key}` does not have the expected form")
     return settings, key
 
 
@@ -256,7 +262,7 @@ def _is_own_server(entry: Any) -> bool:
 
 def _refuse_foreign_server(servers: JsonObject, path: str) -> None:
     if SERVER_NAME in servers and not _is_own_server(servers[SERVER_NAME]):
-        raise ClientFault(f"{path} has an MCP server `{SERVER_NAME}` already that is not ours")
+        raise ClientFault(f"{path} already has an MCP server `{SERVER_NAME}` that Perdure did not write")
 
 
 def _add_to_toml(text: str, server_command: ServerCommand, path: str) -> str:
@@ -332,7 +338,7 @@ def _check_result(new_text: str, own_entry: JsonObject | None, text: str, path: 
 def _get_servers(settings: JsonObject, path: str) -> JsonObject:
     servers = settings.get("mcp_servers", {})
     if not isinstance(servers, dict):
-        raise ClientFault(f"{path}: `mcp_servers` has another shape than expected")
+        raise ClientFault(f"{path}: `mcp_servers` does not have the expected form")
     return servers
 
 

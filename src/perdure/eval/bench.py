@@ -55,7 +55,8 @@ class GroupMemory:
         if not self.has_vectors or not key:
             return None
         if key not in self._query_vectors:
-            self._query_vectors[key] = self.home.vectors().embed_queries(self.home.index(), self.home.user, texts)
+            connections = self.home.connections
+            self._query_vectors[key] = connections.vectors().embed_queries(connections.index(), self.home.user, texts)
         return self._query_vectors[key]
 
     def get_candidates(self, query_vectors: PendingQueryVector | None) -> IndexCandidates:

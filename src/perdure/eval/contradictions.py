@@ -17,8 +17,8 @@ from pathlib import Path
 
 from perdure.errors import UsageError
 from perdure.eval import bench, measures
-from perdure.eval.bench import BenchSetup, BenchSystem, GroupMemory, QuestionResult, open_group_memories
-from perdure.eval.datasets import EvalQuestion, load_dataset, read_rows
+from perdure.eval.bench import BenchSetup, BenchSystem, QuestionResult, open_group_memories
+from perdure.eval.datasets import load_dataset, read_rows
 from perdure.models.embedder import Embedder
 from perdure.recall.tuning import DEFAULT, Tuning
 
@@ -61,7 +61,8 @@ def load_contradictions(folder: Path) -> dict[str, Contradiction]:
     """Load question id -> its contradiction. Raises UsageError if the questions lack its fields."""
     if not all(row.keys() >= _QUESTION_FIELDS for row in read_rows(folder / "queries.jsonl")):
         raise UsageError(
-            f"the questions of {folder} do not say what is current: they need {', '.join(sorted(_QUESTION_FIELDS))}"
+            f"the questions of {folder} do not name the current statement: they need "
+            f"{', '.join(sorted(_QUESTION_FIELDS))}"
         )
     return {
         str(row["qid"]): Contradiction(row["asks"], row["category"], row["current"], tuple(row["superseded"]))
@@ -131,11 +132,7 @@ def _choose_systems(tuning: Tuning, *, vectors: bool) -> dict[str, BenchSystem]:
     systems: dict[str, BenchSystem] = {"keyword only": bench.search_keywords}
     if vectors:
         systems["vectors only"] = bench.search_vectors
-    return {**systems, "recall": partial(_ask_recall, BenchSetup(tuning))}
-
-
-def _ask_recall(setup: BenchSetup, memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
-    return bench.recall_question(memory, question, setup)
+    return {**systems, "recall": partial(bench.recall_question, setup=BenchSetup(tuning))}
 
 
 def _list_shown_cues(

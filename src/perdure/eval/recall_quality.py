@@ -86,7 +86,9 @@ def run(
                 progress(n_done, len(systems) + 1)
             results[name] = bench.ask_own_groups(data, group_memories, system)
         other_group_results = (
-            bench.ask_other_groups(data, group_memories, partial(_ask_recall, setup)) if len(group_memories) > 1 else []
+            bench.ask_other_groups(data, group_memories, partial(bench.recall_question, setup=setup))
+            if len(group_memories) > 1
+            else []
         )
         model_tag = _get_model_tag(group_memories) if vectors else ""
     return RecallReport(data.name, _compute_figures(data, results, other_group_results) | {"model": model_tag}, results)
@@ -94,15 +96,7 @@ def run(
 
 def _get_model_tag(group_memories: Mapping[str, GroupMemory]) -> str:
     """Return the tag of the model whose vectors were compared; "" without vectors."""
-    return next((str(memory.home.vectors().tag or "") for memory in group_memories.values()), "")
-
-
-def _ask_recall(setup: BenchSetup, memory: GroupMemory, question: EvalQuestion) -> QuestionResult:
-    return bench.recall_question(memory, question, setup)
-
-
-def _answer_nothing(memory: GroupMemory, question: EvalQuestion) -> QuestionResult:  # noqa: ARG001 - a row like the others
-    return QuestionResult(question, ())
+    return next((str(memory.home.connections.vectors().tag or "") for memory in group_memories.values()), "")
 
 
 def _choose_systems(
@@ -110,14 +104,14 @@ def _choose_systems(
 ) -> dict[str, Callable[[GroupMemory, EvalQuestion], QuestionResult]]:
     """Return the rows of the table, recall last."""
     systems: dict[str, Callable[[GroupMemory, EvalQuestion], QuestionResult]] = {
-        "no memory": _answer_nothing,
+        "no memory": lambda _memory, question: QuestionResult(question, ()),
         "grep": bench.search_like_grep,
         "full context": bench.take_full_context,
         "keyword only": bench.search_keywords,
     }
     if vectors:
         systems["vectors only"] = bench.search_vectors
-    return {**systems, "recall": partial(_ask_recall, setup)}
+    return {**systems, "recall": partial(bench.recall_question, setup=setup)}
 
 
 def is_answerable(question: EvalQuestion) -> bool:
@@ -150,7 +144,11 @@ def _compute_figures(
             name: asdict(measures.bootstrap(values))
             for name, values in _list_values(answerable_results["recall"]).items()
         },
-        "over_keyword": asdict(_compare_recall(answerable_results["recall"], answerable_results["keyword only"])),
+        "over_keyword": asdict(
+            measures.bootstrap_differences(
+                *(_list_values(answerable_results[name])["R@10"] for name in ("recall", "keyword only"))
+            )
+        ),
         "took_ms": _compute_quantiles([result.took_ms for result in own_results]),
     }
     return figures | {
@@ -181,13 +179,6 @@ def average_results(results: Sequence[QuestionResult]) -> Figures:
 def _list_values(results: Sequence[QuestionResult]) -> dict[str, list[float]]:
     rows = [measures.measure_ranking(result.ranked, result.question.gold) for result in results]
     return {name: [row[name] for row in rows] for name in SHOWN_MEASURES}
-
-
-def _compare_recall(
-    our_results: Sequence[QuestionResult], their_results: Sequence[QuestionResult]
-) -> measures.ConfidenceInterval:
-    """Compare how much of the gold is in the first ten, question by question."""
-    return measures.bootstrap_differences(_list_values(our_results)["R@10"], _list_values(their_results)["R@10"])
 
 
 def _measure_silence(
@@ -303,7 +294,9 @@ def to_event_data(recall_report: RecallReport, *, machine: str, questions: str) 
                 "systems": {name: _average_stored_measures(results) for name, results in answerable_results.items()},
                 "categories": {
                     category: {
-                        name: _average_stored_measures(_select_category(results, category))
+                        name: _average_stored_measures(
+                            [result for result in results if result.question.category == category]
+                        )
                         for name, results in answerable_results.items()
                     }
                     for category in categories
@@ -314,10 +307,6 @@ def to_event_data(recall_report: RecallReport, *, machine: str, questions: str) 
             }
         ),
     }
-
-
-def _select_category(results: Sequence[QuestionResult], category: str) -> list[QuestionResult]:
-    return [result for result in results if result.question.category == category]
 
 
 def _average_stored_measures(results: Sequence[QuestionResult]) -> Figures:

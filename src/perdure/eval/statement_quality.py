@@ -81,7 +81,8 @@ class StatementReport:
         for part, row in self.figures["parts"].items():
             cells = "".join(_format_interval(row[name]).rjust(22) for name in names)
             lines.append(f"{part:24}{row['n']:5d}{row['labels']:8d}{row['found']:7d}{cells}")
-        lines.append(f"kind right where the sentence is: {_format_percent(self.figures['kind'])}")
+        share = self.figures["kind"]
+        lines.append(f"kind right where the sentence is: {'–' if share is None else f'{100 * share:.1f} %'}")
         return "\n".join(lines)
 
     def errors(self) -> str:
@@ -113,7 +114,7 @@ def run(
         if half in (None, labelled_message.half)
     ]
     if not labelled_messages:
-        raise UsageError("none of the labelled messages is there")
+        raise UsageError("the transcripts contain none of the labelled messages")
     rules = find or load_rules()
     scored = [score_message(message, rules(message.text)) for message in labelled_messages]
     return StatementReport(_compute_figures(scored), scored)
@@ -266,7 +267,3 @@ def _quote_span(scored_message: ScoredMessage, span: LabelSpan) -> str:
 
 def _format_interval(interval: Mapping[str, float]) -> str:
     return f"{100 * interval['at']:.1f} [{100 * interval['low']:.1f}, {100 * interval['high']:.1f}]"
-
-
-def _format_percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"

@@ -121,7 +121,9 @@ def run(
     """
     if half not in HALVES:
         raise UsageError(f"half {half!r} (known: {', '.join(HALVES)})")
-    chosen_worlds = _sample_worlds(make_worlds(half), n_worlds)
+    chosen_worlds = make_worlds(half)
+    if n_worlds:
+        chosen_worlds = chosen_worlds[:: max(1, len(chosen_worlds) // n_worlds)][:n_worlds]
     model = embedder or (choose_embedder(EmbedderConfig()).embedder if vectors else None)  # one for all homes
     setup = _SupersessionSetup(model, vectors, keep or keep_stated, superseded or list_superseded_times)
     results = []
@@ -162,10 +164,6 @@ def list_superseded_times(home: Home) -> list[datetime]:
 def is_history(cue: Cue) -> bool:
     """Return True if a cue is labelled as no longer true."""
     return cue.is_history
-
-
-def _sample_worlds(all_worlds: Sequence[ChangeWorld], n_worlds: int | None) -> Sequence[ChangeWorld]:
-    return all_worlds[:: max(1, len(all_worlds) // n_worlds)][:n_worlds] if n_worlds else all_worlds
 
 
 def _measure_world(

@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perdure import text as words
 from perdure.access import scan
 from perdure.archive.forget import ForgottenItems, load_tombstones
 from perdure.archive.journal import Journal
@@ -25,9 +24,9 @@ from perdure.archive.memory_events import check_project
 from perdure.disk import lock_file, make_folder
 from perdure.errors import Busy, DiskFull, EditRefused, FloorMissing, ReadOnlyHome
 from perdure.floor import forget, notes, pages, state, working_copy
-from perdure.floor import state as events
 from perdure.floor.pages import PageEdit
 from perdure.floor.state import OWNERS, AgentFloor, EditProposal, FloorCard, FloorPage, PageVersion
+from perdure.text import printable
 from perdure.types import Span
 
 READ_WAITS_S = 2.0  # a reader waits so long for a writer, then reads the present text
@@ -42,7 +41,7 @@ class PageChange:
     text: str
     by: str
     why: str = ""
-    added_lines: tuple[events.AddedLine, ...] = ()
+    added_lines: tuple[state.AddedLine, ...] = ()
     sources: tuple[Span, ...] = ()
     cursor: Any = None
 
@@ -111,7 +110,7 @@ class Floor:
         """Return True if the journal and a working copy say the same, and no old copy waits to be looked at."""
         if copy is None:
             return not (page and page.text) and not working_copy.has_displaced(self.folder / name)
-        is_same = bool(page and copy.text and events.hash_text(copy.text) == page.current.sha)
+        is_same = bool(page and copy.text and state.hash_text(copy.text) == page.current.sha)
         return is_same and bool(working_copy.is_recorded(copy)) and not working_copy.has_displaced(copy.path)
 
     def list_versions(self, name: str) -> list[PageVersion]:
@@ -120,7 +119,7 @@ class Floor:
         self.read(name)
         page = self.load_state().pages.get(name)
         if page is None:
-            raise FloorMissing(f"page {name} of the floor (nobody has written it yet)")
+            raise FloorMissing(f"page {name} of the floor (it is not written yet)")
         if len(page.versions) < state.MAX_VERSIONS:
             return page.versions
         return self._list_all_versions(name)
@@ -129,7 +128,7 @@ class Floor:
         """Return the paragraphs that the owner put into a page, in any version of it."""
         owner_paragraphs: set[str] = set()
         old_paragraphs: set[str] = set()
-        for event in self.journal.read(type_=events.EVENT_TYPE):
+        for event in self.journal.read(type_=state.EVENT_TYPE):
             data = event.data
             if data["op"] == "write" and (data["agent"], data["name"]) == (self.agent, name):
                 paragraphs = set(data["text"].strip().split("\n\n"))
@@ -196,9 +195,9 @@ class Floor:
             if text == old_text and change.cursor is None:
                 return self.load_state().pages[name].current
             read_hash = (
-                self._hash_current_text(name) if base_text is None else events.hash_text(base_text) if base_text else ""
+                self._hash_current_text(name) if base_text is None else state.hash_text(base_text) if base_text else ""
             )
-            data = events.build_page_event(
+            data = state.build_page_event(
                 self.agent,
                 name,
                 text,
@@ -215,19 +214,21 @@ class Floor:
         """Remove a page; its history stays. Raises FloorMissing, EditRefused."""
         name = pages.resolve_name(name)
         if by not in OWNERS:
-            raise EditRefused(f"{name}: only its owner takes a page away")
+            raise EditRefused(f"{name}: only the owner can remove a page")
         with self._hold_lock():
             if not self._settle_page(name):
                 raise FloorMissing(f"page {name} of the floor")
             self._record_write(
-                name, events.build_page_event(self.agent, name, "", by=by, read_hash=self._hash_current_text(name))
+                name, state.build_page_event(self.agent, name, "", by=by, read_hash=self._hash_current_text(name))
             )
 
     def revert(self, name: str, event_key: str, *, by: str = "owner") -> PageVersion:
         """Give a page the text again that it had after an event."""
         text = self.read_version(name, event_key)
         if not text:
-            raise EditRefused(f"{name}: nothing is left of it: it had been taken away then, or was forgotten since")
+            raise EditRefused(
+                f"{name}: this state has no text: the page was removed at that time, or its text was forgotten later"
+            )
         return self.write(name, text, by=by, why=f"as it was after {event_key}")
 
     def forget_line(self, name: str, text: str) -> None:
@@ -245,7 +246,7 @@ class Floor:
         name = pages.resolve_name(name)
         self.read(name)  # this records the file's text in the journal
         if not notes.parse_line(text).key or not forget.has_line(self.journal, self.agent, name, text):
-            raise FloorMissing(f"line {words.printable(text)!r} in any state of {name}")
+            raise FloorMissing(f"line {printable(text)!r} in any state of {name}")
         return name
 
     def forget_item(self, identifier: str) -> str:
@@ -265,7 +266,7 @@ class Floor:
             item_id for item_id in forget.list_item_ids(self.journal, self.agent) if item_id.startswith(identifier)
         ]
         if len(item_ids) != 1 or not identifier:
-            raise FloorMissing(f"card or proposal {words.printable(identifier)!r} (`perdure floor cards` lists cards)")
+            raise FloorMissing(f"card or proposal {printable(identifier)!r} (`perdure floor cards` lists cards)")
         return item_ids[0]
 
     def _apply_tombstones(self) -> None:
@@ -298,7 +299,7 @@ class Floor:
 
     def allow(self, text: str, *, location: str) -> None:
         """Allow exactly this text although the scanner suspects it."""
-        self._record_event(events.build_allow_event(self.agent, scan.digest_text(text), location=location))
+        self._record_event(state.build_allow_event(self.agent, scan.digest_text(text), location=location))
 
     # cards ------------------------------------------------------------------------------------------------
 
@@ -310,7 +311,7 @@ class Floor:
         """Return the card of this id, or the only one whose id begins so. Raises FloorMissing."""
         matches = [card for card_id, card in self.load_state().cards.items() if card_id.startswith(identifier)]
         if len(matches) != 1 or not identifier:
-            raise FloorMissing(f"card {words.printable(identifier)!r} (`perdure floor cards` lists them)")
+            raise FloorMissing(f"card {printable(identifier)!r} (`perdure floor cards` lists them)")
         return matches[0]
 
     def add_card(
@@ -328,11 +329,11 @@ class Floor:
                     return old_card
             identifier = f"card-{secrets.token_hex(4)}"
             self._record_event(
-                events.build_card_event(self.agent, identifier, text, by=by, project=project, sources=sources)
+                state.build_card_event(self.agent, identifier, text, by=by, project=project, sources=sources)
             )
             for old_card in project_cards:
                 if notes.is_correction(text, old_card.text):
-                    self._record_event(events.build_card_event(self.agent, old_card.id, "", by=by))
+                    self._record_event(state.build_card_event(self.agent, old_card.id, "", by=by))
             return self.get_card(identifier)
 
     def change_card(self, identifier: str, text: str, *, by: str = "owner") -> FloorCard:
@@ -340,21 +341,21 @@ class Floor:
         text = self._check_card_text(text, by)
         with self._hold_lock():
             card = self.get_card(identifier)
-            self._record_event(events.build_card_event(self.agent, card.id, text, by=by))
+            self._record_event(state.build_card_event(self.agent, card.id, text, by=by))
             return self.get_card(card.id)
 
     def remove_card(self, identifier: str, *, by: str = "owner") -> FloorCard:
         """Remove a card; the journal keeps it. Raises FloorMissing."""
         with self._hold_lock():
             card = self.get_card(identifier)
-            self._record_event(events.build_card_event(self.agent, card.id, "", by=by))
+            self._record_event(state.build_card_event(self.agent, card.id, "", by=by))
             return card
 
     def _check_card_text(self, text: str, by: str) -> str:
-        text = words.printable(text).strip()
+        text = printable(text).strip()
         pages.check_edit(PageEdit("card", text, by))
         if len(text) > MAX_CARD_CHARS:
-            raise EditRefused(f"card: it has {len(text)} characters, and {MAX_CARD_CHARS} are the most")
+            raise EditRefused(f"card: it has {len(text)} characters; the maximum is {MAX_CARD_CHARS}")
         if by not in OWNERS:
             self.refuse_suspect(text, "card")
         return text
@@ -367,16 +368,16 @@ class Floor:
         text, old_text = text.rstrip() + "\n", self.read(name)
         pages.check_edit(PageEdit(name, text, by, old_text, is_proposal=True, why=why))
         if text == old_text:
-            raise EditRefused(f"{name}: it says that already")
+            raise EditRefused(f"{name}: the page already has this text")
         identifier = f"edit-{secrets.token_hex(4)}"
         self._record_event(
-            events.build_proposal_event(
+            state.build_proposal_event(
                 self.agent,
                 identifier,
                 name,
                 text,
                 by=by,
-                read_hash=events.hash_text(old_text) if old_text else "",
+                read_hash=state.hash_text(old_text) if old_text else "",
                 why=why,
             )
         )
@@ -394,7 +395,7 @@ class Floor:
             if proposal_id.startswith(identifier)
         ]
         if len(matches) != 1 or not identifier:
-            raise FloorMissing(f"proposal {words.printable(identifier)!r} (`perdure floor proposals` lists them)")
+            raise FloorMissing(f"proposal {printable(identifier)!r} (`perdure floor proposals` lists them)")
         return matches[0]
 
     def approve(self, identifier: str) -> PageVersion:
@@ -402,13 +403,13 @@ class Floor:
         with self._hold_lock():
             proposal = self._get_open_proposal(identifier)
             current_text = self._settle_page(proposal.name)
-            if (events.hash_text(current_text) if current_text else "") != proposal.was:
+            if (state.hash_text(current_text) if current_text else "") != proposal.was:
                 raise EditRefused(f"{proposal.name}: it was changed after {proposal.id} was proposed; reject that one")
             self._check_edit(PageEdit(proposal.name, proposal.text, "owner", current_text))
             if self.find_injections(proposal.text):
                 self.allow(proposal.text, location=proposal.name)  # the owner has read it
             why = f"{proposal.id}: {proposal.why}" if proposal.why else proposal.id
-            data = events.build_approval_event(
+            data = state.build_approval_event(
                 self.agent, proposal.id, proposal.name, proposal.text, read_hash=proposal.was, why=why
             )
             return self._record_write(proposal.name, data)
@@ -417,13 +418,13 @@ class Floor:
         """Reject a proposed edit. Raises FloorMissing, EditRefused."""
         with self._hold_lock():
             proposal = self._get_open_proposal(identifier)
-            self._record_event(events.build_decision_event(self.agent, proposal.id, approved=False))
+            self._record_event(state.build_decision_event(self.agent, proposal.id, approved=False))
             return self.get_proposal(proposal.id)
 
     def _get_open_proposal(self, identifier: str) -> EditProposal:
         proposal = self.get_proposal(identifier)
         if proposal.outcome:
-            raise EditRefused(f"{proposal.id}: it was {proposal.outcome} already")
+            raise EditRefused(f"{proposal.id}: the proposal is already {proposal.outcome}")
         return proposal
 
     # the working copies -----------------------------------------------------------------------------------
@@ -449,9 +450,9 @@ class Floor:
             return self._replace_unfit_copy(name, page, copy)
         if self._is_hand_edit(page, copy):
             self._record_event(
-                events.build_page_event(self.agent, name, copy.text, by="hand", read_hash=self._hash_current_text(name))
+                state.build_page_event(self.agent, name, copy.text, by="hand", read_hash=self._hash_current_text(name))
             )
-        elif page is None or events.hash_text(copy.text) != page.current.sha:
+        elif page is None or state.hash_text(copy.text) != page.current.sha:
             return self._restore_copy(name, page)
         if not working_copy.is_recorded(copy):
             working_copy.record_copy(copy)
@@ -463,7 +464,7 @@ class Floor:
         Return False for an older version that the journal has already replaced: the process was killed before it
         wrote the next one, or a merge brought it.
         """
-        text_hash = events.hash_text(copy.text) if copy.text is not None else ""
+        text_hash = state.hash_text(copy.text) if copy.text is not None else ""
         if not text_hash or page is None or text_hash == page.current.sha:
             return bool(text_hash) and page is None
         is_noted = working_copy.is_recorded(copy)
@@ -476,7 +477,7 @@ class Floor:
         path, text = self.folder / name, page.text if page else ""
         copy = working_copy.read_copy(path)
         if copy is not None and copy.is_foreign:
-            self._add_alert(f"{name} {copy.why}; what the journal says counts")
+            self._add_alert(f"{name} {copy.why}; the text in the journal is used")
         elif text:
             working_copy.put_text(path, text)
         elif page is not None:
@@ -490,7 +491,7 @@ class Floor:
             return text
         if copy.why == working_copy.EMPTY:
             if text:
-                self._add_alert(f"{name} was empty; `perdure floor remove {name}` takes a page away")
+                self._add_alert(f"{name} was empty; `perdure floor remove {name}` removes a page")
             return self._restore_copy(name, page)
         if not copy.is_foreign:
             self._set_aside(name, copy)
@@ -501,21 +502,21 @@ class Floor:
     def _set_aside(self, name: str, copy: working_copy.WorkingCopy) -> None:
         """Keep a file that cannot be a page's text, and add an alert."""
         aside_path = working_copy.set_aside(copy)
-        self._add_alert(f"{name} {copy.why}: it does not count, and is kept as {aside_path.name}")
+        self._add_alert(f"{name} {copy.why}: it is not used, and a copy is kept as {aside_path.name}")
 
     def _take_displaced(self, name: str, displaced_copy: working_copy.WorkingCopy) -> None:
         """Record in the history a text that somebody wrote into a file just as we replaced it."""
         page = self.load_state().pages.get(name)
         text = displaced_copy.text
-        if text is not None and not self._has_version(name, events.hash_text(text)):
+        if text is not None and not self._has_version(name, state.hash_text(text)):
             current_text = page.text if page else ""
             self._record_event(
-                events.build_page_event(
+                state.build_page_event(
                     self.agent, name, text, by="hand", read_hash=self._hash_current_text(name), why="written meanwhile"
                 )
             )
             if page and current_text:  # the replacing text came later, so it counts
-                restoring_event = events.build_page_event(
+                restoring_event = state.build_page_event(
                     self.agent,
                     name,
                     current_text,
@@ -541,7 +542,7 @@ class Floor:
         }
 
     def _list_all_versions(self, name: str) -> list[PageVersion]:
-        return state.list_page_versions(self.journal.read(type_=events.EVENT_TYPE), self.agent, name)
+        return state.list_page_versions(self.journal.read(type_=state.EVENT_TYPE), self.agent, name)
 
     def _record_write(self, name: str, data: dict[str, Any]) -> PageVersion:
         self._record_event(data)
@@ -566,4 +567,4 @@ class Floor:
 
     def _record_event(self, data: dict[str, Any]) -> None:
         self.check_writable()
-        self.journal.append(events.EVENT_TYPE, data, now=self.now())
+        self.journal.append(state.EVENT_TYPE, data, now=self.now())

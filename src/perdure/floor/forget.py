@@ -43,7 +43,7 @@ def apply_tombstones(
     floor_events = [event for event in journal.read(type_=state.EVENT_TYPE) if only_agent in ("", event.data["agent"])]
     if not floor_events:
         return
-    cleaning = _FloorCleaning(forgotten, _read_tombstones(journal))
+    cleaning = _FloorCleaning(forgotten, journal.read(type_=tombstones.EVENT_TYPE))
     cleaning.read_events(floor_events)
     with contextlib.ExitStack() as locks:
         for agent in sorted({page.agent for page in cleaning.pages.values()}):
@@ -105,14 +105,9 @@ def find_repeating_lines(pages: Iterable[tuple[str, str]], messages: Sequence[st
             if any(
                 min(line, message, key=len) in max(line, message, key=len)
                 for message in bare_messages
-                if _has_enough_chars(line, message)
+                if min(len(line), len(message)) >= MIN_REPEATED_CHARS
             ):
                 yield name, raw_line
-
-
-def _has_enough_chars(*texts: str) -> bool:
-    """Return True if every text is long enough to tell something."""
-    return min(map(len, texts)) >= MIN_REPEATED_CHARS
 
 
 def _to_bare_words(text: str) -> str:
@@ -389,10 +384,6 @@ def _group_file_states(file_events: Iterable[JournalEvent]) -> Iterable[set[str]
             ids.add(state.derive_memory_id(event.key, event.at))
             ids_by_event[event.key] = ids_by_path[data["path"]] = ids
     return {id(ids): ids for ids in ids_by_event.values()}.values()
-
-
-def _read_tombstones(journal: Journal) -> list[JournalEvent]:
-    return journal.read(type_=tombstones.EVENT_TYPE)
 
 
 def _to_key(raw_line: str) -> str:

@@ -1,9 +1,10 @@
-"""The layers of C₀ in their order, each within its budget of tokens, and their bill. Pure.
+"""The layers of C₀ in their order: each within its budget of tokens, or all within the room of one block. Pure.
 
 The same pages, cards and insights give the same layers, byte for byte: a provider's cache relies on that,
 and the layers stay the same when the model is changed. A text that was cut says so; a text that looks
 like an injection is left out and reported. Time and location change with every message, so they are no
-layer: `format_location_line` makes them for the end of the message.
+layer: `format_location_line` makes them for the end of the message. No page is read and no block is
+recorded here.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Literal
 
-from perdure import text
-from perdure import text as words
 from perdure.access import fence
 from perdure.access.redact import mask
 from perdure.access.scan import Finding, digest_text, scan
@@ -28,6 +27,9 @@ from perdure.config import FloorConfig
 from perdure.floor import notes, pages
 from perdure.floor.state import FloorCard
 from perdure.regex import lazy_re
+from perdure.text import ELLIPSIS, one_line, split, tokens
+
+# layers -------------------------------------------------------------------------------------------------------
 
 REBUILD_RATIO = 1.2  # times its target: a larger recent.md is rebuilt (row F12)
 MAX_VALUE_CHARS = 200  # of a variable or a fact
@@ -100,7 +102,7 @@ class Layer:
     def missing_values(self) -> dict[str, str]:
         """Messages about variables without a value, by source and name."""
         return {
-            f"{self.source}:{name}": f"{self.source}: nothing is known for {{{{{name}}}}}"
+            f"{self.source}:{name}": f"{self.source}: there is no value for {{{{{name}}}}}"
             for name in self.unknown_variables
         }
 
@@ -147,14 +149,14 @@ class Layers:
 
 
 _ROLES = {
-    "system": "who the agent is and by which rules it works",
-    "profile": "who its owner is, in the owner's words",
-    "core": "what is always true",
-    "notes": "what was worth noting, newest last",
-    "insights": "rules for next time that have proved true",
-    "cards": "what the agent wants to have before it, oldest first",
-    "recent": "what has been going on",
-    "diary": "letters from the days before",
+    "system": "the role of the agent and its rules",
+    "profile": "the owner, in their own words",
+    "core": "facts for every session",
+    "notes": "notes, newest last",
+    "insights": "rules for next time that proved useful",
+    "cards": "short texts for every session, oldest first",
+    "recent": "a summary of recent work",
+    "diary": "summaries of the days before",
 }
 
 _BLANK = rf"[^\S{_LINE_BREAKS}]"
@@ -288,7 +290,7 @@ class _LayerBuilder:
         for day in _list_diary_days(self.material.today):
             name = _to_diary_name(day)
             heading = f"## {day.isoformat()}\n\n"
-            layer = self._build_from_page("diary", name, self._count_text_tokens("diary") - words.tokens(heading))
+            layer = self._build_from_page("diary", name, self._count_text_tokens("diary") - tokens(heading))
             day_texts += [heading + layer.text] if layer.text else []
             suspects += layer.suspects
             n_left += layer.n_left
@@ -296,7 +298,7 @@ class _LayerBuilder:
 
     def _count_text_tokens(self, name: str) -> int:
         """Return the tokens that a layer's text may have, besides its heading."""
-        return get_budget(name, self.budgets) - words.tokens(add_heading(name, "\n\n"))
+        return get_budget(name, self.budgets) - tokens(add_heading(name, "\n\n"))
 
     def _read_page(self, name: str) -> str:
         return clean_page_text(self.material.pages.get(name, ""))
@@ -323,7 +325,7 @@ def _make_layer(
 ) -> Layer:  # fmt: skip
     text = separator.join(rows)
     n_rows = min(1, len(rows)) if is_single_row else len(rows)
-    n_tokens = words.tokens(add_heading(name, text) + "\n\n") if text else 0
+    n_tokens = tokens(add_heading(name, text) + "\n\n") if text else 0
     return Layer(name, _ROLES[name], source, text, n_rows, n_tokens, n_left, suspects, (), tuple(rows), separator)
 
 
@@ -354,11 +356,11 @@ def _fit_rows(rows: Iterable[str], max_tokens: int, separator: str, *, min_share
         cost = _count_tokens_cached(row + separator)
         if cost > left_tokens:
             row_start = (
-                _cut_row(row, left_tokens - _count_tokens_cached(f" {words.ELLIPSIS}{separator}"))
+                _cut_row(row, left_tokens - _count_tokens_cached(f" {ELLIPSIS}{separator}"))
                 if max_tokens - left_tokens <= max_tokens * min_share
                 else ""
             )
-            return fitting + [f"{row_start} {words.ELLIPSIS}"] * bool(row_start), len(fitting)
+            return fitting + [f"{row_start} {ELLIPSIS}"] * bool(row_start), len(fitting)
         fitting.append(row)
         left_tokens -= cost
     return fitting, len(fitting)
@@ -370,11 +372,14 @@ def _cut_row(row: str, max_tokens: int) -> str:
     >>> _cut_row("Ada wants short answers. The command comes first.", 8)
     'Ada wants short answers.'
     """
-    n_chars = bisect_right(range(len(row) + 1), max_tokens, key=lambda n: words.tokens(row[:n])) - 1
+    n_chars = bisect_right(range(len(row) + 1), max_tokens, key=lambda n: tokens(row[:n])) - 1
     if n_chars < 1:
         return ""
-    start, end = words.split(row[: n_chars + 1], max_chars=n_chars, overlap_chars=0)[0]
+    start, end = split(row[: n_chars + 1], max_chars=n_chars, overlap_chars=0)[0]
     return row[start:end].rstrip()
+
+
+# texts and values ---------------------------------------------------------------------------------------------
 
 
 def clean_page_text(text: str) -> str:
@@ -387,7 +392,7 @@ def clean_page_text(text: str) -> str:
 
 
 _mask_cached = lru_cache(maxsize=2048)(mask)  # cards and pages are read often and change seldom
-_count_tokens_cached = lru_cache(maxsize=4096)(words.tokens)
+_count_tokens_cached = lru_cache(maxsize=4096)(tokens)
 
 
 def clean_values(
@@ -398,7 +403,7 @@ def clean_values(
     >>> clean_values({"project": "a\n\n# profile"}, lambda text: ())
     ({'project': 'a # profile'}, ())
     """
-    lines = {name: defuse_headings(words.one_line(value, MAX_VALUE_CHARS)) for name, value in values.items()}
+    lines = {name: defuse_headings(one_line(value, MAX_VALUE_CHARS)) for name, value in values.items()}
     findings_by_name = {name: find_injections(line)[:1] for name, line in lines.items() if line}
     suspects = tuple(
         Suspect(f"the name of the {name}", lines[name], finding)
@@ -448,13 +453,15 @@ def format_location_line(now: datetime, facts: Mapping[str, str], *, label: str 
     )
 
 
+# the block of a session ---------------------------------------------------------------------------------------
+
 # The owner's words and lasting facts weigh most, then notes and recent events, then long texts that are seldom needed.
 # An agent's system prompt has half the weight of the profile: a client that cuts has a system prompt of its own, and
 # the description of the agent comes first in it.
 WEIGHTS = {"profile": 4, "core": 4, "notes": 3, "recent": 3, "system": 2, "insights": 2, "cards": 2, "diary": 1}
 LEFT_OUT_NOTE_SIZE = 240  # room kept for the line about what was left out
 MAX_PIECE_CHARS = 200  # pieces of a row that exceeds its layer's share of the room
-_CUT_MARK = f" {text.ELLIPSIS}"  # ends a row that was cut
+_CUT_MARK = f" {ELLIPSIS}"  # ends a row that was cut
 _NEWEST_LAST = ("notes", "cards", "diary")  # these keep their last rows, the others their first
 _ROW_NOUNS = {"notes": "older notes", "insights": "insights", "cards": "older cards", "diary": "pages of the diary"}
 SizeOf = Callable[[str], int]
@@ -569,7 +576,7 @@ def _split_row(row: str, share: float, size_of: SizeOf) -> list[str]:
     """Split a row into pieces of a few sentences if it is larger than its layer's share of the room."""
     if len(row) <= MAX_PIECE_CHARS or size_of(row) <= share:
         return [row]
-    return [row[start:end] for start, end in text.split(row, max_chars=MAX_PIECE_CHARS, overlap_chars=0)]
+    return [row[start:end] for start, end in split(row, max_chars=MAX_PIECE_CHARS, overlap_chars=0)]
 
 
 def _fill_layers(layers: Sequence[Layer], room: int, size_of: SizeOf) -> list[_LayerFill]:
@@ -592,9 +599,9 @@ def _fill_layers(layers: Sequence[Layer], room: int, size_of: SizeOf) -> list[_L
 
 def _describe_left_out(n_left_by_name: Mapping[str, int]) -> list[str]:
     """Return a line that says what was left out, if anything was."""
-    counts = [_describe_count(name, n) for name, n in n_left_by_name.items() if n]
+    counts = [
+        f"{n} {_ROW_NOUNS[name]}" if name in _ROW_NOUNS else f"the rest of {name}"
+        for name, n in n_left_by_name.items()
+        if n
+    ]
     return [f"Not here, for want of room: {', '.join(counts)}. `perdure floor show` has all of it."] if counts else []
-
-
-def _describe_count(name: str, n: int) -> str:
-    return f"{n} {_ROW_NOUNS[name]}" if name in _ROW_NOUNS else f"the rest of {name}"

@@ -82,9 +82,9 @@ def _find_text_problem(text: str) -> str:
         n_bytes = len(text.encode())
     except UnicodeEncodeError:
         return "it is not UTF-8"
-    return f"it has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
+    return f"it has {n_bytes} bytes; the maximum is {MAX_BYTES}" if n_bytes > MAX_BYTES else ""
 
 
 def _find_secret_problem(text: str) -> str:
     kinds = sorted({secret.kind for secret in redact.find_secrets(text)})
-    return f"it holds what looks like a secret ({', '.join(kinds)}); leave that out" if kinds else ""
+    return f"it contains text that looks like a secret ({', '.join(kinds)}); remove it" if kinds else ""

@@ -20,7 +20,6 @@ from perdure.floor.floor import Floor, PageChange
 from perdure.floor.layers import InjectionFinder, Suspect
 from perdure.floor.state import AddedLine
 from perdure.index import memory_replay, memory_rows, session_turns
-from perdure.index import memory_rows as rows
 from perdure.index.store import IndexConnection
 from perdure.types import Memory, Span
 
@@ -45,7 +44,7 @@ def add_note(
     line = notes.make_line(note_text, project=project or "")
     n_words = len(line.words.split())
     if not n_words or n_words > notes.MAX_WORDS:
-        raise EditRefused(f"{pages.NOTES}: a note has 1 to {notes.MAX_WORDS} words, and this one has {n_words}")
+        raise EditRefused(f"{pages.NOTES}: a note must have 1 to {notes.MAX_WORDS} words; this one has {n_words}")
     additions: list[notes.NoteAddition] = []
 
     def change(text: str) -> PageChange | None:
@@ -70,7 +69,9 @@ def add_stated_notes(floor: Floor, index: IndexConnection, user: str) -> int:
     page = floor.load_state().pages.get(pages.NOTES)
     cursor: dict[str, str] = dict(page.cursor or {}) if page else {}
     candidates = [
-        memory for memory in rows.list_memories(index, user, _NOTE_FILTER, floor.agent) if notes.is_worth_noting(memory)
+        memory
+        for memory in memory_rows.list_memories(index, user, _NOTE_FILTER, floor.agent)
+        if notes.is_worth_noting(memory)
     ]
     unread = [memory for memory in candidates if _is_unread(memory, cursor) and not floor.find_injections(memory.text)]
     updates: list[notes.NotesUpdate] = []
@@ -78,7 +79,7 @@ def add_stated_notes(floor: Floor, index: IndexConnection, user: str) -> int:
     def change(text: str) -> PageChange | None:
         marked = {
             memory.memory_id: memory
-            for memory in rows.get_memories(index, user, list(notes.list_marked_memories(text)))
+            for memory in memory_rows.get_memories(index, user, list(notes.list_marked_memories(text)))
         }
         updates.append(notes.update_page(text, unread, marked, _find_successors(index, user, marked.values())))
         if not updates[-1].text or (updates[-1].text == text and not unread):
@@ -116,7 +117,7 @@ def _find_successors(index: IndexConnection, user: str, marked: Iterable[Memory]
     successors: dict[str, Memory] = {}
     for old in marked:
         if not old.is_current:
-            chain = rows.list_chain(index, user, memory_replay.get_chain(old))
+            chain = memory_rows.list_chain(index, user, memory_replay.get_chain(old))
             successor = next((memory for memory in chain if memory.is_current), None) or _find_derived_memory(
                 index, user, old
             )
@@ -128,7 +129,7 @@ def _find_successors(index: IndexConnection, user: str, marked: Iterable[Memory]
 def _find_derived_memory(index: IndexConnection, user: str, old: Memory) -> Memory | None:
     """Return the current memory that was made from an old one."""
     condition = "superseded_by IS NULL AND NOT retired AND instr(body, ?)"
-    candidates = rows.list_memories(index, user, condition, f'"{old.memory_id}"'.encode())
+    candidates = memory_rows.list_memories(index, user, condition, f'"{old.memory_id}"'.encode())
     return next((memory for memory in candidates if old.memory_id in memory.made_from), None)
 
 

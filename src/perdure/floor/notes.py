@@ -342,7 +342,11 @@ def update_page(
     heirs: by the id of a memory that is no longer current, the memory that replaced it.
     """
     lines = [parse_line(raw_line) for raw_line in text.splitlines()]
-    stale_lines = [line_on_page for line_on_page in lines if _is_stale(line_on_page, marked)]
+    stale_lines = [
+        line_on_page
+        for line_on_page in lines
+        if _is_untouched(line_on_page, marked) and not marked[line_on_page.memory].is_current
+    ]
     lines = [line_on_page for line_on_page in lines if line_on_page not in stale_lines]
     if stale_lines and not any(line_on_page.words for line_on_page in lines):
         lines = [parse_line(HEADING)]  # rules never empty a page
@@ -352,7 +356,7 @@ def update_page(
         line = line_from_memory(memory)
         if (
             any(line_on_page.memory == memory.memory_id for line_on_page in lines)
-            or not _has_valid_length(line)
+            or not 0 < len(line.words.split()) <= MAX_WORDS
             or find_same_line(line, lines)
         ):
             continue
@@ -372,18 +376,10 @@ def _select_newest(memories: Iterable[Memory]) -> list[Memory]:
     return sorted(by_id.values(), key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))[-MAX_NEW:]
 
 
-def _has_valid_length(line: NoteLine) -> bool:
-    return 0 < len(line.words.split()) <= MAX_WORDS
-
-
 def _is_untouched(line: NoteLine, marked: Mapping[str, Memory]) -> bool:
     """Return True if a line is as a pass wrote it: nobody has changed it."""
     memory = marked.get(line.memory)
     return memory is not None and line.words == to_plain_words(memory.text)
-
-
-def _is_stale(line: NoteLine, marked: Mapping[str, Memory]) -> bool:
-    return _is_untouched(line, marked) and not marked[line.memory].is_current
 
 
 def list_marked_memories(text: str) -> Iterator[str]:

@@ -58,7 +58,7 @@ def resolve_name(name: str) -> str:
         if is_page(candidate):
             return candidate
     raise FloorMissing(
-        f"page {printable(name)!r} of the floor (there are {', '.join(STANDARD_PAGES)} and diary/YYYY-MM-DD.md)"
+        f"page {printable(name)!r} of the floor (known pages: {', '.join(STANDARD_PAGES)} and diary/YYYY-MM-DD.md)"
     )
 
 
@@ -120,23 +120,23 @@ def _find_permission_problem(edit: PageEdit) -> str:
     if edit.by in OWNERS:
         return ""
     if edit.name == PROFILE:
-        return "it is the owner's, and only the owner writes it"
+        return "only the owner can write this page"
     if is_protected(edit.name) and not edit.is_proposal:
-        return "it changes only by a proposal that its owner approves (`perdure floor propose`)"
+        return "it changes only with a proposal that the owner approves (`perdure floor propose`)"
     return ""
 
 
 def _find_text_problem(text: str) -> str:
     """Say why a text cannot be a page; "" if it can."""
     if not text.strip():
-        return "the new text is empty (`perdure floor remove` takes a page away)"
+        return "the new text is empty (`perdure floor remove` removes a page)"
     try:
         n_bytes = len(text.encode())
     except UnicodeEncodeError:
         return "the new text is not UTF-8"
     if "\0" in text:
-        return "the new text is no text: it holds NUL bytes"
-    return f"the new text has {n_bytes} bytes, and {MAX_BYTES} are the most" if n_bytes > MAX_BYTES else ""
+        return "the new text contains NUL bytes"
+    return f"the new text has {n_bytes} bytes; the maximum is {MAX_BYTES}" if n_bytes > MAX_BYTES else ""
 
 
 def _find_secret_problem(edit: PageEdit) -> str:
@@ -146,10 +146,10 @@ def _find_secret_problem(edit: PageEdit) -> str:
     """
     new_secrets = _find_secrets(edit.text) - _find_secrets(edit.old)
     if new_secrets:
-        return f"it holds what looks like a secret ({_list_kinds(new_secrets)}); leave that out"
+        return f"it contains text that looks like a secret ({_list_kinds(new_secrets)}); remove it"
     secrets_in_reason = _find_secrets(edit.why)
     return (
-        f"the reason given holds what looks like a secret ({_list_kinds(secrets_in_reason)}); leave that out"
+        f"the reason contains text that looks like a secret ({_list_kinds(secrets_in_reason)}); remove it"
         if secrets_in_reason
         else ""
     )
@@ -169,9 +169,9 @@ def _find_form_problem(edit: PageEdit) -> str:
     if not edit.is_proposal:
         return ""
     if edit.name == SYSTEM and len(edit.text.strip()) < MIN_SYSTEM_CHARS:
-        return f"a system prompt has at least {MIN_SYSTEM_CHARS} characters"
+        return f"a system prompt needs at least {MIN_SYSTEM_CHARS} characters"
     if edit.old and len(edit.text) > MAX_GROWTH * max(len(edit.old), MIN_SYSTEM_CHARS):
-        return f"it is more than {MAX_GROWTH} times as long as what it would replace"
+        return f"it is more than {MAX_GROWTH} times as long as the old text"
     return ""
 
 
@@ -187,7 +187,7 @@ def _find_settings_problem(text: str) -> str:
             return problem
         return _find_missing_setting(yaml.load(text, Loader=loader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return f"it is no YAML: {' '.join(str(error).split())}"
+        return f"it is not YAML: {' '.join(str(error).split())}"
 
 
 def _find_nesting_problem(yaml_events: Iterable[Any]) -> str:
@@ -202,7 +202,7 @@ def _find_nesting_problem(yaml_events: Iterable[Any]) -> str:
         depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
         n_aliases += kind == "AliasEvent"
         if depth > MAX_DEPTH:
-            return f"settings nest at most {MAX_DEPTH} deep"
+            return f"settings have at most {MAX_DEPTH} levels"
         if n_aliases > MAX_ALIASES:
             return f"settings have at most {MAX_ALIASES} aliases"
     return ""
@@ -211,7 +211,7 @@ def _find_nesting_problem(yaml_events: Iterable[Any]) -> str:
 def _find_missing_setting(settings: Any) -> str:
     """Say which setting of an agent is missing or wrong; "" if all are right."""
     if not isinstance(settings, dict):
-        return "it is no mapping of settings"
+        return "it is not a mapping of settings"
     missing = [name for name in _REQUIRED_SETTINGS if name not in settings]
     if missing:
         return f"it lacks {', '.join(missing)}"

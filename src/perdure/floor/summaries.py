@@ -59,13 +59,11 @@ class SummaryWriter:
         lock_path = self.home / f".{job}.lock"
         try:
             with lock_file(lock_path, wait_s=0):
-                return (
-                    report_kept("another process is still bringing the index up to date") if self.catch_up() else work()
-                )
+                return report_kept("another process is still updating the index") if self.catch_up() else work()
         except Busy as error:
             if error.detail != str(lock_path):
                 raise
-            return report_kept("another process is at it")
+            return report_kept("another process is doing this")
 
 
 RECENT_JOB = "recent"
@@ -193,20 +191,20 @@ class _RecentUpdate:
         writer, progress = self._writer, self._writer.read_progress()
         new_turns = writer.turn_source.read_since(progress.after, self._upto_change, stop=self._stop)
         if self._stop():
-            return writer.report_kept("told to stop")
+            return writer.report_kept("stopped")
         if not new_turns.messages and not rebuild:
             writer.save_progress(msgspec.structs.replace(progress, looked=self._upto_change))
             return RecentResult("nothing new", n_tokens=tokens(self._old_text))
         if not rebuild and progress.failed >= MAX_TRIES and progress.failed_at == self._upto_change:
             return writer.report_kept(
-                f"{MAX_TRIES} answers to this were no good; it waits until something else is said"
+                f"{MAX_TRIES} answers of the model could not be used; the next try is after new messages"
             )
         try:
             draft = self._make_draft(new_turns, is_rebuild=rebuild or self._is_rebuild_due())
             return (
                 self._write_draft(draft, new_turns)
                 if draft
-                else writer.report_kept("told to stop, or there is nothing to tell")
+                else writer.report_kept("stopped, or there are no messages")
             )
         except (ModelFault, EditRefused) as error:
             self._record_failure(progress, error)
@@ -214,11 +212,10 @@ class _RecentUpdate:
             return replace(result, n_turns=len(new_turns.messages), n_calls=self._n_calls, fault=error)
 
     def _is_rebuild_due(self) -> bool:
-        return not self._writer.is_removed and (not self._old_text or self._has_outgrown())
-
-    def _has_outgrown(self) -> bool:
-        return (
-            tokens(self._old_text) > REBUILD_RATIO * self._writer.limits.page or len(self._list_sources()) > MAX_SOURCES
+        return not self._writer.is_removed and (
+            not self._old_text
+            or tokens(self._old_text) > REBUILD_RATIO * self._writer.limits.page
+            or len(self._list_sources()) > MAX_SOURCES
         )
 
     def _list_sources(self) -> Sequence[Span]:
@@ -308,14 +305,14 @@ class _RecentUpdate:
     def _write_draft(self, draft: _RecentDraft, new_turns: RecentTurns) -> RecentResult:
         writer = self._writer
         if writer.floor.read(RECENT) != self._old_text:  # the next run includes that edit
-            return replace(writer.report_kept("somebody edited it meanwhile"), n_calls=self._n_calls)
+            return replace(writer.report_kept("the page was edited in the meantime"), n_calls=self._n_calls)
         cursor = {**writer.positions, get_writer_id(writer.home): [writer.epoch, self._upto_change]}
         replaces_page = draft.is_rebuild and bool(self._old_text)
-        why = f"{draft.n_turns} messages" + (", made anew" if replaces_page else "")
+        why = f"{draft.n_turns} messages" + (", written again" if replaces_page else "")
         writer.floor.write(
             RECENT, draft.text, by=draft.by, base_text=self._old_text, why=why, sources=draft.sources, cursor=cursor
         )
-        explanation = f"{why}; {new_turns.n_left} older ones found no room" if new_turns.n_left else why
+        explanation = f"{why}; {new_turns.n_left} older ones did not fit" if new_turns.n_left else why
         outcome: RecentOutcome = "rebuilt" if replaces_page else "updated"
         return RecentResult(outcome, draft.n_turns, self._n_calls, tokens(writer.text), explanation)
 
@@ -369,10 +366,10 @@ class DiaryWriter(SummaryWriter):
                 *_find_bounds(day), max_chars=summary_input.MAX_RULES_CHARS, stop=stop
             )
             if stop():
-                return self._report_kept(day, "told to stop")
+                return self._report_kept(day, "stopped")
             if turns.messages:
                 return self._write_page(day, turns.messages)
-        return DiaryResult("nothing new", days[0], why="nothing was said")
+        return DiaryResult("nothing new", days[0], why="no messages on that day")
 
     def _write_page(self, day: date, messages: Sequence[SummaryMessage]) -> DiaryResult:
         n_calls = 0
@@ -418,7 +415,7 @@ class DiaryWriter(SummaryWriter):
         return page is not None and page.is_removed
 
     def _report_nothing_new(self, day: date) -> DiaryResult:
-        why = "its owner took its page away" if self._is_removed(day) else "its page is written"
+        why = "the owner removed its page" if self._is_removed(day) else "its page exists"
         return DiaryResult("nothing new", day, n_tokens=tokens(self.floor.read(_to_page_name(day))), why=why)
 
     def _report_kept(self, day: date, why: str) -> DiaryResult:

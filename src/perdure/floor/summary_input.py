@@ -203,7 +203,7 @@ class TurnSource:
         """Read the newest messages that were captured after one change of the archive and up to another."""
         return self._read_runs(
             self.archive.ledger.list_newest(self.user, after_change, upto_change, MAX_RUNS),
-            _accept_all,
+            lambda _: True,
             max_chars,
             stop,
         )
@@ -274,10 +274,6 @@ class TurnSource:
         if origin not in self._is_refused_by_origin:
             self._is_refused_by_origin[origin] = self.find_refusal(origin) is not None
         return not self._is_refused_by_origin[origin]
-
-
-def _accept_all(_: SummaryMessage) -> bool:
-    return True
 
 
 def _find_stated_at(run: Run, turn: Turn) -> datetime:

@@ -66,7 +66,7 @@ def read_copy(path: Path) -> WorkingCopy | None:
     except FileNotFoundError:
         is_dangling = path.is_symlink() and not _resolve_link(path).parent.is_dir()
         return (
-            WorkingCopy(path, None, "is a link into a folder that is not there", is_foreign=True)
+            WorkingCopy(path, None, "is a link to a folder that does not exist", is_foreign=True)
             if is_dangling
             else None
         )
@@ -81,14 +81,16 @@ def read_copy(path: Path) -> WorkingCopy | None:
 def _read_descriptor(path: Path, descriptor: int) -> WorkingCopy:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        return WorkingCopy(path, None, "is a folder" if stat.S_ISDIR(status.st_mode) else "is no file", is_foreign=True)
+        return WorkingCopy(
+            path, None, "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a file", is_foreign=True
+        )
     with open(descriptor, "rb", closefd=False) as file:
         raw = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
     n_bytes = max(status.st_size, len(raw))
     text = None if n_bytes > MAX_BYTES else _decode(raw)
-    why = "" if text is not None else f"has {n_bytes} bytes, and {MAX_BYTES} are the most"
+    why = "" if text is not None else f"has {n_bytes} bytes; the maximum is {MAX_BYTES}"
     if text is None and n_bytes <= MAX_BYTES:
-        why = "is no text" if raw.strip() else EMPTY
+        why = "is not text" if raw.strip() else EMPTY
     return WorkingCopy(path, text, why, False, status.st_mtime, status.st_ctime, _make_mark(status))
 
 

@@ -1,8 +1,9 @@
-"""Read JSON as clients write it: first bytes cut anywhere, and documents that are rewritten as a whole. Pure.
+"""Read JSON text as clients store it: first bytes cut anywhere, and documents saved as a whole. Pure.
 
-Documents become lines that only ever grow. Values inside a message are never changed: a message's line is
-its own JSON without white space. A value that changes with every save (`lastUpdated`) stays out of the
-lines, so capturing a document again yields the same lines.
+Cut JSON counts as far as its values are complete. A document becomes lines that only ever grow: a
+message's line is its own JSON without white space, so capturing the document again yields the same lines.
+A value that changes with every save (`lastUpdated`) must stay out of the lines. No value is changed or
+checked here: `values` does that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from perdure.formats.parsing import UNREADABLE_ERRORS, repair_json
 from perdure.formats.values import hash_to_id
 from perdure.regex import lazy_re
 from perdure.types import Json
+
+# first bytes --------------------------------------------------------------------------------------------------
 
 MAX_HEAD_BYTES = 65_536  # at most this much is read
 MAX_HEAD_LINES = 40
@@ -98,7 +101,8 @@ def make_session_id(first_bytes: bytes) -> str:
     return hash_to_id(get_first_line(first_bytes))
 
 
-_UTF8_BOM = b"\xef\xbb\xbf"
+# documents ----------------------------------------------------------------------------------------------------
+
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -107,7 +111,7 @@ RawObject = dict[str, msgspec.Raw]
 
 def parse_object(data: bytes) -> RawObject:
     """Return the fields of a JSON object with their values undecoded. Raises FormatFault when it is no object."""
-    raw = data.removeprefix(_UTF8_BOM)
+    raw = data.removeprefix(_BOM)
     try:
         return _object_decoder.decode(raw)
     except UNREADABLE_ERRORS:

@@ -3,6 +3,7 @@
 A format gives `read_line`, which reads one line and adds to the collector. It decodes before it changes
 anything, so a line that it cannot read can be repaired and tried once more. No line is dropped silently:
 it ends in a turn, in `skipped` under its type, in `malformed` by its offset, or as a forgotten marker.
+No client's fields are known here.
 """
 
 from __future__ import annotations
@@ -98,6 +99,9 @@ class TurnCollector:
         )
 
 
+# the loop -----------------------------------------------------------------------------------------------------
+
+
 def feed_lines(lines: Iterable[Line], read_line: Callable[[Line, bytes], None], collector: TurnCollector) -> None:
     """Pass each line that is neither empty nor forgotten to `read_line`; note an unreadable one as malformed."""
     for line in lines:
@@ -118,6 +122,9 @@ def _take_repaired(line: Line, read_line: Callable[[Line, bytes], None], collect
         read_line(line, repair_json(line.raw))
     except UNREADABLE_ERRORS:
         collector.malformed.append(line.offset)
+
+
+# one line -----------------------------------------------------------------------------------------------------
 
 
 def is_forgotten_marker(raw: bytes) -> bool:

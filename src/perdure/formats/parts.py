@@ -1,9 +1,9 @@
-"""Build the parts of a turn: from content blocks (text, images, results) and from tool calls. Pure.
+"""Build the parts of a turn from the content blocks of any client: text, tool calls, results and images. Pure.
 
 Blocks are decoded JSON of unknown shape: a block that is not understood gives no part and no exception.
-The files and skills of a call come from its name and input, and only if the input names them outright: a
-search over a folder touches no file, and a shell command counts only when it is one plain command that
-prints files. A skill counts when it is invoked or its SKILL.md is read.
+A call names a file or a skill only if its name and input say so outright: a search over a folder touches
+no file, and a shell command counts only if it is one plain command that prints files. An image part has
+the size of its image; `extract_image` reads the content again from the captured lines. No file is opened.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from perdure.formats.parsing import UNREADABLE_ERRORS, TurnDraft, make_part, rep
 from perdure.formats.values import text_or_empty
 from perdure.regex import lazy_re
 from perdure.types import Part
+
+# files and skills of a call -----------------------------------------------------------------------------------
 
 MAX_PATH_CHARS = 4096  # PATH_MAX on Linux
 MAX_NAME_CHARS = 100
@@ -134,6 +136,8 @@ def _read_skill_name(tool_input: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+# content blocks -----------------------------------------------------------------------------------------------
+
 _TEXT_TYPES = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 
 
@@ -236,6 +240,8 @@ def add_result(
     if isinstance(content, list):
         draft.parts += collect_images(content, call_id)
 
+
+# images -------------------------------------------------------------------------------------------------------
 
 _IMAGE_MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

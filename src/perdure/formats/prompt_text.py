@@ -1,7 +1,8 @@
 """Separate text that a person typed from text that was pasted, quoted or written by a program. Pure.
 
-Only typed text may count as the owner's words, so every doubtful text becomes `pasted` or a machine's
-turn. Splitting loses nothing but white space between the parts.
+A whole message is judged by how it begins, the blocks and lines inside it by their shape. Only typed text
+may count as the owner's words, so every doubtful text becomes `pasted` or a machine's turn. Splitting
+loses nothing but white space between the parts. No statement is understood here: `memories` does that.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _MACHINE_LINE = lazy_re(
 )
 
 
+# whole messages -----------------------------------------------------------------------------------------------
+
+
 def is_machine_text(text: str) -> bool:
     """Return True if a program wrote a message in a person's place, judged by how it begins.
 
@@ -61,6 +65,9 @@ def is_machine_text(text: str) -> bool:
 def is_client_summary(text: str) -> bool:
     """Return True if a message is a client's own summary of the messages it compacted."""
     return text.lstrip().startswith(SUMMARY_OPENINGS)
+
+
+# parts of one message -----------------------------------------------------------------------------------------
 
 
 def split_typed_text(text: str) -> list[Part]:

@@ -1,4 +1,8 @@
-"""Parse a captured run: choose its format, use its metadata, and remove the text that Perdure injected. Pure."""
+"""Parse a captured run: choose its format, use its metadata, and remove the text that Perdure injected. Pure.
+
+Memory never feeds on itself: a block goes if the session received it. A block that only looks like one
+stays, because anyone may have typed it. Lines and digests are arguments; no file is read.
+"""
 
 from __future__ import annotations
 

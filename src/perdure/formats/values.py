@@ -22,6 +22,9 @@ MAX_TOKENS = 10**9  # no client reports more for one response
 _MIN_EPOCH_MS = 100_000_000_000  # 1973 in milliseconds; smaller numbers are taken for seconds (until the year 5138)
 
 
+# single values ------------------------------------------------------------------------------------------------
+
+
 def parse_instant(value: Any) -> datetime | None:
     """Return the UTC time of an ISO 8601 string or of epoch seconds or milliseconds; None if the value is neither.
 
@@ -66,6 +69,8 @@ def sum_token_counts(*values: Any) -> int:
             n_tokens += value
     return n_tokens
 
+
+# typed objects ------------------------------------------------------------------------------------------------
 
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 

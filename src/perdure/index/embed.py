@@ -119,7 +119,9 @@ class _EmbedQueue:
         lane: Lane = "ingest" if self._is_begun and len(chunks) <= len(new_chunks) else "bulk"
         self._is_begun = True
         if not chunks and self.last_listed != self.info.last_listed:
-            _write_progress(self._index, self.info, self.last_listed, len(self))
+            with self._index.begin_write() as db:
+                progress = (self.last_listed, len(self), self.info.id)
+                db.execute("UPDATE slab SET listed = ?, n_left = ? WHERE id = ?", progress)
         return chunks, lane
 
     def _refresh_info(self) -> None:
@@ -134,11 +136,6 @@ class _EmbedQueue:
 
     def __len__(self) -> int:
         return len(self._queued_chunks) + self._n_not_queued
-
-
-def _write_progress(index: IndexConnection, info: SlabInfo, last_listed: int, n_left: int) -> None:
-    with index.begin_write() as db:
-        db.execute("UPDATE slab SET listed = ?, n_left = ? WHERE id = ?", (last_listed, n_left, info.id))
 
 
 # what is missing ----------------------------------------------------------------------------------------------

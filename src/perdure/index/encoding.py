@@ -1,10 +1,9 @@
-"""Encode values for the index: instants, names, weeks and the texts that get vectors. Pure; it imports no
-numpy.
+"""Encode values for the index: instants, names, weeks and the texts that get vectors. Pure; it imports no numpy.
 
-It is the one place that decides which chunks get a vector, in which order, and in which words. The text
-that is embedded differs a little from the text that is shown: date and role stand before it, so that
-"what did I say in May" has something to be near to. The hash of this text is the key of its vector in
-the cache.
+It is the one place that decides which chunks get a vector, in which order, how much of each, and in which
+words. The text that is embedded differs a little from the text that is shown: date and role stand before
+it, so that "what did I say in May" has something to be near to. The hash of this text is the key of its
+vector in the cache: another wording embeds everything again. Nothing is read or written here.
 """
 
 from __future__ import annotations
@@ -15,20 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from perdure.types import Author
 
-HEAD_CHARS = 400  # about 100 tokens; 20 ms of one core
-
-
-def count_embedded_chars(author: Author, chunk: int) -> int | None:
-    """Return how many characters from the start of a chunk to embed: 0 for none, None for all.
-
-    chunk: the chunk's number in its part of the turn, from 0; later chunks of a part repeat the same subject.
-
-    >>> count_embedded_chars("person", 3), count_embedded_chars("agent", 0), count_embedded_chars("tool", 1)
-    (None, 400, 0)
-    """
-    if author == "person":
-        return None
-    return HEAD_CHARS if chunk == 0 else 0
+# instants, names and weeks ------------------------------------------------------------------------------------
 
 
 def to_ms(instant: datetime | None) -> int | None:
@@ -77,9 +63,14 @@ def get_day_start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
+# embedded texts -----------------------------------------------------------------------------------------------
+
+HEAD_CHARS = 400  # about 100 tokens; 20 ms of one core
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingPolicy:
-    """One class of chunks that is embedded. `models.extent` says how much of each chunk, by its author."""
+    """One class of chunks that is embedded. `count_embedded_chars` says how much of each chunk, by its author."""
 
     kind: str  # text, thinking, call or result
     by_people: bool | None = None  # True: only turns of people; False: only other turns; None: both
@@ -94,6 +85,19 @@ EMBEDDING_POLICIES = (  # in the order of embedding; kinds that are missing here
     EmbeddingPolicy("call"),
     EmbeddingPolicy("result"),
 )
+
+
+def count_embedded_chars(author: Author, chunk: int) -> int | None:
+    """Return how many characters from the start of a chunk to embed: 0 for none, None for all.
+
+    chunk: the chunk's number in its part of the turn, from 0; later chunks of a part repeat the same subject.
+
+    >>> count_embedded_chars("person", 3), count_embedded_chars("agent", 0), count_embedded_chars("tool", 1)
+    (None, 400, 0)
+    """
+    if author == "person":
+        return None
+    return HEAD_CHARS if chunk == 0 else 0
 
 
 def build_embedded_text(author: Author | None, role: str | None, stated_ms: int | None, text: str) -> str:
@@ -119,5 +123,5 @@ _MONTHS = (
 
 
 def hash_embedded_text(embedded_text: str) -> bytes:
-    """Return the 32-byte key of a text in the cache: SHA-256 of its UTF-8, as in `models.vectors.text_hash`."""
+    """Return the 32-byte key of a text in the cache: SHA-256 of its UTF-8, as in `models.embedder.hash_text`."""
     return hashlib.sha256(embedded_text.encode("utf-8", "surrogatepass")).digest()

@@ -1,11 +1,13 @@
-"""Decide which searches answer a query within a budget. Pure: counts of the terms in, MATCH expressions
-out.
+"""Search chunks by words within a budget: plan which terms to rank, run the passes, read and count the hits.
 
 FTS5 spends about 1 µs on each chunk that it scores and 0.05 µs on each that it only passes over, so the
 cost of a term is the number of chunks that it makes candidates. A rare term makes candidates alone. A
 common term counts in every chunk with a rare one, and makes candidates only together with other common
 terms: the scores are those of all terms, over fewer chunks (decisions/004). A chunk that several passes
 find gets the best of its scores, which is the score with every term that it holds.
+
+Every read is limited to what the principal may read; where other owners share, hits have 1 / rank in
+place of their scores. Vectors and the ranking of recall are not here.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.text import fts_quote
 from perdure.types import Facets, Filters, Hit, Live, Principal, SearchResult
+
+# the plan of a query ------------------------------------------------------------------------------------------
 
 COMMON_SHARE = 0.25  # a term in a larger share of the chunks says almost nothing (BM25 weight below 1.1)
 
@@ -95,6 +99,8 @@ def _join_with_and(terms: Iterable[str]) -> str:
     return " AND ".join(map(fts_quote, terms))
 
 
+# search -------------------------------------------------------------------------------------------------------
+
 MAX_SHARED_COUNT = 1000  # largest count of the chunks of another owner, who shares them, that hold a word
 MAX_FACET_CHUNKS = 20_000  # matching chunks over which facets are counted: 30 ms
 BUDGET_SHARE = 0.02  # chunks that one query may rank, as a share of the owner's (decisions/004, docs/evaluation)
@@ -164,7 +170,8 @@ def search(index: IndexConnection, principal: Principal, query: str, *, filters:
         readable_hits = hide_shared_scores(
             index, principal, read_hits(index, _take_best_per_turn(result.scored, limit))
         )
-    return SearchResult(readable_hits, terms=result.terms, dropped=result.dropped, took_ms=_measure_ms_since(started_s))
+    took_ms = (time.perf_counter() - started_s) * 1000
+    return SearchResult(readable_hits, terms=result.terms, dropped=result.dropped, took_ms=took_ms)
 
 
 def hide_shared_scores(index: IndexConnection, principal: Principal, scored_hits: Sequence[Hit]) -> tuple[Hit, ...]:
@@ -275,6 +282,9 @@ def find_turns_with_all_words(
         ]
 
 
+# facets -------------------------------------------------------------------------------------------------------
+
+
 def count_facets(index: IndexConnection, principal: Principal, query: str, *, filters: Filters) -> Facets:
     """Count the turns that match by runtime, machine, project, tag, agent, role and kind.
 
@@ -362,6 +372,8 @@ def _count_by_value(index: IndexConnection, by_part: Mapping[str, Mapping[int, i
     }
 
 
+# terms and names ----------------------------------------------------------------------------------------------
+
 _TURN_ID_PARTS = ("DISTINCT turn_id", "JOIN turn ON turn.id = chunk.turn", "ORDER BY turn_id")
 _NAME_MATCH_PARTS = (
     "coalesce(chunk.stated_ms, 0), tie, chunk.id, chunk.turn, chunk_text.text",
@@ -433,8 +445,7 @@ def find_name_matches(
     return [NameMatch._make(row[2:]) for row in sorted(rows, key=lambda row: (-row[0], row[1]))[:limit]]
 
 
-def _measure_ms_since(started_s: float) -> float:
-    return (time.perf_counter() - started_s) * 1000
+# filters ------------------------------------------------------------------------------------------------------
 
 
 def _build_filter(index: IndexConnection, filters: Filters, user: int) -> _FilterSql:
@@ -581,6 +592,9 @@ def _build_facet_test(kind: str, names: Sequence[str]) -> tuple[str, list[object
     return test, values
 
 
+# passes -------------------------------------------------------------------------------------------------------
+
+
 def _plan_terms(index: IndexConnection, user: int, terms: Sequence[str], owner_filter: _FilterSql) -> MatchPlan:
     """Group the terms by how often each occurs and how many chunks the filters leave to rank."""
     total = index.select("SELECT n_chunks FROM name WHERE id = ?", user)[0][0]
@@ -674,6 +688,9 @@ def _select_newest(
     query = f"""SELECT coalesce(stated_ms, 0), chunk.id, chunk.turn, 0.0, tie FROM chunk WHERE {" AND ".join(tests)}
         ORDER BY coalesce(stated_ms, 0) DESC, tie LIMIT ?"""
     return [(row[0], ScoredChunk._make(row[1:])) for row in index.select(query, *values, limit * _CHUNKS_PER_TURN)]
+
+
+# hits ---------------------------------------------------------------------------------------------------------
 
 
 def _take_best_per_turn(scored: Sequence[ScoredChunk], limit: int) -> list[tuple[int, float]]:

@@ -169,8 +169,11 @@ def _apply_operation(state: ReplayState, operation: Mapping[str, Any], recorded_
                 new_memory, [parent for parent_id in new_memory.made_from if (parent := state.memories.get(parent_id))]
             )
     elif known_memory is not None:
-        change = _reinforce if operation["op"] == "reinforce" else _change
-        state.memories[operation["id"]] = change(known_memory, operation)
+        state.memories[operation["id"]] = (
+            _reinforce(known_memory, operation)
+            if operation["op"] == "reinforce"
+            else replace(known_memory, **memory_events.read_changed_fields(operation))
+        )
 
 
 def _inherit_counts(memory: Memory, parents: list[Memory]) -> Memory:
@@ -197,10 +200,6 @@ def _reinforce(memory: Memory, operation: Mapping[str, Any]) -> Memory:
         renewed_at=max(memory.renewed_at or memory.stated_at, stated_at),
         sources=tuple(dict.fromkeys((*memory.sources, *memory_events.read_sources(operation)))),
     )
-
-
-def _change(memory: Memory, operation: Mapping[str, Any]) -> Memory:
-    return replace(memory, **memory_events.read_changed_fields(operation))
 
 
 def _list_cue_memories(event: ReplayEvent) -> list[str]:

@@ -64,7 +64,8 @@ def find_exchange(
         prompts = [
             turn
             for turn in turns
-            if turn.role == "user" and abs(turn.stated_ms - _to_known_ms(moment)) <= _to_span_ms(MAX_TIME_GAP)
+            if turn.role == "user"
+            and abs(turn.stated_ms - _to_known_ms(moment)) <= MAX_TIME_GAP // timedelta(milliseconds=1)
         ]
         if not prompts:
             return None
@@ -173,10 +174,6 @@ def _to_known_ms(moment: datetime) -> int:
     known_ms = to_ms(moment)
     assert known_ms is not None
     return known_ms
-
-
-def _to_span_ms(span: timedelta) -> int:
-    return span // timedelta(milliseconds=1)
 
 
 MINING_TAG = "memory-mining"  # of sessions that a miner itself ran

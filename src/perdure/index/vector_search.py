@@ -18,9 +18,8 @@ import numpy as np
 
 from perdure.errors import DimensionMismatch
 from perdure.index import keyword
-from perdure.index import slab as scan
 from perdure.index.encoding import MEMORY_KIND, to_ms
-from perdure.index.slab import NO_TIME, Bools, Ints, NearestRows, Slab, SlabSegment
+from perdure.index.slab import NO_TIME, Bools, Ints, NearestRows, Slab, SlabSegment, scan_nearest
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.models.embedder import Vectors, restore
@@ -131,7 +130,7 @@ def find_nearest(
     row_filter = _build_row_filter(index, info, filters, _build_shared_test(index, info, read_scope))
     if row_filter is None:
         return [NearestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))] * len(queries)
-    return scan.scan_nearest(slab, info.n_rows, queries, k=k, allowed=row_filter)
+    return scan_nearest(slab, info.n_rows, queries, k=k, allowed=row_filter)
 
 
 def fetch_vectors(index: IndexConnection, slab: Slab, info: SlabInfo, chunks: Sequence[int]) -> tuple[Ints, Vectors]:
@@ -181,7 +180,7 @@ class VectorSpace(NamedTuple):
         rows = [
             row
             for turn_group in split_values(turns)
-            for row in index.select(_ROWS_OF_TURNS.format(_build_marks(turn_group)), self.info.id, *turn_group)
+            for row in index.select(_ROWS_OF_TURNS.format(", ".join("?" * len(turn_group))), self.info.id, *turn_group)
         ]
         vectors, _, _ = self.slab.gather(np.array([row for _, row in rows], np.int64))
         return [turn for turn, _ in rows], restore(vectors)
@@ -206,10 +205,6 @@ def _merge_nearest(results: Sequence[NearestRows], k: int) -> list[tuple[int, fl
 
 _ROWS_OF_TURNS = """SELECT turn, row FROM chunk CROSS JOIN vector ON vector.chunk = chunk.id AND slab = ?
   WHERE turn IN ({}) AND row IS NOT NULL ORDER BY turn, n"""
-
-
-def _build_marks(values: Sequence[int]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def split_values(values: Sequence[int]) -> list[Sequence[int]]:

@@ -82,7 +82,7 @@ def undo_consolidation(memories: Memories, event_id: str = "") -> UndoResult:
     event = _find_consolidation(journal_events, event_id)
     dependent = _find_dependent(event, journal_events)
     if dependent is not None:
-        raise UsageError(f"a later consolidation rests on {event.key[:12]}: undo {dependent.key[:12]} first")
+        raise UsageError(f"a later consolidation depends on {event.key[:12]}: undo {dependent.key[:12]} first")
     memories_before = memory_replay.replay_events(
         memory_rows.to_replay_event(earlier_event)
         for earlier_event in journal_events
@@ -153,13 +153,13 @@ def _find_consolidation(journal_events: Sequence[JournalEvent], event_id: str) -
     standing_events = _list_standing(journal_events)
     if not event_id:
         if not standing_events:
-            raise UsageError("no consolidation is left to take back")
+            raise UsageError("there is no consolidation to undo")
         return standing_events[-1]
     matches = [event for event in journal_events if event.data.get("proposals") and event.key.startswith(event_id)]
     if len(matches) != 1:
         raise NotFound(f"consolidation {event_id!r}" + (f" ({len(matches)} ids begin with it)" if matches else ""))
     if matches[0] not in standing_events:
-        raise UsageError(f"{matches[0].key[:12]} was undone already")
+        raise UsageError(f"{matches[0].key[:12]} is already undone")
     return matches[0]
 
 

@@ -1,12 +1,10 @@
-"""Notice use: after a turn, mark the cues beside its prompt that the agent's answer rests on.
+"""Notice which cues an agent's answer rests on, and count what memories are worth by their use.
 
 Each injection is judged once, when its answer is complete, by one `used` event with the injection's
-nonce; if another process or home judges it again, the replay ignores that. It is judged by words alone,
-cheaply; no model is asked.
-
-Only words that the prompt does not contain count, because an answer takes up the prompt's words anyway.
-The shape of a word shows how rare it is: numbers and identifiers say more than names, and names more
-than other words. In doubt a cue was not used, because only use renews a memory.
+nonce; if another process or home judges it again, the replay ignores that. It is judged by words alone;
+no model is asked. Only words that the prompt does not contain count, because an answer takes up the
+prompt's words anyway, and rare words count more. In doubt a cue was not used, because only use renews a
+memory. The counts only describe: no memory is changed or deleted by them.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from perdure.index.store import IndexConnection
 from perdure.regex import lazy_re
 from perdure.text import tokens
 from perdure.types import Memory
+
+# does an answer rest on a cue ---------------------------------------------------------------------------------
 
 USED_SCORE = 0.5  # lowest score of a used cue (docs/evaluation/use.md)
 ENOUGH_WEIGHT = 3.0  # weight of words taken up that is use by itself: one number, or a name and a word, …
@@ -137,6 +137,8 @@ def _is_sentence_start(plain_text: str, position: int) -> bool:
     return not preceding or preceding[-1] in ".!?:\n"
 
 
+# judging injections -------------------------------------------------------------------------------------------
+
 MAX_ANSWER_DELAY = timedelta(days=30)  # an injection without a captured answer by then is ignored
 SETTLED_AFTER = timedelta(minutes=10)  # after this pause an answer is complete, even if no prompt follows
 
@@ -170,7 +172,11 @@ class UseJudge:
             exchange = self._find_exchange(event)
             if exchange is None or not _is_complete(exchange, now):
                 continue
-            used_cues = [cue for cue in event.data["turns"] if self._is_used(cue, exchange)]
+            used_cues = [
+                cue
+                for cue in event.data["turns"]
+                if any(is_used(exchange.prompt, piece, exchange.answer) for piece in self._get_cue_texts(cue))
+            ]
             self._record_use(event, used_cues, now)
             n_judged, n_cues, n_used = n_judged + 1, n_cues + len(event.data["turns"]), n_used + len(used_cues)
         return UseResult(n_judged, n_cues, n_used, len(pending) - n_judged)
@@ -179,9 +185,6 @@ class UseJudge:
         event_data = event.data
         session = "/".join(filter(None, (event_data["session"], event_data.get("agent", ""))))
         return session_turns.find_exchange(self.index, self.user, event_data["runtime"], session, event.happened_at)
-
-    def _is_used(self, cue: str, exchange: PromptExchange) -> bool:
-        return any(is_used(exchange.prompt, piece, exchange.answer) for piece in self._get_cue_texts(cue))
 
     def _get_cue_texts(self, cue: str) -> Sequence[str]:
         """Return the text of a memory, or the chunks of a turn; none if it was forgotten meanwhile."""
@@ -202,6 +205,9 @@ def _is_complete(exchange: PromptExchange, now: datetime) -> bool:
     if not exchange.answer:
         return False
     return exchange.ended or (exchange.last_at is not None and now - exchange.last_at >= SETTLED_AFTER)
+
+
+# counts by state and month ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -274,6 +280,8 @@ def sum_months(months: Iterable[MemoryMonth]) -> MemoryMonth:
     n_memories, n_tokens = sum(month.n_memories for month in all_months), sum(month.n_tokens for month in all_months)
     return MemoryMonth("", n_memories, n_tokens, sum(month.n_messages for month in all_months))
 
+
+# utility ------------------------------------------------------------------------------------------------------
 
 UtilityLabel = Literal["earns its place", "not known yet", "never used"]
 

@@ -2,8 +2,8 @@
 Pure.
 
 The header is YAML that any editor of notes can read, between two lines of `---`. Of YAML it accepts
-what such editors write: a value on a line, a list in brackets or with dashes. Any other header is
-refused, never half understood.
+what such editors write: a value, a list in brackets or with dashes. Any other header, one with aliases or
+with lists in lists, is refused, never half understood.
 
 A page of notes or instructions gives one statement for each list item and each short paragraph. A list
 item stays together with the lines indented below it, in the words of the page. Code, tables, quotations
@@ -35,8 +35,8 @@ MAX_HEADER_LINES = 400  # with the dashes; a longer one is not read as a header
 _MAX_NAME_BYTES = 200  # of a file or folder; common file systems take 255
 _PLAIN_VALUE = lazy_re(r"[A-Za-z][A-Za-z0-9 _./-]*[A-Za-z0-9]\Z")
 _RESERVED_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off"))  # YAML reads them as other types
-_FIELD = lazy_re(r"([A-Za-z_][A-Za-z0-9_-]*):(?:[ \t]+(.*?))?[ \t]*\Z")
-_LIST_ITEM = lazy_re(r"[ \t]*-[ \t]+(.*?)[ \t]*\Z")
+# YAML refuses these or takes them for ends of lines; JSON, in which values are written, allows them
+_NO_YAML_CHAR = lazy_re("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _SPAN = lazy_re(r"(\S{1,64}) (\d{1,15})-(\d{1,15})\Z")
 
 FieldValue = str | list[str]
@@ -44,7 +44,7 @@ FieldValue = str | list[str]
 
 @dataclass(frozen=True)
 class MarkdownPage:
-    """A Markdown file: the fields of its header, and its body."""
+    """A Markdown file: the fields of its front matterer, and its body."""
 
     fields: Mapping[str, FieldValue]
     body: str
@@ -105,13 +105,8 @@ def parse_page(text: str) -> MarkdownPage:
     >>> parse_page("---\\nkind: fact\\nentities:\\n- Mira\\n---\\nMira answers by mail.\\n")
     MarkdownPage(fields={'kind': 'fact', 'entities': ['Mira']}, body='Mira answers by mail.')
     """
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    if lines[0].rstrip() != "---":
-        return MarkdownPage({}, "\n".join(lines).strip())
-    end = next((n for n, line in enumerate(lines[1:MAX_HEADER_LINES], 1) if line.rstrip() in ("---", "...")), None)
-    if end is None:
-        return MarkdownPage({}, "\n".join(lines).strip())
-    return MarkdownPage(_parse_header(lines[1:end]), "\n".join(lines[end + 1 :]).strip())
+    header, body = _split_header(text)
+    return MarkdownPage(_parse_header(header) if header else {}, body.strip())
 
 
 def is_memory_page(text: str) -> bool:
@@ -124,50 +119,43 @@ def is_memory_page(text: str) -> bool:
 
 def strip_header(text: str) -> str:
     """Return the body of a file, even if its header is invalid."""
+    return _split_header(text)[1]
+
+
+def _split_header(text: str) -> tuple[str, str]:
+    """Return the header of a file, "" if there is none, and its body."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() == "---":
         for n, line in enumerate(lines[1:MAX_HEADER_LINES], 1):
             if line.rstrip() in ("---", "..."):
-                return "\n".join(lines[n + 1 :])
-    return "\n".join(lines)
+                return "\n".join(lines[1:n]), "\n".join(lines[n + 1 :])
+    return "", "\n".join(lines)
 
 
-def _parse_header(lines: Iterable[str]) -> dict[str, FieldValue]:
-    fields: dict[str, FieldValue] = {}
-    name = ""
-    for n, line in enumerate(lines, 2):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if name and (item := _LIST_ITEM.match(line)):
-            values = fields[name]
-            fields[name] = [*(values if isinstance(values, list) else []), _parse_scalar(item[1])]
-        elif field := _FIELD.match(line):
-            name, value_text = field[1], field[2] or ""
-            fields[name] = _parse_value(value_text)
-            name = name if not value_text else ""
-        else:
-            raise UsageError(f"line {n} of its head is not understood; write `name: value` or `name: [one, two]`")
-    return fields
+def _parse_header(header: str) -> dict[str, FieldValue]:
+    """Return the fields of a header, each a text or a list of texts: no word becomes a date or a boolean.
 
+    The events are checked first, so that deep nesting and aliases never reach the loader.
+    """
+    import yaml  # takes 20 ms, only needed to read exported memories
 
-def _parse_value(value_text: str) -> FieldValue:
-    if not value_text.startswith("["):
-        return _parse_scalar(value_text)
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    kinds_by_depth = ((yaml.MappingStartEvent,), (yaml.ScalarEvent, yaml.SequenceStartEvent), (yaml.ScalarEvent,))
+    header, depth = _NO_YAML_CHAR.sub(lambda match: f"\\u{ord(match[0]):04x}", header), 0
     try:
-        return [str(item) for item in json.loads(value_text)]
-    except ValueError:
-        return [_parse_scalar(item.strip()) for item in value_text.strip("[]").split(",") if item.strip()]
+        for event in yaml.parse(header, Loader=loader):
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.NodeEvent) and not isinstance(event, kinds_by_depth[depth]):
+                raise _build_refusal(event.start_mark)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+        return yaml.load(header, Loader=loader) or {}
+    except (yaml.YAMLError, ValueError) as error:
+        raise _build_refusal(getattr(error, "problem_mark", None)) from error
 
 
-def _parse_scalar(value_text: str) -> str:
-    if value_text.startswith('"') and value_text.endswith('"') and len(value_text) > 1:
-        try:
-            return str(json.loads(value_text))
-        except ValueError:
-            return value_text[1:-1]
-    if value_text.startswith("'") and value_text.endswith("'") and len(value_text) > 1:
-        return value_text[1:-1].replace("''", "'")
-    return value_text
+def _build_refusal(mark: Any) -> UsageError:
+    place = f"line {mark.line + 2} of its front matter" if mark else "its front matter"
+    return UsageError(f"{place} is not valid; write `name: value` or `name: [one, two]`")
 
 
 def parse_spans(source_texts: Iterable[str]) -> tuple[Span, ...]:
@@ -175,7 +163,9 @@ def parse_spans(source_texts: Iterable[str]) -> tuple[Span, ...]:
     matches = [(source_text, _SPAN.match(source_text)) for source_text in source_texts]
     invalid = [source_text for source_text, match in matches if not match]
     if invalid:
-        raise UsageError(f"source {invalid[0][:60]!r} is none; write the run's id and its bytes: 01m4x8… 0-120")
+        raise UsageError(
+            f"source {invalid[0][:60]!r} is not valid; write the id of the run and the byte range: 01m4x8… 0-120"
+        )
     return tuple(Span(match[1], int(match[2]), int(match[3])) for _, match in matches if match)
 
 

@@ -89,7 +89,7 @@ def _open_folder(folder: Path) -> int:
     """Open the folder to write into; make it if it is missing."""
     try:
         if folder.is_symlink():
-            raise UsageError(f"{folder} is a link; name the folder itself")
+            raise UsageError(f"{folder} is a link; give the folder itself")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -113,7 +113,7 @@ def _write_if_changed(root: int, name: str, raw: bytes, stored_texts: Collection
         if existing == raw:
             return False
         if existing is not None and not _is_known(existing, stored_texts):
-            raise UsageError("it holds something else, or changes that were not imported; import it, or move it away")
+            raise UsageError("the file has other content, or edits that are not imported; import it or move it")
         _replace_file(descriptors[-1], file_name, raw)
     finally:
         for descriptor in descriptors:
@@ -137,7 +137,7 @@ def _read_existing(folder: int, name: str) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError("something with this name is not a file; move it away")
+            raise UsageError("an entry with this name is not a file; move it")
         return file.read(MAX_FILE_BYTES)
 
 
@@ -229,7 +229,7 @@ def _iter_files(paths: Iterable[Path], result: ImportResult) -> Iterator[Path]:
             if file.resolve() not in seen_files:
                 seen_files.add(file.resolve())
                 if len(seen_files) > MAX_FILES:
-                    raise UsageError(f"more than {MAX_FILES:,} files; name the folders that matter")
+                    raise UsageError(f"more than {MAX_FILES:,} files; give fewer folders")
                 yield file
 
 
@@ -237,7 +237,7 @@ def _iter_named(path: Path, result: ImportResult) -> Iterator[Path]:
     """Yield a named file; refuse a link that leads out of its repository or folder."""
     root = find_repository(path) or path.parent.absolute()
     if path.is_symlink() and not path.resolve().is_relative_to(Path(root).resolve()):
-        result.refusals.append(FileRefusal(str(path), f"is a link that leads out of {root}; name the file itself"))
+        result.refusals.append(FileRefusal(str(path), f"is a link to a place outside {root}; give the file itself"))
         return
     yield path.resolve() if path.is_symlink() else path
 
@@ -250,7 +250,7 @@ def _iter_folder(folder: Path, result: ImportResult) -> Iterator[Path]:
     for parent, folders, names in os.walk(folder):
         links = [name for name in (*folders, *names) if (Path(parent) / name).is_symlink()]
         result.refusals += [
-            FileRefusal(str(Path(parent) / name), f"is a link that leads out of {folder}")
+            FileRefusal(str(Path(parent) / name), f"is a link to a place outside {folder}")
             for name in sorted(links)
             if not (Path(parent) / name).resolve().is_relative_to(root)
         ]
@@ -295,7 +295,7 @@ def _import_memory_page(
             f"{memory_id} was {'retired' if memory.retired else 'superseded'} here; its new text was not imported"
         )
     elif terms.trust != "owner":
-        raise UsageError(f"{memory_id} has another text here; only an import with --trust owner edits it")
+        raise UsageError(f"{memory_id} has another text in this home; only an import with --trust owner can edit it")
     elif reason := memories.find_refusal(MemoryDraft(page_text, how="imported")):
         raise UsageError(reason)
     else:

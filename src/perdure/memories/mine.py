@@ -281,9 +281,9 @@ class _MiningPass:
             self._request.max_batches is not None
             and self.result.n_batches + self.result.n_bad_answers >= self._request.max_batches
         ):
-            self.result.stop_reason = self.result.stop_reason or "as many batches as were asked for"
+            self.result.stop_reason = self.result.stop_reason or "the limit of batches is reached"
         elif self._stop():
-            self.result.stop_reason = self.result.stop_reason or "told to stop"
+            self.result.stop_reason = self.result.stop_reason or "stopped"
         return bool(self.result.stop_reason)
 
     def _mine_batch(self, batch: _PendingBatch) -> None:

@@ -99,7 +99,7 @@ def _find_fault(op: Mapping[str, Any], mining_input: MiningInput) -> OperationRe
     """Return why an operation is refused; None if it is not."""
     memory_text = _clean_text(op)
     if op["op"] != "create" and _find_known(op, mining_input) is None:
-        return OperationRefusal("id", f"{op['op']} of {one_line(op['id'], 20)!r}, which it was not shown")
+        return OperationRefusal("id", f"{op['op']} of {one_line(op['id'], 20)!r}, which was not in its input")
     if not memory_text and op["op"] != "update":
         return OperationRefusal("text", "no words")
     if len(memory_text.encode()) > MAX_TEXT_BYTES:
@@ -133,9 +133,9 @@ def _find_time_fault(op: Mapping[str, Any]) -> OperationRefusal | None:
     try:
         valid_from, valid_until = _parse_date(op["valid_from"]), _parse_date(op["valid_until"])
     except ValueError:
-        return OperationRefusal("time", "a date that is none")
+        return OperationRefusal("time", "an invalid date")
     return (
-        OperationRefusal("time", "valid until before it is valid")
+        OperationRefusal("time", "the end of its time range is before the beginning")
         if valid_from and valid_until and valid_until < valid_from
         else None
     )

@@ -1,10 +1,10 @@
-"""Divide a session into batches, rate the trust of each message, and ask the miner about one batch. Pure.
+"""Prepare what the miner is asked: batches of a session, trust, the question, and the insights it may add. Pure.
 
 A message of a batch is a turn of a person or an agent. An agent's turn after it has read the web is
 worth no more than the web, until a person speaks again. The system prompt never changes, so that a
 provider can keep it in its cache; the changing parts are in the question. Messages and known memories
 are data between two lines with a code of this call; their lines are indented, so that no message can
-pretend to be another one.
+pretend to be another one. No model is called here, and `mining_answer` reads the answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from perdure.archive.memory_events import MinedRange
 from perdure.regex import lazy_re
 from perdure.text import clip, tokens
 from perdure.types import MEMORY_KINDS, TRUSTS, Author, Memory, Span, Trust, Turn
+
+# batches and trust --------------------------------------------------------------------------------------------
 
 BATCH_SIZE = 10  # messages of a batch (row M04)
 _CODE_FENCE = lazy_re(r"^ {0,3}(```+|~~~+)[^\n]*\n(.*?)(?:^ {0,3}\1[ \t]*$|\Z)", 0x10 | 0x08)  # DOTALL | MULTILINE
@@ -118,6 +120,8 @@ def shorten_message(turn_text: str, n_chars: int) -> str:
     first_part = clip(shortened_text, n_chars * 2 // 3)
     return f"{first_part} […] {shortened_text[len(shortened_text) - n_chars // 3 :].lstrip()}"
 
+
+# the question -------------------------------------------------------------------------------------------------
 
 MAX_OPERATIONS = 20  # of one answer (row M13)
 MAX_ENTITIES = 8  # of one memory
@@ -272,6 +276,8 @@ def render_topics(topics: Sequence[tuple[str, str]]) -> list[str]:
     """
     return [f"{kind} under {clip(first_part, 60)}/" for kind, first_part in topics]
 
+
+# insights -----------------------------------------------------------------------------------------------------
 
 INSIGHT_KIND = "insight"
 MAX_WORDS = 15

@@ -292,9 +292,8 @@ def _propose_chains(
                 continue
             taken_numbers |= {n, m}
             older, newer = scope[n], scope[m]
-            reason = (
-                f"two current memories about one thing, {_count_days_between(older.memory, newer.memory)} days apart"
-            )
+            n_days = abs(older.memory.stated_at - newer.memory.stated_at).days
+            reason = f"two current memories about one thing, {n_days} days apart"
             new_paths = [(memory.memory_id, older.memory.path) for memory in memories_by_chain[get_chain(newer.memory)]]
             yield _build_proposal("chain", reason, [older, newer], new_paths=new_paths)
 
@@ -541,7 +540,3 @@ def _build_proposal(
 
 def _list_ids(memories: Iterable[Memory]) -> tuple[str, ...]:
     return tuple(memory.memory_id for memory in memories)
-
-
-def _count_days_between(a: Memory, b: Memory) -> int:
-    return abs(a.stated_at - b.stated_at).days

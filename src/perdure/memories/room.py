@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perdure.archive import memory_events
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, pending_rows, utc_now
 from perdure.errors import IndexFault, MemoryMissing, PerdureError, UsageError
-from perdure.memories.store import Memories
+from perdure.index import memory_rows
+from perdure.memories.store import Memories, SharedMemories
 from perdure.types import Memory, Principal
 from perdure.upkeep import Upkeep
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from perdure.memories.mine import MiningRequest, MiningResult
     from perdure.memories.proposals import ConsolidationProposal
     from perdure.memories.stated import StatementsResult
-    from perdure.memories.store import SharedMemories
 
 _RELATED = 24  # memories that the miner's choice of the related ones begins with
 
@@ -48,8 +49,6 @@ class MemoryRoom(Memories):
     @property
     def shared(self) -> SharedMemories:
         """The memories of others that the principal may read."""
-        from perdure.memories.store import SharedMemories
-
         return SharedMemories(self.connections.principal, self.connections.index)
 
     @property
@@ -90,8 +89,6 @@ class MemoryRoom(Memories):
         self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False, mode: str | None = None
     ) -> list[tuple[Memory, float]]:
         """is_own: search the principal's alone, for what will be made of them."""
-        from perdure.index import memory_rows
-
         index = self.connections.index_with_memories()
         pending, _ = self.connections.ask_vectors(index, [query], mode)
         rows = pending_rows(pending)
@@ -105,8 +102,6 @@ class MemoryRoom(Memories):
 
     def _note_used(self, ids: Sequence[str], *, by: str) -> None:
         """Note that memories were used outside any session."""
-        from perdure.archive import memory_events
-
         self.journal.append(
             memory_events.USED, {"runtime": "", "session": "", "cues": list(ids), "by": by}, now=utc_now()
         )
@@ -219,10 +214,9 @@ class MemoryRoom(Memories):
         several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.memories import consolidate
-        from perdure.memories import consolidate as wording
 
         chat = self.connections.chat("summariser", job="consolidate") if reword is None else None
-        reword = wording.make_reword(chat) if chat is not None else reword
+        reword = consolidate.make_reword(chat) if chat is not None else reword
         result = consolidate.apply_proposals(self, ids, kind=kind, reword=reword)
         self.embed_new()
         return result
@@ -257,7 +251,7 @@ class MemoryRoom(Memories):
         from perdure.memories import markdown_io
 
         if folder.resolve().is_relative_to(self.connections.path.resolve()):
-            raise UsageError(f"{folder} lies in the home itself; name a folder outside of it")
+            raise UsageError(f"{folder} is inside the home; give a folder outside the home")
         return markdown_io.export_files(self, folder, prefix=prefix, every=every)
 
     def import_markdown(self, paths: Iterable[Path], *, terms: ImportTerms | None = None) -> ImportResult:

@@ -1,9 +1,9 @@
-"""Make memories of what people plainly stated: by rules, turn by turn, each with its source.
+"""Make memories of what people plainly stated: by rules, turn by turn, each with its kind and its source.
 
 Only text that a person typed counts, and only from captures of the owner's own sessions. The id of such
 a memory follows from its words and the time at which they were said, so a second look, another copy of
 the session or another home makes the same memory and no second one. The progress is kept in the ledger:
-losing it costs another look.
+losing it costs another look. The grammar of statements is in `grammar`; no model is asked.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from perdure.memories.store import Memories, MemoryDraft
 from perdure.regex import lazy_re
 from perdure.text import normalise
 from perdure.types import MemoryKind, Run, Turn
+
+# keeping statements -------------------------------------------------------------------------------------------
 
 _BATCH_RUNS = 200  # runs between two records of the progress
 
@@ -119,6 +121,8 @@ def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> Memor
         memory_id=make_memory_id(stated_at, hashlib.sha256(id_seed.encode("utf-8", "surrogatepass")).digest()),
     )
 
+
+# kinds --------------------------------------------------------------------------------------------------------
 
 _PREFERENCE = lazy_re(
     r"\s*(?:(?:i|we)\s+(?:(?:really|strongly|much|always|usually|do not|don't)\s+)?"

@@ -23,7 +23,6 @@ from perdure.archive.tombstones import Tombstones
 from perdure.errors import MemoryMissing, UsageError
 from perdure.identity import make_memory_id
 from perdure.index import memory_replay, memory_rows, visibility
-from perdure.index import memory_rows as rows
 from perdure.index.memory_replay import MemoryChain
 from perdure.index.memory_rows import ListRange, MemoryFilter, MemoryOrder
 from perdure.index.store import IndexConnection
@@ -89,7 +88,7 @@ class Memories:
 
     def get(self, identifier: str) -> Memory:
         """Return the memory with this id, or with the one id that begins with it. Raises MemoryMissing."""
-        matches = rows.list_memories(
+        matches = memory_rows.list_memories(
             self.index(), self.user, "memory_id >= ? AND memory_id < ?", identifier, identifier + "~"
         )
         exact = [memory for memory in matches if memory.memory_id == identifier]
@@ -137,7 +136,7 @@ class Memories:
         if prefix:
             condition += r" AND (place = ? OR place LIKE ? ESCAPE '\')"
             values += [prefix, f"{_escape_like(prefix)}/%"]
-        return rows.list_memories(self.index(), self.user, condition, *values)
+        return memory_rows.list_memories(self.index(), self.user, condition, *values)
 
     def list_page(self, filters: MemoryFilter, page_range: ListRange, *, order: MemoryOrder) -> list[Memory]:
         """Return one range of the memories that fit the filters, without decoding the rest of the list."""
@@ -159,24 +158,26 @@ class Memories:
 
     def turns_of(self, memory: Memory) -> list[tuple[Span, str | None]]:
         """Return the sources of this one memory as (span, turn id); the turn id is None where the turn is gone."""
-        return rows.list_source_turns(self.index(), memory)
+        return memory_rows.list_source_turns(self.index(), memory)
 
-    def uses(self) -> list[rows.MemoryUse]:
+    def uses(self) -> list[memory_rows.MemoryUse]:
         """Return how often each memory was shown and used, superseded and retired ones too."""
-        return rows.list_uses(self.index(), self.user)
+        return memory_rows.list_uses(self.index(), self.user)
 
     def get_many(self, ids: Sequence[str]) -> list[Memory]:
         """Return the memories with these ids, in the order of the ids; ids of no memory are left out."""
-        memories_by_id = {memory.memory_id: memory for memory in rows.get_memories(self.index(), self.user, ids)}
+        memories_by_id = {memory.memory_id: memory for memory in memory_rows.get_memories(self.index(), self.user, ids)}
         return [memories_by_id[memory_id] for memory_id in ids if memory_id in memories_by_id]
 
     def _list_as_of(self, as_of: datetime | None, recorded_as_of: datetime | None) -> list[Memory]:
         """Return every memory in its state at that time, newest first."""
         if recorded_as_of is None:
-            memories = rows.list_memories(self.index(), self.user)
+            memories = memory_rows.list_memories(self.index(), self.user)
         else:
             journal_events = [
-                rows.to_replay_event(event) for event in self.journal.read() if event.type in rows.EVENT_TYPES
+                memory_rows.to_replay_event(event)
+                for event in self.journal.read()
+                if event.type in memory_rows.EVENT_TYPES
             ]
             memories = list(
                 memory_replay.replay_events(
@@ -191,9 +192,9 @@ class Memories:
     def history(self, identifier: str) -> list[Memory]:
         """Return every memory of one chain, oldest first: how a belief came to be. identifier: an id or a path."""
         if identifier.startswith(_MEMORY_ID_PREFIX):
-            return rows.list_chain(self.index(), self.user, memory_replay.get_chain(self.get(identifier)))
+            return memory_rows.list_chain(self.index(), self.user, memory_replay.get_chain(self.get(identifier)))
         path = memory_events.fold_path(memory_events.check_path(identifier))
-        memories = rows.list_memories(self.index(), self.user, "place = ?", path)
+        memories = memory_rows.list_memories(self.index(), self.user, "place = ?", path)
         if not memories:
             raise MemoryMissing(f"no memory has the path {identifier!r}")
         return sorted(memories, key=lambda m: (m.agent, m.project or "", m.stated_at, m.order))
@@ -206,7 +207,7 @@ class Memories:
         return [
             source
             for memory in self._iter_lineage(self.get(identifier))
-            for source in rows.list_source_turns(self.index(), memory)
+            for source in memory_rows.list_source_turns(self.index(), memory)
         ]
 
     def _iter_lineage(self, memory: Memory) -> Iterator[Memory]:
@@ -216,7 +217,7 @@ class Memories:
             if current.memory_id not in seen_ids:
                 seen_ids.add(current.memory_id)
                 yield current
-                queue += rows.get_memories(self.index(), self.user, current.made_from)
+                queue += memory_rows.get_memories(self.index(), self.user, current.made_from)
 
     # writing ----------------------------------------------------------------------------------------------
 
@@ -227,10 +228,12 @@ class Memories:
         and for a draft that `find_refusal` refuses.
         """
         if reason := self.find_refusal(draft):
-            raise UsageError(f"this cannot be kept: it {reason}")
+            raise UsageError(f"this text cannot be stored: it {reason}")
         results = self.keep_all([draft], by=by)
         if not results:
-            raise UsageError("this was forgotten after it was stated: state it again, with a new time, to keep it")
+            raise UsageError(
+                "this statement was forgotten later than its time: state it again with a new time to store it"
+            )
         return results[0]
 
     def keep_all(self, drafts: Sequence[MemoryDraft], *, by: str, batch: MinedRange | None = None) -> list[KeepResult]:
@@ -279,7 +282,7 @@ class Memories:
         memory = self._build_memory(draft)
         if self._is_forgotten(memory) or self.find_refusal(draft):
             return None, None
-        if rows.get_memories(self.index(), self.user, [memory.memory_id]):
+        if memory_rows.get_memories(self.index(), self.user, [memory.memory_id]):
             return KeepResult(memory, False), None
         duplicate = self._find_current_duplicate(memory, pending)
         if duplicate is None:
@@ -328,13 +331,15 @@ class Memories:
         if draft.trust == "owner" and draft.how in _OWNER_WAYS:
             return ""
         findings = self.scan_text(mask(text.printable(draft.text).strip()))[:1]
-        return "".join(f"reads like an order to a model ({finding.rule}: {finding.excerpt!r})" for finding in findings)
+        return "".join(
+            f"reads like an instruction to a model ({finding.rule}: {finding.excerpt!r})" for finding in findings
+        )
 
     def _make_id(self, now: datetime) -> str:
         """Return an id that no memory of the owner has."""
         while True:
             new_id = make_memory_id(now, secrets.token_bytes(3))
-            if not rows.get_memories(self.index(), self.user, [new_id]):
+            if not memory_rows.get_memories(self.index(), self.user, [new_id]):
                 return new_id
 
     def _choose_path(self, memory_text: str, draft: MemoryDraft, agent: str) -> str:
@@ -352,7 +357,7 @@ class Memories:
         return next(same_subject_paths, path)
 
     def _list_chain(self, path: str, project: str | None, agent: str) -> list[Memory]:
-        return rows.list_chain(
+        return memory_rows.list_chain(
             self.index(), self.user, MemoryChain(agent, project or "", memory_events.fold_path(path))
         )
 
@@ -361,7 +366,7 @@ class Memories:
         condition = r"""superseded_by IS NULL AND NOT retired AND agent = ? AND project = ?
             AND (place LIKE ? ESCAPE '\' OR ? <> '' AND instr(text, ?))"""
         path_pattern, old_value = f"%/{_escape_like(memory_events.fold_path(claim.attribute))}", claim.old_value
-        return rows.list_memories(
+        return memory_rows.list_memories(
             self.index(), self.user, condition, agent, project or "", path_pattern, old_value, old_value
         )
 
@@ -371,7 +376,7 @@ class Memories:
 
         chain = memory_replay.get_chain(memory)
         chain_memories = [
-            *rows.list_chain(self.index(), self.user, chain),
+            *memory_rows.list_chain(self.index(), self.user, chain),
             *(m for m in pending if memory_replay.get_chain(m) == chain),
         ]
         current = (
@@ -440,9 +445,9 @@ class Memories:
 def _check_draft(draft: MemoryDraft, memory_text: str) -> None:
     """Raise UsageError for a draft that cannot be kept."""
     if not memory_text:
-        raise UsageError("a memory needs words")
+        raise UsageError("a memory cannot be empty")
     if len(memory_text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
-        raise UsageError(f"a memory has at most {MAX_TEXT_BYTES} bytes: keep the statement, not the document")
+        raise UsageError(f"a memory has at most {MAX_TEXT_BYTES} bytes: store the statement, not the document")
     if draft.kind not in MEMORY_KINDS:
         raise UsageError(f"kind {draft.kind!r} (known: {', '.join(MEMORY_KINDS)})")
     if draft.trust not in TRUSTS:
@@ -456,7 +461,7 @@ def _check_validity(valid_from: datetime | None, valid_until: datetime | None) -
     _check_zones(valid_from, valid_until)
     if valid_from and valid_until and valid_until <= valid_from:
         raise UsageError(
-            f"it would never be valid: it is valid until {valid_until:%Y-%m-%d %H:%M %Z}, "
+            f"the time range is empty: the memory is valid until {valid_until:%Y-%m-%d %H:%M %Z}, "
             f"and from {valid_from:%Y-%m-%d %H:%M %Z}"
         )
 
@@ -515,16 +520,16 @@ class SharedMemories:
         memory, index = self.get(identifier), self.index()
         with index.begin_read():
             visible_rows = visibility.get_read_scope(index, self.principal)
-            (key,) = rows.find_numbers(
+            (key,) = memory_rows.find_numbers(
                 index, index.find_name("user", memory.shared_by) or 0, [memory.memory_id]
             ).values()
-            return [chain_memory for _, chain_memory in rows.list_shared_chain(index, visible_rows, key)]
+            return [chain_memory for _, chain_memory in memory_rows.list_shared_chain(index, visible_rows, key)]
 
     def sources(self, identifier: str) -> list[tuple[Span, str | None]]:
         """Return the turns that a memory rests on, as (span, turn id). Raises MemoryMissing."""
-        return rows.list_source_turns(self.index(), self.get(identifier))
+        return memory_rows.list_source_turns(self.index(), self.get(identifier))
 
     def _query(self, condition: str, *values: str) -> list[Memory]:
         index = self.index()
         with index.begin_read():
-            return rows.list_shared(index, visibility.get_read_scope(index, self.principal), condition, *values)
+            return memory_rows.list_shared(index, visibility.get_read_scope(index, self.principal), condition, *values)

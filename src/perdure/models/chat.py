@@ -109,7 +109,7 @@ def _check_fields(value: dict[str, Any], schema: Schema, location: str) -> str:
     additional = schema.get("additionalProperties", True)
     for name, item in value.items():
         if name not in properties and additional is False:
-            return f"{location}.{name} was not asked for"
+            return f"{location}.{name} was not requested"
         rule = properties.get(name, additional)
         if isinstance(rule, dict) and (problem := find_violation(item, rule, location=f"{location}.{name}")):
             return problem
@@ -241,7 +241,7 @@ def estimate_usage(messages: Sequence[ChatMessage], answer_text: str) -> TokenUs
 
 def make_broken_off_fault(usage: TokenUsage) -> ModelUnreachable:
     """Return the error for an answer that ended early, with the usage of the call."""
-    error = ModelUnreachable("the answer broke off")
+    error = ModelUnreachable("the answer ended early")
     error.usage = usage
     return error
 
@@ -256,7 +256,7 @@ def _parse_value(reply: ChatReply, schema: Mapping[str, Any]) -> Any:
     try:
         value = json.loads(strip_wrapping(reply.text), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
-        raise BadAnswer(f"{reply.model}: the answer is no JSON") from error
+        raise BadAnswer(f"{reply.model}: the answer is not JSON") from error
     if problem := find_violation(value, schema):
         raise BadAnswer(f"{reply.model}: {problem}")
     return value
@@ -285,6 +285,6 @@ def parse_arguments(raw_json: str, model: str, usage: TokenUsage) -> dict[str, A
         parsed = None
     if isinstance(parsed, dict):
         return parsed
-    error = BadAnswer(f"{model}: a tool call whose input is no JSON object")
+    error = BadAnswer(f"{model}: a tool call whose input is not a JSON object")
     error.usage = usage
     raise error

@@ -102,8 +102,8 @@ def find_broken_cap(
 
 
 def _describe_broken_cap(cap: str, spent_text: str, call_text: str, free_at: datetime) -> str:
-    free_text = f"free again {free_at:%Y-%m-%d %H:%M}"
-    return f"models.caps.{cap}: {spent_text} spent, and this call may take {call_text}; {free_text}"
+    free_text = f"available again {free_at:%Y-%m-%d %H:%M}"
+    return f"models.caps.{cap}: {spent_text} spent, and this call can cost {call_text}; {free_text}"
 
 
 def find_money_cap(caps: CapsConfig) -> str:

@@ -1,9 +1,10 @@
-"""The protocol `Embedder`, which turns texts into vectors, and the checks that every implementation gets.
+"""The protocol `Embedder`, which turns texts into vectors, the checks of every implementation, and vector arithmetic.
 
 Vectors of different tags are never compared: a tag names the model, the dimension, and a hash of the
 weights. `ValidatingEmbedder` stands between the caller and any implementation and keeps the promises of
-the protocol: the right shape, finite numbers, length 1; it retries if that helps. The caller masks
-secrets first, because the texts may leave the machine.
+the protocol: the right shape, finite numbers, length 1; it retries if that helps. Quantised vectors keep
+length 1 when they are restored. Vectors are neither stored nor searched here. The caller masks secrets
+first, because the texts may leave the machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perdure.errors import DimensionMismatch, ModelBusy, ModelNonsense, TextRefused
+
+# vectors ------------------------------------------------------------------------------------------------------
 
 Vectors = npt.NDArray[np.float32]  # (n texts, dimension)
 
@@ -80,6 +83,8 @@ def hash_text(text: str) -> bytes:
     """Return the 32 bytes that name a text in the cache: SHA-256 of its UTF-8."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
+
+# embedders ----------------------------------------------------------------------------------------------------
 
 TextKind = Literal["document", "query"]
 

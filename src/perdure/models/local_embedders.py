@@ -1,4 +1,4 @@
-"""The embedders that run on this machine, and their weights.
+"""The embedders that run on this machine, their tokenizer and weights, and the choice of one for the settings.
 
 The default is all-MiniLM-L6-v2 in int8 on onnxruntime: 384 numbers from the first 256 tokens of a text.
 It runs one text at a time. The int8 graph scales its inner numbers by the largest of the run, so
@@ -41,6 +41,8 @@ from perdure.models.embedder import (
     Vectors,
     to_unit_length,
 )
+
+# the tokenizer ------------------------------------------------------------------------------------------------
 
 MAX_WORD_CHARS = 100  # a longer word is unknown, as in the reference
 MAX_REMEMBERED = 200_000  # words; about 30 MB
@@ -102,7 +104,7 @@ class WordPiece:
         >>> WordPiece([UNKNOWN, "per", "##dure"]).to_token_ids("Perdure perdu")
         [1, 2, 0]
         """
-        words: Iterable[str] = self.split_words(text if max_pieces is None else _take_beginning(text, max_pieces))
+        words: Iterable[str] = self.split_words(text if max_pieces is None else text[: max_pieces * _CHARS_PER_PIECE])
         piece_ids = list(chain.from_iterable(map(self._to_piece_ids, words)))
         return piece_ids if max_pieces is None else piece_ids[:max_pieces]
 
@@ -137,10 +139,7 @@ class WordPiece:
 _CHARS_PER_PIECE = 64  # far more than text needs; limits how much of a huge text is read
 
 
-def _take_beginning(text: str, max_pieces: int) -> str:
-    """Return the beginning of a text, long enough for `max_pieces` pieces unless it is mostly blanks or marks."""
-    return text[: max_pieces * _CHARS_PER_PIECE]
-
+# weights ------------------------------------------------------------------------------------------------------
 
 WEIGHTS_FOLDER = Path(__file__).with_name("weights")
 
@@ -183,6 +182,8 @@ def read_vocabulary(name: str, *, folder: Path = WEIGHTS_FOLDER) -> list[str]:
     """Return the tokens of a vocabulary file in the order of their ids."""
     return read_weights(name, folder=folder).decode("utf-8").removesuffix("\n").split("\n")
 
+
+# MiniLM -------------------------------------------------------------------------------------------------------
 
 MINILM_MODEL, MINILM_VOCABULARY = "minilm-l6-v2-int8.onnx", "minilm-vocab.txt"
 MINILM_NAME = "all-minilm-l6-v2-int8"
@@ -249,6 +250,8 @@ def _open_session(model: bytes, threads: int) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
+# static vectors -----------------------------------------------------------------------------------------------
+
 STATIC_TABLE, STATIC_VOCABULARY = "potion-base-8m-int8.bin", "potion-vocab.txt"
 STATIC_NAME = "potion-base-8m-int8"
 STATIC_DIMENSION = 256
@@ -297,13 +300,15 @@ def decode_table(data: bytes) -> Vectors:
     return rows.astype(np.float32) * scales[:, None]
 
 
+# the choice ---------------------------------------------------------------------------------------------------
+
 LOCAL_ITEM_CHARS = 1_000  # about 250 tokens, the most that MiniLM reads: 75 ms of one core
 STATIC_ITEM_CHARS = 50_000  # 10 ms
 REMOTE_ITEM_CHARS = 32_000  # one request
 
-NOTICE_OFF = "vectors are off: search finds words only"
+NOTICE_OFF = "vectors are off: only keyword search works"
 NOTICE_NO_RUNTIME = "onnxruntime or its model is missing: vectors come from the smaller static model"
-NOTICE_NO_WEIGHTS = "no model's weights are here (in a checkout: `make weights`): search finds words only"
+NOTICE_NO_WEIGHTS = "the weights of the model are missing (in a checkout: `make weights`): only keyword search works"
 
 
 class EmbedderChoice(NamedTuple):

@@ -130,27 +130,27 @@ def _parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ModelNonsense("the answer is no JSON") from error
+        raise ModelNonsense("the answer is not JSON") from error
 
 
 def _parse_openai(answer: Any) -> JsonRows:
     """Read `{"data": [{"index": 0, "embedding": [...]}, ...]}`, in any order."""
     items = _get_list(answer, "data")
-    numbered = {item["index"]: _get_list(item, "embedding") for item in items if _is_numbered(item)}
+    numbered = {
+        item["index"]: _get_list(item, "embedding")
+        for item in items
+        if isinstance(item, dict) and type(item.get("index")) is int
+    }
     if len(numbered) != len(items) or sorted(numbered) != list(range(len(items))):
         raise ModelNonsense("the answer does not number its vectors")
     return [numbered[n] for n in range(len(items))]
-
-
-def _is_numbered(item: Any) -> bool:
-    return isinstance(item, dict) and type(item.get("index")) is int
 
 
 def _parse_ollama(answer: Any) -> JsonRows:
     """Read `{"embeddings": [[...], ...]}`, in the order of the texts."""
     rows = _get_list(answer, "embeddings")
     if not all(isinstance(row, list) for row in rows):
-        raise ModelNonsense("the answer holds something else than vectors")
+        raise ModelNonsense("the answer contains no vectors")
     return rows
 
 
@@ -170,7 +170,7 @@ def _to_array(rows: JsonRows, tag: ModelTag) -> Vectors:
     if len(lengths) != 1:
         raise ModelNonsense("vectors of different lengths in one answer")
     if not all(n is None or type(n) in (int, float) for row in rows for n in row):
-        raise ModelNonsense("the answer holds something else than numbers")
+        raise ModelNonsense("the answer contains values that are not numbers")
     try:
         exact = np.array(rows, np.float64).reshape(len(rows), lengths.pop())
     except OverflowError as error:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from perdure import text as texts
 from perdure.config import CapsConfig, ModelsConfig, PriceConfig, RoleConfig, read_variable
 from perdure.errors import ConfigFault, MeterFault, ModelFault, ModelLate, UsageError
 from perdure.models import settings
 from perdure.models.chat import Chat, ChatMessage, ChatReply, TokenUsage, ToolCall, ToolSpec
 from perdure.models.cost_meter import Meter, ModelCall, compute_money, find_money_cap
 from perdure.models.settings import ModelSettings
+from perdure.text import tokens
 
 ROLES = ("resident", "miner", "helper", "summariser")
 PROVIDERS = ("anthropic", "openai", "gguf")
@@ -30,10 +30,6 @@ _URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai
 _FRAME_TOKENS = 16  # around a message: role, separators, ids
 
 Mask = Callable[[str], str]
-
-
-def _local_now() -> datetime:
-    return datetime.now().astimezone()
 
 
 class Roles:
@@ -46,7 +42,7 @@ class Roles:
         *,
         mask: Mask,
         chats: Mapping[str, Chat] | None = None,
-        now: Callable[[], datetime] = _local_now,
+        now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
     ) -> None:
         """Store the settings.
 
@@ -75,7 +71,7 @@ class Roles:
             _CallLimits(self._find_price(config), self._config.caps, config),
         )
         if limits.price is None and (cap := find_money_cap(limits.caps)):
-            raise ConfigFault(f"models.caps.{cap}: models.prices has none for {config.model or chat.name}")
+            raise ConfigFault(f"models.caps.{cap}: models.prices has no price for {config.model or chat.name}")
         return MeteredChat(chat, model_call, limits, self.meter, self._mask)
 
     def get_state(self, role: str) -> RoleState:
@@ -198,7 +194,7 @@ def _count_tokens(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | N
     message_texts = [message.text + "".join(str(call.input) for call in message.calls) for message in messages]
     other_texts = [str(schema)] if schema else []
     other_texts += [f"{tool.name} {tool.description} {tool.schema}" for tool in tools]
-    return sum(texts.tokens(text) + _FRAME_TOKENS for text in [*message_texts, *other_texts])
+    return sum(tokens(text) + _FRAME_TOKENS for text in [*message_texts, *other_texts])
 
 
 # providers ------------------------------------------------------------------------------------------------------
@@ -262,12 +258,12 @@ def _check_config(setting: str, config: RoleConfig) -> None:
     if config.provider not in PROVIDERS:
         raise ConfigFault(f"{setting}.provider = {config.provider!r} (known: {', '.join(PROVIDERS)})")
     if config.thinking not in ("", "on", "off"):
-        raise ConfigFault(f"{setting}.thinking = {config.thinking!r} (on, off, or nothing for the model's own way)")
+        raise ConfigFault(f"{setting}.thinking = {config.thinking!r} (on, off, or empty for the default of the model)")
     for name in ("model", "max_output_tokens", "timeout_s"):
         if not getattr(config, name):
             raise ConfigFault(f"{setting}.{name} must be set for provider = {config.provider!r}")
     if config.provider != "gguf" and not config.url and not config.key_env:
-        raise ConfigFault(f"{setting}.key_env must be set for provider = {config.provider!r} without a url of your own")
+        raise ConfigFault(f"{setting}.key_env must be set for provider = {config.provider!r} unless you set a url")
 
 
 def _find_url(setting: str, config: RoleConfig, key: str | None) -> SplitResult:

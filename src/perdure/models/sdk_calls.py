@@ -191,15 +191,11 @@ def map_faults(sdk: ModuleType, host: str, key: str | None, deadline: CallDeadli
     except (sdk.APITimeoutError, httpx2.TimeoutException) as error:
         raise deadline.make_fault(host) from error
     except sdk.APIConnectionError as error:
-        raise ModelUnreachable(f"{host} ({_name_cause(error)})") from error
+        raise ModelUnreachable(f"{host} ({type(error.__cause__ or error).__name__})") from error
     except sdk.APIError as error:
         raise _to_model_fault(error, host, key) from error
     except httpx2.HTTPError as error:
-        raise ModelUnreachable(f"{host}: the answer broke off ({type(error).__name__})") from error
-
-
-def _name_cause(error: BaseException) -> str:
-    return type(error.__cause__ or error).__name__
+        raise ModelUnreachable(f"{host}: the answer ended early ({type(error).__name__})") from error
 
 
 def _to_model_fault(error: Any, host: str, key: str | None) -> ModelFault:

@@ -41,5 +41,5 @@ def check_url(raw_url: str, *, key: str | None, setting: str) -> SplitResult:
     if not is_valid or url.username or url.query or url.fragment:
         raise ConfigFault(f"{setting}.url = {raw_url!r} (expected something like http://127.0.0.1:11434)")
     if key and url.scheme == "http" and url.hostname not in _LOCAL_HOSTS:
-        raise ConfigFault(f"{setting}.key_env: the key would travel in the clear to {url.hostname}; use https")
+        raise ConfigFault(f"{setting}.key_env: the key would be sent unencrypted to {url.hostname}; use https")
     return url

@@ -73,7 +73,8 @@ class IndexCandidates:
         chunk_scores = self.space.find_nearest(
             self.index, queries, filters=self._narrow_filters(window), k=k * CHUNKS_PER_TURN, read_scope=self._visible
         )
-        turns_by_chunk = self._map_chunks_to_turns([chunk for near_chunks in chunk_scores for chunk, _ in near_chunks])
+        chunks = sorted({chunk for near_chunks in chunk_scores for chunk, _ in near_chunks})
+        turns_by_chunk = dict(self._query_in("SELECT id, turn FROM chunk WHERE id IN ({})", chunks))
         return [
             self._take_best_turns(
                 ((turns_by_chunk[c], c, cosine) for c, cosine in near_chunks if c in turns_by_chunk), k
@@ -328,9 +329,6 @@ class IndexCandidates:
             return self.filters
         until_at = min(window.until_at, self.filters.until_at or window.until_at)
         return replace(self.filters, since_at=window.since_at, until_at=until_at)
-
-    def _map_chunks_to_turns(self, chunks: Iterable[int]) -> dict[int, int]:
-        return dict(self._query_in("SELECT id, turn FROM chunk WHERE id IN ({})", sorted(set(chunks))))
 
     def _key_by_id(self, scores: Mapping[int, float]) -> Scores:
         unnamed = [turn for turn in scores if turn not in self._ids_by_number]

@@ -119,22 +119,22 @@ def explain_cue(
 ) -> tuple[str, ...]:
     """Return the reasons for a cue, the strongest first. A memory has no neighbours: its score is its own."""
     scores_by_leg = {leg: scores[turn_id] for leg, scores in legs.items() if turn_id in scores}
-    reasons = [f"names {entity}, which is rare"] if entity else []
+    reasons = [f"contains the rare name {entity}"] if entity else []
     if scores_by_leg.get("keyword", 0.0) > 0:
-        reasons.append(f"holds the words ({scores_by_leg['keyword']:.2f} of the best)")
+        reasons.append(f"contains the words ({scores_by_leg['keyword']:.2f} of the best)")
     if scores_by_leg.get("vector", 0.0) > 0:
         reasons.append(f"is close in meaning (cosine {scores_by_leg['vector']:.2f})")
     is_weak = max(scores_by_leg.get("keyword", 0.0), scores_by_leg.get("vector", 0.0)) < _STRONG_LEG
     if is_weak and not entity and not is_memory:
-        reasons.append("stands beside a turn that matches")
+        reasons.append("is next to a turn that matches")
     if is_memory and not reasons and "keyword" in scores_by_leg:
-        reasons.append("holds some of the words")
+        reasons.append("contains some of the words")
     if "speaker" in scores_by_leg:
         reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
     if "time" in scores_by_leg:
         reasons.append("is from " + ", ".join(window.words for window in plan.windows))
     if "done" in scores_by_leg:
-        reasons.append("is what was done, not said")
+        reasons.append("is an action, not a statement")
     if scores_by_leg.get("recent", 0.0) > 0:
         reasons.append("is recent")
     return tuple(reasons)
@@ -143,8 +143,8 @@ def explain_cue(
 def remove_scores(reason: str) -> str:
     """Return a reason without its scores.
 
-    >>> remove_scores("holds the words (0.83 of the best)")
-    'holds the words'
+    >>> remove_scores("contains the words (0.83 of the best)")
+    'contains the words'
     """
     return _SCORE_NOTE.sub("", reason)
 
@@ -156,10 +156,11 @@ def explain_absence(recalled: Recalled, turn_id: str) -> str:
             return f"it is cue {rank}: " + "; ".join(cue.why)
     if turn_id in recalled.held_back:
         return (
-            f"it reads like an order to a model ({recalled.held_back[turn_id].rule}); `perdure floor alerts` lists it"
+            "it reads like an instruction to a model "
+            f"({recalled.held_back[turn_id].rule}); `perdure floor alerts` lists it"
         )
     if recalled.silent:
         return f"recall stayed silent: {recalled.silent}"
     return recalled.passed_over.get(
-        turn_id, "no candidate: none of its words were asked for often enough, and nothing near it is close in meaning"
+        turn_id, "not a candidate: it has too few of the words, and its meaning is not close enough"
     )

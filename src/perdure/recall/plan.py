@@ -1,10 +1,10 @@
-"""Plan a recall: turn a message into queries, names, time windows, an intent and speakers, and choose
-where to look.
+"""Plan a recall: turn a message into queries, names, times, an intent and speakers, and choose where to look.
 
-Rules only: no model and no index. `now` is a parameter, so the same message gives the same plan. A
-message without a word that carries meaning ("ok, go on") gives no query, and recall stays silent.
-Recall looks in the current project and in what belongs to no project; other projects are searched if
-the message names them.
+The rules are pure: `now` is a parameter, so the same message gives the same plan. A message without a word
+that carries meaning ("ok, go on") gives no query, and recall stays silent. Recall looks in the current
+project and in what belongs to no project; other projects are searched if the message names them. A model
+may rewrite the plan; if it fails, or its answer has no query, the rules' plan stays. Nothing is searched
+here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from perdure.models.chat import Chat, ChatMessage
 from perdure.recall.times import find_times
 from perdure.regex import lazy_re
 from perdure.types import Filters, Intent, Live, Plan
+
+# by rules -----------------------------------------------------------------------------------------------------
 
 MAX_QUERIES = 4
 MIN_WORDS, MAX_WORDS = 2, 6  # of a query
@@ -201,6 +203,8 @@ def _find_speakers(request: str) -> tuple[str, ...]:
     return ("assistant",) if _SECOND_PERSON.search(plain_request) else ()
 
 
+# where to look ------------------------------------------------------------------------------------------------
+
 RECALL_FILTERS = Filters(  # what people and agents said and did, and the memories made of it
     roles=("user", "assistant", "memory"), kinds=("text", "call", "memory"), memories=True
 )
@@ -243,6 +247,8 @@ def _is_named(path: str, message: str) -> bool:
         return False
     return re.search(rf"(?<![\w/.-]){re.escape(name)}(?![\w-])", message, re.IGNORECASE) is not None
 
+
+# by a model ---------------------------------------------------------------------------------------------------
 
 _MODEL_INTENTS = ("fact", "latest", "history", "overview")
 _MAX_ITEM_CHARS = 100  # of a query or a name

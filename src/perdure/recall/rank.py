@@ -227,11 +227,12 @@ def _find_by_speaker(plan: Plan, facts: Mapping[str, TurnFact]) -> list[str]:
 
 
 def _find_in_windows(plan: Plan, facts: Mapping[str, TurnFact]) -> list[str]:
-    return [turn_id for turn_id, fact in facts.items() if any(_is_in_window(fact, window) for window in plan.windows)]
-
-
-def _is_in_window(fact: TurnFact, window: Window) -> bool:
-    return fact.stated_at is not None and window.since_at <= fact.stated_at < window.until_at
+    return [
+        turn_id
+        for turn_id, fact in facts.items()
+        if fact.stated_at is not None
+        and any(window.since_at <= fact.stated_at < window.until_at for window in plan.windows)
+    ]
 
 
 def _score_recency(facts: Mapping[str, TurnFact], max_bonus: float) -> dict[str, float]:

@@ -165,7 +165,9 @@ def compose(
     cues = [_add_note(cue, truth, plan.asked_at) for cue in cues]
     packed_cues, without_room = pack(cues, judge.extract_query_words(plan.question), max_tokens=tuning.max_tokens)
     reason = (
-        "what would answer reads like an order to a model" if held_back else "the session holds every candidate already"
+        "the matching text reads like an instruction to a model"
+        if held_back
+        else "the session already has every candidate"
     )
     return Recalled(
         packed_cues,
@@ -227,7 +229,7 @@ def _judge_candidates(
     candidates: CandidateSource, plan: Plan, ranking: Ranking, name_sightings: Mapping[str, NameSighting], model: str
 ) -> Verdict:
     if not ranking.scores:
-        return Verdict(0.0, 0.0, "no candidate: none of the words are known")
+        return Verdict(0.0, 0.0, "no candidates: none of the words are known")
     if not plan.queries:
         return Verdict(1.0, 0.0)  # only a time: everything from that time was asked for
     best_texts = [detail.text for detail in candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED]).values()]
@@ -433,14 +435,14 @@ def _explain_passed_over(
         )
         if turn_id in recalled.held_back:
             reasons[turn_id] = (
-                f"{position_note}, but it reads like an order to a model ({recalled.held_back[turn_id].rule})"
+                f"{position_note}, but it reads like an instruction to a model ({recalled.held_back[turn_id].rule})"
             )
         elif turn_id in session_turn_ids:
-            reasons[turn_id] = f"{position_note}, but the session holds it already"
+            reasons[turn_id] = f"{position_note}, but the session already has it"
         elif turn_id in recalled.without_room:
             reasons[turn_id] = f"{position_note}, but it did not fit into {tuning.max_tokens} tokens"
         elif position <= N_DIVERSIFIED:
             reasons[turn_id] = f"{position_note}: others were more relevant, or it repeats one of them"
         else:
-            reasons[turn_id] = f"{position_note}: below the {N_DIVERSIFIED} among which cues are chosen"
+            reasons[turn_id] = f"{position_note}: not among the first {N_DIVERSIFIED}, from which the cues are chosen"
     return reasons

@@ -12,6 +12,7 @@ from perdure.capture import alert, events, policy
 from perdure.config import JobsConfig
 from perdure.errors import ArchiveFault, ModelFault, NotFound
 from perdure.jobs import JobResult, MissedRuns
+from perdure.service.health import run_probe
 from perdure.service.lock import find_resident
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def embed(home: Home, stop: StopCheck) -> JobResult:
 
 def check_data_path(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     """Prove the data path by a real write, search and forget on this disk."""
-    took_s = home.run_probe()
+    took_s = run_probe(home)
     return JobResult("write, archive, index, search and forget work", {"took_ms": round(took_s * 1000, 1)})
 
 
@@ -93,8 +94,8 @@ def verify(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     report = home.upkeep.verify()
     problems = [finding for finding in report.findings if finding.severity == "problem"]
     if problems:
-        raise ArchiveFault(f"{len(problems)} problems, first in {problems[0].where}")
-    return JobResult(f"{report.n_runs} runs are whole", {"runs": report.n_runs, "bytes": report.n_bytes})
+        raise ArchiveFault(f"{len(problems)} problems, the first in {problems[0].where}")
+    return JobResult(f"{report.n_runs} runs checked, no damage", {"runs": report.n_runs, "bytes": report.n_bytes})
 
 
 def watch_resident(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
@@ -105,7 +106,7 @@ def watch_resident(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
     except (OSError, ValueError) as error:
         problems = [f"the resident home does not answer ({type(error).__name__})"] if find_resident(home.path) else []
     changed = alert.update_alert(home.path, problems)
-    return JobResult("; ".join(problems) or "nothing is wrong", {"problems": len(problems)}, did_work=changed)
+    return JobResult("; ".join(problems) or "no problems", {"problems": len(problems)}, did_work=changed)
 
 
 def mine(home: Home, stop: StopCheck) -> JobResult:
@@ -179,26 +180,24 @@ def consolidate(home: Home, stop: StopCheck) -> JobResult:  # noqa: ARG001
 
 
 BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
-    BuiltinJob("sweep", "capture what clients wrote and no hook brought", "once", sweep),
-    BuiltinJob("embed", "give what was captured its vectors", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
+    BuiltinJob("sweep", "capture transcripts that no hook has sent", "once", sweep),
+    BuiltinJob("embed", "make vectors for captured text", "once", embed, for_each_user=True, max_s=MAX_EMBED_S),
     BuiltinJob(
         "use",
-        "note which recalled cues the answers rest on",
+        "record which recalled cues the answers used",
         "once",
         mark_used_cues,
         for_each_user=True,
         max_s=MAX_USE_S,
     ),
-    BuiltinJob(
-        "consolidate", "say what could be tidied up among the memories", "once", consolidate, for_each_user=True
-    ),
-    BuiltinJob("pack", "compress conversations that have been idle for long", "once", pack),
-    BuiltinJob("health", "prove the data path by a real write, search and forget", "skip", check_data_path),
+    BuiltinJob("consolidate", "list proposals to tidy up memories", "once", consolidate, for_each_user=True),
+    BuiltinJob("pack", "compress conversations that were idle for many days", "once", pack),
+    BuiltinJob("health", "test the data path with a real write, search and forget", "skip", check_data_path),
     BuiltinJob("verify", "read the whole archive and check it", "once", verify),
-    BuiltinJob("mine", "make memories of what was said in sessions that are over", "once", mine, for_each_user=True),
-    BuiltinJob("recent", "bring recent.md up to what was said", "once", update_recent, for_each_user=True),
-    BuiltinJob("diary", "write the diary's page of the day that is over", "once", write_diary, for_each_user=True),
-    BuiltinJob("watchdog", "notice when something stands still, and say so once", "skip", watch_resident),
+    BuiltinJob("mine", "make memories from sessions that have ended", "once", mine, for_each_user=True),
+    BuiltinJob("recent", "update recent.md with the newest messages", "once", update_recent, for_each_user=True),
+    BuiltinJob("diary", "write the diary page of the last complete day", "once", write_diary, for_each_user=True),
+    BuiltinJob("watchdog", "notice a part that does not work, and report it once", "skip", watch_resident),
 )
 
 

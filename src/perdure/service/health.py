@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure import log
+from perdure import disk, log
+from perdure.errors import ArchiveFault
+from perdure.home import Home
 
 STALE_S = 40.0  # longest time without a proof; with the watchdog's minute, an alert comes within two
 PARTS = {
-    "keeper": "the thread that archives and indexes stands still",
-    "write": "nothing could be written into the index",
-    "read": "no search came back",
-    "http": "the API answered nobody",
+    "keeper": "the thread that archives and indexes is stuck",
+    "write": "the index could not be written",
+    "read": "a search did not return",
+    "http": "the API does not answer",
 }
+_PROBE = "perdure health probe"
 _PROVEN_FROM_START = ("keeper", "write", "read")  # the others count from their first proof on
 
 
@@ -64,7 +69,7 @@ def list_problems(
 
     >>> ages_s = {"keeper": 1, "write": 61, "read": 1}
     >>> list_problems(ages_s, {"write": "busy"}, outbox_age_s=0, failure_code="", stale_s=40)
-    ['nothing could be written into the index for 61 s (busy)']
+    ['the index could not be written for 61 s (busy)']
     """
     problems = [
         f"{PARTS[part]} for {age_s:.0f} s" + (f" ({failure_codes[part]})" if part in failure_codes else "")
@@ -76,6 +81,28 @@ def list_problems(
     if failure_code:
         problems.append(f"recall fails ({failure_code})")
     return problems
+
+
+def run_probe(home: Home) -> float:
+    """Prove that the whole way works: write, archive, index, search and forget in a scratch home on the same disk.
+
+    Return the seconds it took; raise what fails.
+    """
+    started_s = time.monotonic()
+    folder = home.path / "cache" / f"probe-{threading.get_ident()}"
+    try:
+        disk.make_folder(folder)
+        with Home(folder, home.config, home.principal, writable=True) as scratch:
+            message = {"role": "user", "content": _PROBE, "timestamp": datetime.now(UTC).isoformat()}
+            scratch.capture(msgspec.json.encode(message) + b"\n", runtime="messages", session="probe")
+            hits = scratch.search(_PROBE).hits
+            if len(hits) != 1 or not scratch.forgetting.apply(scratch.forgetting.plan([hits[0].turn_id])):
+                raise ArchiveFault("the written data was not found")
+            if scratch.search(_PROBE).hits or not scratch.upkeep.verify().ok:
+                raise ArchiveFault("the forgotten data was found again")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return time.monotonic() - started_s
 
 
 class AnswerLogEntry(msgspec.Struct, frozen=True):

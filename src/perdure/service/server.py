@@ -62,7 +62,7 @@ class HomeServer:
         self.http_address = ""  # its HTTP address; "" without HTTP
         self.page_link: Callable[[], str] | None = None  # makes a link to the web page that admits one visitor
         self.health_state = health.HealthState(datetime.now(UTC))
-        home.vectors()  # one model for all threads
+        home.connections.vectors()  # one model for all threads
         self.query_worker = QueryWorker(
             partial(self.clone_home, read_only=True), self.health_state, prove_s=self.intervals.prove_s
         )
@@ -209,7 +209,7 @@ class HomeServer:
             "behind": self.health_state.n_behind,
             "questions_waiting": self.query_worker.n_waiting,
             "outbox": {"files": backlog.n_files, "bytes": backlog.n_bytes, "oldest_s": round(outbox_s, 1)},
-            "embedding": self.home.vectors().count_waiting(),
+            "embedding": self.home.connections.vectors().count_waiting(),
             "counts": dict(self.health_state.counts),
             "answers": health.summarise_answers(
                 log.read_entries(path, entry_type="answered", since_at=now - _ANSWER_WINDOW)

@@ -20,7 +20,7 @@ from perdure.service.sync_protocol import answer_requests
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@%-]*\Z|[A-Za-z0-9_.-]*@?\[[0-9A-Fa-f:.%A-Za-z]+\]\Z")
 _EXIT_WAIT_S = 20.0  # time for the other side to exit after the last message
 _EXIT_REASONS = {
-    127: "there is no `perdure` in the PATH of its shell: name it with --remote",
+    127: "there is no `perdure` in the PATH of its shell: set it with --remote",
     255: "ssh could not connect",
     2: "its Perdure has no `sync` command: upgrade it",
 }
@@ -40,7 +40,7 @@ def parse_target(target: str) -> SshTarget | Path:
     (SshTarget(host='me@laptop', path='/data/home'), PosixPath('old'))
     """
     if not target:
-        raise UsageError("name the other home: `perdure sync DIR` or `perdure sync HOST[:PATH]`")
+        raise UsageError("give the other home: `perdure sync DIR` or `perdure sync HOST[:PATH]`")
     before_slash = target.partition("/")[0]
     if ("/" in target and ":" not in before_slash) or target.startswith((".", "~")) or Path(target).is_dir():
         return Path(target).expanduser()

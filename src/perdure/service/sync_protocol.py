@@ -247,7 +247,7 @@ def _receive_content(link: SyncLink, n_bytes: object, max_bytes: int) -> bytes:
             raise SyncFault(f"{link.name} sent an empty part")
         content += part
     if len(content) > size:
-        raise SyncFault(f"{link.name} sent more than it said")
+        raise SyncFault(f"{link.name} sent more bytes than announced")
     return bytes(content)
 
 
@@ -273,7 +273,7 @@ def _receive_lines(link: SyncLink, stage: SyncStage) -> None:
     while (frame := link.receive("lines", "end")).do != "end":
         name = frame.body.decode("utf-8", "replace")
         if not is_journal_file_name(name):
-            raise SyncFault(f"{link.name} sent {name!r:.60}, which is no journal's name")
+            raise SyncFault(f"{link.name} sent {name!r:.60}, which is not the name of a journal")
         stage.put_lines(name, _receive_content(link, frame.fields.get("n_bytes"), _MAX_LINES_BYTES))
 
 
@@ -301,7 +301,9 @@ def answer_requests(home: Home, link: SyncLink) -> None:
     ):
         raise UsageError("both are the same home")
     if greeting.user != home.user:
-        raise UsageError(f"a home of {home.user}: only homes of one owner sync, and {greeting.user} asks")
+        raise UsageError(
+            f"a home of {home.user}: only homes of the same user can sync; the other home is of {greeting.user}"
+        )
     is_copy = greeting.writer == get_writer_id(home.path)
     if is_copy:
         record_writers(home.path)

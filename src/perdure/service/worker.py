@@ -155,7 +155,7 @@ def _parse_now(raw_now: object) -> datetime | None:
     try:
         return None if raw_now is None else msgspec.convert(raw_now, datetime)
     except msgspec.ValidationError as error:
-        raise UsageError(f"no instant: {error}") from error
+        raise UsageError(f"not a valid time: {error}") from error
 
 
 def _parse_event(fields: object) -> HookEvent:
@@ -163,7 +163,7 @@ def _parse_event(fields: object) -> HookEvent:
     try:
         return msgspec.convert(fields, HookEvent) if isinstance(fields, list) else _event_from_fields(fields)
     except (msgspec.ValidationError, TypeError) as error:
-        raise UsageError(f"no event: {error}") from error
+        raise UsageError(f"not a valid event: {error}") from error
 
 
 def _event_from_fields(fields: object) -> HookEvent:
@@ -410,7 +410,7 @@ class IngestWorker:
             with index.begin_write():
                 index.set_meta(probe=stamp)
             if index.get_meta("probe") != stamp:
-                raise PerdureError("what was written into the index was not read back")
+                raise PerdureError("data written to the index could not be read back")
         except Busy:
             self._health_state.failure_codes["write"] = "busy"
             if (index.get_meta("change") or "") == self._last_change:

@@ -2,7 +2,9 @@
 
 A grant is an event of its owner's journal, and nobody else's journal can make or end one. It counts in the
 home where it was given, from that moment until its date or its revocation, or until its grantee declines
-it, in whatever order homes were merged.
+it, in whatever order homes were merged. `GrantCache` holds the current events of all users; every change
+is announced to all processes of the home, and the saved file can be deleted at any time. Searches apply
+the grants, not this module: each filters by its `Principal`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from perdure.disk import append_line, lock_file, make_folder, replace_file
 from perdure.errors import GrantMissing, PerdureError, UsageError
 from perdure.identity import check_user
 from perdure.types import GRANT_SCOPES, Grant, GrantScope
+
+# events and their cache ---------------------------------------------------------------------------------------
 
 MACHINE = "machine"  # types of events
 GRANT = "grant"
@@ -256,6 +260,8 @@ def _read_change_mark(home: Path) -> tuple[int, int]:
     return status.st_ino, status.st_size
 
 
+# grants -------------------------------------------------------------------------------------------------------
+
 _MAX_VALUE_CHARS = 4096  # of a scope's value: the longest path on Linux
 _INVISIBLE_CATEGORIES = (
     "Cc",
@@ -417,11 +423,11 @@ class Grants:
     def _check_grant(self, grantee: str, scope: str, value: str, until_at: datetime | None) -> None:
         check_user(grantee)
         if grantee == self._user:
-            raise UsageError("you can read your own data already: name another user")
+            raise UsageError("you can already read your own data: give another user")
         known_users = {self._user, *list_journal_users(self._home), *list_run_owners(self._home)}
         similar_names = [name for name in known_users if name.casefold() == grantee.casefold()]
         if similar_names and grantee not in similar_names:
-            raise UsageError(f"{grantee!r} is nobody here, but {min(similar_names)!r} is: write the name as it is")
+            raise UsageError(f"this home has no user {grantee!r}, but {min(similar_names)!r}: check the spelling")
         if scope not in GRANT_SCOPES:
             raise UsageError(f"{scope!r} cannot be shared (known: {', '.join(GRANT_SCOPES)})")
         if not value or len(value) > _MAX_VALUE_CHARS or not all(map(_is_visible, value)):
@@ -429,7 +435,7 @@ class Grants:
         if until_at is not None and until_at.tzinfo is None:
             raise UsageError(f"{until_at.isoformat()} has no time zone")
         if until_at is not None and until_at <= self._now():
-            raise UsageError(f"{until_at.isoformat()} has passed: name a later date")
+            raise UsageError(f"{until_at.isoformat()} is in the past: give a later date")
 
     def revoke(self, grant_id: str) -> GrantRecord:
         """End a grant of the owner, from the next question on; one that has ended stays ended. Raises GrantMissing."""

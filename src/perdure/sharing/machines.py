@@ -131,7 +131,9 @@ class Machines:
         check_user(user)
         check_machine(name)
         if any(machine.name == name for machine in self.list_machines(user)):
-            raise UsageError(f"{user} has a machine {name!r} already: choose another name, or revoke that one first")
+            raise UsageError(
+                f"{user} already has a machine {name!r}: choose another name, or revoke that machine first"
+            )
 
     def register(self, user: str, name: str, *, registered_by: str = "") -> tuple[Machine, str]:
         """Register a machine of a user; return it with its secret, which is stored nowhere.
@@ -159,7 +161,7 @@ class Machines:
             raise MachineMissing(name)
         if len(matches) > 1:
             ids = ", ".join(f"{machine.machine_id} of {machine.user}" for machine in matches)
-            raise UsageError(f"there are several machines {name!r}: name one by its id ({ids})")
+            raise UsageError(f"several machines are named {name!r}: give the id of one ({ids})")
         return matches[0]
 
     def revoke(self, name: str, user: str | None = None) -> Machine:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from perdure.connections import Connections, utc_now
 from perdure.errors import UsageError, UserMissing
 from perdure.runs import Runs
-from perdure.sharing import grants as watching
-from perdure.sharing.grants import GrantRecord, Grants
+from perdure.sharing.grants import GrantCache, GrantRecord, Grants, find_events_without_effect, mark_changed
 from perdure.types import Grant, GrantScope, Principal
 
 if TYPE_CHECKING:  # only a command that registers a machine needs them
@@ -31,17 +30,17 @@ class Sharing:
         runs: Runs,
         *,
         index_all: Callable[[], None],
-        cache: watching.GrantCache | None = None,
+        cache: GrantCache | None = None,
     ) -> None:
         self._connections = connections
         self._runs = runs
         self._index_all = index_all
         self._cache = cache
 
-    def grant_cache(self) -> watching.GrantCache:
+    def grant_cache(self) -> GrantCache:
         """Return what this home knows of machines and grants; threads may share it."""
         if self._cache is None:
-            self._cache = watching.GrantCache(self._connections.path, can_save=self._connections.writable)
+            self._cache = GrantCache(self._connections.path, can_save=self._connections.writable)
         return self._cache
 
     @property
@@ -72,9 +71,9 @@ class Sharing:
         self._index_all()
         kind, run_id = ("memory", prefix) if prefix.startswith("mem-") else self._runs.resolve(prefix)
         if kind != "run":
-            raise UsageError(f"{prefix} is a {kind}; a run can be shared (`perdure tree` shows their ids)")
+            raise UsageError(f"{prefix} is a {kind}; you can share only runs (`perdure tree` shows their ids)")
         if (parent_id := self._runs.captured_in(run_id)) != run_id:
-            raise UsageError(f"{run_id} lies inside of run {parent_id}, and is read there: share that one")
+            raise UsageError(f"{run_id} is part of run {parent_id}: share that run")
         self._runs.own(run_id)
         return run_id
 
@@ -87,8 +86,8 @@ class Sharing:
 
     def n_ignored_events(self) -> int:
         """Return how many events of machines and grants count for nothing here: another home made them."""
-        watching.mark_changed(self._connections.path)  # what came in is read at once
-        return len(self.grant_cache().get_events().derive(watching.find_events_without_effect))
+        mark_changed(self._connections.path)  # what came in is read at once
+        return len(self.grant_cache().get_events().derive(find_events_without_effect))
 
     def users(self) -> list[str]:
         """Return everybody of whom this home holds anything: runs, or a journal. By name."""

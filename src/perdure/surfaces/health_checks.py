@@ -1,4 +1,9 @@
-"""The parts of `doctor` and `status` that every machine shares, with a local home or with a remote one."""
+"""The checks of `doctor` and `status` that the command line and the web pages share, for local and remote homes.
+
+A check looks and describes: it changes nothing, and one that fails becomes a finding and not an
+exception. A finding names the problem and the advice. Light checks work on a home opened for reading
+only. Checks of installed clients and of models are in `cli/maintenance.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,8 @@ from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.units import format_age, format_count, format_size, format_time
 
+# describing a home --------------------------------------------------------------------------------------------
+
 LOW_DISK_BYTES = 500_000_000
 Grade = Literal["ok", "notice", "problem"]
 
@@ -41,7 +48,7 @@ def describe_resident(state: dict[str, Any] | None) -> str:
     if state is None:
         return "none: `perdure serve`"
     if state["problems"]:
-        return f"process {state['pid']}, not well: {'; '.join(state['problems'])}"
+        return f"process {state['pid']}, with problems: {'; '.join(state['problems'])}"
     lanes = ", ".join(f"{lane} {n:,}" for lane, n in state.get("embedding", {}).items() if n)
     queue_text = f", embedding {lanes}" if lanes else ""
     since = format_time(datetime.fromisoformat(state["since_at"]))
@@ -57,6 +64,8 @@ def make_http_address(server: ServerConfig, state: dict[str, Any] | None) -> str
         else f"{'https' if server.tls_certificate else 'http'}://{address_text}"
     )
 
+
+# running checks -----------------------------------------------------------------------------------------------
 
 _DISK_PARTS = {
     "runs": "archive/runs",
@@ -97,6 +106,9 @@ def _count_bytes(home: Path, pattern: str) -> int:
     return sum(path.stat().st_blocks * 512 for path in paths if path.is_file())
 
 
+# checks -------------------------------------------------------------------------------------------------------
+
+
 def check_home(home: Home) -> Iterator[HealthCheck]:
     """Check that the home can be written, and that its disk has room."""
     yield HealthCheck(
@@ -117,11 +129,13 @@ def check_disk(home: Home) -> Iterator[HealthCheck]:
 def check_index(home: Home) -> Iterator[HealthCheck]:
     """Check how far the index is behind the archive."""
     if store.find_current_file(home.path) is None and home.archive.ledger.get_last_change() == 0:
-        yield HealthCheck("index", "ok", "none yet; the first import makes it")
+        yield HealthCheck("index", "ok", "none yet; the first import creates it")
         return
     n_behind = catchup.count_unprojected(home.index(), home.archive)
     state = f"{format_count(n_behind, 'run')} behind" if n_behind else "up to date"
-    yield HealthCheck("index", "notice" if n_behind else "ok", state, "`perdure search` catches up" if n_behind else "")
+    yield HealthCheck(
+        "index", "notice" if n_behind else "ok", state, "the next `perdure search` updates it" if n_behind else ""
+    )
 
 
 def check_outbox(home: Home) -> Iterator[HealthCheck]:
@@ -129,7 +143,7 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
     backlog, limits = enqueue.measure_backlog(home.path / "outbox"), home.config.capture
     age_s = (datetime.now(UTC) - backlog.oldest_at).total_seconds() if backlog.oldest_at else 0
     is_stuck = backlog.n_bytes > limits.outbox_alarm_bytes or age_s > limits.outbox_alarm_age_s
-    advice = "`perdure import` moves it into the archive; if it stays, look at the disk" if is_stuck else ""
+    advice = "`perdure import` moves them into the archive; if they stay, check the disk" if is_stuck else ""
     yield HealthCheck(
         "outbox", "problem" if is_stuck else "ok", f"{format_count(backlog.n_files, 'capture')} waiting", advice
     )
@@ -139,7 +153,7 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
             "outbox",
             "problem",
             f"{format_count(len(unreadable_files), 'capture')} cannot be read",
-            f"look at {unreadable_files[0]}",
+            f"see {unreadable_files[0]}",
         )
 
 
@@ -149,7 +163,7 @@ def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator
         advice = "`perdure serve` answers hooks faster, and runs the jobs; `perdure service install` starts it at login"
         yield HealthCheck("resident home", "notice", "none is running", advice)
     elif state["problems"]:
-        advice = f"look at {log.to_log_path(home.path)}; `perdure serve --stop` and start it again"
+        advice = f"see {log.to_log_path(home.path)}; run `perdure serve --stop` and start it again"
         yield HealthCheck("resident home", "problem", "; ".join(state["problems"]), advice)
     else:
         ages = ", ".join(f"{part} {age_s:.0f} s ago" for part, age_s in state["proven_s_ago"].items())
@@ -191,14 +205,18 @@ def check_captures(home: Home) -> Iterator[HealthCheck]:
 
 def check_mining(home: Home) -> Iterator[HealthCheck]:
     """Check for messages that mining failed on for good; yields nothing if no model is set for mining."""
-    from perdure.memories.mine import MAX_TRIES, BatchFailures
-
     if not home.config.models.roles.miner.provider:
         return
+    from perdure.memories.mine import MAX_TRIES, BatchFailures
+
     n_stuck = BatchFailures(home.path).count_stuck(MAX_TRIES)
-    message = f"{n_stuck} times ten messages failed {MAX_TRIES} times" if n_stuck else "nothing failed for good"
+    message = (
+        f"{format_count(n_stuck, 'group')} of ten messages failed {MAX_TRIES} times"
+        if n_stuck
+        else "no permanent failures"
+    )
     yield HealthCheck(
-        "mining", "notice" if n_stuck else "ok", message, "`perdure mine --again` tries once more" if n_stuck else ""
+        "mining", "notice" if n_stuck else "ok", message, "`perdure mine --again` tries again" if n_stuck else ""
     )
 
 
@@ -212,9 +230,11 @@ def check_hook_failures(home: Home) -> Iterator[HealthCheck]:
     kinds = Counter(f"{item.get('stage')}: {item.get('error')}" for item in recent_failures)
     message = ", ".join(f"{n} times {kind}" for kind, n in kinds.most_common(3)) or "none in the last day"
     open_text = f"; still failing: {', '.join(open_incidents)}" if open_incidents else "; none since"
-    advice = f"see {home.path / 'run' / 'hook-failures.jsonl'}; nothing is lost: the next event catches up"
+    advice = f"see {home.path / 'run' / 'hook-failures.jsonl'}; nothing is lost: the next event captures the rest"
     yield HealthCheck("hook failures", "problem" if open_incidents else "notice", message + open_text, advice)
 
+
+# all light checks ---------------------------------------------------------------------------------------------
 
 _LIGHT_CHECKS = (check_disk, check_index, check_outbox, check_recall, check_captures, check_mining, check_hook_failures)
 

@@ -38,7 +38,7 @@ def make_diff_lines(old: str, new: str) -> list[DiffLine]:
     """
     diff_lines = list(islice(_iterate_diff_lines(old.splitlines(), new.splitlines()), MAX_ROWS + 1))
     return (
-        [*diff_lines[:MAX_ROWS], DiffLine("gap", "more lines than fit here")]
+        [*diff_lines[:MAX_ROWS], DiffLine("gap", "too many lines to show")]
         if len(diff_lines) > MAX_ROWS
         else diff_lines
     )

@@ -24,7 +24,7 @@ def parse_moment(text: str | None, *, now: datetime | None = None) -> datetime |
             return (now or datetime.now(UTC)) - timedelta(**{_AGE_UNITS[match[2]]: int(match[1])})
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None
+        raise UsageError(f"{text!r} is not a time: write 30m, 12h, 7d, 4w, 2026-05-01 or 2026-05-01T14:00") from None
 
 
 def parse_future_moment(text: str | None, *, now: datetime | None = None) -> datetime | None:
@@ -38,7 +38,7 @@ def parse_future_moment(text: str | None, *, now: datetime | None = None) -> dat
     try:
         return (now or datetime.now(UTC)) + timedelta(**{_AGE_UNITS[match[2]]: int(match[1])})
     except OverflowError:
-        raise UsageError(f"{text!r} is further than any date goes") from None
+        raise UsageError(f"{text!r} is out of the range of dates") from None
 
 
 def format_age(instant: datetime | None, now: datetime) -> str:

@@ -21,7 +21,7 @@ def test_a_link_lets_one_visitor_in_once(visit, site) -> None:
     assert first.url == f"{site.origin}/search?q=sqlite"
     second.goto(link)
     assert second.get_by_label("Secret of a machine").is_visible()
-    assert "used already" in second.locator("main").inner_text()
+    assert "already used" in second.locator("main").inner_text()
     assert second.goto("/").url == f"{site.origin}/enter?to=%2F"
     refused(second)
 
@@ -30,11 +30,11 @@ def test_credential_signs_in_until_its_machine_is_revoked(visit, site) -> None:
     secret = site.perdure("machine", "register", "--name", "tablet", "--no-write-auth")["secret"]
     page = visit("/memories?q=port", is_known=False)
     page.get_by_label("Secret of a machine").fill("pdr-wrong")
-    page.get_by_role("button", name="Enter").click()
-    assert "not the secret of a machine" in page.get_by_role("alert").inner_text()
+    page.get_by_role("button", name="Sign in").click()
+    assert "not the secret of a registered machine" in page.get_by_role("alert").inner_text()
     refused(page)
     page.get_by_label("Secret of a machine").fill(secret)
-    page.get_by_role("button", name="Enter").click()
+    page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/memories?q=port")
     site.perdure("machine", "revoke", "tablet")
     page.reload()
@@ -44,7 +44,7 @@ def test_credential_signs_in_until_its_machine_is_revoked(visit, site) -> None:
 def test_visitor_who_left_is_signed_out(visit, site) -> None:
     page = visit(is_known=False)
     page.goto(site.link())
-    page.get_by_role("button", name="Leave").click()
+    page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/enter")
     page.goto("/memories")
     assert "/enter" in page.url

@@ -95,8 +95,8 @@ def test_without_scripts_search_reader_and_an_edit_work(visit) -> None:
     page.goto("/memories?q=nightly")
     page.locator("[data-item] a").first.click()
     page.get_by_text("This is wrong: correct it").click()
-    page.get_by_label("What is right").fill("The nightly build takes about 25 minutes since the cache.")
-    page.get_by_role("button", name="Keep the correction").click()
+    page.get_by_label("The correct statement").fill("The nightly build takes about 25 minutes since the cache.")
+    page.get_by_role("button", name="Save the correction").click()
     assert "25 minutes" in page.locator("main").inner_text()
 
 

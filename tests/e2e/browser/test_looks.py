@@ -1,4 +1,4 @@
-"""How pages look, compared with pictures that somebody looked at: tests/golden/page/.
+"""How pages look, compared with pictures that somebody looked at: tests/golden/web/.
 
 Only where letters are drawn as they were there: the pictures hold a probe of them. PERDURE_GOLDEN=write renews all.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-PLACE = Path(__file__).parents[2] / "golden" / "page"
+PLACE = Path(__file__).parents[2] / "golden" / "web"
 PROBE = """<body style="font: 16px system-ui, sans-serif"><p>Mira's harbour: 満潮 <b>42</b> ½ <i>æther</i></p>
 <pre style="font-family: ui-monospace, monospace">def tide(at): return "flood" != at[0]  # 0O1l</pre>"""
 SAME_LEVELS = 24  # of 255 that a pixel may differ and count as the same
@@ -63,7 +63,7 @@ def letters(browser) -> None:
         PLACE.mkdir(parents=True, exist_ok=True)
         kept.write_text(probe + "\n")
     elif kept.read_text().strip() != probe:
-        pytest.skip("letters are drawn otherwise here than in tests/golden/page (other fonts, or another browser)")
+        pytest.skip("letters are drawn otherwise here than in tests/golden/web (other fonts, or another browser)")
 
 
 @pytest.mark.parametrize("name", LOOKS)

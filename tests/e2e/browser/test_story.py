@@ -34,9 +34,9 @@ def test_user_finds_explains_and_corrects_a_recalled_decision(visit: Any, site: 
     # correct it: the form is open, and one writes
     page.locator(".cue", has_text="9090").get_by_role("link", name="wrong? correct it").first.click()
     page.wait_for_url("**/memories/mem-*")
-    assert page.get_by_label("What is right").evaluate("field => field === document.activeElement")
-    page.get_by_label("What is right").fill("We moved the staging server to port 9191.")
-    page.get_by_role("button", name="Keep the correction").click()
+    assert page.get_by_label("The correct statement").evaluate("field => field === document.activeElement")
+    page.get_by_label("The correct statement").fill("We moved the staging server to port 9191.")
+    page.get_by_role("button", name="Save the correction").click()
     assert page.get_by_role("heading", level=1).inner_text() == "We moved the staging server to port 9191."
     assert "we moved the staging server to port 9090" in page.locator(".belief-quote").first.inner_text()
     # the same message once more: the correction is what is told
@@ -49,7 +49,7 @@ def test_user_finds_explains_and_corrects_a_recalled_decision(visit: Any, site: 
     page.go_back()
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Recall", exact=True).click()
     page.locator("[data-item]", has_text=QUESTION).locator("a").first.click()
-    assert page.get_by_role("link", name="Wrong too? Correct that").count() == 1
+    assert page.get_by_role("link", name="Also wrong? Correct it").count() == 1
     # an agent that asks is told it
     event = events.HookEvent(
         "claude-code", "prompt", "after-the-correction", cwd="/home/mira/tidepool", prompt=QUESTION

@@ -145,7 +145,7 @@ def test_a_torn_tail_is_never_read_and_is_set_aside(journal):
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
     assert [event.data["n"] for event in journal.read()] == [1]
-    assert whys(journal) == ["torn: the line was never finished; it was not acknowledged"]
+    assert whys(journal) == ["torn: the line is incomplete; it was not acknowledged"]
     second = journal.append("note", {"n": 2}, now=AT)
     assert second.seq == 2
     assert [event.data["n"] for event in journal.read()] == [1, 2]

@@ -135,7 +135,7 @@ def test_unknown_variables_stay_and_raise_an_alert():
             replace(material, variables={"platform": platform, "agent": "a"}), FloorConfig(), nothing
         )
         assert by_name(found)["system"].text == f"On {platform} and a, {{{{mood}}}}."
-        assert found.alerts == ("system.md: nothing is known for {{mood}}",)
+        assert found.alerts == ("system.md: there is no value for {{mood}}",)
 
 
 def test_variables_are_filled_only_in_the_system_prompt():

@@ -115,8 +115,8 @@ def test_a_proposed_system_prompt_is_neither_short_nor_bloated():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("name: [", "no YAML"),
-        ("- a\n- b", "no mapping"),
+        ("name: [", "not YAML"),
+        ("- a\n- b", "not a mapping"),
         ("tools: []\nmax_turns: 3", "lacks name"),
         ("name: a\nmax_turns: 3", "lacks tools"),
         ("name: a\ntools: []", "lacks max_turns"),
@@ -125,7 +125,7 @@ def test_a_proposed_system_prompt_is_neither_short_nor_bloated():
         ("name: a\ntools: [1]\nmax_turns: 3", "`tools`"),
         ("name: a\ntools: []\nmax_turns: 0", "`max_turns`"),
         ("name: a\ntools: []\nmax_turns: true", "`max_turns`"),
-        ("name: !!python/object/apply:os.system ['true']\ntools: []\nmax_turns: 3", "no YAML"),
+        ("name: !!python/object/apply:os.system ['true']\ntools: []\nmax_turns: 3", "not YAML"),
     ],
 )
 def test_settings_are_checked_for_every_writer(text, why):
@@ -146,14 +146,14 @@ def test_secrets_are_refused_by_kind_and_not_repeated():
     ("text", "why"),
     [
         ("[" * 60_000, "16384 bytes"),
-        ("[" * 16_000, "50 deep"),
-        ("{" * 16_000, "50 deep|no YAML"),
-        ("{a: " * 4_000, "50 deep"),
-        ("- " * 8_000, "50 deep"),
-        ("? " * 8_000, "50 deep"),
-        ("\n".join(" " * n + "a:" for n in range(150)), "50 deep"),
+        ("[" * 16_000, "50 levels"),
+        ("{" * 16_000, "50 levels|not YAML"),
+        ("{a: " * 4_000, "50 levels"),
+        ("- " * 8_000, "50 levels"),
+        ("? " * 8_000, "50 levels"),
+        ("\n".join(" " * n + "a:" for n in range(150)), "50 levels"),
         ("a: &a {k: 1}\n" + "".join(f"b{n}: &a {{<<: [*a, *a, *a]}}\n" for n in range(30)), "10 aliases"),
-        ("name: 2026-13-40", "no YAML"),
+        ("name: 2026-13-40", "not YAML"),
     ],
 )
 def test_settings_cannot_take_the_process_down(text, why):

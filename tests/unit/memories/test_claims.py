@@ -497,6 +497,11 @@ def test_any_text_has_a_path_that_may_be_one(text: str) -> None:
 WORDS = st.sampled_from([w for line in (REPLACES + STANDS_BESIDE).split("\n") for w in line.split()] or ["x"])
 
 
+def test_a_claim_without_a_value_is_none() -> None:
+    """Found by the test below: the date was read as the value, and then taken off it."""
+    assert claim("Mai 10:00. My") is None
+
+
 @given(st.lists(WORDS, max_size=25).map(" ".join), st.lists(WORDS, max_size=25).map(" ".join))
 @settings(deadline=None)
 def test_shuffled_words_break_nothing(one: str, other: str) -> None:

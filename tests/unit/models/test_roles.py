@@ -51,7 +51,7 @@ def test_each_role_has_its_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (RoleConfig("anthropic", "m", key_env="PERDURE_TEST_NO_KEY"), "the environment has no PERDURE_TEST_NO_KEY"),
         (RoleConfig("openai", "m", "ftp://x"), r"miner\.url = 'ftp://x'"),
         (RoleConfig("openai", "m", "http://u:p@x/v1"), r"miner\.url"),
-        (RoleConfig("openai", "m", "http://far/v1", "PERDURE_TEST_KEY"), "the key would travel in the clear to far"),
+        (RoleConfig("openai", "m", "http://far/v1", "PERDURE_TEST_KEY"), "the key would be sent unencrypted to far"),
         (RoleConfig("openai", "m", "http://x/v1", thinking="a lot"), r"miner\.thinking = 'a lot'"),
         (RoleConfig("openai", "m", "http://x/v1", max_output_tokens=0), r"miner\.max_output_tokens must be set"),
         (RoleConfig("openai", "m", "http://x/v1", timeout_s=0), r"miner\.timeout_s must be set"),
@@ -72,7 +72,7 @@ def test_missing_model_file_is_named_in_the_state_and_the_error(tmp_path: Path) 
     assert found.get_state("miner").missing == f"models.roles.miner.model: there is no file {file}"
     chat = found.get_chat("miner", job="x")
     assert chat is not None
-    with pytest.raises(ModelFileMissing, match=r"small\.gguf: .* Correct `model`"):
+    with pytest.raises(ModelFileMissing, match=r"small\.gguf: .* Set `model`"):
         chat.reply(ASKED)
     file.touch()
     assert found.get_state("miner").missing == ""
@@ -149,7 +149,7 @@ def test_a_cap_stops_the_job_before_anything_is_asked(tmp_path: Path) -> None:
 
 def test_a_cap_in_money_needs_a_price(tmp_path: Path) -> None:
     caps = CapsConfig(day_money=1)
-    with pytest.raises(ConfigFault, match=r"models\.caps\.day_money: models\.prices has none for m-1"):
+    with pytest.raises(ConfigFault, match=r"models\.caps\.day_money: models\.prices has no price for m-1"):
         roles(tmp_path, roles=RolesConfig(miner=MINER), caps=caps).get_chat("miner", job="x")
     priced = roles(tmp_path, roles=RolesConfig(miner=MINER), caps=caps, prices={"m-1": PriceConfig(1.0, 1.0)})
     assert priced.get_chat("miner", job="x") is not None

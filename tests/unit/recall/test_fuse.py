@@ -1,10 +1,26 @@
+"""Fusion of rankings, feedback terms, and scores that spread to neighbours."""
+
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.fuse import EQUAL_SCORE, clamp_cosines, min_max, rank_ids, reciprocal_rank, sum_weighted, take_best
+from perdure.recall.fuse import (
+    EQUAL_SCORE,
+    choose_feedback_terms,
+    clamp_cosines,
+    compute_rarity,
+    list_feedback_words,
+    min_max,
+    move_queries,
+    rank_ids,
+    reciprocal_rank,
+    spread,
+    sum_weighted,
+    take_best,
+)
 
 LEG = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-50, 50, allow_nan=False), max_size=8)
 
@@ -70,3 +86,58 @@ def test_fusion_ignores_the_order_of_legs_and_of_items(one, other):
 @given(LEG)
 def test_normalised_scores_lie_between_0_and_1(leg):
     assert all(0 <= score <= 1 for score in [*min_max(leg).values(), *clamp_cosines(leg).values()])
+
+
+def test_terms_are_worked_out_by_hand():
+    """Two hits of 2 and 4 words. oak: 1/2 + 1/4 = 0.75; elm: 1/2; ash, fir, yew: 1/4. Rarity 1 each but fir, 4:
+    fir 1.0, oak 0.75, elm 0.5, then ash and yew with 0.25 by name.
+    """
+    found = choose_feedback_terms(["oak elm", "oak ash fir yew"], [], lambda word: 4.0 if word == "fir" else 1.0)
+    assert found == ["fir", "oak", "elm", "ash", "yew"]
+
+
+def test_asked_and_ubiquitous_terms_are_left_out():
+    assert choose_feedback_terms(["oak elm ash"], ["oak"], lambda word: 0.0 if word == "elm" else 1.0) == ["ash"]
+    assert list_feedback_words(["the oak and the elm"], ["oak"]) == ["elm"]
+
+
+def test_rarity_is_worked_out_by_hand():
+    """ln(100 / 10) = 2.302585; what is everywhere says nothing; what nobody said counts half a sighting: ln 200."""
+    assert compute_rarity(10, 100) == pytest.approx(2.302585, abs=1e-6)
+    assert compute_rarity(100, 100) == 0.0
+    assert compute_rarity(0, 100) == pytest.approx(5.298317, abs=1e-6)
+    assert compute_rarity(0, 0) == 0.0
+
+
+def test_a_moved_vector_by_hand():
+    """(1, 0) + 1 · mean((0, 1), (0, 1)) = (1, 1), at length 1 (0.7071, 0.7071)."""
+    query = np.array([[1.0, 0.0]], dtype=np.float32)
+    best = [np.array([0.0, 1.0], dtype=np.float32)] * 2
+    assert move_queries(query, best, share=1.0) == pytest.approx(np.array([[0.70710678, 0.70710678]]), abs=1e-6)
+    assert move_queries(query, best, share=0.0) is query
+
+
+def _row(names):
+    return {
+        name: [(names[n + d], abs(d)) for d in (-2, -1, 1, 2) if 0 <= n + d < len(names)]
+        for n, name in enumerate(names)
+    }
+
+
+def test_shares_of_the_better_neighbour_at_each_distance_by_hand():
+    """c = 1, a = 0.5, the rest 0; shares 0.4 and 0.15.
+    a: 0.5 + 0.4·max(b=0) + 0.15·c = 0.65. b: 0 + 0.4·max(a=0.5, c=1) + 0.15·d=0 -> 0.4. c: 1 + 0 + 0.15·0.5 = 1.075.
+    d: 0.4·1 + 0.15·max(b=0) = 0.4. e: 0.15·1 = 0.15.
+    """
+    scores = spread({"a": 0.5, "b": 0.0, "c": 1.0, "d": 0.0, "e": 0.0}, _row("abcde"), [0.4, 0.15])
+    expected = {"a": 0.65, "b": 0.4, "c": 1.075, "d": 0.4, "e": 0.15}
+    assert scores == {name: pytest.approx(score, abs=1e-12) for name, score in expected.items()}
+
+
+def test_shares_end_at_the_reach():
+    assert spread({"a": 1.0}, _row("abcde"), [0.4])["b"] == pytest.approx(0.4)
+    assert "c" not in spread({"a": 1.0}, _row("abcde"), [0.4])
+
+
+def test_zero_shares_change_nothing():
+    assert spread({"a": 1.0, "b": 0.2}, _row("ab"), []) == {"a": 1.0, "b": 0.2}

@@ -1,3 +1,5 @@
+"""Cues within their tokens, and the reasons that a cue states."""
+
 import unicodedata
 from datetime import UTC, datetime
 
@@ -5,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure import text
-from perdure.recall.pack import cut_excerpt, is_dependent, pack, render_cue
+from perdure.recall.candidates import TurnFact
+from perdure.recall.pack import cut_excerpt, explain_cue, is_dependent, pack, render_cue
+from perdure.recall.plan import plan
 from perdure.types import Cue
 
 
@@ -68,3 +72,25 @@ def test_no_visible_character_is_split(words, n_chars):
     assert not short or not unicodedata.combining(short[0])
     assert not short.startswith("\u200d")
     assert not short.endswith("\u200d")
+
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+FACT = TurnFact("user", NOW)
+PLAN = plan("Which port does the server use?", now=NOW)
+
+
+def reasons(*, is_memory: bool, **legs: float) -> tuple[str, ...]:
+    return explain_cue("x", {leg: {"x": score} for leg, score in legs.items()}, FACT, PLAN, is_memory=is_memory)
+
+
+def test_weak_turn_names_its_neighbour_and_a_memory_does_not() -> None:
+    assert reasons(is_memory=False, keyword=0.2)[-1] == "is next to a turn that matches"
+    assert reasons(is_memory=True, keyword=0.2, vector=0.3) == (
+        "contains the words (0.20 of the best)",
+        "is close in meaning (cosine 0.30)",
+    )
+
+
+def test_weakest_candidate_has_a_reason_too() -> None:
+    """The worst of a leg scores 0 there, whatever it holds."""
+    assert reasons(is_memory=True, keyword=0.0) == ("contains some of the words",)

@@ -16,10 +16,8 @@ def test_all_is_well_while_every_proof_is_fresh():
 
 
 def test_stopped_part_is_named_with_its_reason():
-    assert found({**WELL, "keeper": 41.0}) == ["the thread that archives and indexes stands still for 41 s"]
-    assert found({**WELL, "write": 50.0}, {"write": "busy"}) == [
-        "nothing could be written into the index for 50 s (busy)"
-    ]
+    assert found({**WELL, "keeper": 41.0}) == ["the thread that archives and indexes is stuck for 41 s"]
+    assert found({**WELL, "write": 50.0}, {"write": "busy"}) == ["the index could not be written for 50 s (busy)"]
 
 
 def test_full_outbox_and_failing_recall_are_problems():
@@ -51,7 +49,7 @@ def test_a_rank_is_the_value_below_which_the_share_lies():
 def test_incident_is_one_alert_and_told_once(tmp_path):
     assert alert.update_alert(tmp_path, ["it stands"])
     assert not alert.update_alert(tmp_path, ["it stands", "still"])
-    assert alert.read_unshown_notice(tmp_path) == "Perdure: it stands. `perdure doctor` says more."
+    assert alert.read_unshown_notice(tmp_path) == "Perdure: it stands. `perdure doctor` shows more."
     alert.mark_shown(tmp_path)
     assert alert.read_unshown_notice(tmp_path) == ""
     assert alert.update_alert(tmp_path, [])

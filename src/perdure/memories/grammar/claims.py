@@ -56,7 +56,7 @@ def _best(told: tuple[str, str]) -> Claim | None:
     best: Claim | None = None
     for language in languages_of(parts):
         found = _said_in(text, speaker, grammar(language))
-        if found and (best is None or _weight(found) > _weight(best)):
+        if found and found.value and (best is None or _weight(found) > _weight(best)):
             best = found
         if best and _weight(best)[0]:
             break

@@ -15,46 +15,46 @@ from perdure.surfaces.cli.lazy import LazyGroup
 _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, help in one line, which --help shows without importing the module)
     "import": ("import_", "Capture the transcripts that your agents have already written."),
-    "capture": ("import_", "Capture one live session through the outbox (what hooks call)."),
-    "install": ("install", "Set up Claude Code, Codex or pi: capture every turn, recall beside every message."),
-    "uninstall": ("install", "Take Perdure out of a client again."),
-    "join": ("join", "Connect this machine to a home elsewhere: capture to it, recall from it."),
-    "leave": ("join", "Disconnect this machine from its home again."),
-    "push": ("join", "Send what waits here to the home that this machine joined."),
-    "pause": ("import_", "Capture nothing for a while."),
-    "resume": ("import_", "Capture again."),
-    "search": ("search", "Find what was said or done, by words and filters."),
-    "recall": ("recall", "Show what a model would be told for a message, and why."),
+    "capture": ("import_", "Capture the new part of one live session. Hooks call this."),
+    "install": ("install", "Set up a client: capture every turn, and recall for every message."),
+    "uninstall": ("install", "Remove Perdure from a client's settings."),
+    "join": ("join", "Connect this machine to a home on another machine."),
+    "leave": ("join", "Disconnect this machine from its remote home."),
+    "push": ("join", "Send the waiting captures to the remote home."),
+    "pause": ("import_", "Stop capturing for some time."),
+    "resume": ("import_", "Start capturing again after `perdure pause`."),
+    "search": ("search", "Find turns by words, meaning and filters."),
+    "recall": ("recall", "Show the memories and turns that a model would get for a message, and why."),
     "show": ("search", "Show a turn, a run, a whole conversation or a memory."),
-    "remember": ("memories_edit", "Keep a memory: a fact, a preference, a decision, in your own words."),
+    "remember": ("memories_edit", "Store a memory in your own words: a fact, a preference, a decision."),
     "memories": ("memories", "Manage memories: list, search, edit, pin, history, sources, export, import."),
-    "floor": ("floor", "Show and edit what every session begins with: pages, cards and what they cost."),
-    "context": ("context", "Show exactly what a model would get for a message, layer by layer, with its cost."),
-    "consolidate": ("consolidate", "List what could be tidied up among the memories; apply it, undo it."),
-    "tree": ("search", "Draw the runs as the trees that they form."),
-    "machine": ("machine", "Register other machines and users, each with a secret; shut them out again."),
+    "floor": ("floor", "Show and edit the text that every session begins with, and its cost in tokens."),
+    "context": ("context", "Show the whole context that a model would get for a message, with its cost in tokens."),
+    "consolidate": ("consolidate", "List proposals to merge, split or retire memories; apply or undo them."),
+    "tree": ("search", "Draw runs as trees: sessions, forks and sub-agents."),
+    "machine": ("machine", "Register, list and revoke machines and users; each machine has a secret."),
     "share": ("share", "Let another user read a run, a tag, a project or an agent's runs, until you revoke it."),
-    "serve": ("serve", "Keep this home in memory: answer hooks at once, archive, index, run the jobs."),
-    "page": ("web", "Open this home in a browser: search, runs, memories, why it spoke, how it is doing."),
+    "serve": ("serve", "Run the resident home: it answers hooks, archives, indexes and runs the jobs."),
+    "page": ("web", "Open this home in a browser: search, sessions, memories, recall, health."),
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
-    "service": ("serve", "Have the system run `perdure serve` for you."),
-    "jobs": ("serve", "Show the jobs that the resident home runs by the clock, and how they went."),
-    "why": ("serve", "Show what was recalled beside the last message, why, and what it cost."),
-    "status": ("maintenance", "Show what this home holds, how it grows, what is waiting."),
-    "doctor": ("maintenance", "Check the set-up by a real write, search and forget."),
-    "verify": ("maintenance", "Prove the archive: every hash, every line, every pack."),
-    "rebuild": ("maintenance", "Make a new index beside the old one, and swap them."),
-    "embed": ("models", "Make vectors for what was captured, so that search finds meaning too."),
-    "mine": ("models", "Make memories from what was said, with a model that you choose."),
-    "models": ("models", "Show which model does which work and what it cost; try one."),
-    "eval": ("evaluate", "Measure recall on questions whose answers are known."),
-    "pack": ("maintenance", "Compress conversations that have been idle for long."),
-    "forget": ("forget", "Delete turns and memories everywhere, so that they stay deleted."),
-    "merge": ("transfer", "Take in everything from another home."),
-    "sync": ("transfer", "Exchange with another home of yours, here or over ssh, until both hold the same."),
-    "export": ("transfer", "Write everything of one user as a home of its own."),
-    "backup": ("transfer", "Write everything to one file, and prove that it restores."),
-    "restore": ("transfer", "Make a home from a backup."),
+    "service": ("serve", "Start `perdure serve` automatically after login."),
+    "jobs": ("serve", "List, run, pause and resume the scheduled jobs."),
+    "why": ("serve", "Show the last recall: its results, the reasons, the time and the tokens."),
+    "status": ("maintenance", "Show the size, the growth and the queues of this home."),
+    "doctor": ("maintenance", "Check the installation with a real write, search and forget."),
+    "verify": ("maintenance", "Check every byte of the archive: hashes, lines, packs."),
+    "rebuild": ("maintenance", "Build a new index, compare it with the old one, and swap them."),
+    "embed": ("models", "Make vectors for the captured text, so that search finds meaning too."),
+    "mine": ("models", "Make memories from conversations, with a model that you choose."),
+    "models": ("models", "Show the model of each role and its cost; test one."),
+    "eval": ("evaluate", "Measure recall on questions with known answers."),
+    "pack": ("maintenance", "Compress conversations that were idle for many days."),
+    "forget": ("forget", "Delete turns and memories permanently, in every copy."),
+    "merge": ("transfer", "Copy everything of yours from another home into this one."),
+    "sync": ("transfer", "Exchange data with another home of yours, here or over ssh, until both hold the same."),
+    "export": ("transfer", "Copy everything of one user into a new home."),
+    "backup": ("transfer", "Write everything to one file, and check that it restores."),
+    "restore": ("transfer", "Create a home from a backup."),
     "completion": ("completion", "Print the completion script for your shell."),
 }
 
@@ -65,16 +65,17 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  perdure import                       capture what your agents have written so far
-  perdure search "why sqlite"          find it again
-  perdure tree --since 7d              what ran this week, and what it spawned
-  perdure remember "I prefer tabs"     keep what you say once for all
+  perdure import                       capture the transcripts of your agents
+  perdure search "why sqlite"          find a turn again
+  perdure tree --since 7d              the runs of this week, with their sub-agents
+  perdure remember "I prefer tabs"     store a memory
 
-Everything stays on this machine, in ~/.perdure (PERDURE_HOME moves it), or in the home that it joined.""",
+All data stays on this machine, in ~/.perdure (PERDURE_HOME sets another folder), or in the home that
+this machine joined.""",
 )
 @click.version_option(perdure.__version__, prog_name="perdure")
 def cli() -> None:
-    """A memory for your agents: it keeps everything that was said or done, proves it and finds it. Offline."""
+    """A memory for your agents: it stores every turn, checks the archive, and finds each turn again. Offline."""
 
 
 def main() -> None:

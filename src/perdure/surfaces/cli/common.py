@@ -152,7 +152,7 @@ def command(name: str, *, epilog: str = "") -> Callable[[Callable[..., None]], c
     def wrap(function: Callable[..., None]) -> click.Command:
         @click.command(name, epilog="\b\nExamples:\n" + epilog if epilog else None)
         @click.option("--home", metavar="DIR", help="The home to use (default: PERDURE_HOME, or ~/.perdure).")
-        @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+        @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
         @functools.wraps(function)
         def run(home: str | None, as_json: bool, **values: Any) -> None:
             shell = Shell(home, as_json=as_json)
@@ -222,7 +222,7 @@ def show_progress(
 def print_events_without_effect(shell: Shell, n_events: int) -> None:
     """Print how many events of machines and grants came from another home, if there are any."""
     if n_events:
-        events = f"{format_count(n_events, 'event')} of machines and grants came along and have no effect"
+        events = f"{format_count(n_events, 'event')} of machines and grants were copied and have no effect"
         shell.out.print(f"{events}: they count only in the home that made them.", markup=False)
 
 
@@ -231,5 +231,5 @@ def confirm(shell: Shell, question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if shell.as_json or not sys.stdin.isatty():
-        raise UsageError("this deletes: add --yes to do it without being asked, or --dry-run to see what it would do")
+        raise UsageError("this command deletes data: add --yes to confirm, or --dry-run to see the effect first")
     return click.confirm(question, default=False, err=True)

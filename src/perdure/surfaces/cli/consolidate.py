@@ -23,16 +23,21 @@ _MAX_TEXT_CHARS = 76
 @command(
     "utility",
     epilog="""\
-  perdure memories utility                 what was used of what was shown, the most useful first
+  perdure memories utility                 the most useful memories first
   perdure memories utility --limit 1000 --json""",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="Most useful first."
+    "--limit",
+    "-n",
+    type=click.IntRange(1, 1_000_000),
+    default=50,
+    show_default=True,
+    help="Maximum number of memories, most useful first.",
 )
 def utility_command(shell: Shell, limit: int) -> None:
-    """Show how useful each memory is: how often it was put beside a message, and how often the answer then relied
-    on it. Used memories come first, memories that were often shown and never used come last. Showing a memory
-    does not count as use and does not renew it.
+    """Show how useful each memory is: how often it was shown with a message, and how often the answer used it. Memories
+    that were used come first; memories that were shown often and never used come last. This command does not count as
+    use.
     """
     now = datetime.now(UTC)
     with shell.open_home() as home:
@@ -93,31 +98,35 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
     if n_more:
         shell.note(f"{n_more:,} more; --limit shows them.")
     if totals.n_never_used:
-        shell.suggest([("perdure consolidate", f"{totals.n_never_used:,} were shown and never used: what could go")])
+        shell.suggest(
+            [("perdure consolidate", f"{totals.n_never_used:,} were shown and never used: propose to retire them")]
+        )
 
 
 @command(
     "consolidate",
     epilog="""\
-  perdure consolidate                          what could be tidied up; changes nothing
+  perdure consolidate                          list the proposals; changes nothing
   perdure consolidate --only merge
-  perdure consolidate lift-1a2b3c4d            that proposal in full
-  perdure consolidate --apply lift-1a2b3c4d    apply it; without an id, all that are shown
-  perdure consolidate --undo                   take the last one back""",
+  perdure consolidate lift-1a2b3c4d            show that proposal in full
+  perdure consolidate --apply lift-1a2b3c4d    apply it; without an id, apply all
+  perdure consolidate --undo                   undo the last consolidation""",
 )
 @click.argument("ids", nargs=-1, metavar="[ID…]")
-@click.option("--apply", "is_apply", is_flag=True, help="Apply these proposals, or all.")
-@click.option("--undo", "is_undo", is_flag=True, help="Take back a consolidation: this event (ID), or the last one.")
-@click.option("--only", type=click.Choice(PROPOSAL_KINDS), help="Only proposals of this kind.")
+@click.option("--apply", "is_apply", is_flag=True, help="Apply the named proposals; without an id, all.")
+@click.option(
+    "--undo", "is_undo", is_flag=True, help="Undo the consolidation with this event id; without an id, the last one."
+)
+@click.option("--only", type=click.Choice(PROPOSAL_KINDS), help="List only proposals of this kind.")
 def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_undo: bool, only: str | None) -> None:
-    """List what could be tidied up among the memories: duplicates to merge, repeated episodes to lift into one
-    general memory, memories that hold two facts to split, contradictions to put on one path, and memories that
-    were shown often and never used to retire. Nothing is ever deleted. A pinned memory is only retired when
-    what is made from it is pinned. Age alone retires nothing.
+    """List proposals to tidy up memories: merge duplicates, lift repeated episodes into one general memory, split
+    memories with two facts, put contradictions on one path, and retire memories that were shown often and never used.
+    Nothing is deleted. A pinned memory is retired only if the new memory that replaces it is pinned too. Age alone is
+    no reason to retire a memory.
     """
     if is_undo:
         if is_apply or only or len(ids) > 1:
-            raise UsageError("--undo takes back one consolidation: give its event, or nothing for the last one")
+            raise UsageError("--undo undoes one consolidation: give one event id, or none for the last consolidation")
         _undo_consolidation(shell, *ids)
         return
     with shell.open_home() as home:
@@ -131,11 +140,11 @@ def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_u
             {"event": result.event_id or None, "applied": [_proposal_to_json(applied) for applied in result.proposals]}
         )
     elif not result.proposals:
-        shell.out.print("Nothing to do.")
+        shell.out.print("No proposals to apply.")
     else:
         _print_each_proposal(shell, result.proposals, full=True)
         shell.out.print(f"\nApplied {format_count(len(result.proposals), 'proposal')} (event {result.event_id[:12]}).")
-        shell.suggest([(f"perdure consolidate --undo {result.event_id[:12]}", "take this back")])
+        shell.suggest([(f"perdure consolidate --undo {result.event_id[:12]}", "undo this")])
 
 
 def _select_proposals(proposals: Sequence[ConsolidationProposal], ids: Sequence[str]) -> list[ConsolidationProposal]:
@@ -160,9 +169,9 @@ def _count_memories(n: int) -> str:
 
 
 def _print_undone(shell: Shell, result: UndoResult) -> None:
-    shell.out.print(f"Took back {result.event_id[:12]}: {_count_memories(len(result.memories))} set back.")
+    shell.out.print(f"Undone: {result.event_id[:12]}; {_count_memories(len(result.memories))} restored.")
     if result.changed_since:
-        shell.note(f"Left as they are, because they were changed since: {', '.join(result.changed_since)}")
+        shell.note(f"Not restored, because they were changed since then: {', '.join(result.changed_since)}")
 
 
 def _print_proposals(shell: Shell, proposals: Sequence[ConsolidationProposal], *, full: bool) -> None:
@@ -170,7 +179,7 @@ def _print_proposals(shell: Shell, proposals: Sequence[ConsolidationProposal], *
         shell.print_json({"proposals": [_proposal_to_json(proposal) for proposal in proposals]})
         return
     if not proposals:
-        shell.out.print("Nothing to tidy up.")
+        shell.out.print("No proposals.")
         return
     _print_each_proposal(shell, proposals, full=full)
     shell.out.print(f"\n{format_count(len(proposals), 'proposal')}; nothing was changed.")

@@ -29,24 +29,28 @@ from perdure.types import Live
   perdure context "and now?" --session 5f0c2a1b --now 2026-11-22T09:05""",
 )
 @click.argument("message", nargs=-1, metavar="MESSAGE…|-")
-@click.option("--platform", default="api", show_default=True, help="Where the session runs, for {{platform}}.")
-@click.option("--project", help='For a session in this project; "" for none (default: of the folder you are in).')
-@click.option("--session", help="One that goes on: what it holds itself is not recalled.")
-@click.option("--now", help="As if it were then: a date, an ISO time, or 30m, 12h, 7d, 4w ago.")
-@click.option("--mode", type=click.Choice(["hybrid", "keyword"]), help="By words and meaning, or by words alone.")
-@click.option("--anthropic", is_flag=True, help="Print the body for Anthropic's Messages API, and nothing else.")
-@click.option("--openai", is_flag=True, help="Print the body for an endpoint like OpenAI's, and nothing else.")
+@click.option("--platform", default="api", show_default=True, help="The platform of the session, for {{platform}}.")
+@click.option("--project", help='The project of the session; "" for none (default: the project of the current folder).')
+@click.option("--session", help="A session that is still running; recall skips the turns of this session.")
+@click.option("--now", help="Use this time as the current time: a date, an ISO time, or 30m, 12h, 7d, 4w ago.")
+@click.option(
+    "--mode",
+    type=click.Choice(["hybrid", "keyword"]),
+    help="Search words and meaning, or only words (default: hybrid).",
+)
+@click.option("--anthropic", is_flag=True, help="Print only the request body for Anthropic's Messages API.")
+@click.option("--openai", is_flag=True, help="Print only the request body for an endpoint like OpenAI's.")
 def context_command(
     shell: Shell, message: tuple[str, ...], anthropic: bool, openai: bool, **options: str | None
 ) -> None:  # fmt: skip
-    """Show exactly what a model would get for a message, in the order in which it reads it: the layers of the
-    floor, the message, what is recalled for it, time and place, each with its source and its tokens (about:
-    models differ). The text above the line stays the same within a session, so that a provider's cache holds
-    it. Writes nothing.
+    """Show exactly what a model would get for a message, in the order in which it reads it: the layers of the floor,
+    the message, the recalled text, time and place. Each part has its source and its tokens (an estimate: models count
+    differently). The text above the line stays the same during a session, so that the cache of a provider holds it.
+    Writes nothing.
     """
     if anthropic and openai:
-        raise UsageError("say one of --anthropic and --openai")
-    context = _build_context(shell, read_words(message, "which message"), options)
+        raise UsageError("give only one of --anthropic and --openai")
+    context = _build_context(shell, read_words(message, "the message"), options)
     if anthropic or openai:
         emit(context.anthropic() if anthropic else context.openai())
     elif shell.as_json:
@@ -101,7 +105,11 @@ def _print_context(shell: Shell, context: Context) -> None:
         if is_above and not part.is_cacheable:
             is_above = False
             shell.out.print(
-                _format_rule(f"above is the same all session, and cached: {format_count(n_cacheable, 'token')}", "═")
+                _format_rule(
+                    "the text above stays the same during a session, so a provider can cache "
+                    f"it: {format_count(n_cacheable, 'token')}",
+                    "═",
+                )
             )
         shell.out.print(_format_rule(f"{part.name}: {', '.join(_describe_part(part))}", "─"))
         if part.text:
@@ -113,11 +121,11 @@ def _print_context(shell: Shell, context: Context) -> None:
             f"(nothing is recalled: {text.printable(context.recalled.silent)})\n", style="dim", markup=False
         )
     if context.recalled.degraded:
-        shell.note(f"Recall did without: {', '.join(context.recalled.degraded)}. `perdure doctor` says why.")
+        shell.note(f"Recall worked without: {', '.join(context.recalled.degraded)}. `perdure doctor` shows the reason.")
     n_message_tokens = context.n_tokens - n_cacheable
     shell.out.print(
         _format_rule(
-            f"in all: {format_count(context.n_tokens, 'token')}, {n_message_tokens:,} of them for this message", "═"
+            f"in total: {format_count(context.n_tokens, 'token')}, {n_message_tokens:,} of them for this message", "═"
         )
     )
 
@@ -133,4 +141,4 @@ def _describe_part(part: ContextPart) -> Iterator[str]:
         yield f"{part.n_rows:,} rows"
     yield format_count(part.n_tokens, "token")
     if part.n_left:
-        yield f"{part.n_left:,} left out for want of room"
+        yield f"{part.n_left:,} left out: no room"

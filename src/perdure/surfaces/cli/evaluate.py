@@ -40,39 +40,43 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @command(
     "eval",
     epilog="""\
-  perdure eval                             106 questions that come with Perdure (about 10 s)
-  perdure eval path/to/locomo10.json       LoCoMo's own file
-  perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep what was embedded
+  perdure eval                             the 106 questions of Perdure (about 10 s)
+  perdure eval path/to/locomo10.json       the original file of LoCoMo
+  perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep the vectors
   perdure eval --keyword --json
-  perdure eval --contradictions            what recall makes of statements that were later taken back
-  perdure eval --changes --half held-out   facts that changed: by turns alone, and by memories (about 2 min)
-  perdure eval --stated transcripts/       statements found in what a person typed, against labels by hand
+  perdure eval --contradictions            statements that were later withdrawn
+  perdure eval --changes --half held-out   facts that changed, from turns and from memories (about 2 min)
+  perdure eval --stated transcripts/       statements found in messages of people, against labels made by hand
   perdure eval --stated transcripts/ --half dev --errors
-  perdure eval --poison passages.jsonl     how often a poisoned memory reaches the pack, with trust on and off
-  perdure eval --use                       whether an answer rests on a cue, by the rules that notice it
-  perdure eval --scanner                   attacks found and false alarms, on 153 texts that come with Perdure
-  perdure eval --scanner texts.jsonl       on texts of yours: text, label (1 an attack), kind, lang""",
+  perdure eval --poison passages.jsonl     how often a false memory reaches the pack, with trust on and off
+  perdure eval --use                       how well the rules notice that an answer used a cue
+  perdure eval --scanner                   attacks found and false alarms, on the 153 texts of Perdure
+  perdure eval --scanner texts.jsonl       on your texts; fields: text, label (1 = attack), kind, lang""",
 )
 @click.argument("sources", metavar="[SOURCE]...", type=click.Path(exists=True, path_type=Path), nargs=-1)
-@click.option("--keyword", is_flag=True, help="Without vectors: what words alone find.")
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home there.")
-@click.option("--contradictions", is_flag=True, help="Ask what is true where two things were said.")
-@click.option("--changes", is_flag=True, help="Ask for facts that changed, before and after memories are kept.")
-@click.option("--stated", is_flag=True, help="Score the statements found under SOURCE against labels by hand.")
-@click.option("--poison", is_flag=True, help="Ask for what poisoned passages among the memories falsify.")
-@click.option("--use", is_flag=True, help="Ask whether answers rest on the cues that they were given.")
-@click.option("--scanner", is_flag=True, help="Scan texts for orders to the model: what is found, and false alarms.")
-@click.option("--half", type=click.Choice(("dev", "held-out")), help="Of --changes (dev unless named) or --stated.")
-@click.option("--turns-alone", is_flag=True, help="Without the memories that are made of what people state.")
-@click.option("--errors", is_flag=True, help="With --half dev: list what was missed or wrong.")
+@click.option("--keyword", is_flag=True, help="Search only words, without vectors.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home in this folder.")
+@click.option("--contradictions", is_flag=True, help="Measure recall of statements that contradict each other.")
+@click.option("--changes", is_flag=True, help="Measure recall of facts that changed, without and with memories.")
+@click.option("--stated", is_flag=True, help="Compare the statements found in SOURCE with labels made by hand.")
+@click.option("--poison", is_flag=True, help="Measure recall of false memories, from the passages in SOURCE.")
+@click.option("--use", is_flag=True, help="Measure how well the rules notice that an answer used a cue.")
+@click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
+@click.option(
+    "--half",
+    type=click.Choice(("dev", "held-out")),
+    help="The half of the questions, for --changes (default: dev) or --stated (default: both).",
+)
+@click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
+@click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
 def eval_command(
     shell: Shell, sources: tuple[Path, ...], keyword: bool, keep: Path | None, half: str | None, errors: bool,
     turns_alone: bool, **suites: bool,
 ) -> None:  # fmt: skip
-    """Measure recall on questions whose answers are known: what it finds, what reaches the pack, when it is
-    silent, how long it takes. It is compared with no memory, grep, keyword search, vectors alone and everything
-    there is. Uses a scratch home and reads nothing of yours. The result of the questions that come with Perdure
-    is stored in your home, and the page shows how it changes.
+    """Measure recall on questions with known answers: hits found, hits in the pack, silence, time. The report compares
+    recall with no memory, grep, keyword search, vectors alone, and the whole history. It uses a scratch home and reads
+    none of your data. The result for the questions of Perdure is stored in your home, and the web page shows the
+    changes over time.
     """
     request = _EvalRequest(
         sources, not keyword, keep, half.replace("-", "_") if half else None, errors, not turns_alone
@@ -85,7 +89,7 @@ def eval_command(
         return
     shell.out.print(report.text(), markup=False)
     if is_stored:
-        shell.suggest([("perdure page", "see under Quality how it changed since it was measured before")])
+        shell.suggest([("perdure page", "compare with earlier measurements, under Quality")])
 
 
 def _store_measurement(shell: Shell, suite_report: _SuiteReport) -> bool:
@@ -109,18 +113,18 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     """
     named_suites = [name for name in SUITES if suites[name]]
     if len(named_suites) > 1:
-        raise UsageError(f"one at a time: {', '.join(f'--{name}' for name in named_suites)}")
+        raise UsageError(f"give only one of these options: {', '.join(f'--{name}' for name in named_suites)}")
     suite = named_suites[0] if named_suites else ""
     if request.half and suite not in ("changes", "stated"):
-        raise UsageError("--half goes with --changes or --stated")
+        raise UsageError("--half needs --changes or --stated")
     if request.errors and (suite not in ("changes", "stated") or request.half != "dev"):
-        raise UsageError("--errors goes with --half dev: of the other half only figures are shown")
+        raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
     if suite in ("stated", "poison") and not request.sources:
         raise UsageError(f"--{suite} needs a SOURCE")
     if suite != "stated" and len(request.sources) > 1:
-        raise UsageError("one SOURCE at a time")
+        raise UsageError("give only one SOURCE")
     return suite
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
     from perdure.floor.layers import Layers
     from perdure.home import Home
 
-NEXT_SESSION = "In force from the next session on."
+NEXT_SESSION = "The change applies from the next session on."
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -40,7 +40,7 @@ def complete_pages(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 page_argument = click.argument("page", shell_complete=complete_pages)
-by_agent_option = click.option("--by-agent", is_flag=True, help="An agent says this, not its owner.")
+by_agent_option = click.option("--by-agent", is_flag=True, help="Record an agent as the author, not the owner.")
 
 
 def name_writer(*, by_agent: bool) -> str:
@@ -109,10 +109,8 @@ def format_bill(floor_layers: Layers, width: int | None = None) -> list[Text]:
     width: the most characters of a row; a longer row loses the end of what its layer is for.
     """
     bill = bill_to_json(floor_layers)
-    header = Text(
-        _format_bill_row("layer", "source", "rows", "tokens", "a row", "no room", "what it is for"), style="bold"
-    )
-    total = {"name": "all", "source": "", "left": 0, "role": "what every session costs", **bill["total"]}
+    header = Text(_format_bill_row("layer", "source", "rows", "tokens", "a row", "no room", "content"), style="bold")
+    total = {"name": "all", "source": "", "left": 0, "role": "cost of every session", **bill["total"]}
     lines = [
         header,
         *(Text(_format_layer(layer), style="" if layer["rows"] else "dim") for layer in bill["layers"]),

@@ -48,29 +48,29 @@ _id_argument = click.argument("identifier", metavar="ID")
 )
 @page_argument
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
-@click.option("--why", default="", help="Why, for the owner.")
+@click.option("--why", default="", help="The reason, shown to the owner.")
 def propose_command(shell: Shell, page: str, words: tuple[str, ...], why: str) -> None:
-    """Ask the owner for an edit. An agent changes its system prompt, its settings or a skill this way. Give the
-    whole new text of the page. Nothing changes until the owner approves, and then only from the next session
+    """Propose an edit to the owner. An agent uses this to change its system prompt, its settings or a skill. Give the
+    whole new text of the page. Nothing changes until the owner approves; then the change applies from the next session
     on.
     """
     new_text = read_words(words, "the new text", page=page)
     with shell.open_home(create=True) as home:
         proposal = home.floor.propose(pages.resolve_name(page), new_text, why=why)
         old_text = home.floor.read(proposal.name)
-    actions = [(f"perdure floor approve {proposal.id}", "what the owner does to make it")]
+    actions = [(f"perdure floor approve {proposal.id}", "approve it (the owner)")]
     if shell.as_json:
         shell.print_json(_proposal_to_json(proposal, old_text), next_actions=actions)
         return
     print_difference(shell, old_text, proposal.text, proposal.name)
-    shell.out.print(f"{proposal.id}: waits for the owner. Nothing has changed.", style="bold", markup=False)
+    shell.out.print(f"{proposal.id} waits for the owner. Nothing has changed.", style="bold", markup=False)
     shell.suggest(actions)
 
 
 @command("proposals", epilog="  perdure floor proposals\n  perdure floor proposals --all --json")
-@click.option("--all", "include_all", is_flag=True, help="Also those that were decided.")
+@click.option("--all", "include_all", is_flag=True, help="Also list the decided proposals.")
 def proposals_command(shell: Shell, include_all: bool) -> None:
-    """List the edits that wait for you, each as the difference that it would make."""
+    """List the proposed edits that wait for your decision, each as a difference."""
     with shell.open_home() as home:
         proposals = home.floor.list_proposals(with_decided=include_all)
         old_texts = {proposal.name: home.floor.read(proposal.name) for proposal in proposals}
@@ -83,12 +83,12 @@ def proposals_command(shell: Shell, include_all: bool) -> None:
         _print_proposal(shell, proposal, old_texts[proposal.name])
     waiting = [proposal for proposal in proposals if not proposal.outcome]
     if not waiting:
-        shell.out.print("Nothing waits for you.")
+        shell.out.print("No proposed edits are waiting.")
         return
     shell.suggest(
         [
-            (f"perdure floor approve {waiting[0].id}", "make it"),
-            (f"perdure floor reject {waiting[0].id}", "turn it down"),
+            (f"perdure floor approve {waiting[0].id}", "approve it"),
+            (f"perdure floor reject {waiting[0].id}", "reject it"),
         ]
     )
 
@@ -112,10 +112,10 @@ def _proposal_to_json(proposal: EditProposal, old_text: str) -> dict[str, Any]:
 
 @command("approve", epilog="  perdure floor approve edit-3f9c2a11\n  perdure floor approve edit-3f9c2a11 --yes --json")
 @_id_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
-    """Make a proposed edit, after showing it. It is in force from the next session on; a running session keeps
-    what it began with.
+    """Show a proposed edit, ask, and make it. The change applies from the next session on; running sessions keep the
+    old text.
     """
     with shell.open_home() as home:
         proposal = home.floor.get_proposal(identifier)
@@ -125,7 +125,7 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
             for finding in home.floor.find_injections(proposal.text):
                 shell.note(f"It reads like an instruction to a model ({finding.rule}: {finding.excerpt!r}).")
         if not _confirm_as_owner(shell, "Make this edit?", yes=yes):
-            shell.out.print("Left as it was.")
+            shell.out.print("Nothing was changed.")
             return
         result = home.floor.approve(proposal.id)
     if shell.as_json:
@@ -137,13 +137,13 @@ def approve_command(shell: Shell, identifier: str, yes: bool) -> None:
 @command("reject", epilog="  perdure floor reject edit-3f9c2a11")
 @_id_argument
 def reject_command(shell: Shell, identifier: str) -> None:
-    """Turn a proposed edit down. Nothing changes; it stays in `perdure floor proposals --all`."""
+    """Reject a proposed edit. Nothing changes; `perdure floor proposals --all` still lists it."""
     with shell.open_home() as home:
         proposal = home.floor.reject(identifier)
     if shell.as_json:
         shell.print_json({"proposal": proposal.id, "page": proposal.name, "approved": False})
     else:
-        shell.out.print(f"{proposal.id}: turned down. Nothing has changed.", style="bold", markup=False)
+        shell.out.print(f"{proposal.id}: rejected. Nothing has changed.", style="bold", markup=False)
 
 
 def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
@@ -151,7 +151,7 @@ def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if shell.as_json or not sys.stdin.isatty():
-        raise UsageError("the owner decides this: add --yes to do it without being asked")
+        raise UsageError("this needs the owner's confirmation: add --yes to confirm")
     return click.confirm(question, default=False, err=True)
 
 
@@ -160,14 +160,12 @@ def _confirm_as_owner(shell: Shell, question: str, *, yes: bool) -> bool:
 
 @command("alerts", epilog="  perdure floor alerts\n  perdure floor alerts --json")
 def alerts_command(shell: Shell) -> None:
-    """List what is kept out of every context because it reads like an instruction to a model, and why. The text
-    itself is not changed; `perdure floor allow` lets it through.
+    """List the texts that are left out of every context because they read like an instruction to a model, each with the
+    reason. The texts themselves are not changed; `perdure floor allow` allows one.
     """
     with shell.open_home() as home:
         suspects = _list_suspects(home)
-    actions = (
-        [(f"perdure floor allow {suspects[0].digest[:DIGEST_CHARS]}", "let this text through")] if suspects else []
-    )
+    actions = [(f"perdure floor allow {suspects[0].digest[:DIGEST_CHARS]}", "allow this text")] if suspects else []
     if shell.as_json:
         shell.print_json({"alerts": [_suspect_to_json(suspect) for suspect in suspects]}, next_actions=actions)
         return
@@ -200,14 +198,14 @@ def _suspect_to_json(suspect: Suspect) -> dict[str, Any]:
 @command(
     "allow",
     epilog="""\
-  perdure floor allow 3f9c2a11          by what `perdure floor alerts` calls it
+  perdure floor allow 3f9c2a11          by the digest that `perdure floor alerts` shows
   perdure floor allow notes
-  perdure floor allow mem-20260301-120000-3f9c2a        a memory, or a turn, that recall left out
+  perdure floor allow mem-20260301-120000-3f9c2a        a memory or a turn that recall left out
   perdure floor allow card-3f9c2a11""",
 )
 @click.argument("name", metavar="PAGE|CARD|MEMORY|TURN|DIGEST")
 def allow_command(shell: Shell, name: str) -> None:
-    """Let a text through that was left out: exactly this text. If it changes, it is checked again."""
+    """Allow exactly this text, which was left out. If the text changes, it is checked again."""
     with shell.open_home() as home:
         suspect = _find_suspect(_list_suspects(home), name)
         home.floor.allow(suspect.text, location=suspect.location)
@@ -229,7 +227,7 @@ def _find_suspect(suspects: Sequence[Suspect], name: str) -> Suspect:
     if not name or not matches:
         raise FloorMissing(f"{text.printable(name)!r} among what is left out (`perdure floor alerts` lists it)")
     if len({suspect.digest for suspect in matches}) > 1:
-        raise UsageError(f"{name!r} names {format_count(len(matches), 'text')}: write more of the digest")
+        raise UsageError(f"{name!r} matches {format_count(len(matches), 'text')}: give more characters of the digest")
     return matches[0]
 
 
@@ -250,18 +248,18 @@ def _complete_names(ctx: click.Context, param: click.Parameter, incomplete: str)
 )
 @click.argument("name", metavar="PAGE|ID", shell_complete=_complete_names)
 @click.argument("words", nargs=-1, metavar="[LINE…|-]")
-@click.option("--dry-run", is_flag=True, help="Only look whether it is there; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only check that the text exists; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def forget_command(shell: Shell, name: str, words: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Delete a line of a page, a card or a proposal for good: from every state of it, also after it was removed,
-    in this home and in those that are merged with it. This cannot be undone.
+    """Delete a line of a page, a card or a proposal permanently: from the page and its whole history, in this home and
+    in all homes that are merged with it. You cannot undo this.
     """
     has_id = name.startswith(_ID_PREFIXES)
     if has_id == bool(words):
-        raise UsageError("name a page and the words of one of its lines, or the id of a card or a proposal alone")
+        raise UsageError("give a page and the words of one of its lines, or only the id of a card or a proposal")
     line = read_words(words, "the line").strip() if words else ""
     if len(line.splitlines()) > 1:
-        raise UsageError("name one line")
+        raise UsageError("give one line")
     with shell.open_home() as home:
         full_name = home.floor.check_item(name) if has_id else home.floor.check_line(name, line)
         if not dry_run:
@@ -275,8 +273,8 @@ def forget_command(shell: Shell, name: str, words: tuple[str, ...], dry_run: boo
 
 def _forget_confirmed(shell: Shell, floor: Floor, name: str, line: str, *, yes: bool) -> None:
     subject = f"this line of {name}" if line else name
-    if not confirm(shell, f"Forget {subject} for good, with every state in which it stands?", yes=yes):
-        raise UsageError("nothing was forgotten")
+    if not confirm(shell, f"Delete {subject} permanently, from every state of the page?", yes=yes):
+        raise UsageError("nothing was deleted")
     if line:
         floor.forget_line(name, line)
     else:

@@ -15,10 +15,9 @@ from perdure import text
 from perdure.access.redact import mask
 from perdure.errors import FloorMissing, PerdureError, UsageError
 from perdure.floor import layers, pages
-from perdure.floor.layers import Layers
 from perdure.floor.state import FloorCard
 from perdure.floor.summaries import DiaryResult, RecentResult
-from perdure.home import Home
+from perdure.home import Home, open_home
 from perdure.identity import find_project
 from perdure.surfaces.cli.common import Shell, command, format_count
 from perdure.surfaces.cli.floor_common import by_agent_option, format_hybrid_time, name_writer, print_alerts
@@ -26,16 +25,18 @@ from perdure.surfaces.cli.lazy import LazyGroup
 from perdure.surfaces.cli.memory_common import read_words, resolve_project
 
 _CARD_COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("floor_notes", "List every card, oldest first, and say how many have no room."),
-    "edit": ("floor_notes", "Give a card other words."),
+    "list": ("floor_notes", "List every card, oldest first, and the number that do not fit."),
+    "edit": ("floor_notes", "Replace the text of a card."),
     "remove": ("floor_notes", "Remove a card."),
 }
 
 
 _project_option = click.option(
-    "--project", help="Only for sessions in this project: a folder, or the name of one that is known."
+    "--project", help="Show it only to sessions in this project: a folder, or the name of a known project."
 )
-_here_option = click.option("--here", is_flag=True, help="Only for sessions in the project of the folder you are in.")
+_here_option = click.option(
+    "--here", is_flag=True, help="Show it only to sessions in the project of the current folder."
+)
 
 
 @command(
@@ -49,10 +50,10 @@ _here_option = click.option("--here", is_flag=True, help="Only for sessions in t
 @_here_option
 @by_agent_option
 def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
-    """Add a line to the notes, which every session begins with: the newest stay when there is no room for all. A
-    line that is there already is not added again; a line that the new one corrects is removed.
+    """Add a line to the notes, which every session begins with. If there is no room for all lines, the newest are
+    shown. A line that exists already is not added again; a line that the new one corrects is removed.
     """
-    line = " ".join(read_words(words, "what to note").split())
+    line = " ".join(read_words(words, "the note").split())
     if not line:
         raise UsageError("a note needs words")
     with shell.open_home(create=True) as home:
@@ -70,7 +71,7 @@ def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here
             }
         )
         return
-    shell.out.print("Noted: " if result.is_new else "It is there already: ", style="bold", end="")
+    shell.out.print("Noted: " if result.is_new else "The line exists already: ", style="bold", end="")
     shell.out.print(
         text.printable(layers.clean_page_text(result.line if result.is_new else result.same_line)), markup=False
     )
@@ -81,7 +82,7 @@ def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here
 def _choose_project(home: Home, project: str | None, *, in_this_folder: bool) -> str | None:
     """Return the project that the options name, or None."""
     if in_this_folder and project is not None:
-        raise UsageError("say one of --project and --here")
+        raise UsageError("give only one of --project and --here")
     return find_project(str(Path.cwd())) if in_this_folder else resolve_project(home, project or "")
 
 
@@ -97,10 +98,10 @@ def _choose_project(home: Home, project: str | None, *, in_this_folder: bool) ->
 @_here_option
 @by_agent_option
 def card_command(shell: Shell, words: tuple[str, ...], project: str | None, here: bool, by_agent: bool) -> None:
-    """Add a card: a few sentences that every session begins with. Cards share a budget of tokens, and the oldest
-    leave it first. `perdure floor cards` still lists those that have left.
+    """Add a card: a few sentences that every session begins with. Cards share a budget of tokens; when it is full, the
+    oldest cards are no longer shown. `perdure floor cards` lists those too.
     """
-    sentences = read_words(words, "what the card says")
+    sentences = read_words(words, "the text of the card")
     with shell.open_home(create=True) as home:
         card_project = _choose_project(home, project, in_this_folder=here)
         new_card = home.floor.add_card(sentences, by=name_writer(by_agent=by_agent), project=card_project)
@@ -134,7 +135,7 @@ Examples:
   perdure floor cards remove card-3f9c2a11""",
 )
 def cards_command() -> None:
-    """The cards: list them (as `perdure floor cards`), edit one, remove one."""
+    """List, edit and remove cards. Without a command it runs `perdure floor cards list`."""
 
 
 # diary --------------------------------------------------------------------------------------------------------
@@ -145,15 +146,17 @@ def cards_command() -> None:
     epilog="""\
   perdure floor diary                    today's page, or the newest
   perdure floor diary yesterday
-  perdure floor diary --write            that of the last day that is over
+  perdure floor diary --write            that of the last complete day
   perdure floor diary 2026-11-21 --write --json""",
 )
 @click.argument("day", required=False, metavar="[DATE]")
-@click.option("--write", "is_to_write", is_flag=True, help="Write it, as the job does, unless somebody has.")
+@click.option(
+    "--write", "is_to_write", is_flag=True, help="Write the page now, as the job does, unless the page exists."
+)
 def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
-    """Read a page of the diary: a letter to the sessions that come. A day ends at six in the morning. With --write
-    the page is written from what was said on that day: by the model of the role `summariser`, or by rules if
-    there is none.
+    """Read a page of the diary: a summary of one day for later sessions. A day ends at six in the morning. With
+    --write, the page is written from the messages of that day: by the model of the role `summariser`, or by rules if no
+    model is set.
     """
     if is_to_write:
         with shell.open_home() as home:
@@ -165,7 +168,7 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
         page_text = mask(home.floor.read(name))
         print_alerts(shell, home.floor)
     if not page_text:
-        raise FloorMissing(f"page {name} of the floor (the diary has none for that day)")
+        raise FloorMissing(f"page {name} (the diary has no page for that day)")
     if shell.as_json:
         shell.print_json({"page": name, "text": page_text})
     else:
@@ -176,14 +179,14 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
     "recent",
     epilog="""\
   perdure floor recent
-  perdure floor recent --rebuild         from the memories and what was said last
+  perdure floor recent --rebuild         from the memories and the newest messages
   perdure floor show recent              read it""",
 )
-@click.option("--rebuild", is_flag=True, help="Make it anew.")
+@click.option("--rebuild", is_flag=True, help="Write the whole page again.")
 def recent_command(shell: Shell, rebuild: bool) -> None:
-    """Update recent.md, which tells what has been going on, with what was said since the last time: by the model
-    of the role `summariser`, in one call, or by rules if there is none. If nothing is new, no model is asked.
-    The resident home does this every ten minutes.
+    """Update recent.md, the summary of current work, with the messages since the last update: by the model of the role
+    `summariser`, in one call, or by rules if no model is set. Without new messages, no model is called. The resident
+    home does this every ten minutes.
     """
     with shell.open_home() as home:
         updated = home.floor.update_recent(rebuild=rebuild)
@@ -228,13 +231,11 @@ def parse_diary_day(day_text: str) -> date:
     try:
         return named_days.get(day_text) or date.fromisoformat(day_text)
     except ValueError:
-        raise UsageError(f"{text.printable(day_text)!r} is no day: write 2026-11-21, today or yesterday") from None
+        raise UsageError(f"{text.printable(day_text)!r} is not a date: write 2026-11-21, today or yesterday") from None
 
 
 def complete_cards(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """Return the ids of cards with this beginning, each with its words; none if no home can be read."""
-    from perdure.home import open_home
-
     try:
         with open_home(ctx.params.get("home"), create=False, read_only=True) as home:
             cards = home.floor.list_cards()
@@ -252,26 +253,22 @@ _card_id_argument = click.argument("identifier", metavar="ID", shell_complete=co
 
 @command("list", epilog="  perdure floor cards\n  perdure floor cards list --json")
 def list_command(shell: Shell) -> None:
-    """List every card, oldest first. Cards of a project name it; a note says how many have no room any more."""
+    """List every card, oldest first. Cards for one project name the project; a note tells how many cards do not fit."""
     with shell.open_home() as home:
         cards = home.floor.list_cards()
-        card_layer = _read_card_layer(home.floor.layers(cwd=str(Path.cwd())))
+        floor_layers = home.floor.layers(cwd=str(Path.cwd())).layers
+        card_layer = next(layer for layer in floor_layers if layer.name == "cards")
     if shell.as_json:
         shell.print_json(
-            {"cards": [card_to_json(card) for card in cards], "tokens": card_layer[1], "left": card_layer[0]}
+            {"cards": [card_to_json(card) for card in cards], "tokens": card_layer.n_tokens, "left": card_layer.n_left}
         )
         return
     for card in cards:
         _print_card(shell, card)
     if not cards:
         shell.out.print("No cards. `perdure floor card` makes one.")
-    elif card_layer[0]:
-        shell.note(f"For the oldest {format_count(card_layer[0], 'card')} there is no room in a session here.")
-
-
-def _read_card_layer(floor_layers: Layers) -> tuple[int, int]:
-    """Return (how many cards have no room, the tokens of the others)."""
-    return next((layer.n_left, layer.n_tokens) for layer in floor_layers.layers if layer.name == "cards")
+    elif card_layer.n_left:
+        shell.note(f"The oldest {format_count(card_layer.n_left, 'card')} do not fit into a session here.")
 
 
 def _print_card(shell: Shell, card: FloorCard) -> None:
@@ -286,7 +283,7 @@ def _print_card(shell: Shell, card: FloorCard) -> None:
 @click.argument("words", nargs=-1, metavar="TEXT…|-")
 @by_agent_option
 def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], by_agent: bool) -> None:
-    """Give a card other words; it keeps its place. The journal keeps the old words."""
+    """Replace the text of a card; the card keeps its place. The journal keeps the old text."""
     new_words = read_words(words, "the new words")
     with shell.open_home() as home:
         changed_card = home.floor.change_card(identifier, new_words, by=name_writer(by_agent=by_agent))
@@ -297,9 +294,9 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], by_agent
 @click.argument("ids", nargs=-1, required=True, metavar="ID…", shell_complete=complete_cards)
 @by_agent_option
 def remove_command(shell: Shell, ids: tuple[str, ...], by_agent: bool) -> None:
-    """Remove cards; the journal keeps them. To delete their words for good, use `perdure floor forget`."""
+    """Remove cards; the journal keeps them. To delete their text permanently, use `perdure floor forget`."""
     if not all(ids):
-        raise UsageError("name cards by their ids")
+        raise UsageError("give the ids of cards")
     with shell.open_home() as home:
         cards = [home.floor.get_card(card_id) for card_id in ids]
         removed_cards = [home.floor.remove_card(card.id, by=name_writer(by_agent=by_agent)) for card in cards]

@@ -43,18 +43,18 @@ _EVENT_CHARS = 12  # of an event's key: enough to identify it among the changes 
 @command(
     "show",
     epilog="""\
-  perdure floor                          what every session begins with, and what it costs
+  perdure floor                          the layers of the floor and their cost in tokens
   perdure floor show profile             one page
   perdure floor show diary/2026-11-21
   perdure floor --platform telegram --project web --json""",
 )
 @click.argument("page", required=False, shell_complete=complete_pages)
-@click.option("--platform", default="api", show_default=True, help="Where the session runs, for {{platform}}.")
-@click.option("--project", help='For a session in this project; "" for none (default: of the folder you are in).')
+@click.option("--platform", default="api", show_default=True, help="The platform of the session, for {{platform}}.")
+@click.option("--project", help='The project of the session; "" for none (default: the project of the current folder).')
 def show_command(shell: Shell, page: str | None, platform: str, project: str | None) -> None:
-    """Show what every session begins with: each layer with its source, rows, tokens and what had no room, in the
-    order in which a model reads them, and below that what was left out because it looks like an injection. Or
-    show one page.
+    """Show the text that every session begins with: each layer with its source, its rows, its tokens and the rows that
+    did not fit, in the order in which a model reads them. Below are the texts that are left out because they look like
+    an injection. With PAGE, show one page.
     """
     with shell.open_home() as home:
         if page is not None:
@@ -63,7 +63,7 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
         floor_layers = build_layers(shell, home, choose_folder(home, project, str(Path.cwd())), platform)
     if shell.as_json:
         shell.print_json(
-            bill_to_json(floor_layers), next_actions=[("perdure context MESSAGE", "see it in full, with recall")]
+            bill_to_json(floor_layers), next_actions=[("perdure context MESSAGE", "show the full text, with recall")]
         )
         return
     for line in format_bill(floor_layers, shell.out.width if shell.out.is_terminal else None):
@@ -71,14 +71,19 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
     for alert in floor_layers.alerts:
         shell.out.print(text.printable(alert), style="yellow", markup=False)
     if not floor_layers.n_tokens:
-        shell.suggest([("perdure floor edit profile", "say who you are"), ("perdure floor edit core", "what is true")])
+        shell.suggest(
+            [
+                ("perdure floor edit profile", "write your profile"),
+                ("perdure floor edit core", "write facts for every session"),
+            ]
+        )
 
 
 def _show_page(shell: Shell, floor: Floor, name: str) -> None:
     page_text = mask(floor.read(name))
     print_alerts(shell, floor)
     if not page_text:
-        raise FloorMissing(f"page {name} of the floor (`perdure floor edit {name}` writes it)")
+        raise FloorMissing(f"page {name} (`perdure floor edit {name}` creates it)")
     if shell.as_json:
         version = _version_to_json(floor.list_versions(name)[-1]) if floor.writable else None
         shell.print_json(
@@ -108,9 +113,9 @@ def _show_page(shell: Shell, floor: Floor, name: str) -> None:
 )
 @page_argument
 def edit_command(shell: Shell, page: str) -> None:
-    """Open a page in $VISUAL or $EDITOR. What you save is checked, shown as a difference and written. If it is
-    refused, your text is kept in a file, and you are told where. You can also edit the file in agents/ of the
-    home with any program: that edit is taken over without changes.
+    """Open a page in $VISUAL or $EDITOR. The saved text is checked, shown as a difference and written. If it is
+    refused, the text stays in a file, and the message names the file. You can also edit the file in agents/ of the home
+    with any program; Perdure takes over that edit unchanged.
     """
     with shell.open_home(create=True) as home:
         name = pages.resolve_name(page)
@@ -160,11 +165,12 @@ def _write_page(shell: Shell, floor: Floor, name: str, new_text: str, *, base: s
 )
 @page_argument
 @click.argument("words", nargs=-1, metavar="[TEXT…|-]")
-@click.option("--why", default="", help="Why, for the history.")
+@click.option("--why", default="", help="The reason, for the history.")
 @by_agent_option
 def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_agent: bool) -> None:
-    """Replace the whole text of a page; `note` adds a line to the notes. The old text stays in the history. Only
-    its owner writes the profile; an agent changes the system prompt, its settings and skills by `propose`.
+    """Replace the whole text of a page (`perdure floor note` adds a line to the notes). The history keeps the old text.
+    Only the owner can write the profile. An agent changes the system prompt, its settings and skills with `perdure
+    floor propose`.
     """
     new_text = read_words(words, "the new text", page=page)
     with shell.open_home(create=True) as home:
@@ -191,30 +197,33 @@ def _print_written(shell: Shell, floor: Floor, name: str, old: str, new: str) ->
         )
         return
     if old == new:
-        shell.out.print(f"{name}: nothing to change.", markup=False)
+        shell.out.print(f"{name}: no change.", markup=False)
         return
     print_difference(shell, old, new, name)
     shell.out.print(f"{name}: written. {NEXT_SESSION}", style="bold", markup=False)
     if version and version.unseen:
-        shell.note(f"{name} was changed while you edited it. Yours counts; `perdure floor history {name}` has both.")
-    left_out_name = f"a line of {name} or more" if name == pages.NOTES else name
+        shell.note(
+            f"{name} was changed while you edited it. Your text is current; `perdure floor history {name}` shows both."
+        )
+    left_out_name = f"one or more lines of {name}" if name == pages.NOTES else name
     for finding in suspects[:1]:
         shell.note(
-            f"{left_out_name} is left out: {finding.rule}, {finding.excerpt!r}. `perdure floor alerts` says more."
+            f"left out of every context: {left_out_name}. Reason: {finding.rule}, "
+            f"{finding.excerpt!r}. `perdure floor alerts` shows more."
         )
 
 
 @command("remove", epilog="  perdure floor remove diary/2026-11-21\n  perdure floor remove core --json")
 @page_argument
 def remove_command(shell: Shell, page: str) -> None:
-    """Remove a page. Its history stays, and `perdure floor revert` brings it back. To delete words for good, use
+    """Remove a page. The history keeps it, and `perdure floor revert` restores it. To delete text permanently, use
     `perdure floor forget`.
     """
     with shell.open_home() as home:
         name = pages.resolve_name(page)
         home.floor.remove(name)
         last_event = home.floor.list_versions(name)[-2].event
-    revert_action = (f"perdure floor revert {name} {last_event[:_EVENT_CHARS]}", "bring it back")
+    revert_action = (f"perdure floor revert {name} {last_event[:_EVENT_CHARS]}", "restore it")
     if shell.as_json:
         shell.print_json({"page": name, "removed": True}, next_actions=[revert_action])
         return
@@ -228,8 +237,9 @@ def remove_command(shell: Shell, page: str) -> None:
 @command("history", epilog="  perdure floor history notes\n  perdure floor history system --json")
 @page_argument
 def history_command(shell: Shell, page: str) -> None:
-    """Show every state of a page, oldest first: the event that made it, when, by whom and why. `hand` is an edit
-    in the file itself. Of two edits made at the same time the later one counts and is marked; both are listed.
+    """Show every state of a page, oldest first: the event, its time, its author and the reason. The author `hand` is an
+    edit of the file itself. Of two edits made at the same time the later one is current; both are listed, and the later
+    one is marked.
     """
     with shell.open_home() as home:
         name = pages.resolve_name(page)
@@ -247,7 +257,7 @@ def history_command(shell: Shell, page: str) -> None:
 
 def _format_remark(version: PageVersion) -> str:
     removed_mark = "  [removed]" if not version.sha else ""
-    unseen_mark = "  [replaced an edit that its writer had not seen]" if version.unseen else ""
+    unseen_mark = "  [replaced an edit made at the same time]" if version.unseen else ""
     return f"{removed_mark}{unseen_mark}{'  ' if version.why else ''}{text.one_line(mask(version.why), 100)}"
 
 
@@ -255,7 +265,7 @@ def _format_remark(version: PageVersion) -> str:
 @page_argument
 @click.argument("event", required=False)
 def diff_command(shell: Shell, page: str, event: str | None) -> None:
-    """Show what changed in a page since an event of its history; without an event, what its last change did."""
+    """Show the changes of a page since an event of its history; without an event, the last change."""
     with shell.open_home() as home:
         floor, name = home.floor, pages.resolve_name(page)
         versions = floor.list_versions(name)
@@ -266,7 +276,7 @@ def diff_command(shell: Shell, page: str, event: str | None) -> None:
             {"page": name, "since": since_event or None, "difference": make_unified_diff(mask(old), mask(new), name)}
         )
     elif old == new:
-        shell.out.print(f"{name}: its text is the same as then.", markup=False)
+        shell.out.print(f"{name}: the text is the same as at that event.", markup=False)
     else:
         print_difference(shell, old, new, name)
 
@@ -275,11 +285,9 @@ def diff_command(shell: Shell, page: str, event: str | None) -> None:
 @page_argument
 @click.argument("event")
 def revert_command(shell: Shell, page: str, event: str) -> None:
-    """Give a page the text again that it had after an event of its history. This is a change like any other, and
-    can be reverted.
-    """
+    """Restore the text that a page had after an event of its history. You can revert this change too."""
     if not event:
-        raise UsageError("name an event; `perdure floor history` lists them")
+        raise UsageError("give an event; `perdure floor history` lists them")
     with shell.open_home() as home:
         name = pages.resolve_name(page)
         old = home.floor.read(name)

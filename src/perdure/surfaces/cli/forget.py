@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from perdure import remote_home as afar
 from perdure.archive.forget import ForgetTarget
 from perdure.capture.policy import CaptureRules
 from perdure.errors import MemoryMissing, NotFound, ThinHome, UsageError
 from perdure.home import Home
 from perdure.index.memory_replay import get_chain
+from perdure.remote_home import RemoteHome, get_items, open_remote_home, to_noun
 from perdure.surfaces.cli.common import Shell, command, confirm, format_count, format_time
 from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids, format_memory, memory_to_json
 from perdure.surfaces.cli.search import add_filter_options, build_filters
@@ -48,7 +48,7 @@ def forget_remotely(
     """Forget runs at the remote home. Raises ThinHome for what its API cannot forget."""
     if not ids:
         raise ThinHome(rules.remote.url)
-    with afar.open_remote_home(rules) as remote_home:
+    with open_remote_home(rules) as remote_home:
         runs = [_resolve_remote_run(remote_home, name) for name in ids]
         previews = [remote_home.forget(run, cascade=cascade, dry_run=True) for run in runs]
         items, memories = _collect_turns(previews), _collect_memories(previews)
@@ -57,14 +57,14 @@ def forget_remotely(
             preview_memories(shell, memories)
         replies: list[ForgetReply] = []
         if (items or memories) and not dry_run:
-            question = f"Forget {format_forgotten(len(items), 'item', len(memories))} for good?"
+            question = f"Delete {format_forgotten(len(items), 'item', len(memories))} permanently?"
             if not confirm(shell, question, yes=yes):
-                raise UsageError("nothing was forgotten")
+                raise UsageError("nothing was deleted")
             replies = [remote_home.forget(run, cascade=cascade, dry_run=False) for run in runs]
     _print_remote_report(shell, previews, replies, dry_run=dry_run)
 
 
-def _resolve_remote_run(remote_home: afar.RemoteHome, name: str) -> str:
+def _resolve_remote_run(remote_home: RemoteHome, name: str) -> str:
     """Return the run of an id. Raises ThinHome for anything else, also for the path of a memory."""
     try:
         target = remote_home.resolve(name)
@@ -80,14 +80,12 @@ def _resolve_remote_run(remote_home: afar.RemoteHome, name: str) -> str:
 def _collect_turns(replies: Sequence[ForgetReply]) -> list[ForgetReply]:
     """Return the turns to forget, each once, in the order in which the home lists them."""
     return list(
-        {
-            (item["run_id"], item["turn_id"]): item for reply in replies for item in afar.get_items(reply, "items")
-        }.values()
+        {(item["run_id"], item["turn_id"]): item for reply in replies for item in get_items(reply, "items")}.values()
     )
 
 
 def _collect_memories(replies: Sequence[ForgetReply]) -> list[Memory]:
-    memories = [afar.to_noun(item, Memory) for reply in replies for item in afar.get_items(reply, "memories")]
+    memories = [to_noun(item, Memory) for reply in replies for item in get_items(reply, "memories")]
     return list({memory.memory_id: memory for memory in memories}.values())
 
 
@@ -120,11 +118,9 @@ def _print_remote_report(
             },
         )
     elif not items and not memories:
-        shell.out.print("Nothing matches: nothing to forget.")
+        shell.out.print("Nothing matches. Nothing was deleted.")
     elif not replies:
-        shell.out.print(
-            f"{format_forgotten(len(items), 'item', len(memories))} would be forgotten. Nothing was changed."
-        )
+        shell.out.print(f"{format_forgotten(len(items), 'item', len(memories))} would be deleted. Nothing was changed.")
     else:
         shell.out.print(
             f"Forgotten: {format_forgotten(len(items), 'item', len(memories))}; "
@@ -136,22 +132,22 @@ def _print_remote_report(
 @command(
     "forget",
     epilog="""\
-  perdure forget t7k2m9q            one turn (any unique beginning of its id)
+  perdure forget t7k2m9q            one turn, by the beginning of its id
   perdure forget 01m4x8…            a run, with the runs below it
-  perdure forget mem-20260301-0930  a memory, with what was made from it
-  perdure forget staging/port       all that was ever stated at the path of a memory
+  perdure forget mem-20260301-0930  a memory, with the memories made from it
+  perdure forget staging/port       all memories of a path, with their history
   perdure forget --query "my old address" --dry-run
   perdure forget --query "hunter2" --yes
   perdure forget --everything --user bob --dry-run""",
 )
 @click.argument("ids", nargs=-1, metavar="[ID|PATH…]", shell_complete=complete_memory_ids)
-@click.option("--query", help="Every turn and memory that holds all of these words (with filters: turns alone).")
+@click.option("--query", help="Delete every turn and memory that contains all these words; with filters, only turns.")
 @add_filter_options
-@click.option("--everything", is_flag=True, help="All that is yours in this home, with its journal.")
-@click.option("--user", metavar="USER", help="With --everything: another user of this home, who leaves it.")
-@click.option("--only", is_flag=True, help="Of a run, only itself: leave the runs below it.")
-@click.option("--dry-run", is_flag=True, help="Show what would go; change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--everything", is_flag=True, help="Delete all your data in this home, with its journal.")
+@click.option("--user", metavar="USER", help="With --everything: the user whose data is deleted (default: you).")
+@click.option("--only", is_flag=True, help="Delete only the run itself, not the runs below it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def forget_command(
     shell: Shell,
     ids: tuple[str, ...],
@@ -163,16 +159,16 @@ def forget_command(
     yes: bool,
     **filters: object,
 ) -> None:
-    """Delete turns, runs, conversations or memories (by id, or all at the path of a memory): from the archive, the
-    index and every copy in this home. Memories that were made from them are deleted too. Importing the same
-    transcript again does not bring them back. This cannot be undone.
+    """Delete turns, runs, conversations or memories permanently (by id, or all memories of a path): from the archive,
+    the index and every copy in this home. Memories that were made from them are deleted too. A later import of the same
+    transcript does not bring them back. You cannot undo this.
     """
     if bool(ids) + bool(query) + everything != 1:
-        raise UsageError("name what to forget: ids, --query WORDS, or --everything")
+        raise UsageError("give ids, --query WORDS, or --everything")
     if not query and build_filters(**filters) != Filters():
-        raise UsageError("filters go with --query: they cannot limit what you name yourself")
+        raise UsageError("filters need --query: they cannot limit ids")
     if user and not everything:
-        raise UsageError("--user goes with --everything: only its owner chooses parts of it")
+        raise UsageError("--user needs --everything: only the owner can delete parts")
     if (rules := shell.load_thin_rules()) is not None:
         forget_remotely(shell, rules, ids, cascade=not only, dry_run=dry_run, yes=yes)
         return
@@ -189,8 +185,10 @@ def forget_command(
             preview_memories(shell, memories)
         rewritten_runs: list[str] = []
         if (targets or memories) and not dry_run:
-            if not confirm(shell, f"Forget {format_forgotten(len(targets), 'item', len(memories))} for good?", yes=yes):
-                raise UsageError("nothing was forgotten")
+            if not confirm(
+                shell, f"Delete {format_forgotten(len(targets), 'item', len(memories))} permanently?", yes=yes
+            ):
+                raise UsageError("nothing was deleted")
             rewritten_runs = home.forgetting.apply(targets, memories=[memory.memory_id for memory in memories])
         _print_report(
             shell,
@@ -234,10 +232,10 @@ def _find_memory_ids(home: Home, name: str) -> list[str]:
     except (MemoryMissing, UsageError):  # no memory has this path, or it cannot be a path
         return []
     if _is_id(home, name):
-        raise UsageError(f"{name!r} is the path of a memory and the beginning of another id: write the id in full")
+        raise UsageError(f"{name!r} is both the path of a memory and the beginning of an id: write the id in full")
     if len({get_chain(memory) for memory in stated}) > 1:
         ids = ", ".join(memory.memory_id for memory in stated)
-        raise UsageError(f"memories of several projects lie at {name!r}: name those that are to go by id ({ids})")
+        raise UsageError(f"several projects have memories at {name!r}: give the ids to delete ({ids})")
     return [memory.memory_id for memory in stated]
 
 
@@ -253,7 +251,7 @@ def _erase_user(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
     n_runs = sum(1 for _ in home.archive.ledger.list_runs(home.user))
     linked_folders = [str(folder) for folder in home.forgetting.linked_floors()]
     if not dry_run:
-        question = f"Delete all {format_count(n_runs, 'run')} of {home.user} and their journal, for good?"
+        question = f"Delete all {format_count(n_runs, 'run')} of {home.user} and their journal permanently?"
         if not confirm(shell, question, yes=yes):
             raise UsageError("nothing was deleted")
         n_runs = home.forgetting.erase_user()
@@ -273,7 +271,7 @@ def _erase_user(shell: Shell, home: Home, *, dry_run: bool, yes: bool) -> None:
     )
     shell.out.print(NOT_DELETED, style="dim")
     for folder in linked_folders:
-        shell.note(f"{folder} stays with its pages: only the link to it in agents/ goes.")
+        shell.note(f"{folder} stays with its pages: only the link to it in agents/ is deleted.")
 
 
 def _preview_turns(shell: Shell, targets: list[ForgetTarget]) -> None:
@@ -284,7 +282,9 @@ def _preview_turns(shell: Shell, targets: list[ForgetTarget]) -> None:
     if len(targets) > MAX_SHOWN:
         shell.out.print(f"  … and {format_count(len(targets) - MAX_SHOWN, 'more item')}", style="dim")
     if targets:
-        shell.out.print("  with every copy: in forks, and where the client wrote the same words again", style="dim")
+        shell.out.print(
+            "  with every copy: in forks, and in places where the client wrote the same words again", style="dim"
+        )
 
 
 def _target_to_json(item: ForgetTarget) -> dict[str, object]:
@@ -301,7 +301,7 @@ def _print_report(
     dry_run: bool,
     floor_lines: Sequence[tuple[str, str]],
 ) -> None:
-    actions = [("perdure verify", "prove that the archive is whole")] if rewritten_runs else []
+    actions = [("perdure verify", "check the archive")] if rewritten_runs else []
     amount = format_forgotten(len(targets), "item", len(memories))
     if shell.as_json:
         shell.print_json(
@@ -320,9 +320,9 @@ def _print_report(
         )
         return
     if not targets and not memories:
-        shell.out.print("Nothing matches: nothing to forget.")
+        shell.out.print("Nothing matches. Nothing was deleted.")
     elif dry_run:
-        shell.out.print(f"{amount} would be forgotten. Nothing was changed.")
+        shell.out.print(f"{amount} would be deleted. Nothing was changed.")
     else:
         shell.out.print(f"Forgotten: {amount}; {format_count(len(rewritten_runs), 'run')} rewritten.")
         shell.out.print(NOT_DELETED, style="dim")
@@ -330,7 +330,7 @@ def _print_report(
             shell.out.print(f"  {path} ({format_count(n_items, 'item')})", style="dim", markup=False)
         shell.suggest(actions)
     if floor_lines:
-        shell.out.print("Lines on the floor that a person wrote in the same words stay:")
+        shell.out.print("Lines of the floor with the same words that a person wrote stay:")
         for page, floor_line in floor_lines[:MAX_SHOWN]:
             shell.out.print(f"  {page}: {one_line(floor_line, 80)}", markup=False)
-        shell.out.print("`perdure floor forget` deletes it for good.", style="dim")
+        shell.out.print("`perdure floor forget` deletes such a line.", style="dim")

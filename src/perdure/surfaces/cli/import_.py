@@ -50,7 +50,7 @@ def import_to_remote(
     waits.
     """
     if policy.read_pause(rules.home, datetime.now(UTC)):
-        raise UsageError("capture is paused (`perdure resume` ends that); nothing was copied")
+        raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
     imported, n_bytes = IngestResult(), 0
     for path in _list_sources(rules.home, paths):
         imported.n_files += 1
@@ -132,28 +132,28 @@ _MAX_LISTED = 5  # refused files that are listed one by one
 @command(
     "import",
     epilog="""\
-  perdure import                                  every supported agent's own folder
-  perdure import ~/old-laptop/.claude/projects    these instead
-  perdure import notes/ --tag notes               Markdown, too
+  perdure import                                  the folders of all supported agents
+  perdure import ~/old-laptop/.claude/projects    these files instead
+  perdure import notes/ --tag notes               Markdown files
   perdure import chat.json --format messages
-  perdure import samples                          the transcripts that come with Perdure, to try it""",
+  perdure import samples                          the sample transcripts of Perdure""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--tag", "tags", multiple=True, help="Tag what is imported; may be given several times.")
-@click.option("--format", "runtime", help="Read every file as this format instead of judging by content.")
-@click.option("--no-index", is_flag=True, help="Only capture; the index catches up at the next search.")
+@click.option("--tag", "tags", multiple=True, help="Add this tag to the imported runs. Can be repeated.")
+@click.option("--format", "runtime", help="Read every file as this format (default: detect it from the content).")
+@click.option("--no-index", is_flag=True, help="Only capture; the next search updates the index.")
 def import_command(
     shell: Shell, paths: tuple[Path, ...], tags: tuple[str, ...], runtime: str | None, no_index: bool
 ) -> None:
-    """Capture transcripts: those in the standard places of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
-    OpenCode, or the files and folders that you name. Only what is new is stored; a second import does nothing.
+    """Capture transcripts: those in the standard folders of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
+    OpenCode, or the files and folders that you name. Only new bytes are stored; a second import does nothing.
     """
     paths = tuple(map(_resolve_samples, paths))
     missing_paths = [str(path) for path in paths if not path.exists()]
     if missing_paths:
-        raise UsageError(f"there is no {missing_paths[0]}")
+        raise UsageError(f"no such file or folder: {missing_paths[0]}")
     if runtime and runtime not in RUNTIMES:
-        raise UsageError(f"there is no format {runtime!r}; there are {', '.join(RUNTIMES)}")
+        raise UsageError(f"unknown format {runtime!r}; known formats: {', '.join(RUNTIMES)}")
     if (rules := shell.load_thin_rules()) is not None:
         with show_progress(shell, "sending", None, in_bytes=True) as step:
             _print_import(shell, import_to_remote(rules, paths, tags=tags, runtime=runtime, step=step), None, paths)
@@ -182,7 +182,7 @@ def _resolve_samples(path: Path) -> Path:
 
 
 def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, paths: tuple[Path, ...]) -> None:
-    actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "see what ran")]
+    actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "show the runs")]
     if shell.as_json:
         shell.print_json(
             {
@@ -205,20 +205,23 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
         return
     kinds = ", ".join(f"{name} {n_of_kind}" for name, n_of_kind in sorted(imported.by_runtime.items()))
     news = f"{format_count(imported.n_runs, 'new run')} ({kinds})" if imported.n_runs else "nothing new"
-    outcome = "sent to the home" if n_chunks is None else f"captured, {n_chunks:,} chunks indexed"
+    outcome = "sent to the remote home" if n_chunks is None else f"captured, {n_chunks:,} chunks indexed"
     shell.out.print(f"{format_count(imported.n_files, 'file')}: {news}, {format_size(imported.n_bytes)} {outcome}.")
     if imported.n_unchanged:
         shell.out.print(f"{format_count(imported.n_unchanged, 'file')} unchanged since the last import.", style="dim")
     if imported.n_rewritten:
-        shell.note(f"{format_count(imported.n_rewritten, 'transcript')} had been rewritten; both versions are kept.")
+        shell.note(
+            f"{format_count(imported.n_rewritten, 'transcript')} changed since the last import; both versions are kept."
+        )
     named_paths = {str(path) for path in paths}
     other_files = [item for item in imported.refused if item[0] not in named_paths and "format" in item[1]]
     if other_files:
         shell.out.print(
-            f"{format_count(len(other_files), 'other file')} there: no transcripts (--json lists them).", style="dim"
+            f"{format_count(len(other_files), 'other file')} skipped: not a transcript (--json lists them).",
+            style="dim",
         )
     refused = [item for item in imported.refused if item not in other_files]
-    for title, items in (("left out by your own rules", imported.left_out), ("not captured", refused)):
+    for title, items in (("excluded by your settings", imported.left_out), ("not captured", refused)):
         for path, reason in items[:_MAX_LISTED]:
             shell.note(f"{title}: {path}: {reason.removeprefix(path + ': ')}")
         if len(items) > _MAX_LISTED:
@@ -234,12 +237,17 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
   perdure capture SESSION.jsonl --incognito        never capture this session""",
 )
 @click.argument("path", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--from", "from_offset", type=click.IntRange(min=0), help="Byte offset to start at.")
-@click.option("--tag", "tags", multiple=True, help="Tag the capture.")
-@click.option("--incognito", is_flag=True, help="Copy nothing of this session, now or by a later import.")
+@click.option(
+    "--from",
+    "from_offset",
+    type=click.IntRange(min=0),
+    help="Start at this byte offset (default: the end of the last capture).",
+)
+@click.option("--tag", "tags", multiple=True, help="Add this tag to the capture.")
+@click.option("--incognito", is_flag=True, help="Never capture this session, not even by a later import.")
 def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tuple[str, ...], incognito: bool) -> None:
-    """Put what a live session has written since its last capture into the outbox. It is durable when this returns;
-    the next Perdure process moves it into the archive.
+    """Copy the new part of a live session into the outbox. The copy is on disk when this command returns; the next
+    Perdure process moves it into the archive.
     """
     with path.open("rb") as file:
         first_bytes = file.read(HEAD_BYTES)
@@ -249,9 +257,7 @@ def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tup
     origin = clean_origin(formats.identify(runtime, first_bytes, str(path.absolute())))
     if incognito:
         _mark_incognito(shell, origin.runtime, origin.session)
-        _print_result(
-            shell, {"incognito": origin.session}, "This session is off the record: nothing of it is captured."
-        )
+        _print_result(shell, {"incognito": origin.session}, "This session is not captured (--incognito).")
         return
     if (rules := shell.load_thin_rules()) is not None:
         start, n_bytes = enqueue.enqueue_file(
@@ -281,10 +287,10 @@ def _print_result(shell: Shell, result: dict[str, object], message: str) -> None
 
 
 @command("pause", epilog="  perdure pause\n  perdure pause --for 2h")
-@click.option("--for", "duration", help="How long: 30m, 2h, 1d. Without it, until `perdure resume`.")
+@click.option("--for", "duration", help="Pause for this time: 30m, 2h, 1d (default: until `perdure resume`).")
 def pause_command(shell: Shell, duration: str | None) -> None:
-    """Capture nothing until then, in every process of this home. You can import later what agents write meanwhile.
-    To keep a session out for good, use `perdure capture --incognito`.
+    """Stop capturing for some time, in every process of this home. Later you can import the transcripts that agents
+    write during the pause. To exclude a session permanently, use `perdure capture --incognito`.
     """
     now = datetime.now(UTC)
     until_at = None
@@ -292,7 +298,7 @@ def pause_command(shell: Shell, duration: str | None) -> None:
         parsed_at = parse_moment(duration, now=now)
         until_at = now + (now - parsed_at) if parsed_at and parsed_at < now else parsed_at
     if until_at is not None and until_at - now > timedelta(days=3650):
-        raise UsageError(f"{duration!r} is too long; leave --for out to pause until `perdure resume`")
+        raise UsageError(f"{duration!r} is too long; omit --for to pause until `perdure resume`")
     if (rules := shell.load_thin_rules()) is not None:
         policy.pause_capture(rules.home, policy.CapturePause(now, until_at))
     else:
@@ -304,7 +310,7 @@ def pause_command(shell: Shell, duration: str | None) -> None:
 
 @command("resume", epilog="  perdure resume")
 def resume_command(shell: Shell) -> None:
-    """Capture again after `perdure pause`."""
+    """Start capturing again after `perdure pause`."""
     if (rules := shell.load_thin_rules()) is not None:
         was_paused = policy.resume_capture(rules.home)
     else:

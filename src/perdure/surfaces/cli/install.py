@@ -22,26 +22,27 @@ _CLIENT_NAMES = {
     "opencode": "OpenCode",
 }
 _CLIENT_CHOICE = click.Choice(setup.CLIENTS)
-_DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+_DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 
 
 @command(
     "install",
     epilog="""\
-  perdure install claude-code --dry-run     see what would change
+  perdure install claude-code --dry-run     show the changes only
   perdure install claude-code
   perdure install codex                     then trust its hooks once: /hooks in Codex
   perdure install pi
   perdure install gemini-cli
   perdure install opencode
-  perdure install claude-code --mcp         its agents also get tools: recall, search, remember, forget""",
+  perdure install claude-code --mcp         also add MCP tools: recall, search, remember, forget""",
 )
 @click.argument("client", type=_CLIENT_CHOICE)
-@click.option("--mcp", is_flag=True, help="Give it the tools of `perdure mcp` as well: recall, search, remember, …")
+@click.option("--mcp", is_flag=True, help="Also add the MCP tools: recall, search, remember, …")
 @_DRY_RUN_OPTION
 def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None:
-    """Set up a client: from then on every turn is captured, and what matters is put beside every message. Its
-    other settings stay the same. The old settings are kept beside the file, for `perdure uninstall`.
+    """Set up a client: it then captures every turn, and adds matching memories and earlier turns to every message.
+    Other settings of the client stay the same. The old settings are kept in a copy next to the file, for `perdure
+    uninstall`.
     """
     home = settings.find_home_path(shell.home)
     changes = _plan_install(client, home, mcp=mcp)
@@ -51,7 +52,7 @@ def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None
         for change in changes:
             setup.apply_change(change, keep_copy=True)
     is_changed = any(file_change.has_effect for file_change in changes)
-    advice = _build_advice(client, home) if is_changed else "It was set up like this already."
+    advice = _build_advice(client, home) if is_changed else "It is already set up this way."
     _print_changes(shell, client, changes, dry_run, f"{_CLIENT_NAMES[client]} is set up.", advice)
 
 
@@ -70,7 +71,7 @@ def _plan_mcp_server(client: str, home: Path, base_change: setup.SettingsChange)
     Raises UsageError for a client without MCP, PackageMissing if the `mcp` package is not installed.
     """
     if client not in entries.CLIENTS:
-        raise UsageError(f"{_CLIENT_NAMES[client]} takes no MCP servers; its agents can run `perdure` in a shell")
+        raise UsageError(f"{_CLIENT_NAMES[client]} supports no MCP servers; its agents can run `perdure` in a shell")
     if importlib.util.find_spec("mcp") is None:
         raise PackageMissing("pip install 'perdure[mcp]'")
     return setup.plan_install_server(
@@ -89,16 +90,20 @@ def _find_servers_path(client: str) -> Path:
 @click.argument("client", type=_CLIENT_CHOICE)
 @_DRY_RUN_OPTION
 def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
-    """Take Perdure out of a client's settings. What was captured stays in the home."""
+    """Remove Perdure from the settings of a client. Captured data stays in the home."""
     changes, faults = _plan_uninstall(client)
     if not dry_run:
         faults += [fault for change in changes for fault in _apply_removal(change)]
     is_changed = any(change.has_effect for change in changes)
-    advice = "Sessions that are open now keep what they were started with." if is_changed else "It was not set up."
+    advice = "Open sessions keep the old settings until they end." if is_changed else "It is not set up."
     if not faults:
-        return _print_changes(shell, client, changes, dry_run, f"Perdure is out of {_CLIENT_NAMES[client]}.", advice)
+        return _print_changes(
+            shell, client, changes, dry_run, f"Perdure is removed from {_CLIENT_NAMES[client]}.", advice
+        )
     if is_changed and not shell.as_json:
-        _print_changes(shell, client, changes, dry_run, "Perdure is out of what could be changed.", advice)
+        _print_changes(
+            shell, client, changes, dry_run, "Perdure is removed from the settings that could be changed.", advice
+        )
     for fault in faults[1:]:
         shell.note(str(fault))
     raise faults[0]
@@ -137,9 +142,12 @@ def _find_settings_path(client: str) -> Path:
 
 
 def _build_advice(client: str, home: Path) -> str:
-    restart_advice = f"Start it anew, and ask `perdure doctor` whether it works. It writes to {home}."
+    restart_advice = f"Restart the client, then run `perdure doctor` to check it. Captures go to {home}."
     if client == "codex":
-        return f"Codex runs no hook before you trust it: start it, type /hooks, and trust Perdure's. {restart_advice}"
+        return (
+            "Codex runs a hook only after you trust it: start Codex, type /hooks, and "
+            f"trust the hooks of Perdure. {restart_advice}"
+        )
     return restart_advice
 
 
@@ -159,7 +167,7 @@ def _print_changes(
     for change in real_changes:
         shell.out.print(change.diff(), markup=False, end="")
     if not real_changes:
-        shell.out.print(f"{changes[0].path}: nothing changes.", markup=False)
+        shell.out.print(f"{changes[0].path}: no change.", markup=False)
     if dry_run:
         shell.note("Nothing was changed (--dry-run).")
         return

@@ -51,21 +51,24 @@ _REMOTE_KEY = re.compile(r"\s*(url|ca|plain)\s*=")
   perdure join https://home.example:8443 --ca ~/family-ca.pem""",
 )
 @click.argument("url")
-@click.option("--name", help="What this machine was registered as: the secret of another one is refused.")
-@click.option("--secret-file", metavar="FILE", help="Read the secret from a file (- for standard input), unasked.")
-@click.option("--ca", metavar="FILE", help="A certificate authority of your own (PEM), for https.")
-@click.option("--plain", is_flag=True, help="Let http:// reach beyond this machine: the network itself is private.")
-@click.option("--no-hooks", is_flag=True, help="Leave the settings of your clients as they are.")
 @click.option(
-    "--replace", "replace_credential", is_flag=True, help="Take the place of a credential that is here already."
+    "--name", help="The name under which this machine was registered; the secret of another machine is refused."
+)
+@click.option(
+    "--secret-file", metavar="FILE", help="Read the secret from a file (- for standard input) instead of asking for it."
+)
+@click.option("--ca", metavar="FILE", help="Trust this certificate authority for https (a PEM file).")
+@click.option("--plain", is_flag=True, help="Allow http:// to another machine. Use it only in a private network.")
+@click.option("--no-hooks", is_flag=True, help="Do not change the settings of your clients.")
+@click.option(
+    "--replace", "replace_credential", is_flag=True, help="Replace the credential that this machine already has."
 )
 def join_command(
     shell: Shell, url: str, name: str | None, secret_file: str | None, ca: str | None, plain: bool, no_hooks: bool,
     replace_credential: bool,
 ) -> None:  # fmt: skip
-    """Connect this machine to a home elsewhere: what its agents do is captured there, and recalled from there.
-    Only what waits to be sent is kept here. The secret is the one that `perdure machine register` printed at
-    the home.
+    """Connect this machine to a home on another machine: captures go to that home, and recall comes from it. This
+    machine stores only captures that are not sent yet. `perdure machine register` prints the secret, at the home.
     """
     home = settings.find_home_path(shell.home)
     remote_settings = RemoteSettings(url.rstrip("/"), str(Path(ca).expanduser().absolute()) if ca else "", plain)
@@ -116,8 +119,8 @@ def _raise_as_usage_errors() -> Iterator[None]:
     except ConfigFault as fault:
         raise UsageError(f"{fault.detail}; nothing was changed") from fault
     except RemoteNonsense as fault:
-        advice = "give the address that its owner gave you, as https://home.example:8443"
-        raise UsageError(f"what answers there is no Perdure home ({fault.detail}): {advice}") from fault
+        advice = "ask the owner of the home for its address, as https://home.example:8443"
+        raise UsageError(f"this address does not answer as a Perdure home ({fault.detail}): {advice}") from fault
 
 
 def _refuse_own_archive(home: Path) -> None:
@@ -125,7 +128,7 @@ def _refuse_own_archive(home: Path) -> None:
     archive_folders = (home / "archive" / kind for kind in ("runs", "packs"))
     if any(folder.is_dir() and any(folder.iterdir()) for folder in archive_folders):
         raise UsageError(
-            f"{home} holds an archive of its own: exchange it with `perdure sync`, or join from another folder (--home)"
+            f"{home} already holds an archive: exchange it with `perdure sync`, or join from another folder (--home)"
         )
 
 
@@ -154,7 +157,7 @@ def _read_secret(secret_file: str | None) -> str:
             raise UsageError(f"{secret_file}: {error}") from error
     secret = str(raw_secret).strip()
     if not secret.isascii() or not secret.isprintable() or not secret or " " in secret:
-        raise UsageError("that is no secret: it is one word, as `perdure machine register` printed it")
+        raise UsageError("this is not a secret: a secret is one word, as `perdure machine register` printed it")
     return secret
 
 
@@ -219,17 +222,21 @@ def _print_joined(
     click.echo(f"This is {own_credential.machine}, a machine of {own_credential.user_id}'s, at {own_credential.url}.")
     for client, change in changes:
         effect = (
-            "every turn is captured, and what matters is put beside each message" if change.has_effect else "as it was"
+            "every turn is captured, and each message gets the matching memories"
+            if change.has_effect
+            else "not changed"
         )
         click.echo(f"  {client}: {change.path} ({effect})")
     for fault in faults:
         click.echo(f"  {fault}", err=True)
     if any(client == "codex" and change.has_effect for client, change in changes):
-        click.echo("Codex runs no hook before you trust it: start it, type /hooks, and trust Perdure's.")
+        click.echo(
+            "Codex runs a hook only after you trust it: start Codex, type /hooks, and trust the hooks of Perdure."
+        )
     _print_backlog(backlog)
     if not changes and not faults:
-        click.echo("No client was set up; `perdure install CLIENT` does that.")
-    click.echo("Try it: start a client anew and say something; `perdure search` finds it here and at the home.")
+        click.echo("No client was set up. Run `perdure install CLIENT`.")
+    click.echo("To try it, restart a client and send a message; `perdure search` finds it here and at the home.")
     click.echo("`perdure doctor` checks everything, `perdure leave` undoes this.")
 
 
@@ -251,13 +258,13 @@ def _print_backlog(backlog: _BacklogResult) -> None:
 # leave ------------------------------------------------------------------------------------------------------------
 
 
-@command("leave", epilog="  perdure leave\n  perdure leave --hooks      take Perdure out of the clients, too")
-@click.option("--hooks", "with_hooks", is_flag=True, help="Also take Perdure out of the settings of your clients.")
+@command("leave", epilog="  perdure leave\n  perdure leave --hooks      also remove Perdure from the clients")
+@click.option("--hooks", "with_hooks", is_flag=True, help="Also remove Perdure from the settings of your clients.")
 def leave_command(shell: Shell, with_hooks: bool) -> None:
     """Disconnect this machine from its home: delete the credential here, and remove the address from the settings.
-    What waits in the outbox stays there; the next command that keeps a home here archives it here. To change
-    only the address, do not leave: use `perdure join URL --replace`. At the home, `perdure machine revoke` ends
-    the credential.
+    Captures in the outbox stay there; the next `perdure` command archives them in the home on this machine. To change
+    only the address, use `perdure join URL --replace` instead. At the home, `perdure machine revoke` ends the
+    credential.
     """
     home = settings.find_home_path(shell.home)
     settings_text = remove_remote(_read_settings(home))
@@ -266,7 +273,7 @@ def leave_command(shell: Shell, with_hooks: bool) -> None:
     except CredentialFault:
         old_credential = None
     if old_credential is None and settings_text == _read_settings(home):
-        raise UsageError(f"{home} belongs to no other home")
+        raise UsageError(f"{home} has not joined a remote home")
     client_names, faults = _uninstall_hooks(home) if with_hooks else ([], [])
     (home / credential.CREDENTIAL_FILE).unlink(missing_ok=True)
     disk.replace_file(home / "config.toml", settings_text.encode())
@@ -285,9 +292,9 @@ def leave_command(shell: Shell, with_hooks: bool) -> None:
         return
     click.echo(
         f"Left {old_credential.url if old_credential else 'the home'}. "
-        "Its `perdure machine revoke` ends the credential there."
+        "Run `perdure machine revoke` there to end the credential."
     )
-    for row in (*(f"{client}: taken out" for client in client_names), *faults):
+    for row in (*(f"{client}: removed" for client in client_names), *faults):
         click.echo(f"  {row}")
     if waiting.n_files:
         click.echo(
@@ -315,11 +322,11 @@ def _uninstall_hooks(home: Path) -> tuple[list[str], list[str]]:
 
 
 @command("push", epilog="  perdure push\n  perdure push --retry\n  perdure push --json")
-@click.option("--retry", is_flag=True, help="Also what was set aside because the home could not take it.")
+@click.option("--retry", is_flag=True, help="Also send the captures that were set aside because the home refused them.")
 def push_command(shell: Shell, retry: bool) -> None:
-    """Send what waits in the outbox to the remote home now. Normally this happens at the end of each turn; the
-    command sends what had to wait. Exit status 1 when the home does not take it, or something is set aside;
-    nothing is lost.
+    """Send the captures in the outbox to the remote home now. Normally they are sent at the end of each turn; this
+    command sends those that had to wait. Exit status 1: the home did not accept them, or some are set aside. No capture
+    is lost.
     """
     rules = require_thin_rules(shell)
     outbox_folder = rules.home / "outbox"
@@ -347,7 +354,7 @@ def _print_pushed(shell: Shell, outbox_folder: Path, sent_sizes: Sequence[int], 
     if shell.as_json:
         shell.print_json({"sent": len(sent_sizes), "bytes": sum(sent_sizes), "set_aside": n_aside, "held": n_held})
         return
-    empty_message = "Nothing was sent." if n_held else "Nothing waits."
+    empty_message = "Nothing was sent." if n_held else "No captures are waiting."
     click.echo(
         f"{format_count(len(sent_sizes), 'capture')} sent ({format_size(sum(sent_sizes))})."
         if sent_sizes
@@ -355,12 +362,13 @@ def _print_pushed(shell: Shell, outbox_folder: Path, sent_sizes: Sequence[int], 
     )
     if n_held:
         click.echo(
-            f"{format_count(n_held, 'capture')} of another user than this credential's: kept in {outbox_folder}.",
+            f"{format_count(n_held, 'capture')} of another user, not sent with this "
+            f"credential: kept in {outbox_folder}.",
             err=True,
         )
     if n_aside:
-        message = f"{format_count(n_aside, 'capture')} the home cannot take: set aside in the outbox"
-        click.echo(f"{message}; `perdure push --retry` asks again.", err=True)
+        message = f"{format_count(n_aside, 'capture')} refused by the home: set aside in the outbox"
+        click.echo(f"{message}; `perdure push --retry` sends them again.", err=True)
 
 
 def _send_all(shell: Shell, rules: CaptureRules, progress: Callable[[int], object]) -> int:
@@ -396,7 +404,7 @@ def require_thin_rules(shell: Shell) -> CaptureRules:
     """Return the rules of this thin machine. Raises UsageError if it has joined no home."""
     rules = shell.load_thin_rules()
     if rules is None:
-        raise UsageError("this machine has joined no home: `perdure join URL` does that")
+        raise UsageError("this machine has not joined a home: run `perdure join URL`")
     return rules
 
 
@@ -471,5 +479,5 @@ def _check_settings(new_text: str, expected: Mapping[str, Any]) -> str:
     except tomllib.TOMLDecodeError:
         pass
     raise ConfigFault(
-        "config.toml has `remote` in a form that cannot be changed here: write it as a [remote] table, or take it out"
+        "config.toml has `remote` in a form that this command cannot change: write it as a [remote] table, or remove it"
     )

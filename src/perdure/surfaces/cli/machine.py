@@ -20,9 +20,9 @@ from perdure.text import printable
 _ANY_HOST = ("", "0.0.0.0", "[::]")
 
 _MACHINE_COMMANDS: dict[str, tuple[str, str]] = {
-    "register": ("machine", "Let a machine speak for a user; prints its secret, once."),
-    "list": ("machine", "The machines that may speak for a user."),
-    "revoke": ("machine", "Let a machine speak no more, from its next request on."),
+    "register": ("machine", "Register a machine of a user, and print its secret once."),
+    "list": ("machine", "List the registered machines."),
+    "revoke": ("machine", "Revoke a machine; the home refuses its next request."),
 }
 
 
@@ -38,12 +38,12 @@ Examples:
   perdure machine revoke laptop""",
 )
 def machine_command() -> None:
-    """The machines that capture into this home and ask it. Each has a secret of its own; this home keeps only its
-    hash. No secret is built in.
+    """Manage the machines that send captures to this home and ask it for recall. Each machine has its own secret; this
+    home stores only a hash of it.
     """
 
 
-_user_option = click.option("--user", metavar="USER", help="Whose machine it is.")
+_user_option = click.option("--user", metavar="USER", help="The user who owns the machine.")
 
 
 @command(
@@ -52,16 +52,20 @@ _user_option = click.option("--user", metavar="USER", help="Whose machine it is.
   perdure machine register --name laptop --no-write-auth
   perdure machine register --name phone --user bob --no-write-auth --url https://home.example:8443""",
 )
-@click.option("--name", required=True, help="What it is called; runs that it captures carry this name.")
-@click.option("--user", metavar="USER", help="Whose machine it is (default: this home's own user).")
-@click.option("--no-write-auth", "is_only_shown", is_flag=True, help="Print the secret and write no file.")
-@click.option("--url", default="", metavar="URL", help="Where this home answers, for the line to run on the machine.")
-@click.option("--replace", "replace_credential", is_flag=True, help="Put it in the place of another home's credential.")
+@click.option("--name", required=True, help="The name of the machine; its runs carry this name.")
+@click.option("--user", metavar="USER", help="The user who owns the machine (default: the user of this home).")
+@click.option("--no-write-auth", "is_only_shown", is_flag=True, help="Only print the secret; do not write auth.json.")
+@click.option(
+    "--url", default="", metavar="URL", help="The address of this home, for the `perdure join` line that is printed."
+)
+@click.option(
+    "--replace", "replace_credential", is_flag=True, help="Replace the credential of another home in auth.json."
+)
 def register_command(
     shell: Shell, name: str, user: str | None, is_only_shown: bool, url: str, replace_credential: bool
 ) -> None:
-    """Register a machine of a user, who may be new, and print its secret: once, and never again. Unless
-    --no-write-auth is given, the secret is also kept in this home's auth.json, which only you can read.
+    """Register a machine of a user (a new name creates the user), and print its secret. The secret is shown only this
+    once. Without --no-write-auth, the secret is also written to auth.json of this home, which only you can read.
     """
     home_url = _check_url(url)
     with shell.open_home(create=True) as home:
@@ -77,7 +81,7 @@ def register_command(
         return
     message = f"{machine.name} of {machine.user} is registered, as {machine.machine_id}."
     shell.out.print(printable(message), markup=False)
-    shell.out.print("Its secret, which is shown this once:\n")
+    shell.out.print("Its secret, which is shown only now:\n")
     shell.out.print(printable(f"  {secret}\n"), markup=False)
     if credential_path:
         shell.out.print(printable(f"It is kept in {credential_path}, readable to you alone."), markup=False)
@@ -87,7 +91,7 @@ def register_command(
 
 def _check_url(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
-        raise UsageError(f"{url!r} is no address: write https://home.example:8443")
+        raise UsageError(f"{url!r} is not an address: write https://home.example:8443")
     return url.rstrip("/")
 
 
@@ -115,9 +119,9 @@ def _store_credential(home: Home, machine: Machine, secret: str, url: str) -> ob
 
 @command("list", epilog="  perdure machine list\n  perdure machine list --user bob --all --json")
 @_user_option
-@click.option("--all", "include_all", is_flag=True, help="Also those that were revoked.")
+@click.option("--all", "include_all", is_flag=True, help="Also list revoked machines.")
 def list_command(shell: Shell, user: str | None, include_all: bool) -> None:
-    """List the machines that may speak for a user, or for all users if you name none."""
+    """List the registered machines of one user, or of all users."""
     with shell.open_home() as home:
         machines = home.sharing.machines.list_machines(user, include_revoked=include_all)
     if shell.as_json:
@@ -132,20 +136,20 @@ def list_command(shell: Shell, user: str | None, include_all: bool) -> None:
         shell.out.print(printable(row + registered_text + revoked_text), markup=False)
     if not machines:
         shell.out.print("No machine is registered.")
-        shell.suggest([("perdure machine register --name NAME --no-write-auth", "let another machine in")])
+        shell.suggest([("perdure machine register --name NAME --no-write-auth", "register another machine")])
 
 
 @command("revoke", epilog="  perdure machine revoke laptop\n  perdure machine revoke m-2f9c51d08a7be643")
 @click.argument("machine", metavar="NAME|ID")
 @_user_option
 def revoke_command(shell: Shell, machine: str, user: str | None) -> None:
-    """Shut out a machine: its next request is refused. What it captured stays."""
+    """Revoke a machine: its next request is refused. Its captures stay."""
     with shell.open_home() as home:
         revoked = home.sharing.machines.revoke(machine, user)
     if shell.as_json:
         shell.print_json(_machine_to_json(revoked))
         return
-    message = f"{revoked.name} of {revoked.user} may speak no more, from its next request on."
+    message = f"{revoked.name} of {revoked.user} is revoked: the home refuses its next request."
     shell.out.print(printable(message), markup=False)
 
 

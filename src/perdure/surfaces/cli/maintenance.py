@@ -21,7 +21,7 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.index.statistics import measure_size
 from perdure.memories.cue_use import count_memories
-from perdure.service import server
+from perdure.service import health, server
 from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
@@ -37,7 +37,7 @@ _GROWTH_DAYS = 14
 
 @command("status", epilog="  perdure status\n  perdure status --json")
 def status_command(shell: Shell) -> None:
-    """Show what this home holds, how much disk it takes, how it grows, and what is waiting."""
+    """Show the size, the disk space, the growth and the queues of this home."""
     if (rules := shell.load_thin_rules()) is not None:
         from perdure.surfaces.cli import thin_status  # imports HTTP, which a local home does not need
 
@@ -132,7 +132,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("outbox", _format_outbox(status["outbox"])),
         ("resident", describe_resident(status["resident"])),
         ("http", _format_http(status["http"], status["resident"])),
-        ("machines", f"{status['machines']:,} may speak here: `perdure machine list`" if status["machines"] else ""),
+        ("machines", f"{status['machines']:,} registered: `perdure machine list`" if status["machines"] else ""),
         ("paused", _format_pause(status["paused"])),
     ]
     for name, value in rows:
@@ -153,7 +153,7 @@ def _format_memories(memories: dict[str, Any]) -> str:
     times = (("last kept", memories["kept_at"]), ("last mined", memories["mined_at"]))
     return "; ".join(
         [
-            parts or "none yet: `perdure remember` keeps one",
+            parts or "none yet: `perdure remember` stores one",
             *(f"{label} {format_time(instant)}" for label, instant in times if instant),
         ]
     )
@@ -186,8 +186,8 @@ def _format_vectors(vectors: dict[str, Any]) -> list[str]:
 
 
 def _format_slab(slab: dict[str, Any]) -> str:
-    refused = f", {slab['n_refused']:,} that the model refuses" if slab["n_refused"] else ""
-    readiness = "answers" if slab["answers"] else "answers when complete"
+    refused = f", {slab['n_refused']:,} refused by the model" if slab["n_refused"] else ""
+    readiness = "answers" if slab["answers"] else "used when complete"
     name = slab["tag"].partition("#")[0]
     return f"{name}: {format_count(slab['n_embedded'], 'chunk')}, {slab['n_missing']:,} missing{refused}, {readiness}"
 
@@ -230,8 +230,8 @@ def _format_growth(days: list[dict[str, Any]]) -> str:
 
 @command("doctor", epilog="  perdure doctor\n  perdure doctor --json")
 def doctor_command(shell: Shell) -> None:
-    """Check everything that capture and search depend on. The data path is checked by a real write, search and
-    forget. Exit status 1 when something is broken.
+    """Check everything that capture and search need. A real write, search and forget checks the data path. Exit status
+    1: something is broken.
     """
     if (rules := shell.load_thin_rules()) is not None:
         from perdure.surfaces.cli import thin_status  # imports HTTP, which a local home does not need
@@ -260,17 +260,18 @@ def _check_scanner(home: Home) -> Iterator[HealthCheck]:
         locations = ", ".join(dict.fromkeys(suspect.location for suspect in suspects))
         reads = "it reads" if len(suspects) == 1 else "they read"
         message = (
-            f"{format_count(len(suspects), 'text')} kept from models because {reads} like an order to them: {locations}"
+            f"{format_count(len(suspects), 'text')} left out of every context because {reads} "
+            f"like an instruction to a model: {locations}"
         )
         yield HealthCheck(
-            "scanner", "notice", message, "`perdure floor alerts` shows them, `perdure floor allow` lets one through"
+            "scanner", "notice", message, "`perdure floor alerts` shows them, `perdure floor allow` allows one"
         )
     else:
-        yield HealthCheck("scanner", "ok", "nothing is kept from models")
+        yield HealthCheck("scanner", "ok", "no text is left out")
 
 
 def _check_data_path(home: Home) -> Iterator[HealthCheck]:
-    took_s = home.run_probe()
+    took_s = health.run_probe(home)
     yield HealthCheck("data path", "ok", f"write, archive, index, search and forget work ({took_s * 1000:.0f} ms)")
 
 
@@ -280,7 +281,7 @@ def _check_index(home: Home) -> Iterator[HealthCheck]:
             with home.index().begin_write():
                 pass
         except Busy:
-            advice = "another process is stuck in the index: find it (`lsof`) and end it; nothing captured is at risk"
+            advice = "another process holds the index: find it (`lsof`) and end it; captured data is safe"
             yield HealthCheck(
                 "index", "problem", f"its write lock was not free within {store.BUSY_MS // 1000} s", advice
             )
@@ -290,14 +291,14 @@ def _check_index(home: Home) -> Iterator[HealthCheck]:
 
 def _check_embedder(home: Home) -> Iterator[HealthCheck]:
     """Check the embedder by a real call, the way a search calls it."""
-    vectors = home.vectors()
+    vectors = home.connections.vectors()
     if vectors.tag is None:
         yield HealthCheck("embedder", "notice", vectors.choice.notice or "none")
         return
     try:
         tag, answer = vectors.check_embedder()
     except ModelFault as error:
-        yield HealthCheck("embedder", "problem", str(error), "words are still found; see docs/configuration.md")
+        yield HealthCheck("embedder", "problem", str(error), "keyword search still works; see docs/configuration.md")
         return
     timing = f"waited {answer.queued_ms:.0f} ms, took {answer.compute_ms:.0f} ms"
     grade: Grade = "notice" if vectors.choice.notice else "ok"
@@ -314,10 +315,10 @@ def _check_machines(home: Home) -> Iterator[HealthCheck]:
     message = _format_http(make_http_address(home.config.server, state), state)
     if message:
         is_up = bool(state and state.get("http"))
-        advice = "" if is_up else "`perdure serve` answers there"
+        advice = "" if is_up else "run `perdure serve`"
         yield HealthCheck("http", "ok" if is_up else "notice", message, advice)
     if n_machines or message:
-        yield HealthCheck("machines", "ok", f"{format_count(n_machines, 'machine')} may speak here")
+        yield HealthCheck("machines", "ok", f"{format_count(n_machines, 'machine')} registered")
 
 
 def _check_transcripts(home: Home) -> Iterator[HealthCheck]:
@@ -330,7 +331,7 @@ def _check_transcripts(home: Home) -> Iterator[HealthCheck]:
             )
             yield HealthCheck(runtime, "ok", f"{format_count(n_files, 'transcript')} in {root}")
     if home.captures.current_pause():
-        yield HealthCheck("capture", "notice", "paused", "`perdure resume` ends that")
+        yield HealthCheck("capture", "notice", "paused", "`perdure resume` ends the pause")
 
 
 def _check_client_hooks(home: Home) -> Iterator[HealthCheck]:
@@ -351,7 +352,7 @@ def _check_one_client(home: Home, client: str, path: Path, commands: dict[str, s
     hook_home = entries.get_home(next(iter(commands.values())))
     if hook_home != str(home.path):
         yield HealthCheck(
-            f"{client} hooks", "notice", f"they write to {hook_home}", f"`perdure install {client}` changes that"
+            f"{client} hooks", "notice", f"they write to {hook_home}", f"run `perdure install {client}` to change it"
         )
     took_s = selftest.prove_hooks(client, commands, home.path)
     yield HealthCheck(
@@ -413,8 +414,8 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
 
 @command("verify", epilog="  perdure verify && echo whole")
 def verify_command(shell: Shell) -> None:
-    """Read every byte of the archive and check it: hashes, line ranges, journal order, packs, permissions. Each
-    finding says what to do. Exit status 1 when something is lost or at risk.
+    """Read every byte of the archive and check it: hashes, line ranges, journal order, packs, permissions. Each problem
+    is printed with its remedy. Exit status 1: data is lost or at risk.
     """
     with (
         shell.open_home(read_only=True) as home,
@@ -447,8 +448,8 @@ def verify_command(shell: Shell) -> None:
 
 @command("rebuild", epilog="  perdure rebuild")
 def rebuild_command(shell: Shell) -> None:
-    """Make a new index beside the old one, prove that both give the same answers, and swap them. The old index
-    answers until then. A rebuild that was interrupted continues where it stopped.
+    """Build a new index next to the old one, check that both give the same answers, and swap them. The old index
+    answers until then. An interrupted rebuild continues at the next call.
     """
     with shell.open_home() as home:
         _, _, total = home.archive.ledger.count_all()
@@ -463,23 +464,30 @@ def rebuild_command(shell: Shell) -> None:
         f"{' (resumed)' if result.resumed else ''}."
     )
     if not result.compared:
-        shell.out.print("There was no readable index to compare with.")
+        shell.out.print("The old index could not be read, so nothing was compared.")
     elif is_same:
-        shell.out.print(f"Proven: {result.n_queries} queries answered the same, digests equal.")
+        shell.out.print(f"Compared: {result.n_queries} queries gave the same answers, and the digests are equal.")
         if result.differing_vectors:
-            shell.note(f"Vectors give other answers near {format_count(len(result.differing_vectors), 'chunk')}.")
+            shell.note(
+                f"Vector search gives other results near {format_count(len(result.differing_vectors), 'chunk')}."
+            )
     else:
         shell.note(
-            f"The new index differs from the old one (it now follows the archive): {', '.join(result.differing[:3])}"
+            "The old index did not match the archive; the new index does. First "
+            f"differences: {', '.join(result.differing[:3])}"
         )
     for run_id in result.damaged:
-        shell.note(f"run {run_id} cannot be read and is not indexed: see `perdure verify`")
+        shell.note(f"run {run_id} cannot be read and is not indexed: run `perdure verify`")
 
 
 @command("pack", epilog="  perdure pack\n  perdure pack --idle-days 7")
-@click.option("--idle-days", type=click.IntRange(0, 36500), help="Pack conversations idle for so long (default 30).")
+@click.option(
+    "--idle-days",
+    type=click.IntRange(0, 36500),
+    help="Pack conversations that were idle for this number of days (default: 30).",
+)
 def pack_command(shell: Shell, idle_days: int | None) -> None:
-    """Compress the runs of each idle conversation into one file. They can still be found, shown and verified."""
+    """Compress the runs of each idle conversation into one file. You can still find, show and verify them."""
     with shell.open_home() as home, show_progress(shell, "packing", None) as step:
         n_packs, n_runs = home.upkeep.pack(idle_days=idle_days, progress=lambda n, _: step(n))
     if shell.as_json:

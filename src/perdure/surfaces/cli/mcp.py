@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 @command(
     "mcp",
     epilog="""\
-  perdure mcp                                       what a client runs: speaks on stdin and stdout
-  perdure install claude-code --mcp                 have a client run it
-  claude mcp add perdure -- perdure mcp             the same by the client's own command""",
+  perdure mcp                                       the command that a client runs
+  perdure install claude-code --mcp                 set up a client to run it
+  claude mcp add perdure -- perdure mcp             the same, with the command of the client""",
 )
 def mcp_command(shell: Shell) -> None:
-    """Serve this home to a client over the Model Context Protocol, on standard input and output. A client starts
-    and ends it; several may run at once.
+    """Serve this home to a client over the Model Context Protocol, on standard input and output. The client starts and
+    ends the process; several can run at once.
     """
     try:
         from perdure.surfaces.mcp.answers import ThreadedToolRunner

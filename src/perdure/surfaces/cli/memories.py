@@ -7,20 +7,20 @@ import click
 from perdure.surfaces.cli.lazy import LazyGroup
 
 _MEMORY_COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("memories_read", "List what is current now, or was at some time."),
+    "list": ("memories_read", "List the current memories, or those of an earlier time."),
     "show": ("memories_read", "Show everything about one memory."),
     "search": ("memories_read", "Find memories by words and meaning."),
-    "history": ("memories_read", "Show how a memory came to be, and what it replaced."),
+    "history": ("memories_read", "Show the history of a memory: each statement on its path."),
     "sources": ("memories_read", "Show the turns behind a memory."),
-    "utility": ("consolidate", "Show how useful each memory is: how often it was shown, and then used."),
+    "utility": ("consolidate", "Show how often each memory was shown, and how often it was used."),
     "stats": ("memories_read", "Count memories and their length by month."),
-    "edit": ("memories_edit", "Correct the words of a memory, or what it is about."),
+    "edit": ("memories_edit", "Correct the text of a memory, its path or its kind."),
     "pin": ("memories_edit", "Keep memories from fading."),
-    "retire": ("memories_edit", "Set memories aside: kept, never recalled."),
-    "restore": ("memories_edit", "Take back memories that were retired."),
+    "retire": ("memories_edit", "Retire memories: keep them, but never recall them."),
+    "restore": ("memories_edit", "Restore retired memories."),
     "move": ("memories_edit", "Rename a path with everything below it."),
-    "export": ("memories_edit", "Write memories as Markdown, a file each."),
-    "import": ("memories_edit", "Take in Markdown: an export, CLAUDE.md, AGENTS.md, notes."),
+    "export": ("memories_edit", "Write memories as Markdown, one file each."),
+    "import": ("memories_edit", "Import Markdown: an export, CLAUDE.md, AGENTS.md, notes."),
 }
 
 
@@ -35,9 +35,9 @@ Examples:
   perdure memories export notes/
   perdure memories import CLAUDE.md
 
-`perdure remember` makes one, `perdure forget` deletes one for good.""",
+`perdure remember` stores a memory, `perdure forget` deletes one permanently.""",
 )
 def memories_command() -> None:
-    """Short statements worth keeping, each with its source, its time and how far it can be trusted. A newer memory
-    about the same thing takes the place of the older one, and both stay.
+    """Manage memories: short statements, each with a source, a time and a level of trust. A newer memory on the same
+    path replaces the older one; the history keeps both.
     """

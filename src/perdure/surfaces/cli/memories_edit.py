@@ -50,31 +50,37 @@ _DATE_FORMS = "a date, an ISO time, or 7d, 4w ago"
   perdure remember "Mira answers fastest by mail" --by-agent --session 5f0c2a1b""",
 )
 @click.argument("words", nargs=-1, metavar="TEXT…")
-@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="What it is (default: guessed from its first words).")
-@click.option("--path", default="", help="What it is about, e.g. user/preferences/editor (default: from its words).")
-@click.option("--project", help="The project it belongs to: a folder, or the name of one that is known.")
-@click.option("--here", is_flag=True, help="It belongs to the project of the folder you are in.")
-@click.option("--everywhere", is_flag=True, help="It belongs to no project.")
-@click.option("--pin", is_flag=True, help="It does not fade.")
 @click.option(
-    "--entity", "entities", multiple=True, help='A name that it is about (default: those in its words; "" for none).'
+    "--kind", type=click.Choice(MEMORY_KINDS), help="The kind of memory (default: guessed from the first words)."
 )
-@click.option("--stated-at", help=f"When it was stated: {_DATE_FORMS} (default: now).")
-@click.option("--valid-from", help="In the world, it holds from then.")
-@click.option("--valid-until", help="In the world, it holds until then.")
-@click.option("--by-agent", is_flag=True, help="An agent says this, not its owner.")
-@click.option("--session", help="The session in which it is said, which need not be told it again.")
+@click.option(
+    "--path", default="", help="The subject of the memory, e.g. user/preferences/editor (default: from the text)."
+)
+@click.option("--project", help="The project of the memory: a folder, or the name of a known project.")
+@click.option("--here", is_flag=True, help="Use the project of the current folder.")
+@click.option("--everywhere", is_flag=True, help="Use no project: the memory holds in all projects.")
+@click.option("--pin", is_flag=True, help="Pin the memory: it does not fade.")
+@click.option(
+    "--entity",
+    "entities",
+    multiple=True,
+    help='A person or thing that the memory names (default: the names in the text; "" for none). Can be repeated.',
+)
+@click.option("--stated-at", help=f"The time of the statement: {_DATE_FORMS} (default: now).")
+@click.option("--valid-from", help="The fact is true from this time on.")
+@click.option("--valid-until", help="The fact is true until this time.")
+@click.option("--by-agent", is_flag=True, help="Record an agent as the author, not the owner.")
+@click.option("--session", help="The session of the statement; recall does not repeat it there.")
 def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options: Any) -> None:
-    """Keep a memory, in the words in which you would want to read it again. If you say the same again, it is
-    counted and not kept twice. If you say something different on the same path, it takes the place of the old
-    statement.
+    """Store a memory, in the words that you want to read later. If the same statement exists already, it is counted
+    again and not stored twice. A different statement on the same path replaces the old one; the history keeps both.
 
-    Preferences and everything at user/… belong to no project; all else belongs to the project of the folder you
-    are in.
+    Preferences and all paths below user/ belong to no project. All other memories belong to the project of the current
+    folder.
     """
-    statement = read_words(words, "what to remember").strip()
+    statement = read_words(words, "the memory").strip()
     if not statement:
-        raise UsageError("a memory needs words")
+        raise UsageError("a memory cannot be empty")
     kind: MemoryKind = options["kind"] or guess_kind(statement)
     with open_memories(shell, create=True) as home:
         project = _choose_project(home, statement, kind, path, options)
@@ -94,7 +100,7 @@ def _choose_project(
 ) -> str | None:
     """Return the project of a new memory: from the options, or else from its path and kind."""
     if (options["project"] is not None) + options["here"] + options["everywhere"] > 1:
-        raise UsageError("say one of --project, --here and --everywhere")
+        raise UsageError("give only one of --project, --here and --everywhere")
     if options["project"] is not None:
         return resolve_project(home, options["project"])
     memory_path = path or claims.path_for(statement, kind)
@@ -113,7 +119,7 @@ def _read_statement_options(options: dict[str, Any]) -> dict[str, Any]:
         "valid_until": parse_moment(options["valid_until"]),
     }
     if fields["stated_at"] and fields["stated_at"] > datetime.now(UTC):
-        raise UsageError("--stated-at is in the future; use --valid-from for when something begins to hold")
+        raise UsageError("--stated-at is in the future; use --valid-from for a fact that becomes true later")
     return fields | ({"entities": options["entities"]} if options["entities"] else {})
 
 
@@ -147,7 +153,9 @@ def _print_remembered(shell: Shell, home: Home | RemoteMemories, memory: Memory)
     for related in successors:
         shell.out.print(f"  since {format_time(related.stated_at)}: {text.one_line(related.text, 90)}", markup=False)
     if rule:
-        shell.note(f"It is left out of every context until you allow it: {rule}. `perdure floor alerts` lists it.")
+        shell.note(
+            f"The memory is left out of every context until you allow it: {rule}. `perdure floor alerts` lists it."
+        )
 
 
 def _check_suspicion(home: Home | RemoteMemories, memory: Memory) -> str:
@@ -174,26 +182,26 @@ def _check_suspicion(home: Home | RemoteMemories, memory: Memory) -> str:
 )
 @click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
 @click.argument("words", nargs=-1, metavar="[TEXT…]")
-@click.option("--editor", is_flag=True, help="Open its words in $EDITOR.")
-@click.option("--path", help="What it is about.")
-@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="What it is.")
-@click.option("--project", help='The project it belongs to; "" for none.')
-@click.option("--everywhere", is_flag=True, help="It belongs to no project.")
-@click.option("--valid-from", help='In the world, it holds from then; "" for no bound.')
-@click.option("--valid-until", help='In the world, it holds until then; "" for no bound.')
+@click.option("--editor", is_flag=True, help="Open the text in $EDITOR.")
+@click.option("--path", help="The new subject of the memory.")
+@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="The new kind.")
+@click.option("--project", help='The new project; "" for none.')
+@click.option("--everywhere", is_flag=True, help="Use no project: the memory holds in all projects.")
+@click.option("--valid-from", help='The fact is true from this time on; "" for no limit.')
+@click.option("--valid-until", help='The fact is true until this time; "" for no limit.')
 def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: bool, **options: Any) -> None:
-    """Correct a memory. New words take the place of the old ones, which stay in its history. Everything else is
-    changed in place.
+    """Correct a memory. A new text replaces the old one, and the history keeps both. Other properties are changed in
+    place.
     """
     if editor and words:
-        raise UsageError("give the new words, or --editor, not both")
+        raise UsageError("give the new text or --editor, not both")
     with open_memories(shell) as home:
         memory = find_memory(home, identifier)
         fields = _read_changes(home, options)
         if not (editor or words or fields):
-            raise UsageError("say what to change: its new words, --editor, --path, --kind, --project, --valid-until")
+            raise UsageError("give a change: the new text, --editor, --path, --kind, --project, --valid-until")
         new_words = (
-            _edit_words(memory) if editor else read_words(words, "the new words").strip() if words else memory.text
+            _edit_words(memory) if editor else read_words(words, "the new text").strip() if words else memory.text
         )
         is_reworded = new_words != memory.text
         if is_reworded:
@@ -206,7 +214,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
 def _read_changes(home: Home | RemoteMemories, options: dict[str, Any]) -> dict[str, Any]:
     """Return the changes that the options ask for, as fields of a memory."""
     if options["everywhere"] and options["project"]:
-        raise UsageError("say one of --project and --everywhere")
+        raise UsageError("give only one of --project and --everywhere")
     fields = {name: options[name] for name in ("path", "kind") if options[name] is not None}
     if options["everywhere"]:
         fields["project"] = None
@@ -226,9 +234,9 @@ def _edit_words(memory: Memory) -> str:
 
 def _replace_words(home: Home | RemoteMemories, memory: Memory, new_words: str, fields: dict[str, Any]) -> Memory:
     if not new_words:
-        raise UsageError("a memory needs words; `perdure memories retire` sets it aside, `perdure forget` deletes it")
+        raise UsageError("a memory cannot be empty; `perdure memories retire` retires it, `perdure forget` deletes it")
     if memory.superseded_by is not None:
-        raise UsageError(f"{memory.memory_id} is history: edit {memory.superseded_by}, which took its place")
+        raise UsageError(f"{memory.memory_id} is superseded: edit {memory.superseded_by}, which replaced it")
     return home.memories.edit(memory.memory_id, new_words, **fields)
 
 
@@ -238,7 +246,7 @@ def _print_edited(shell: Shell, memory: Memory, *, is_changed: bool) -> None:
             {"changed": is_changed, "memory": memory_to_json(memory)}, next_actions=suggest_for_memory(memory)
         )
         return
-    shell.out.print("Now: " if is_changed else "Nothing to change: ", end="", style="bold")
+    shell.out.print("Now: " if is_changed else "No change: ", end="", style="bold")
     shell.out.print(format_memory(memory))
 
 
@@ -247,17 +255,17 @@ def _print_edited(shell: Shell, memory: Memory, *, is_changed: bool) -> None:
 
 @command("pin", epilog="  perdure memories pin user/preferences/editor\n  perdure memories pin mem-20260301-0930 --off")
 @_ids_argument
-@click.option("--off", is_flag=True, help="Let them fade again.")
+@click.option("--off", is_flag=True, help="Unpin the memories: they fade again.")
 def pin_command(shell: Shell, ids: tuple[str, ...], off: bool) -> None:
-    """Protect memories from fading with disuse, and from being proposed for retirement."""
+    """Pin memories: they do not fade, and `perdure consolidate` does not propose to retire them."""
     _change_memories(shell, ids, "unpinned" if off else "pinned", pinned=not off)
 
 
 @command("retire", epilog="  perdure memories retire mem-20260301-093000-010203")
 @_ids_argument
 def retire_command(shell: Shell, ids: tuple[str, ...]) -> None:
-    """Set memories aside: they are kept and never recalled. The memories that they had replaced are current again.
-    `restore` undoes this; `perdure forget` deletes for good.
+    """Retire memories: they are kept, but never recalled. The memories that they replaced become current again.
+    `restore` undoes this; `perdure forget` deletes permanently.
     """
     _change_memories(shell, ids, "retired", retired=True)
 
@@ -265,7 +273,7 @@ def retire_command(shell: Shell, ids: tuple[str, ...]) -> None:
 @command("restore", epilog="  perdure memories restore mem-20260301-093000-010203")
 @_ids_argument
 def restore_command(shell: Shell, ids: tuple[str, ...]) -> None:
-    """Take back memories that were retired."""
+    """Restore retired memories."""
     _change_memories(shell, ids, "restored", retired=False)
 
 
@@ -286,8 +294,8 @@ def _change_memories(shell: Shell, ids: tuple[str, ...], outcome: str, **fields:
 @click.argument("old")
 @click.argument("new")
 def move_command(shell: Shell, old: str, new: str) -> None:
-    """Rename a path with everything below it, history included. Memories that are then on the same path form one
-    history: the one stated last is current.
+    """Rename a path and all paths below it, with their history. Memories that are then on the same path form one
+    history: the newest statement is current.
     """
     with shell.open_home() as home:
         if not home.memories.list_memories(prefix=old, every=True):
@@ -308,15 +316,14 @@ _MAX_SHOWN_REFUSED = 10
     epilog="""\
   perdure memories export                     into ./memories
   perdure memories export notes/mine --prefix user
-  perdure memories export archive/ --all      also what was superseded or retired""",
+  perdure memories export archive/ --all      also superseded and retired memories""",
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("memories"))
-@click.option("--prefix", default="", metavar="PATH", help="Only what lies at this path and below it.")
-@click.option("--all", "include_all", is_flag=True, help="Also what was superseded or retired.")
+@click.option("--prefix", default="", metavar="PATH", help="Only memories at this path and below it.")
+@click.option("--all", "include_all", is_flag=True, help="Also superseded and retired memories.")
 def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -> None:
-    """Write memories as Markdown: one file each under its path, with everything except the words in front matter.
-    A file that holds something else, or changes that were not imported, is not overwritten. Links are not
-    followed.
+    """Write memories as Markdown: one file per memory, in folders by path; all properties are in the front matter. The
+    command does not overwrite other files, nor edits that are not imported yet. It does not follow links.
     """
     with shell.open_home() as home:
         result = home.memories.export_markdown(folder, prefix=prefix, every=include_all)
@@ -333,7 +340,7 @@ def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -
     n_files_text = format_count(result.n_written, "file")
     shell.out.print(f"{n_files_text} written to {folder}, {result.n_same:,} unchanged.", markup=False)
     _print_refused(shell, result.refusals)
-    shell.suggest([(f"perdure memories import {folder}", "take edited files back in")])
+    shell.suggest([(f"perdure memories import {folder}", "import edited files again")])
 
 
 @command(
@@ -345,22 +352,25 @@ def export_command(shell: Shell, folder: Path, prefix: str, include_all: bool) -
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
-    "--trust", type=click.Choice(TRUSTS), default="owner", show_default=True, help="Trust them so far, at most."
+    "--trust",
+    type=click.Choice(TRUSTS),
+    default="owner",
+    show_default=True,
+    help="The highest trust that the imported memories get.",
 )
-@click.option("--project", help="Notes belong to this project (default: the repository that they lie in, or none).")
-@click.option("--everywhere", is_flag=True, help="Notes belong to no project.")
+@click.option("--project", help="The project of the notes (default: the repository of the files, or none).")
+@click.option("--everywhere", is_flag=True, help="Use no project: the notes hold in all projects.")
 def import_command(shell: Shell, paths: tuple[Path, ...], trust: str, project: str | None, everywhere: bool) -> None:
-    """Import Markdown. Files of an export come back under their ids; edited words count as an edit. In other pages
-    each list item and short paragraph becomes a memory; code, tables and quotations are left out. A second
-    import changes nothing. A changed statement takes the place of the old one. A statement that is no longer in
-    the files is named and kept.
+    """Import Markdown. Files of an export keep their ids; a changed text counts as an edit. In other files each list
+    item and each short paragraph becomes a memory; code, tables and quotations are skipped. A second import changes
+    nothing. A changed statement replaces the old one. A statement that is no longer in the files is listed and kept.
     """
     if everywhere and project:
-        raise UsageError("say one of --project and --everywhere")
+        raise UsageError("give only one of --project and --everywhere")
     with shell.open_home(create=True) as home:
         result = home.memories.import_markdown(paths, terms=_build_terms(home, trust, project, everywhere=everywhere))
     if not (result.n_files or result.refusals):
-        raise UsageError("there is no Markdown file; name files, or folders that hold some")
+        raise UsageError("there is no Markdown file; give Markdown files, or folders with Markdown files")
     if shell.as_json:
         shell.print_json(_import_to_json(result))
     else:
@@ -398,13 +408,16 @@ def _print_imported(shell: Shell, result: ImportResult) -> None:
         left_out_text = ", ".join(f"{n:,} {kind}" for kind, n in sorted(result.left_out.items()))
         shell.note(f"Left out: {left_out_text}.")
     if result.n_forgotten:
-        shell.note(f"{format_count(result.n_forgotten, 'statement')} that you had forgotten stayed so.")
+        shell.note(
+            f"{format_count(result.n_forgotten, 'statement')} not imported: you "
+            "deleted it earlier with `perdure forget`."
+        )
     _print_refused(shell, result.refusals)
 
 
 def _print_removed(shell: Shell, removed: Sequence[Memory]) -> None:
     if removed:
-        shell.out.print("No longer in the files, and kept (`perdure memories retire ID` sets one aside):", style="bold")
+        shell.out.print("No longer in the files, but kept (`perdure memories retire ID` retires one):", style="bold")
     for memory in removed[:_MAX_SHOWN]:
         shell.out.print(format_memory(memory, 80))
     if len(removed) > _MAX_SHOWN:
@@ -416,5 +429,5 @@ def _print_refused(shell: Shell, refused: Sequence[FileRefusal]) -> None:
         shell.note(f"{item.path}: {item.why}")
     if len(refused) > _MAX_SHOWN_REFUSED:
         shell.note(
-            f"… and {format_count(len(refused) - _MAX_SHOWN_REFUSED, 'more file')} left alone (--json names them)"
+            f"… and {format_count(len(refused) - _MAX_SHOWN_REFUSED, 'more file')} not changed (--json names them)"
         )

@@ -38,17 +38,27 @@ _identifier_argument = click.argument("identifier", metavar="ID|PATH", shell_com
     epilog="""\
   perdure memories list
   perdure memories list --prefix user/preferences --pinned
-  perdure memories list --as-of 2026-03-01              what had been stated by then
-  perdure memories list --recorded-as-of 7d --all       what Perdure knew a week ago, replaced ones too""",
+  perdure memories list --as-of 2026-03-01              the memories of that day
+  perdure memories list --recorded-as-of 7d --all       recorded a week ago, with superseded memories""",
 )
-@click.option("--prefix", default="", metavar="PATH", help="At this path and below it.")
-@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="Only this kind.")
-@click.option("--project", help='Of this project (its path, or the end of it); "" for what belongs to none.')
-@click.option("--pinned", is_flag=True, help="Only what is pinned.")
-@click.option("--all", "include_all", is_flag=True, help="Also what was superseded or retired.")
-@click.option("--as-of", help="As of this time, by when things were stated: a date, or 7d, 4w ago.")
-@click.option("--recorded-as-of", help="As of this time, by when Perdure recorded them.")
-@click.option("--limit", "-n", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Newest first.")
+@click.option("--prefix", default="", metavar="PATH", help="Only memories at this path and below it.")
+@click.option("--kind", type=click.Choice(MEMORY_KINDS), help="Only memories of this kind.")
+@click.option(
+    "--project",
+    help='Only memories of this project (its path, or the end of the path); "" for those without a project.',
+)
+@click.option("--pinned", is_flag=True, help="Only pinned memories.")
+@click.option("--all", "include_all", is_flag=True, help="Also superseded and retired memories.")
+@click.option("--as-of", help="Show the memories that were current at this time: a date, or 7d, 4w ago.")
+@click.option("--recorded-as-of", help="Show the memories that Perdure had recorded by this time.")
+@click.option(
+    "--limit",
+    "-n",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="Maximum number of memories, newest first.",
+)
 def list_command(
     shell: Shell,
     prefix: str,
@@ -60,24 +70,18 @@ def list_command(
     recorded_as_of: str | None,
     limit: int,
 ) -> None:
-    """List the current memories, newest first: the words, the path, when each was stated, how far it can be
-    trusted.
-    """
+    """List the current memories, newest first: text, path, time of the statement, level of trust."""
     with open_memories(shell) as home:
         memories = home.memories.list_memories(
             prefix=prefix,
             kind=kind or "",
-            project=_read_project_option(home, project),
+            project=None if project is None else resolve_project(home, project) or "",
             every=include_all,
             as_of=parse_moment(as_of),
             recorded_as_of=parse_moment(recorded_as_of),
         )
     memories = [memory for memory in memories if memory.pinned or not pinned]
     _print_memories(shell, memories, limit)
-
-
-def _read_project_option(home: Home | RemoteMemories, project: str | None) -> str | None:
-    return None if project is None else resolve_project(home, project) or ""
 
 
 def _print_memories(shell: Shell, memories: list[Memory], limit: int) -> None:
@@ -87,7 +91,7 @@ def _print_memories(shell: Shell, memories: list[Memory], limit: int) -> None:
     for memory in memories[:limit]:
         shell.out.print(format_memory(memory))
     if not memories:
-        shell.out.print("No memories. `perdure remember` keeps one.")
+        shell.out.print("No memories. `perdure remember` stores one.")
     if len(memories) > limit:
         shell.note(f"{len(memories) - limit:,} more; --limit shows them.")
 
@@ -131,11 +135,13 @@ def show_memory(shell: Shell, home: Home | RemoteMemories, identifier: str) -> N
   perdure memories search staging port --touch --json""",
 )
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Memories to show.")
-@click.option("--all", "include_all", is_flag=True, help="Also what was superseded, marked as such.")
-@click.option("--touch", is_flag=True, help="Record those found as used: they fade more slowly.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of memories."
+)
+@click.option("--all", "include_all", is_flag=True, help="Also superseded memories, with a mark.")
+@click.option("--touch", is_flag=True, help="Count the results as used, so that they fade more slowly.")
 def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all: bool, touch: bool) -> None:
-    """Find memories by words, and by meaning if there are vectors. Writes nothing, unless --touch."""
+    """Find memories by words, and by meaning if there are vectors. Only --touch changes data."""
     with open_memories(shell) as home:
         scored_memories = home.memories.search(" ".join(words), limit=limit, every=include_all, touch=touch)
     if shell.as_json:
@@ -146,7 +152,7 @@ def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all
         shell.out.print(format_memory(memory))
     if not scored_memories:
         shell.out.print("Nothing found.")
-        shell.suggest([("perdure search " + " ".join(words), "search what was said instead")])
+        shell.suggest([("perdure search " + " ".join(words), "search the turns instead")])
 
 
 # history, sources ---------------------------------------------------------------------------------------------
@@ -160,8 +166,8 @@ def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all
 )
 @click.argument("identifier", metavar="ID|PATH", shell_complete=complete_memory_ids)
 def history_command(shell: Shell, identifier: str) -> None:
-    """Show how a memory came to be: each statement about the same thing, oldest first, when it was made, from when
-    to when it was current, and the turns behind it.
+    """Show the history of a memory: each statement on its path, oldest first, with the times from and until which it
+    was current, and its source turns.
     """
     with open_memories(shell) as home:
         home.upkeep.catch_up()
@@ -193,8 +199,8 @@ def _print_stage(shell: Shell, memory: Memory, sources: list[dict[str, Any]]) ->
 @command("sources", epilog="  perdure memories sources mem-20260301-093000-010203")
 @_identifier_argument
 def sources_command(shell: Shell, identifier: str) -> None:
-    """Show the turns behind a memory, and behind those that it was made from, with a line of their words. A turn
-    that this home does not hold (any more) is marked as unresolved.
+    """Show the source turns of a memory, and of the memories that it was made from, with one line of text each. A turn
+    that this home does not hold is marked UNRESOLVED.
     """
     with open_memories(shell) as home:
         home.upkeep.catch_up()
@@ -207,7 +213,7 @@ def sources_command(shell: Shell, identifier: str) -> None:
     for source in rows:
         shell.out.print(format_source(source), markup=False, style="" if source["resolved"] else "red")
     if not rows:
-        shell.out.print(f"No turn is behind it: it was {memory.how} on {format_time(memory.recorded_at)}.")
+        shell.out.print(f"No turn is its source: it was {memory.how} on {format_time(memory.recorded_at)}.")
 
 
 # stats --------------------------------------------------------------------------------------------------------
@@ -215,8 +221,8 @@ def sources_command(shell: Shell, identifier: str) -> None:
 
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
-    """Count the memories and their length, by the month in which they were stated (in UTC), and how many there are
-    for each 100 messages of a person in that month. This shows whether memories become fewer and richer.
+    """Count the memories and their length per month (UTC), and per 100 messages of a person in that month. The table
+    shows whether memories become fewer and richer.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)

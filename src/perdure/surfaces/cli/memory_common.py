@@ -36,10 +36,9 @@ def open_memories(shell: Shell, *, create: bool = False) -> Iterator[Home | Remo
         with shell.open_home(create=create) as home:
             yield home
         return
-    from perdure import remote_home as afar
-    from perdure.remote_home import RemoteMemories
+    from perdure.remote_home import RemoteMemories, open_remote_home
 
-    with afar.open_remote_home(rules) as remote_home:
+    with open_remote_home(rules) as remote_home:
         yield RemoteMemories(remote_home)
 
 
@@ -70,7 +69,7 @@ def read_words(words: Sequence[str], noun: str, *, page: str = "") -> str:
         except UnicodeDecodeError as error:
             raise EditRefused(f"{text.printable(page)}: {noun} is not UTF-8; nothing was written") from error
     if not words:
-        raise UsageError(f"say {noun}, or `-` to read it from standard input")
+        raise UsageError(f"give {noun}, or `-` to read it from standard input")
     return " ".join(words)
 
 
@@ -78,7 +77,7 @@ def resolve_project(home: Home | RemoteMemories, name: str) -> str | None:
     """Return the project of a name: a folder's project, or the one known project whose path ends with it; None for
     "".
 
-    Raises UsageError if several projects end with it, or none does and there is no such folder.
+    Raises UsageError if several projects end with this name, or none does and there is no such folder.
     """
     if not name:
         return None
@@ -87,7 +86,7 @@ def resolve_project(home: Home | RemoteMemories, name: str) -> str | None:
         return str(matches[0])
     folder = Path(name).expanduser()
     if len(set(matches)) > 1 or not (folder.is_absolute() or folder.is_dir()):
-        problem = "several projects end with it" if matches else "no project or folder of that name"
+        problem = "several projects end with this name" if matches else "no project or folder has this name"
         raise UsageError(f"project {name!r}: {problem}; write the path of its folder")
     return find_project(str(folder.absolute()))
 
@@ -107,7 +106,7 @@ def find_memory(home: Home | RemoteMemories, name: str, *, retired: bool = False
         )
     if len(matches) > 1:
         ids = ", ".join(memory.memory_id for memory in matches)
-        raise UsageError(f"{name!r} names several memories, of other projects or times: name one by its id ({ids})")
+        raise UsageError(f"{name!r} matches several memories: give the id of one ({ids})")
     return matches[0]
 
 
@@ -162,7 +161,7 @@ def format_source(source: dict[str, Any]) -> str:
     """Format a source on one line; a source that has no turn says so."""
     location = f"run {source['run_id'][:14]} bytes {source['from_offset']}-{source['to_offset']}"
     if not source["resolved"]:
-        return f"UNRESOLVED  {location}: this home has no such turn"
+        return f"UNRESOLVED  {location}: this home does not hold this turn"
     return f"{source['turn_id']}  {source['text']}"
 
 
@@ -178,13 +177,13 @@ def _list_details(home: Home | RemoteMemories, memory: Memory) -> Iterable[tuple
     yield "id", memory.memory_id
     yield "shared by", memory.shared_by
     yield "path", f"{memory.path} ({memory.kind})"
-    yield "project", memory.project or "none: it holds everywhere"
+    yield "project", memory.project or "none: it holds in all projects"
     yield "stated", f"{format_time(memory.stated_at)}, noted {format_time(memory.recorded_at)}"
     yield "trust", f"{memory.trust} ({memory.how}), confidence {memory.confidence:.2f}"
     yield "valid", _format_validity(memory)
     yield "marks", format_marks(memory)
     use_counts = (
-        f"{format_count(memory.n_injected, 'time')} put beside a message, {format_count(memory.n_used, 'time')} used"
+        f"{format_count(memory.n_injected, 'time')} shown with a message, {format_count(memory.n_used, 'time')} used"
     )
     yield "said", f"{format_count(memory.n_stated, 'time')}; {use_counts}"
     yield "names", ", ".join(memory.entities)
@@ -217,7 +216,7 @@ def list_successors(home: Home | RemoteMemories, memory: Memory) -> list[Memory]
 def suggest_for_memory(memory: Memory) -> Actions:
     """Return the commands to try next with one memory."""
     return [
-        (f"perdure memories history {memory.memory_id}", "see how this came to be believed"),
-        (f'perdure memories edit {memory.memory_id} "…"', "correct its words"),
-        (f"perdure memories retire {memory.memory_id}", "set it aside; `perdure forget` deletes it for good"),
+        (f"perdure memories history {memory.memory_id}", "show its history"),
+        (f'perdure memories edit {memory.memory_id} "…"', "correct its text"),
+        (f"perdure memories retire {memory.memory_id}", "retire it; `perdure forget` deletes it permanently"),
     ]

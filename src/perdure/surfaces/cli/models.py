@@ -35,24 +35,24 @@ _LONG_QUESTION = "Write about a harbour, in two hundred words."
 @command(
     "models",
     epilog="""\
-  perdure models                   which model does which work, and what it cost
-  perdure models test miner        one real, small question, answered by a schema
-  perdure models time helper       how long until its first words, and how many tokens a second""",
+  perdure models                   the model of each role and its cost
+  perdure models test miner        one small question to the model, answered by a schema
+  perdure models time helper       the time until the first words, and tokens per second""",
 )
 @click.argument("action", type=click.Choice(["list", "test", "time"]), default="list")
 @click.argument("role", required=False)
 def models_command(shell: Shell, action: str, role: str | None) -> None:
-    """Show the models of this home, by role: resident, miner, helper, summariser. config.toml sets them
-    (docs/models.md). Without models, everything works by rules.
+    """Show the models of this home, by role: resident, miner, helper, summariser. Set them in config.toml
+    (docs/models.md). Without models, rules do all the work.
     """
     if action == "list" and role is not None:
-        raise UsageError(f"`perdure models list` shows every role; `perdure models test {role}` tries one")
+        raise UsageError(f"`perdure models list` shows all roles; `perdure models test {role}` tests one")
     with shell.open_home() as home:
         if action == "list":
             _list_roles(shell, home)
             return
         if role is None:
-            raise UsageError(f"which role? `perdure models {action} ROLE` ({', '.join(ROLES)})")
+            raise UsageError(f"give a role: `perdure models {action} ROLE` ({', '.join(ROLES)})")
         chat = home.chat(role, job="models")
         if chat is None:
             raise UsageError(f"the role {role} has no model: set models.roles.{role} in config.toml (docs/models.md)")
@@ -60,7 +60,7 @@ def models_command(shell: Shell, action: str, role: str | None) -> None:
 
 
 def _list_roles(shell: Shell, home: Home) -> None:
-    roles = home.roles()
+    roles = home.connections.roles()
     states = [roles.get_state(role) for role in ROLES]
     spent, by_job = roles.meter.read_spending(), roles.meter.read_spending_by_job()
     if shell.as_json:
@@ -90,12 +90,12 @@ def _list_roles(shell: Shell, home: Home) -> None:
     for (job, role, model), sums in by_job.items():
         shell.out.print(f"  {job:<9} {role} {model}: {_format_spending(sums)}", style="dim", markup=False)
     if not any(state.provider for state in states):
-        shell.note("No model is set, so everything works by rules. docs/models.md says how to set one.")
+        shell.note("No model is set: rules do all the work. docs/models.md describes how to set a model.")
 
 
 def _format_state(state: RoleState) -> str:
     if not state.provider:
-        return "no model: rules do its work"
+        return "no model: rules do the work"
     key = {True: f", key in {state.key_env}", False: f", no key in {state.key_env}", None: ""}[state.has_key]
     return f"{state.provider}:{state.model}{key}{'' if state.price else ', price not known'}"
 
@@ -158,31 +158,31 @@ def _format_usage(reply: ChatReply) -> str:
 
 _NO_MINER = (
     "No model is set for mining, so nothing was sent anywhere. Set one in config.toml: [models.roles.miner], with "
-    "provider, model and key_env (docs/mining.md). What you state plainly is kept without one."
+    "provider, model and key_env (docs/mining.md). Plain statements become memories without a model."
 )
 
 
 @command(
     "mine",
     epilog="""\
-  perdure mine --dry-run              what would be sent, and about how much; asks no model
-  perdure mine                        sessions that are over
-  perdure mine --now --session ID     one session, though it is still going on
+  perdure mine --dry-run              count what would be sent; asks no model
+  perdure mine                        sessions that have ended
+  perdure mine --now --session ID     one session that is still running
   perdure mine --most 20 --json""",
 )
-@click.option("--now", is_flag=True, help="Also sessions in which something was said a moment ago.")
-@click.option("--include-subagents", is_flag=True, help="Also what sub-agents were told and said.")
-@click.option("--session", "sessions", metavar="ID", multiple=True, help="Only this session. Can be repeated.")
-@click.option("--without", metavar="ID", multiple=True, help="Not this session: the one that asks.")
-@click.option("--most", type=click.IntRange(1), help="At most so many batches of ten messages.")
-@click.option("--again", is_flag=True, help="Also batches whose answers could not be used three times.")
-@click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
+@click.option("--now", is_flag=True, help="Also mine sessions that are still running.")
+@click.option("--include-subagents", is_flag=True, help="Also mine the messages of sub-agents.")
+@click.option("--session", "sessions", metavar="ID", multiple=True, help="Mine only this session. Can be repeated.")
+@click.option("--without", metavar="ID", multiple=True, help="Do not mine this session. Can be repeated.")
+@click.option("--most", type=click.IntRange(1), help="Maximum number of batches of ten messages (default: no limit).")
+@click.option("--again", is_flag=True, help="Also mine batches that failed three times.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages and tokens; send nothing.")
 def mine_command(
     shell: Shell, now: bool, include_subagents: bool, sessions: tuple[str, ...], without: tuple[str, ...],
     most: int | None, again: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Make memories from what people and agents said, with the model that the settings give the role `miner`. What
-    was mined is never sent again. Secrets are masked, and every memory names the turns that it comes from.
+    """Make memories from conversations, with the model that the settings give the role `miner`. No message is sent
+    twice. Secrets are masked, and every memory names its source turns.
     """
     from perdure.memories.mine import MiningRequest
 
@@ -213,7 +213,7 @@ def _print_mined(shell: Shell, mined: MiningResult, *, is_dry_run: bool) -> None
         money_text = f", {mined.cost:.4f} in money" if mined.cost else ""
         shell.out.print(
             f"{messages} mined in {batches}: {format_count(mined.n_calls, 'call')}, "
-            f"{_format_mined_tokens(mined)}{money_text}."
+            f"{format_count(mined.usage.n_tokens, 'token')}{money_text}."
         )
         shell.out.print(f"{mined.n_new:,} new, {mined.n_reinforced:,} said again, {mined.n_known:,} known already.")
     for reason, count in sorted(mined.skipped.items()):
@@ -232,14 +232,11 @@ def _print_mined(shell: Shell, mined: MiningResult, *, is_dry_run: bool) -> None
         )
     if mined.n_stuck:
         shell.note(
-            f"{mined.n_stuck} times ten messages failed three times: `perdure mine --again` tries them once more."
+            f"{format_count(mined.n_stuck, 'group')} of ten messages failed three times: "
+            "`perdure mine --again` tries them again."
         )
     if mined.stop_reason:
         shell.note(f"Stopped: {mined.stop_reason}. {mined.n_left:,} batches are left.")
-
-
-def _format_mined_tokens(mined: MiningResult) -> str:
-    return format_count(mined.usage.n_tokens, "token")
 
 
 def _mined_to_json(mined: MiningResult) -> dict[str, Any]:
@@ -266,15 +263,15 @@ def _mined_to_json(mined: MiningResult) -> dict[str, Any]:
 @command(
     "embed",
     epilog="""\
-  perdure embed                     what is missing, newest first; Ctrl-C leaves the rest for next time
-  perdure embed --limit 5000        at most so many
+  perdure embed                     the missing vectors, newest first; Ctrl-C stops, the next call continues
+  perdure embed --limit 5000        at most 5,000 chunks
   perdure embed --json""",
 )
-@click.option("--limit", "-n", type=click.IntRange(1), help="Embed at most so many chunks.")
+@click.option("--limit", "-n", type=click.IntRange(1), help="Maximum number of chunks to embed (default: no limit).")
 def embed_command(shell: Shell, limit: int | None) -> None:
-    """Make vectors for what was captured: first for the words of people and agents, then for thinking, calls and
-    results. Search by words works all the time; once there are vectors, `perdure search` uses them too. Nothing
-    is embedded twice.
+    """Make vectors for the captured text: first for messages of people and agents, then for thinking, calls and
+    results. `perdure search` uses vectors as soon as they exist; keyword search always works. No text is embedded
+    twice.
     """
     with shell.open_home() as home, show_progress(shell, "embedding", None) as step:
         result = home.upkeep.embed(most=limit, progress=step)
@@ -284,7 +281,7 @@ def embed_command(shell: Shell, limit: int | None) -> None:
     shell.out.print(f"{format_count(result.n_done, 'chunk')} embedded, {result.n_left:,} left.")
     if result.n_refused:
         shell.note(
-            f"The model has no vector for {format_count(result.n_refused, 'text')}: they are found by their words."
+            f"The model makes no vector for {format_count(result.n_refused, 'text')}; keyword search finds them."
         )
     if result.n_left:
-        shell.suggest([("perdure embed", "go on with the rest")])
+        shell.suggest([("perdure embed", "embed the rest")])

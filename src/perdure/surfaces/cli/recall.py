@@ -13,16 +13,16 @@ import click
 from rich.text import Text
 
 from perdure import config as settings
-from perdure import remote_home as afar
 from perdure import text
 from perdure.access import shown_alerts
 from perdure.errors import UsageError
 from perdure.placed_turns import label_with_owner
 from perdure.recall import pack
 from perdure.recall.pack import SPEAKER_LABELS
+from perdure.remote_home import open_remote_home
 from perdure.service import client
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
-from perdure.types import Cue, Plan, Recalled
+from perdure.types import Cue, Recalled
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 
@@ -32,27 +32,29 @@ _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
     epilog="""\
   perdure recall "which port did we give the staging server?"
   perdure recall --all-projects what broke last Tuesday
-  perdure recall "why sqlite" --why-not t7k2m9q     what a turn lacked to be a cue
-  perdure recall "which port does staging use?" --as-of 2026-03-01     what was known then
+  perdure recall "why sqlite" --why-not t7k2m9q     why a turn was not recalled
+  perdure recall "which port does staging use?" --as-of 2026-03-01     as on that day
   echo "a long message" | perdure recall -
   perdure recall "the release" --json""",
 )
 @click.argument("message", nargs=-1)
-@click.option("--all-projects", is_flag=True, help="Look everywhere, not only in this folder's project.")
-@click.option("--why-not", metavar="ID", help="Say what this turn lacked.")
-@click.option("--mode", type=click.Choice(["hybrid", "keyword"]), help="By words and meaning, or by words alone.")
+@click.option("--all-projects", is_flag=True, help="Search all projects, not only the project of this folder.")
+@click.option("--why-not", metavar="ID", help="Explain why this turn was not recalled.")
 @click.option(
-    "--as-of", metavar="DATE", help="Answer by what had been said until then: a date, or 30m, 12h, 7d, 4w ago."
+    "--mode",
+    type=click.Choice(["hybrid", "keyword"]),
+    help="Search words and meaning, or only words (default: hybrid).",
 )
+@click.option("--as-of", metavar="DATE", help="Use only data from before this time: a date, or 30m, 12h, 7d, 4w ago.")
 @click.option("--full", is_flag=True, help="Show the cues in full.")
 @click.option("--explain", is_flag=True, help="Show the plan, the scores and the time that each step took.")
 def recall_command(
     shell: Shell, message: tuple[str, ...], all_projects: bool, why_not: str | None, mode: str | None,
     as_of: str | None, full: bool, explain: bool,
 ) -> None:  # fmt: skip
-    """Show what would be put beside a message before a model reads it: a few memories and earlier turns, each with
-    its source and the reason it was chosen, or nothing. Recall looks in the project of the folder you are in,
-    and in what belongs to no project.
+    """Show what a model would get with a message: a few memories and earlier turns, each with its source and the reason
+    for the choice. Often the result is empty. Recall searches the project of the current folder, and the data without a
+    project.
     """
     recalled, reason = _run_recall(shell, _read_message(message), all_projects, why_not, mode, parse_moment(as_of))
     home = settings.find_home_path(shell.home)
@@ -85,8 +87,8 @@ def _run_recall(
     cwd = None if all_projects else str(Path.cwd())
     if (rules := shell.load_thin_rules()) is not None:
         if why_not:
-            raise UsageError("--why-not is answered at the home; run it there")
-        with afar.open_remote_home(rules) as remote_home:
+            raise UsageError("--why-not works only on the machine of the home; run it there")
+        with open_remote_home(rules) as remote_home:
             return remote_home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of), ""
     if not why_not and as_of is None:
         home_folder = settings.find_home_path(shell.home)
@@ -103,27 +105,30 @@ def _read_message(message: Sequence[str]) -> str:
     if tuple(message) == ("-",):
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     if not message:
-        raise UsageError("say which message to recall for, or `-` to read it from standard input")
+        raise UsageError("give a message to recall for, or `-` to read it from standard input")
     return " ".join(message)
 
 
 def _print_notices(shell: Shell, recalled: Recalled, mode: str | None) -> None:
     if "vector" in recalled.degraded:
-        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+        shell.note("Vectors were not available: only words were searched. `perdure doctor` shows the reason.")
     elif (
         mode != "keyword"
         and recalled.timings_ms
         and shell.load_thin_rules() is None
         and "compute" not in recalled.timings_ms
     ):
-        shell.note("By words alone: `perdure embed` makes the vectors that find meaning too.")
+        shell.note("Only words were searched: there are no vectors yet. `perdure embed` makes them.")
     if recalled.held_back:
         names = ", ".join(f"{name} ({finding.rule})" for name, finding in recalled.held_back.items())
-        shell.note(f"Left out, because it reads like an order to a model: {names}. `perdure floor alerts` says more.")
+        shell.note(
+            "Left out, because the text reads like an instruction to a model: "
+            f"{names}. `perdure floor alerts` shows it."
+        )
     if "helper" in recalled.degraded:
-        shell.note("Without the helper model, which failed or was late. `perdure models test helper` tries it.")
+        shell.note("The helper model failed or was late, so rules were used. `perdure models test helper` tests it.")
     if "behind" in recalled.degraded:
-        shell.note("Not everything that was captured is indexed yet; ask again in a moment.")
+        shell.note("Some captures are not indexed yet. Try again in a moment.")
 
 
 def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
@@ -147,14 +152,10 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, expl
     shell.out.print(Text("\n".join(f"   {line}" for line in cue_text.splitlines())))
     if cue.note:
         shell.out.print(Text(f"   ({text.one_line(cue.note, 400)})", style="cyan"))
-    shell.out.print(Text(f"   because it {_join_reasons(cue.why)}", style="yellow"))
+    shell.out.print(Text(f"   because it {'; '.join(cue.why) or 'is the best there is'}", style="yellow"))
     if explain:
         legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
         shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {format_count(cue.n_tokens, 'token')}", style="dim"))
-
-
-def _join_reasons(cue_reasons: Sequence[str]) -> str:
-    return "; ".join(cue_reasons) or "is the best there is"
 
 
 def _print_plan(shell: Shell, recalled: Recalled) -> None:
@@ -179,10 +180,10 @@ def _print_plan(shell: Shell, recalled: Recalled) -> None:
 
 def _suggest_next(recalled: Recalled, all_projects: bool) -> Actions:
     if recalled.cues:
-        return [(f"perdure show {recalled.cues[0].turn_id}", "read the first cue in its place")]
+        return [(f"perdure show {recalled.cues[0].turn_id}", "read the first cue in its conversation")]
     if all_projects or not recalled.plan.queries:
         return []
-    return [(f"perdure recall --all-projects {_quote_message(recalled.plan.message)}", "look in every project")]
+    return [(f"perdure recall --all-projects {_quote_message(recalled.plan.message)}", "search every project")]
 
 
 def _quote_message(message: str) -> str:
@@ -195,12 +196,8 @@ def _recalled_to_json(recalled: Recalled) -> dict[str, Any]:
         "silent": recalled.silent or None,
         "degraded": recalled.degraded,
         "n_tokens": recalled.n_tokens,
-        "plan": _plan_to_json(recalled.plan),
+        "plan": asdict(recalled.plan),
         "timings_ms": recalled.timings_ms,
         "depth": recalled.depth,
         "held_back": {name: finding._asdict() for name, finding in recalled.held_back.items()},
     }
-
-
-def _plan_to_json(plan: Plan) -> dict[str, Any]:
-    return {**asdict(plan), "windows": [asdict(window) for window in plan.windows]}

@@ -12,15 +12,15 @@ import click
 from rich.text import Text
 
 from perdure import placed_turns, text
-from perdure import remote_home as afar
 from perdure.access.redact import mask
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_user_home
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
 from perdure.home import Home
 from perdure.placed_turns import PlacedTurn, label_with_owner
+from perdure.remote_home import RemoteHome, ResolvedId, open_remote_home
 from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
-from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids
+from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids, open_memories
 from perdure.surfaces.trees import draw_trees
 from perdure.types import Filters, Hit, Node, Part, RunView, SearchResult, Turn
 
@@ -44,23 +44,27 @@ _LIST_FILTERS = (
 def add_filter_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that limit a search. Each may be given several times: any value matches; of tags, all must."""
     help_texts = {
-        "agent": "Of this agent.",
-        "project": "In this project (its path, or the end of it).",
-        "runtime": "Of this client, e.g. claude-code.",
-        "machine": "Captured on this machine.",
-        "conversation": "In this conversation.",
-        "role": "user, assistant, tool or system.",
+        "agent": "Only turns of this agent.",
+        "project": "Only turns of this project (its path, or the end of the path).",
+        "runtime": "Only turns of this client, e.g. claude-code.",
+        "machine": "Only turns captured on this machine.",
+        "conversation": "Only turns of this conversation.",
+        "role": "Only turns of this role: user, assistant, tool or system.",
         "kind": "Only this kind of text: text, thinking, call or result.",
-        "tag": "With this tag, or all of several.",
-        "file": "That read or wrote this file (its path, or the end of it).",
-        "tool": "That called this tool.",
-        "skill": "That used this skill.",
-        "entity": "That names this person or thing.",
+        "tag": "Only turns with this tag; with several, all of them.",
+        "file": "Only turns that read or wrote this file (its path, or the end of the path).",
+        "tool": "Only turns that called this tool.",
+        "skill": "Only turns that used this skill.",
+        "entity": "Only turns that name this person or thing.",
     }
     for name, help_text in reversed(help_texts.items()):
         function = click.option(f"--{name}", f"f_{name}", multiple=True, help=help_text)(function)
-    function = click.option("--until", "f_until", help="Said before: a date, or 30m, 12h, 7d, 4w ago.")(function)
-    return click.option("--since", "f_since", help="Said since: a date, or 30m, 12h, 7d, 4w ago.")(function)
+    function = click.option("--until", "f_until", help="Only turns before this time: a date, or 30m, 12h, 7d, 4w ago.")(
+        function
+    )
+    return click.option("--since", "f_since", help="Only turns since this time: a date, or 30m, 12h, 7d, 4w ago.")(
+        function
+    )
 
 
 def build_filters(**options: Any) -> Filters:
@@ -82,32 +86,36 @@ def build_filters(**options: Any) -> Filters:
     epilog="""\
   perdure search why did we choose sqlite
   perdure search '"connection refused"' --role tool --since 7d
-  perdure search --file src/store.py               everything that touched a file, newest first
+  perdure search --file src/store.py               all turns that read or wrote a file, newest first
   perdure search --mode semantic how do we fasten boats
   perdure search TIDE-4711 --json""",
 )
 @click.argument("words", nargs=-1)
 @add_filter_options
-@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Turns to show.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of turns."
+)
 @click.option(
     "--mode",
     type=click.Choice(["hybrid", "keyword", "semantic"]),
-    help="By words, by meaning, or both (default: both, once `perdure embed` made vectors).",
+    help="Search words, meaning or both (default: both, after `perdure embed` has made vectors).",
 )
-@click.option("--explain", is_flag=True, help="Say how each hit was found.")
+@click.option("--explain", is_flag=True, help="Show the scores of each hit.")
 @click.option("--scan", is_flag=True, help="Read the archive itself instead of the index (slow, complete).")
 def search_command(
     shell: Shell, words: tuple[str, ...], limit: int, mode: str | None, explain: bool, scan: bool, **options: Any
 ) -> None:
-    """Find turns by words and filters. Any text is a safe query; "double quotes" search for an exact phrase."""
+    """Find turns by words, meaning and filters. "double quotes" search for an exact phrase. Any text is valid."""
     filters = build_filters(**options)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
     query, rules = " ".join(words), shell.load_thin_rules()
     if rules is not None:
         if scan:
-            raise UsageError("--scan reads an archive, and this machine has none; run it at the home")
-        with afar.open_remote_home(rules) as remote_home:
+            raise UsageError(
+                "--scan reads the archive, and this machine has none; run the command on the machine of the home"
+            )
+        with open_remote_home(rules) as remote_home:
             result, reader = remote_home.search(query, filters, limit=limit, mode=mode), remote_home.user
     else:
         with shell.open_home() as home:
@@ -139,11 +147,11 @@ def _describe_hit(hit: Hit) -> str:
 
 def _print_notices(shell: Shell, result: SearchResult) -> None:
     if "vector" in result.degraded:
-        shell.note("Without vectors: this answer comes from words alone. `perdure doctor` says why.")
+        shell.note("Vectors were not available: only words were searched. `perdure doctor` shows the reason.")
     if result.n_unembedded:
-        shell.note(f"{format_count(result.n_unembedded, 'chunk')} without a vector yet: `perdure embed` makes them.")
+        shell.note(f"{format_count(result.n_unembedded, 'chunk')} have no vector yet. Run `perdure embed`.")
     if "index" in result.degraded:
-        shell.note("There is no usable index: this answer comes from scanning the archive. Run `perdure rebuild`.")
+        shell.note("The index cannot be used, so the archive itself was searched. Run `perdure rebuild`.")
     if result.n_behind:
         shell.note(f"{format_count(result.n_behind, 'run')} not indexed yet; search again in a moment.")
 
@@ -151,7 +159,7 @@ def _print_notices(shell: Shell, result: SearchResult) -> None:
 def _print_explanation(shell: Shell, result: SearchResult) -> None:
     shell.out.print(f"searched for: {', '.join(result.terms) or '(filters only)'}", style="dim", markup=False)
     if result.dropped:
-        shell.out.print(f"too frequent to rank by: {', '.join(result.dropped)}", style="dim", markup=False)
+        shell.out.print(f"too frequent for ranking: {', '.join(result.dropped)}", style="dim", markup=False)
     modes = {"hybrid": "words and meaning", "semantic": "meaning (cosine)", "keyword": "keyword (BM25)"}
     method = "archive scan" if "index" in result.degraded else modes[result.mode]
     shell.out.print(f"{method}, {format_count(len(result.hits), 'turn')} in {result.took_ms:.1f} ms", style="dim")
@@ -159,12 +167,12 @@ def _print_explanation(shell: Shell, result: SearchResult) -> None:
 
 def _suggest_after_search(result: SearchResult, *, is_thin: bool) -> Actions:
     if not result.hits and is_thin:
-        return [("perdure doctor", "see whether everything reaches the home")]
+        return [("perdure doctor", "check that captures reach the home")]
     if not result.hits:
         return [("perdure status", "see what this home holds")]
     first = result.hits[0]
     return [
-        (f"perdure show {first.turn_id}", "read the best hit in its place"),
+        (f"perdure show {first.turn_id}", "read the best hit in its conversation"),
         (f"perdure show {first.conversation}", "read the whole conversation"),
     ]
 
@@ -243,7 +251,7 @@ def _search_to_json(result: SearchResult, query: str) -> dict[str, Any]:
 @command(
     "show",
     epilog="""\
-  perdure show t7k2m9q              a turn, with the two before and after it
+  perdure show t7k2m9q              a turn, with two turns before and after it
   perdure show 01m4x8 --full        a run, with tool output in full
   perdure show 5f0c2a1b             a whole conversation
   perdure show mem-20260301-0930    a memory, with its sources and what it replaced""",
@@ -256,13 +264,17 @@ def _search_to_json(result: SearchResult, query: str) -> dict[str, Any]:
     type=click.IntRange(0, 100),
     default=2,
     show_default=True,
-    help="Turns around a turn.",
+    help="Number of turns before and after the turn.",
 )
-@click.option("--full", is_flag=True, help="Do not shorten tool input and output.")
-@click.option("--all", "everything", is_flag=True, help="Also branches that the session left.")
-@click.option("--raw", is_flag=True, help="The captured bytes as they are; of what others share, masked.")
+@click.option("--full", is_flag=True, help="Show tool input and output in full.")
+@click.option("--all", "everything", is_flag=True, help="Also show abandoned branches of the session.")
+@click.option(
+    "--raw", is_flag=True, help="Print the captured bytes unchanged; in runs that others share, secrets stay masked."
+)
 def show_command(shell: Shell, identifier: str, n_context: int, full: bool, everything: bool, raw: bool) -> None:
-    """Show a turn, a run, a conversation or a memory by the beginning of its id. Secrets are masked, unless --raw."""
+    """Show a turn, a run, a conversation or a memory, by the beginning of its id. Secrets are masked, except with
+    --raw.
+    """
     if (rules := shell.load_thin_rules()) is not None:
         _show_remote(shell, rules, identifier, n_context, full=full, raw=raw)
         return
@@ -293,7 +305,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         _print_turns(shell, kind, name, window_turns, full=full, reader=home.user)
         if abandoned_turns:
             shell.note(
-                f"{format_count(len(abandoned_turns), 'turn')} on branches that the session "
+                f"{format_count(len(abandoned_turns), 'turn')} on abandoned branches of the session: "
                 "left: add --all to see them."
             )
         shell.suggest(_suggest_after_show(kind, name))
@@ -302,12 +314,12 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
 def _show_remote(shell: Shell, rules: CaptureRules, identifier: str, n_context: int, *, full: bool, raw: bool) -> None:
     """Show a turn, a run, a conversation or a memory of the remote home."""
     if identifier.startswith(ID_PREFIX):
-        from perdure.surfaces.cli import memories_read, memory_common
+        from perdure.surfaces.cli import memories_read
 
-        with memory_common.open_memories(shell) as home:
+        with open_memories(shell) as home:
             memories_read.show_memory(shell, home, identifier)
         return
-    with afar.open_remote_home(rules) as remote_home:
+    with open_remote_home(rules) as remote_home:
         target = remote_home.resolve(identifier)
         if raw:
             _print_remote_bytes(remote_home, target)
@@ -328,10 +340,10 @@ def _show_remote(shell: Shell, rules: CaptureRules, identifier: str, n_context: 
     shell.suggest(actions)
 
 
-def _print_remote_bytes(remote_home: afar.RemoteHome, target: afar.ResolvedId) -> None:
+def _print_remote_bytes(remote_home: RemoteHome, target: ResolvedId) -> None:
     """Write the bytes of remote runs to stdout."""
     if target.kind == "turn":
-        raise UsageError("only the home can print the bytes of a single turn; give its run here")
+        raise UsageError("on a machine without an archive --raw works for runs only: give the id of the run")
     sys.stdout.flush()
     for run_id in target.runs:
         sys.stdout.buffer.write(remote_home.read_jsonl(run_id))
@@ -430,7 +442,7 @@ def _suggest_after_show(kind: str, name: str) -> Actions:
         if kind != "run"
         else [(f"perdure tree --root {name}", "see what it spawned")]
     )
-    return [*tree_actions, (f"perdure forget {name} --dry-run", "see what forgetting it would take away")]
+    return [*tree_actions, (f"perdure forget {name} --dry-run", "show what forgetting it would delete")]
 
 
 # tree ---------------------------------------------------------------------------------------------------------
@@ -443,7 +455,7 @@ def _suggest_after_show(kind: str, name: str) -> Actions:
   perdure tree --runtime codex --limit 50
   perdure tree --root 01m4x8 --all""",
 )
-@click.option("--since", help="Runs active since: a date, or 30m, 12h, 7d, 4w ago.")
+@click.option("--since", help="Only runs active since this time: a date, or 30m, 12h, 7d, 4w ago.")
 @click.option("--runtime", help="Only this client, e.g. pi.")
 @click.option("--root", help="Only the tree below this run.")
 @click.option(
@@ -451,18 +463,18 @@ def _suggest_after_show(kind: str, name: str) -> Actions:
     type=click.IntRange(1, 100_000),
     default=500,
     show_default=True,
-    help="Newest runs, in whole trees.",
+    help="Maximum number of runs, newest first; trees are not cut.",
 )
-@click.option("--all", "everything", is_flag=True, help="Do not fold long rows of deltas.")
+@click.option("--all", "everything", is_flag=True, help="Show every delta of long sessions.")
 def tree_command(
     shell: Shell, since: str | None, runtime: str | None, root: str | None, limit: int, everything: bool
 ) -> None:
-    """Draw runs as trees: the deltas of a session below each other, sub-agents and forks below the run that
-    started them.
+    """Draw runs as trees: the deltas of a session below each other; sub-agents and forks below the run that started
+    them.
     """
     since_at = parse_moment(since)
     if (rules := shell.load_thin_rules()) is not None:
-        with afar.open_remote_home(rules) as remote_home:
+        with open_remote_home(rules) as remote_home:
             top_run = remote_home.find_run_id(root) if root else None
             since_text = since_at.isoformat() if since_at else None
             nodes, reader = (
@@ -479,7 +491,7 @@ def tree_command(
         shell.print_json({"runs": [_node_to_json(node, depth) for node, depth in _walk_nodes(nodes)]})
         return
     if not nodes:
-        shell.out.print("No runs yet. `perdure import` captures what your agents have written.")
+        shell.out.print("No runs yet. `perdure import` captures the transcripts of your agents.")
         return
     now = datetime.now(UTC)
     for tree_row in draw_trees(nodes, now, fold=not everything, reader=reader):

@@ -32,6 +32,7 @@ from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
+from perdure.service.outbox_sender import OutboxSender
 from perdure.surfaces.cli.common import Shell, command, format_age, format_count, format_time
 from perdure.surfaces.web.listener import Listener
 
@@ -92,11 +93,11 @@ _MAX_HISTORY = 20
   perdure serve --detach        in the background
   perdure serve --stop""",
 )
-@click.option("--detach", is_flag=True, help="Start it in the background, and return when it answers.")
-@click.option("--stop", is_flag=True, help="End the one that is running.")
+@click.option("--detach", is_flag=True, help="Start in the background, and return when the home answers.")
+@click.option("--stop", is_flag=True, help="Stop the running resident home.")
 def serve_command(shell: Shell, detach: bool, stop: bool) -> None:
-    """Keep this home in memory: answer hooks at once, archive and index what they capture, run the jobs.
-    Everything works without it, only slower. However it ends, nothing is lost.
+    """Run the resident home: it answers hooks at once, archives and indexes captures, and runs the jobs. Perdure also
+    works without it, but slower. You can stop it at any time; no capture is lost.
     """
     if stop:
         _stop_resident(shell)
@@ -129,8 +130,6 @@ def _print_address(shell: Shell, home: Path, listener: Listener) -> None:
 
 def _serve_thin_machine(shell: Shell, rules: CaptureRules) -> None:
     """Serve a thin machine: send what waits to its home."""
-    from perdure.service.outbox_sender import OutboxSender
-
     shipping = OutboxSender(rules.home)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: shipping.stop())
@@ -145,7 +144,7 @@ def _stop_resident(shell: Shell) -> None:
             reply = events.ask_resident(home, {"op": "stop"}, timeout_s=5)
         except (OSError, ValueError) as error:
             raise PerdureError(
-                f"process {resident.pid} does not answer; `kill {resident.pid}` ends it, and loses nothing"
+                f"process {resident.pid} does not answer; run `kill {resident.pid}` to end it; no data is lost"
             ) from error
         deadline_s = time.monotonic() + _STOP_LIMIT_S
         while lock.find_resident(home) is not None and time.monotonic() < deadline_s:
@@ -205,14 +204,14 @@ def _wait_until_ready(home: Path, process: subprocess.Popen[bytes]) -> dict[str,
     "service",
     epilog="""\
   perdure service status
-  perdure service install --dry-run      show what would be written and run
+  perdure service install --dry-run      show the file and the commands only
   perdure service install
   perdure service uninstall""",
 )
 @click.argument("action", type=click.Choice(["install", "uninstall", "status"]))
-@click.option("--dry-run", is_flag=True, help="Only show what would be written and run.")
+@click.option("--dry-run", is_flag=True, help="Only show the file and the commands; change nothing.")
 def service_command(shell: Shell, action: str, dry_run: bool) -> None:
-    """Have the system run `perdure serve` for you after login (a systemd user unit, or a launchd agent on macOS)."""
+    """Start `perdure serve` automatically after login (a systemd user unit, or a launchd agent on macOS)."""
     system_service = unit.describe_local_unit(find_home_path(shell.home), find_user_home())
     if action == "status":
         _print_service_state(shell, system_service)
@@ -234,7 +233,9 @@ def service_command(shell: Shell, action: str, dry_run: bool) -> None:
     else:
         _print_service_change(shell, system_service, action, commands, dry_run=dry_run)
     if failed:
-        raise PerdureError(f"the file is in its place, but `{shlex.join(failed[0])}` failed; run it to see why")
+        raise PerdureError(
+            f"the file is written, but `{shlex.join(failed[0])}` failed; run this command to see the reason"
+        )
 
 
 def _print_service_change(
@@ -270,8 +271,8 @@ def _print_service_state(shell: Shell, system_service: unit.ServiceUnit) -> None
 @command(
     "jobs",
     epilog="""\
-  perdure jobs                     what runs when, and how it last went
-  perdure jobs run sweep           now, in this process
+  perdure jobs                     the schedule and the last result of each job
+  perdure jobs run sweep           run it now, in this process
   perdure jobs pause pack
   perdure jobs resume pack
   perdure jobs history sweep""",
@@ -279,15 +280,15 @@ def _print_service_state(shell: Shell, system_service: unit.ServiceUnit) -> None
 @click.argument("action", type=click.Choice(["list", "run", "pause", "resume", "history"]), default="list")
 @click.argument("name", required=False)
 def jobs_command(shell: Shell, action: str, name: str | None) -> None:
-    """Show and control the jobs that the resident home runs by the clock. config.toml sets when: `jobs.NAME`, a
-    cron expression.
+    """Show and control the scheduled jobs of the resident home. Set a schedule in config.toml: `jobs.NAME`, a cron
+    expression.
     """
     with shell.open_home() as home:
         if action == "list":
             _list_jobs(shell, home)
             return
         if name is None:
-            raise UsageError(f"which job? `perdure jobs {action} NAME`")
+            raise UsageError(f"give a job: `perdure jobs {action} NAME`")
         builtin_jobs.find_job(name)
         if action == "run":
             _run_job(shell, home, name)
@@ -326,7 +327,7 @@ def _list_jobs(shell: Shell, home: Home) -> None:
         if row["last"]:
             shell.out.print(f"{'':<9} {_format_job_run(row['last'], now)}", style="dim", markup=False)
     if not is_served:
-        shell.note("No resident home is running, so none of them runs by itself: `perdure serve`.")
+        shell.note("No resident home is running, so no job runs by itself. Run `perdure serve`.")
 
 
 def _run_job(shell: Shell, home: Home, name: str) -> None:
@@ -348,7 +349,7 @@ def _show_history(shell: Shell, home: Home, name: str) -> None:
     for item in rows:
         shell.out.print(_format_job_run(item, now), markup=False)
     if not rows:
-        shell.out.print(f"{name} has not done anything yet.")
+        shell.out.print(f"{name} has not run yet.")
 
 
 def _switch_job(shell: Shell, home: Home, action: str, name: str) -> None:
@@ -357,7 +358,7 @@ def _switch_job(shell: Shell, home: Home, action: str, name: str) -> None:
         message = f"{name} is paused until `perdure jobs resume {name}`."
     else:
         was_paused = JobLog(home.path).resume(name)
-        message = f"{name} runs by the clock again." if was_paused else f"{name} was not paused."
+        message = f"{name} runs on its schedule again." if was_paused else f"{name} was not paused."
     if shell.as_json:
         shell.print_json({"job": name, "paused": action == "pause"})
     else:
@@ -386,13 +387,15 @@ def _format_job_run(item: dict[str, Any], now: datetime) -> str:
 @command(
     "why",
     epilog="""\
-  perdure why                      what was put beside the last message, and why
-  perdure why --session 5f0c       beside the last one of a session
+  perdure why                      the last recall of all sessions
+  perdure why --session 5f0c       the last recall of one session
   perdure why --json""",
 )
-@click.option("--session", help="Of this session (the beginning of its id is enough).")
+@click.option("--session", help="Show the last recall of this session (the beginning of its id).")
 def why_command(shell: Shell, session: str | None) -> None:
-    """Show the last recall that went into a session: what was chosen, why, and what it cost in time and tokens."""
+    """Show the last recall that went into a session: the chosen memories and turns, the reasons, the time and the
+    tokens.
+    """
     with shell.open_home() as home:
         event = _find_last_injection(home, session)
         injection = {
@@ -426,7 +429,7 @@ def _find_last_injection(home: Home, session: str | None) -> JournalEvent:
     for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
         if not injections.is_floor(event) and str(event.data["session"]).startswith(session or ""):
             return event
-    raise NotFound(f"no recall into session {session}" if session else "no recall into any session yet")
+    raise NotFound(f"no recall for session {session}" if session else "no session has had a recall yet")
 
 
 def _add_preview(home: Home, reason: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from perdure import remote_home as afar
 from perdure.capture.policy import CaptureRules
-from perdure.remote_home import RemoteMemories
+from perdure.remote_home import RemoteMemories, open_remote_home
 from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -24,9 +23,9 @@ _SHARE_COMMANDS: dict[str, tuple[str, str]] = {
     "tag": ("share", "Share every run that has a tag."),
     "project": ("share", "Share every run of a project."),
     "agent": ("share", "Share every run of an agent."),
-    "list": ("share", "What you share, and what others share with you."),
-    "revoke": ("share", "Share it no more, from the next question on."),
-    "decline": ("share", "Read no more of what another shares with you."),
+    "list": ("share", "List your grants and the grants of others to you."),
+    "revoke": ("share", "Revoke one of your grants, from the next request on."),
+    "decline": ("share", "Decline a grant that another user gave you."),
 }
 
 
@@ -41,19 +40,23 @@ Examples:
   perdure share list
   perdure share revoke g-5b1e…
 
-Everything that is not shared is its owner's alone.""",
+Only the owner can read data that is not shared.""",
 )
 def share_command() -> None:
-    """Let another user of this home read something of yours, secrets masked, until a date or until you revoke it.
-    What is added to the shared run, tag, project or agent later is shared as well.
+    """Let another user of this home read some of your runs, until a date or until you revoke the grant. Secrets are
+    masked. Runs that are added to the shared tag, project or agent later are shared too.
     """
 
 
 def _make_share_command(scope: GrantScope, argument: str, epilog: str, summary: str) -> click.Command:
     @command(scope, epilog=epilog)
     @click.argument("value", metavar=argument)
-    @click.option("--with", "grantee", required=True, metavar="USER", help="Who may read it.")
-    @click.option("--until", metavar="DATE", help="Until then: a date, or 12h, 30d, 4w from now (until revoked).")
+    @click.option("--with", "grantee", required=True, metavar="USER", help="The user who may read it.")
+    @click.option(
+        "--until",
+        metavar="DATE",
+        help="The end of the grant: a date, or 12h, 30d, 4w from now (default: until you revoke it).",
+    )
     def share(shell: Shell, value: str, grantee: str, until: str | None) -> None:
         if (rules := shell.load_thin_rules()) is not None:
             _print_grant(shell, _share_remotely(rules, grantee, scope, value, parse_future_moment(until)), None)
@@ -63,10 +66,12 @@ def _make_share_command(scope: GrantScope, argument: str, epilog: str, summary: 
             grant = home.sharing.share(grantee, scope, project or value, until_at=parse_future_moment(until))
             n_runs = count_covered_runs(home, grant)
             if grant.grant.grantee not in home.sharing.users():
-                shell.note(f"Nobody named {grantee} is here yet; they can read it once they have a machine here.")
+                shell.note(
+                    f"This home has no user {grantee} yet. They can read it after they have registered a machine here."
+                )
         _print_grant(shell, grant, n_runs)
 
-    share.help = f"{summary} Later ones count as well. Secrets are masked."
+    share.help = f"{summary} Runs that are added later are shared too. Secrets are masked."
     return share
 
 
@@ -74,7 +79,7 @@ def _share_remotely(
     rules: CaptureRules, grantee: str, scope: GrantScope, value: str, until_at: datetime | None
 ) -> GrantRecord:
     """Share it at the remote home."""
-    with afar.open_remote_home(rules) as remote_home:
+    with open_remote_home(rules) as remote_home:
         project = resolve_project(RemoteMemories(remote_home), value) if scope == "project" else value
         return remote_home.share(grantee, scope, project or value, until_at=until_at)
 
@@ -86,14 +91,14 @@ def _print_grant(shell: Shell, grant_state: GrantRecord, n_runs: int | None) -> 
         return
     message = f"{grant.grantee} may read {_format_scope(grant_state)}, {_format_end(grant_state)}: {grant.grant_id}."
     shell.out.print(printable(message), markup=False)
-    amount = "what is there" if n_runs is None else format_count(n_runs, "run")
-    shell.out.print(f"That is {amount} now, and what comes to it later. Secrets are masked.")
-    shell.suggest([(f"perdure share revoke {grant.grant_id}", "share it no more")])
+    amount = "this" if n_runs is None else format_count(n_runs, "run")
+    shell.out.print(f"The grant covers {amount} now, and runs that are added later. Secrets are masked.")
+    shell.suggest([(f"perdure share revoke {grant.grant_id}", "stop sharing it")])
 
 
 def _format_scope(grant_state: GrantRecord) -> str:
     grant = grant_state.grant
-    return f"run {grant.value} and what is below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
+    return f"run {grant.value} and the runs below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
 
 
 def _format_end(grant_state: GrantRecord) -> str:
@@ -105,21 +110,27 @@ def _format_end(grant_state: GrantRecord) -> str:
 
 
 run_command = _make_share_command(
-    "run", "RUN", "  perdure share run 01m4x8… --with bob", "Share a run, by any unique beginning of its id."
+    "run",
+    "RUN",
+    "  perdure share run 01m4x8… --with bob",
+    "Share a run and the runs below it, by the beginning of its id.",
 )
 tag_command = _make_share_command(
-    "tag", "TAG", "  perdure share tag orchard --with bob --until 2027-01-31", "Share a tag's runs."
+    "tag", "TAG", "  perdure share tag orchard --with bob --until 2027-01-31", "Share all runs with a tag."
 )
 project_command = _make_share_command(
-    "project", "PATH", "  perdure share project ~/src/orchard --with bob", "Share a project: a folder or its name."
+    "project",
+    "PATH",
+    "  perdure share project ~/src/orchard --with bob",
+    "Share all runs of a project: a folder or its name.",
 )
 agent_command = _make_share_command(
-    "agent", "AGENT", "  perdure share agent gardener --with bob", "Share an agent's runs."
+    "agent", "AGENT", "  perdure share agent gardener --with bob", "Share all runs of an agent."
 )
 
 
 @command("list", epilog="  perdure share list\n  perdure share list --all --json")
-@click.option("--all", "include_all", is_flag=True, help="Also what is over.")
+@click.option("--all", "include_all", is_flag=True, help="Also list ended grants.")
 def list_command(shell: Shell, include_all: bool) -> None:
     """List what you share with others, and what others share with you."""
     shared, received, counts = _list_grants(shell, include_all=include_all)
@@ -130,20 +141,21 @@ def list_command(shell: Shell, include_all: bool) -> None:
         shell.print_json({"given": shared_rows, "to_me": [_grant_to_json(grant) for grant in received]})
         return
     for grant, n_runs in zip(shared, counts, strict=True):
-        scope = f"{_format_scope(grant)}{_format_count(n_runs)}, {_format_end(grant)}"
+        count_text = "" if n_runs is None else f" ({format_count(n_runs, 'run')} now)"
+        scope = f"{_format_scope(grant)}{count_text}, {_format_end(grant)}"
         row = f"{grant.grant.grant_id}  to {grant.grant.grantee}: {scope}"
         shell.out.print(printable(row), markup=False)
     for grant in received:
         row = f"{grant.grant.grant_id}  from {grant.grant.owner}: {_format_scope(grant)}, {_format_end(grant)}"
         shell.out.print(printable(row), markup=False)
     if not shared and not received:
-        shell.out.print("Nothing is shared: everything is its owner's alone.")
+        shell.out.print("Nothing is shared.")
 
 
 def _list_grants(shell: Shell, *, include_all: bool) -> tuple[list[GrantRecord], list[GrantRecord], list[int | None]]:
     """Return (your grants, the grants of others to you, how many runs each of yours covers now)."""
     if (rules := shell.load_thin_rules()) is not None:
-        with afar.open_remote_home(rules) as remote_home:
+        with open_remote_home(rules) as remote_home:
             shared, received = remote_home.list_grants(include_ended=include_all)
         return shared, received, [None] * len(shared)
     with shell.open_home() as home:
@@ -155,16 +167,12 @@ def _list_grants(shell: Shell, *, include_all: bool) -> tuple[list[GrantRecord],
         )
 
 
-def _format_count(n_runs: int | None) -> str:
-    return "" if n_runs is None else f" ({format_count(n_runs, 'run')} now)"
-
-
 @command("revoke", epilog="  perdure share revoke g-5b1e83f0a92d47c6")
 @click.argument("grant", metavar="ID")
 def revoke_command(shell: Shell, grant: str) -> None:
-    """Stop sharing something, from the next question on."""
+    """Stop sharing, from the next request on."""
     if (rules := shell.load_thin_rules()) is not None:
-        with afar.open_remote_home(rules) as remote_home:
+        with open_remote_home(rules) as remote_home:
             revoked = remote_home.revoke_grant(grant)
     else:
         with shell.open_home() as home:
@@ -178,13 +186,13 @@ def revoke_command(shell: Shell, grant: str) -> None:
 @command("decline", epilog="  perdure share decline g-5b1e83f0a92d47c6")
 @click.argument("grant", metavar="ID")
 def decline_command(shell: Shell, grant: str) -> None:
-    """Stop reading something that another user shares with you, from the next question on."""
+    """Decline a grant: you no longer read the shared runs, from the next request on."""
     with shell.open_home() as home:
         declined = home.sharing.grants.decline(grant)
     if shell.as_json:
         shell.print_json(_grant_to_json(declined))
         return
-    shell.out.print(f"You read no more of {_format_scope(declined)} of {declined.grant.owner}.", markup=False)
+    shell.out.print(f"You no longer read {_format_scope(declined)} of {declined.grant.owner}.", markup=False)
 
 
 def _grant_to_json(grant_state: GrantRecord) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from perdure import config as settings
-from perdure import remote_home as afar
 from perdure.capture import alert, credential, enqueue, failures, policy, remote
 from perdure.capture.credential import Credential
 from perdure.capture.policy import CaptureRules
 from perdure.clients import entries, setup
 from perdure.errors import ClientFault, CredentialFault, CredentialMissing, PerdureError, RemoteRefused
+from perdure.remote_home import open_remote_home
 from perdure.service import server
 from perdure.surfaces.cli.common import Shell, format_age, format_count, format_size
 from perdure.surfaces.health_checks import LOW_DISK_BYTES, HealthCheck, describe_resident
@@ -67,9 +67,12 @@ def print_thin_status(shell: Shell, rules: CaptureRules) -> None:
             "outbox",
             f"{format_count(waiting.n_files, 'capture')} waiting, {format_size(waiting.n_bytes)}{age}{last_try}",
         ),
-        ("set aside", f"{format_count(n_aside, 'capture')}: `perdure push --retry` asks again" if n_aside else ""),
+        (
+            "set aside",
+            f"{format_count(n_aside, 'capture')}: `perdure push --retry` sends them again" if n_aside else "",
+        ),
         ("resident", describe_resident(resident) if resident else "none: each hook sends for itself"),
-        ("paused", "`perdure resume` ends that" if pause else ""),
+        ("paused", "`perdure resume` ends the pause" if pause else ""),
     ]
     for name, value in rows:
         if value:
@@ -82,17 +85,17 @@ def _read_credential(rules: CaptureRules) -> tuple[Credential | None, str]:
         own_credential = credential.read_credential(rules.home)
     except CredentialFault as fault:
         return None, str(fault)
-    return own_credential, "" if own_credential else "no credential: `perdure join` gets one"
+    return own_credential, "" if own_credential else "no credential: run `perdure join`"
 
 
 def _ask_home(rules: CaptureRules) -> tuple[bool, str]:
     """Return (True if the home answers and knows this machine, the same in words)."""
     try:
-        with afar.open_remote_home(rules) as remote_home:
+        with open_remote_home(rules) as remote_home:
             identity = remote_home.read_identity()
     except PerdureError as error:
         return False, str(error)
-    return True, f"it answers, and knows this machine as {identity.get('user')} @{identity.get('machine')}"
+    return True, f"it answers and identifies this machine as {identity.get('user')} @{identity.get('machine')}"
 
 
 # doctor -----------------------------------------------------------------------------------------------------------
@@ -111,28 +114,30 @@ def check_thin_machine(rules: CaptureRules) -> Iterator[HealthCheck]:
     yield from _check_client_hooks(rules)
     yield from _check_hook_failures(rules, answers=all(check.grade == "ok" for check in home_checks))
     if policy.read_pause(rules.home, datetime.now(UTC)):
-        yield HealthCheck("capture", "notice", "paused", "`perdure resume` ends that")
+        yield HealthCheck("capture", "notice", "paused", "`perdure resume` ends the pause")
 
 
 def _check_home(rules: CaptureRules) -> Iterator[HealthCheck]:
     try:
         remote.parse_address(rules.remote)
-        with afar.open_remote_home(rules) as remote_home:
+        with open_remote_home(rules) as remote_home:
             identity = remote_home.read_identity()
     except RemoteRefused as error:
         advice = f"`perdure machine register` at the home, then `perdure join {rules.remote.url} --replace` here"
         is_missing = isinstance(error, CredentialMissing)
         problem = (
-            "this machine has no credential" if is_missing else "this machine's credential is not accepted any more"
+            "this machine has no credential"
+            if is_missing
+            else "the home no longer accepts the credential of this machine"
         )
         yield HealthCheck("home", "problem", f"{problem} ({error.detail})", advice)
     except PerdureError as error:
-        yield HealthCheck(
-            "home", "problem", str(error), "what is captured waits in the outbox meanwhile; nothing is lost"
-        )
+        yield HealthCheck("home", "problem", str(error), "captures wait in the outbox until then; nothing is lost")
     else:
         yield HealthCheck(
-            "home", "ok", f"{rules.remote.url} knows this machine as {identity.get('user')} @{identity.get('machine')}"
+            "home",
+            "ok",
+            f"{rules.remote.url} identifies this machine as {identity.get('user')} @{identity.get('machine')}",
         )
 
 
@@ -144,7 +149,7 @@ def _check_hook_failures(rules: CaptureRules, *, answers: bool) -> Iterator[Heal
     lasting = failures.list_open_incidents(rules.home)
     if answers and lasting == ["recall"] and failures.is_remote_failure(rules.home, "recall"):
         yield HealthCheck(
-            "hooks", "notice", "recall failed while the home was away", "it is there again; nothing to do"
+            "hooks", "notice", "recall failed while the home did not answer", "the home answers again; nothing to do"
         )
     elif lasting:
         failures_path = rules.home / "run" / "hook-failures.jsonl"
@@ -161,14 +166,14 @@ def _check_outbox(rules: CaptureRules) -> Iterator[HealthCheck]:
     waiting_text = f"{format_count(waiting.n_files, 'capture')} waiting"
     message = problem or "; ".join(alert.read_problems(rules.home)) or (waiting_text if last_try else "")
     if message:
-        yield HealthCheck("outbox", "problem", message + last_try, "`perdure push` sends it, or says why not")
+        yield HealthCheck("outbox", "problem", message + last_try, "`perdure push` sends them, or shows the reason")
     else:
         yield HealthCheck("outbox", "ok", waiting_text)
     refused_paths = enqueue.list_set_aside(rules.home / "outbox")
     if refused_paths:
         advice = f"`perdure push --retry`, or look at {refused_paths[0]}"
         yield HealthCheck(
-            "outbox", "problem", f"{format_count(len(refused_paths), 'capture')} the home cannot take", advice
+            "outbox", "problem", f"{format_count(len(refused_paths), 'capture')} refused by the home", advice
         )
 
 
@@ -195,4 +200,4 @@ def _check_client_hooks(rules: CaptureRules) -> Iterator[HealthCheck]:
         if is_ours:
             yield HealthCheck(f"{client} hooks", "ok", f"in {path}")
     if not n_ours:
-        yield HealthCheck("hooks", "notice", "no client is set up", "`perdure install CLIENT` does that")
+        yield HealthCheck("hooks", "notice", "no client is set up", "run `perdure install CLIENT`")

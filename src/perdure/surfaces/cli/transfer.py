@@ -33,12 +33,17 @@ from perdure.upkeep import Merged, restore
 
 @command("merge", epilog="  perdure merge /media/old-disk/me/.perdure\n  perdure merge old-home --user ada --user bob")
 @click.argument("other", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--user", "users", metavar="USER", multiple=True, help="Whose (default: your own); may be repeated.")
+@click.option(
+    "--user",
+    "users",
+    metavar="USER",
+    multiple=True,
+    help="Take the data of this user (default: yours). Can be repeated.",
+)
 def merge_command(shell: Shell, other: Path, users: tuple[str, ...]) -> None:
-    """Take everything of yours from the archive of another home: runs, events, and what was forgotten there; of
-    other users only with --user. The other home is only read. Name a home that you trust: what it says of you
-    counts as yours. Machines and grants count only in the home that made them. Homes that are merged, in any
-    order, end with the same content.
+    """Copy all your data from the archive of another home: runs, events and tombstones. Data of other users is copied
+    only with --user. The other home is not changed. Use only a home that you trust: its data counts as yours. Machines
+    and grants have effect only in the home that made them. Merged homes have the same content, in any order of merging.
     """
     with shell.open_home(create=True) as home:
         with show_progress(shell, "merging", None) as step:
@@ -68,7 +73,7 @@ def _print_merged(shell: Shell, merged: Merged, digest: str) -> None:
     )
     if merged.n_forgotten:
         shell.out.print(
-            f"{format_count(merged.n_forgotten, 'run')} here rewritten, because the other home forgot parts of them."
+            f"{format_count(merged.n_forgotten, 'run')} here rewritten, because parts were forgotten in the other home."
         )
     if merged.left_out:
         names = ", ".join(one_line(name, 64) for name in merged.left_out)
@@ -83,11 +88,9 @@ def _print_merged(shell: Shell, merged: Merged, digest: str) -> None:
 
 @command("export", epilog="  perdure export ~/my-memory\n  perdure export --user bob /media/stick/bob")
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--user", metavar="USER", help="Of another user of this home (default: its own).")
+@click.option("--user", metavar="USER", help="The user whose data is copied (default: the user of this home).")
 def export_command(shell: Shell, target: Path, user: str | None) -> None:
-    """Write everything of one user, byte for byte, into a new folder that is a home of its own, and prove that it
-    is whole.
-    """
+    """Copy everything of one user, byte for byte, into a new folder that is a complete home, and check the copy."""
     with shell.open_home(user=user) as home:
         if user:
             home.sharing.require_user()
@@ -104,25 +107,25 @@ def export_command(shell: Shell, target: Path, user: str | None) -> None:
 
 @command("backup", epilog="  perdure backup ~/perdure-2026-11.tar.zst\n  perdure backup")
 @click.argument("target", required=False, type=click.Path(path_type=Path))
-@click.option("--no-prove", is_flag=True, help="Do not restore it beside itself to prove it.")
+@click.option("--no-prove", is_flag=True, help="Do not check the backup by restoring it.")
 def backup_command(shell: Shell, target: Path | None, no_prove: bool) -> None:
-    """Write everything that cannot be derived to one compressed file, then prove it by restoring and comparing."""
+    """Write all data that cannot be derived to one compressed file, then restore the file to check it."""
     backup_path = target or Path(f"perdure-backup-{datetime.now():%Y-%m-%d-%H%M%S}.tar.zst")
     with shell.open_home() as home, show_progress(shell, "writing", None) as step:
         n_bytes, digest = home.upkeep.backup(backup_path, prove=not no_prove, progress=step)
     if shell.as_json:
         shell.print_json({"path": str(backup_path), "bytes": n_bytes, "digest": digest, "proven": not no_prove})
         return
-    proof = "not proven" if no_prove else "restored beside and compared: whole"
+    proof = "not checked" if no_prove else "restored for a check: complete"
     shell.out.print(f"{backup_path}: {format_size(n_bytes)}, {proof}. Digest {digest[:16]}.", markup=False)
-    shell.suggest([(f"perdure restore {backup_path} --home NEW", "make a home from it")])
+    shell.suggest([(f"perdure restore {backup_path} --home NEW", "restore it")])
 
 
 @command("restore", epilog="  perdure restore perdure-2026-11.tar.zst --home ~/.perdure")
 @click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--no-index", is_flag=True, help="Leave the index to the next `perdure rebuild`.")
+@click.option("--no-index", is_flag=True, help="Do not build the index; `perdure rebuild` does it later.")
 def restore_command(shell: Shell, source: Path, no_index: bool) -> None:
-    """Make a home from a backup, in a folder that is empty or does not exist (--home), and prove it."""
+    """Create a home from a backup, in an empty or new folder (--home), and check it."""
     home_folder = find_home_path(shell.home)
     restored = restore(source, home_folder)
     if not no_index:
@@ -145,20 +148,25 @@ _MAX_LISTED = 5  # damaged runs that are listed one by one
 @command(
     "sync",
     epilog="""\
-  perdure sync laptop                     the home of perdure on that machine, over ssh
-  perdure sync me@laptop:/data/perdure    another home there
+  perdure sync laptop                     the home on that machine, over ssh
+  perdure sync me@laptop:/data/perdure    another home on that machine
   perdure sync /media/disk/.perdure       a home in a folder
-  perdure sync laptop --dry-run           what would move""",
+  perdure sync laptop --dry-run           show what would be copied""",
 )
 @click.argument("target", required=False)
-@click.option("--ssh", "ssh", metavar="COMMAND", help="How to reach a host (default: PERDURE_SSH, or ssh).")
-@click.option("--remote", default="perdure", metavar="COMMAND", help="How Perdure is called there.")
-@click.option("--dry-run", is_flag=True, help="Only say what would move.")
-@click.option("--stdio", is_flag=True, help="Answer on stdin and stdout (what the other side runs here).")
+@click.option("--ssh", "ssh", metavar="COMMAND", help="The ssh command (default: PERDURE_SSH, or ssh).")
+@click.option(
+    "--remote",
+    default="perdure",
+    metavar="COMMAND",
+    help="The `perdure` command on the other machine (default: perdure).",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be copied.")
+@click.option("--stdio", is_flag=True, help="Answer on stdin and stdout. The other machine calls this.")
 def sync_command(shell: Shell, target: str | None, ssh: str | None, remote: str, dry_run: bool, stdio: bool) -> None:
-    """Exchange everything with another home of yours: each takes what it lacks, and at the end both hold the same.
-    Only your own runs and journals move. What was forgotten in one home is forgotten in both. Homes that sync,
-    in any order, end the same. If a sync is cut short, nothing is lost and the next sync goes on.
+    """Exchange data with another home of yours: each home copies what it lacks, and at the end both hold the same. Only
+    your own runs and journals are exchanged. Data forgotten in one home is forgotten in both. If a sync is interrupted,
+    nothing is lost and the next sync continues.
     """
     if stdio:
         _answer_on_stdio(shell)
@@ -203,7 +211,7 @@ def _print_plan(shell: Shell, local_plan: SyncPlan, remote_plan: SyncPlan) -> No
     for side, side_plan in (("here", local_plan), ("there", remote_plan)):
         n_runs, n_journals = format_count(len(side_plan.runs), "run"), format_count(len(side_plan.journals), "journal")
         amounts = f"{n_runs} ({format_size(side_plan.n_bytes)}), {n_journals}"
-        shell.out.print(f"Would come {side}: {amounts}.", markup=False)
+        shell.out.print(f"Would be copied {side}: {amounts}.", markup=False)
 
 
 def _plan_to_json(side_plan: SyncPlan) -> dict[str, Any]:
@@ -223,15 +231,16 @@ def _report_sync(shell: Shell, synced: SyncResult, target: str) -> None:
 def _print_sync(shell: Shell, synced: SyncResult, target: str) -> None:
     for side, moved in (("here", synced.here), ("there", synced.there)):
         shell.out.print(
-            f"Taken in {side}: {format_count(moved.n_runs, 'run')} and {format_count(moved.n_events, 'event')}."
+            f"Copied {side}: {format_count(moved.n_runs, 'run')} and {format_count(moved.n_events, 'event')}."
         )
         print_events_without_effect(shell, moved.n_without_effect)
         if moved.n_forgotten:
             shell.out.print(
-                f"{format_count(moved.n_forgotten, 'run')} {side} rewritten, because the other home forgot parts."
+                f"{format_count(moved.n_forgotten, 'run')} {side} rewritten, because "
+                "parts were forgotten in the other home."
             )
     if synced.is_copy:
-        shell.note(f"{target} was a copy of this home; it has a writer of its own from now on.")
+        shell.note(f"{target} was a copy of this home; it has its own writer id from now on.")
     _print_damage(shell, synced.here, f"in {target}")
     _print_damage(shell, synced.there, "here")
     last_sentence = "Both homes hold the same." if synced.is_same else "The homes do not hold the same yet: sync again."

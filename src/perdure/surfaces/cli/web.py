@@ -22,18 +22,23 @@ _ANSWER_LIMIT_S = 20.0  # limit for the first answer of a resident home
 @command(
     "page",
     epilog="""\
-  perdure page             print an address that lets you in, once
-  perdure page --open      and open it in a browser
+  perdure page             print a one-time sign-in link
+  perdure page --open      also open it in a browser
   perdure page --at /search?q=port
-  perdure page --off       from the next `serve` on, answer no browser any more""",
+  perdure page --off       switch the page off at the next `serve`""",
 )
-@click.option("--open", "is_opened", is_flag=True, help="Open it in a browser as well.")
-@click.option("--at", "path", default="", metavar="PATH", help="Lead to this page of it, as its address has it.")
-@click.option("--off", is_flag=True, help="Have no page any more, from the next `serve` on.")
+@click.option("--open", "is_opened", is_flag=True, help="Also open the link in a browser.")
+@click.option(
+    "--at",
+    "path",
+    default="",
+    metavar="PATH",
+    help="Open this page first, e.g. /search?q=port (default: the overview).",
+)
+@click.option("--off", is_flag=True, help="Switch the page off, from the next start of `perdure serve` on.")
 def page_command(shell: Shell, is_opened: bool, path: str, off: bool) -> None:
-    """Print an address of this home's page. It lets one visitor in, within ten minutes; only you can make one. If
-    the home is not served yet, it is served in the background. It answers this machine alone unless server.http
-    says otherwise.
+    """Print a one-time sign-in link to the web page of this home. The link is valid for ten minutes. If the home is not
+    served yet, this command starts it in the background. The page answers only this machine, unless server.http is set.
     """
     home = find_home_path(shell.home)
     if (rules := shell.load_thin_rules()) is not None:
@@ -49,7 +54,7 @@ def _to_query(path: str) -> str:
     page.
     """
     if path and not path.startswith("/"):
-        raise UsageError(f"{path!r} is no page of a home: write the part after its address, as /search?q=port")
+        raise UsageError(f"{path!r} is not a page: give the part after the address, as /search?q=port")
     return f"?{urlencode({'to': path})}" if path else ""
 
 
@@ -61,7 +66,7 @@ def _request_link(shell: Shell, home: Path) -> str:
     try:
         reply = events.ask_resident(home, {"op": "page"}, timeout_s=_ANSWER_LIMIT_S)
     except (OSError, ValueError) as error:
-        raise PerdureError("the resident home does not answer; `perdure serve --stop` ends it") from error
+        raise PerdureError("the resident home does not answer; run `perdure serve --stop`, then try again") from error
     if "page" not in reply:
         fault = reply.get("error", {})
         error_class = PackageMissing if fault.get("code") == PackageMissing().code else PerdureError
@@ -75,7 +80,7 @@ def _print_link(shell: Shell, address: str, *, is_opened: bool) -> None:
     else:
         shell.out.print(address, markup=False, soft_wrap=True)
     if is_opened and not webbrowser.open(address):
-        shell.note("No browser could be opened here: open the address yourself.")
+        shell.note("No browser could be opened: open the link yourself.")
 
 
 def _switch_page_off(shell: Shell, home: Path) -> None:
@@ -83,4 +88,6 @@ def _switch_page_off(shell: Shell, home: Path) -> None:
     if shell.as_json:
         shell.print_json({"was_on": was_on})
     else:
-        shell.out.print("There is no page from the next `perdure serve` on." if was_on else "There was no page.")
+        shell.out.print(
+            "The page is off from the next start of `perdure serve` on." if was_on else "The page was already off."
+        )

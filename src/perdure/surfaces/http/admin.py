@@ -30,7 +30,7 @@ def read_identity(call: HttpCall) -> HttpResponse:
     """Return the identity of the caller."""
     fields = {**dataclasses.asdict(call.identity), "version": perdure.__version__}
     actions = [
-        build_action("search what was said", "POST", f"{API_PATH}/runs/search"),
+        build_action("search turns", "POST", f"{API_PATH}/runs/search"),
         build_action("see your machines", "GET", MACHINES_PATH),
     ]
     return HttpResponse(
@@ -57,7 +57,7 @@ def list_machines(call: HttpCall) -> HttpResponse:
 def _build_machine(machine: Machine) -> Json:
     """Build the body of a machine, with the actions on it."""
     machine_path = f"{MACHINES_PATH}/{machine.machine_id}"
-    actions = [build_action("let it speak no more", "DELETE", machine_path)] if machine.revoked_at is None else []
+    actions = [build_action("revoke it", "DELETE", machine_path)] if machine.revoked_at is None else []
     return {**dataclasses.asdict(machine), "_links": {"machines": MACHINES_PATH}, "next_actions": actions}
 
 
@@ -121,7 +121,7 @@ def list_grants(call: HttpCall) -> HttpResponse:
 def _build_grant(grant_record: GrantRecord) -> Json:
     """Build the body of a grant of the caller, with the actions on it."""
     grant_path = f"{GRANTS_PATH}/{grant_record.grant.grant_id}"
-    actions = [build_action("share it no more", "DELETE", grant_path)] if grant_record.revoked_at is None else []
+    actions = [build_action("stop sharing it", "DELETE", grant_path)] if grant_record.revoked_at is None else []
     return {**_build_received_grant(grant_record), "next_actions": actions}
 
 
@@ -214,7 +214,7 @@ def start_job(call: HttpCall) -> HttpResponse:
     """Start a job now. It continues after this answer; the list and an event say how it ended."""
     job = builtin_jobs.find_job(call.path_params["name"])
     call.server.start_job(job.name, lambda: _run_job(call, job.name))
-    actions = [build_action("see how it ends", "GET", JOBS_PATH)]
+    actions = [build_action("see the result", "GET", JOBS_PATH)]
     return HttpResponse({"job": job.name, "started": True, "_links": {"jobs": JOBS_PATH}, "next_actions": actions}, 202)
 
 

@@ -1,7 +1,8 @@
-"""Answer requests: check the credential and the rights, read the request, run the operation in a thread.
+"""Answer requests of the API: check the credential and the rights, read the request, run the operation.
 
-The event loop only moves bytes. Every error becomes a body in one place (`responses`). No request that
-anybody can send is answered with a traceback or with a path of this machine.
+The event loop only moves bytes; operations run in threads, with a home of the caller's identity. Every
+error becomes a body in one place (`responses`). No request that anybody can send is answered with a
+traceback or with a path of this machine. Operations themselves are in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -10,23 +11,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Message, Receive, Scope, Send
 
 from perdure import log, turn
 from perdure.errors import NotFound
-from perdure.home import Home
 from perdure.surfaces.http import captures, responses, routes
 from perdure.surfaces.http.calls import ApiOperation, HttpCall, ServerContext
 from perdure.surfaces.http.pools import HomePool, TokenBuckets, WorkerPool
@@ -40,8 +36,9 @@ from perdure.surfaces.http.responses import (
 )
 from perdure.surfaces.http.routes import OPERATIONS
 from perdure.surfaces.http.store import RequestStore
-from perdure.surfaces.mcp.server import build_server
 from perdure.types import Identity
+
+# the API ------------------------------------------------------------------------------------------------------
 
 EVENTS_PATH = f"{API_PATH}/events"
 ALIVE_PATH = f"{API_PATH}/alive"
@@ -85,7 +82,7 @@ class HttpApi:
         if identity is None:
             raise self._refuse_unknown(request)
         if wait_s := self.request_rates.take_token(identity.machine_id, self.now_s()):
-            raise refuse_for_now("too-many", "This machine asks too often.", after_s=wait_s, status=429)
+            raise refuse_for_now("too-many", "This machine sends too many requests.", after_s=wait_s, status=429)
         return identity
 
     async def _find_identity(self, request: Request) -> Identity | None:
@@ -217,12 +214,12 @@ class HttpApi:
         if not earlier.is_same:
             raise HttpRefusal(409, "conflict", "This Idempotency-Key belongs to another request.")
         if not earlier.status:
-            raise refuse_for_now("conflict", "The same request is being answered at this moment.", status=409)
+            raise refuse_for_now("conflict", "The same request is still running.", status=409)
         assert operation.repeat is not None
         try:
             repeated = operation.repeat(call, earlier.created_id)
         except NotFound:
-            message = "What this request made was taken away since. Use a new Idempotency-Key."
+            message = "The result of this request was deleted later. Use a new Idempotency-Key."
             raise HttpRefusal(409, "conflict", message) from None
         return HttpResponse(
             repeated.body,
@@ -315,7 +312,7 @@ def _decode_body(raw: bytes, shape: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.json.decode(raw or b"{}", type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise refuse_usage(f"the body is not what it must be: {error}") from None
+        raise refuse_usage(f"the body is not valid: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +332,9 @@ def build_app(api: HttpApi, *, mounted: MountedApp = MountedApp(), lifespan: Any
         if mounted.respond_missing is not None and mounted.handles_missing(request):
             return await mounted.respond_missing(request)
         code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "usage-error")
-        message = {404: "There is nothing at this address.", 405: "Not by this method."}.get(error.status_code, "No.")
+        message = {404: "There is nothing at this address.", 405: "This method is not allowed here."}.get(
+            error.status_code, "No."
+        )
         return to_starlette(
             responses.render_refusal(HttpRefusal(error.status_code, code, message, dict(error.headers or {})))
         )
@@ -362,63 +361,3 @@ def build_app(api: HttpApi, *, mounted: MountedApp = MountedApp(), lifespan: Any
 @asynccontextmanager
 async def _run_nothing(_: Starlette) -> AsyncIterator[None]:
     yield
-
-
-MCP_PATH = "/mcp"
-_CALLER: ContextVar[Identity] = ContextVar("perdure-identity")  # identity of the current message
-T = TypeVar("T")
-
-
-class HttpToolRunner:
-    """Runs MCP tools in the worker pool of the API, with homes of the caller's identity."""
-
-    def __init__(self, api: HttpApi) -> None:
-        self._api = api
-
-    async def ask(self, question: Callable[[Home], T]) -> T:
-        """Run a function with the caller's home and return its result. Raises its errors."""
-        identity = _CALLER.get()
-
-        def ask_home() -> T:
-            with self._api.homes.lend(identity, read_only=False) as home:
-                return question(home)
-
-        return await self._api.worker_pools["tools"].run_task(ask_home)
-
-
-class McpApp:
-    """The MCP application, open only to credentials that the authority knows."""
-
-    def __init__(self, api: HttpApi, host: str) -> None:
-        self._api = api
-        self.inner: Starlette = build_server(HttpToolRunner(api), cwd=None).streamable_http_app(
-            streamable_http_path=MCP_PATH, host=host
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, or forward the request with its identity."""
-        try:
-            identity = await self._api.identify(Request(scope))
-        except Exception as error:  # noqa: BLE001 - every error becomes a body, as in the API
-            await self._api.respond_to_error(Request(scope), error)(scope, receive, send)
-            return
-        _CALLER.set(identity)
-        token = AccessToken(token="", client_id=identity.machine_id, scopes=[], subject=identity.user)
-        await self._forward({**scope, "user": AuthenticatedUser(token)}, receive, send)
-
-    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request; if that fails before an answer has begun, send an error body."""
-        has_begun = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        try:
-            await self.inner(scope, receive, send_noted)
-        except Exception as error:
-            error_response = self._api.respond_to_error(Request(scope), error)
-            if has_begun:  # too late for another answer: the connection is closed
-                raise
-            await error_response(scope, receive, send)

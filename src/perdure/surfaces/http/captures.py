@@ -1,8 +1,9 @@
-"""POST /api/runs: store bytes of another machine's session, durable before the answer.
+"""POST /api/runs: receive bytes of another machine's session, and store them durably before the answer.
 
 It needs the disk and nothing else: no index, no model. Owner and machine are those of the credential. The
 rules of a local capture hold here too (pause, incognito, forgotten content). Excluded folders do not: they
-are folders of this machine, and say nothing about those of another.
+are folders of this machine, and say nothing about those of another. The body of every request is received
+here too: within a limit of bytes and of time, into a file as soon as it is large.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from perdure.surfaces.http.responses import (
 )
 from perdure.types import Origin
 
+# captures -----------------------------------------------------------------------------------------------------
+
 JSON_TYPE = "application/json"
 _PAUSED_RETRY_S = 60
 
@@ -53,10 +56,10 @@ def _store_lines(call: HttpCall) -> StoreResult:
     delta = _build_delta(call, params, data)
     if call.home.captures.current_pause():
         raise refuse_for_now(
-            "paused", "Capture is paused here; nothing was kept. Keep it, and send it later.", after_s=_PAUSED_RETRY_S
+            "paused", "Capture is paused; the data was not stored. Keep it, and send it later.", after_s=_PAUSED_RETRY_S
         )
     if reason := call.home.captures.refusal_of_received(delta.origin):
-        raise refuse_usage(f"{reason}; nothing was kept")
+        raise refuse_usage(f"{reason}; nothing was stored")
     batcher = call.server.capture_batcher
     result = (
         call.home.captures.receive_emitted(delta)
@@ -89,13 +92,13 @@ def _read_lines(call: HttpCall) -> tuple[shapes.CaptureQuery, bytes]:
         try:
             params = msgspec.json.decode(raw, type=shapes.CaptureBody)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise refuse_usage(f"the body is not what it must be: {error}") from None
+            raise refuse_usage(f"the body is not valid: {error}") from None
         data = params.jsonl.encode("utf-8", "surrogatepass")
     if params.emitted:
         if not any(_is_json_object(line) for line in data.split(b"\n")):
-            raise refuse_usage("the body must be complete lines of JSON objects, and none of its lines is one")
+            raise refuse_usage("the body must be complete lines of JSON objects; no line is a JSON object")
     elif not count_complete_bytes(data):  # any content: a client's own file is stored unchanged
-        raise refuse_usage("the body must be complete lines, and there is none")
+        raise refuse_usage("the body must be complete lines; it has no complete line")
     return params, data
 
 
@@ -140,7 +143,7 @@ def _build_capture_body(result: StoreResult) -> Json:
     if result.run_id:
         actions.append(build_action("read it", "GET", links["jsonl"]))
     if result.outcome == "accepted":
-        actions.insert(0, build_action(f"send what follows offset {result.to_offset}", "POST", f"{API_PATH}/runs"))
+        actions.insert(0, build_action(f"send the bytes after offset {result.to_offset}", "POST", f"{API_PATH}/runs"))
     return {
         "outcome": result.outcome,
         "run_id": result.run_id,
@@ -157,13 +160,15 @@ def _refuse_conflict(result: StoreResult) -> HttpRefusal:
         message = f"Bytes are missing before these: send from offset {result.to_offset}."
         next_action = build_action(message, "POST", f"{API_PATH}/runs")
     else:
-        message = "These bytes differ from those that are kept: the source was rewritten. Send all of it anew."
+        message = "These bytes differ from the stored bytes: the source was rewritten. Send the whole source again."
         next_action = build_action(
             f"send it from offset 0 with generation={result.generation + 1}", "POST", f"{API_PATH}/runs"
         )
     extra_fields = {"accepted_up_to": result.to_offset, "generation": result.generation, "next_actions": [next_action]}
     return HttpRefusal(409, result.outcome, message, extra_fields=extra_fields)
 
+
+# bodies -------------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 32 * 1024 * 1024  # of a capture: more is sent in pieces
 MAX_LINE_BYTES = 128 * 1024 * 1024  # of a capture with a declared length: one line cannot be sent in pieces
@@ -286,4 +291,6 @@ async def _drain(request: Request, limits: BodyLimits) -> None:
 
 def _refuse_too_large(limits: BodyLimits) -> HttpRefusal:
     max_mb = limits.max_bytes // 1024 // 1024
-    return HttpRefusal(413, "too-large", f"A request may have {max_mb} MB. Send it in pieces.", {"Connection": "close"})
+    return HttpRefusal(
+        413, "too-large", f"A request can have at most {max_mb} MB. Send it in parts.", {"Connection": "close"}
+    )

@@ -22,9 +22,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Send
 
 from perdure import log
+from perdure.archive import memory_events
 from perdure.archive.injections import EVENT_TYPE, is_floor
 from perdure.archive.journal import FilePosition, JournalEvent, measure_files, read_new_events, was_rewritten
-from perdure.archive.memory_events import EVENT_TYPE as MEMORIES
 from perdure.surfaces.http.responses import Json, refuse_for_now
 from perdure.types import Identity
 
@@ -111,7 +111,7 @@ class Subscribers:
         listener = _EventListener(identity.user, identity.is_admin, asyncio.get_running_loop())
         with self._lock:
             if sum(known_listener.user == listener.user for known_listener in self._listeners) >= _MAX_LISTENERS:
-                raise refuse_for_now("busy", "Too many listen already.", after_s=60, status=429)
+                raise refuse_for_now("busy", "Too many clients listen already.", after_s=60, status=429)
             self._listeners.add(listener)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
         return _EventStreamResponse(
@@ -214,10 +214,10 @@ class ActivityFeed:
             self._journal_positions[user] = new_positions
             return
         new_events, self._journal_positions[user] = read_new_events(
-            folder, old_positions, new_positions, (MEMORIES, EVENT_TYPE)
+            folder, old_positions, new_positions, (memory_events.EVENT_TYPE, EVENT_TYPE)
         )
         for event in new_events:
-            if event.type == MEMORIES:
+            if event.type == memory_events.EVENT_TYPE:
                 self._subscribers.publish(user, "memory", _describe_memory_event(event))
             elif not is_floor(event):
                 self._subscribers.publish(user, "injected", _describe_injection(event))

@@ -60,7 +60,7 @@ def _build_page(name: str, text: str, versions: list[PageVersion]) -> Json:
         {"event": version.event, "at": version.at, "by": version.by, "why": version.why, "unseen": version.unseen}
         for version in versions
     ]
-    actions = [build_action("write it anew", "PUT", f"{FLOOR_PATH}/{name}")]
+    actions = [build_action("write it again", "PUT", f"{FLOOR_PATH}/{name}")]
     return build_item({"name": name, "text": text}, _build_page_links(name), actions=actions, versions=version_items)
 
 
@@ -99,7 +99,7 @@ def repeat_add_card(call: HttpCall, card_id: str) -> HttpResponse:
 
 def _build_card(card: FloorCard) -> Json:
     return build_item(
-        card, {"cards": CARDS_PATH}, actions=[build_action("take it away", "DELETE", f"{CARDS_PATH}/{card.id}")]
+        card, {"cards": CARDS_PATH}, actions=[build_action("remove it", "DELETE", f"{CARDS_PATH}/{card.id}")]
     )
 
 

@@ -38,7 +38,7 @@ def list_memories(call: HttpCall) -> HttpResponse:
     memories = _list_shared(call) if query.shared else _list_own(call)
     shown, following = page.cut_items(memories)
     actions = [
-        build_action("keep one", "POST", MEMORIES_PATH),
+        build_action("store one", "POST", MEMORIES_PATH),
         build_action("search them", "POST", f"{MEMORIES_PATH}/search"),
     ]
     return HttpResponse(
@@ -101,7 +101,7 @@ def _build_memory(call: HttpCall, memory: Memory) -> Json:
     actions = [build_action("change or pin it", "PATCH", self_link), build_action("forget it", "DELETE", self_link)]
     actions = [] if memory.shared_by else actions
     run_links = [source["_links"]["run"] for source in sources if source["_links"]]
-    actions += [build_action("read where it was said", "GET", href) for href in run_links[:1]]
+    actions += [build_action("read its source turn", "GET", href) for href in run_links[:1]]
     history = [
         build_list_item(earlier, _build_memory_links(earlier)) for earlier in owner_memories.history(memory.memory_id)
     ]
@@ -123,7 +123,7 @@ def change_memory(call: HttpCall) -> HttpResponse:
         field: value for field, value in msgspec.structs.asdict(call.body).items() if value is not None
     }
     if not changes:
-        raise refuse_usage("nothing is to be changed: name text, pinned, retired, path or kind")
+        raise refuse_usage("the request changes nothing: give text, pinned, retired, path or kind")
     memory_id, text = call.home.memories.get(call.path_params["memory_id"]).memory_id, changes.pop("text", None)
     if text is not None:
         memory = call.home.memories.edit(memory_id, text, **changes)

@@ -23,6 +23,7 @@ from typing import TypeVar
 from perdure.archive.archive import Delta, StoreResult
 from perdure.errors import NotFound, PerdureError, UsageError
 from perdure.home import Home
+from perdure.service.health import run_probe
 from perdure.surfaces.http.responses import HttpRefusal, refuse_for_now
 from perdure.types import Identity
 
@@ -125,7 +126,7 @@ class WorkerPool:
     def _submit(self, task: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._n_waiting >= self._max_waiting:
-                raise refuse_for_now("busy", "Too many wait already. Try again in a moment.")
+                raise refuse_for_now("busy", "Too many requests wait already. Try again in a moment.")
             self._n_waiting += 1
         future = self._threads.submit(task)
         future.add_done_callback(lambda _: self._count_down())
@@ -247,8 +248,11 @@ class HealthProbe:
     Any thread may ask; concurrent callers wait for one probe.
     """
 
-    def __init__(self, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *, now_s: Callable[[], float] = time.monotonic, probe: Callable[[Home], float] = run_probe
+    ) -> None:
         self._now_s = now_s
+        self._probe = probe
         self._lock = threading.Lock()
         self._last_result: tuple[float, ProbeResult] | None = None
 
@@ -256,15 +260,14 @@ class HealthProbe:
         """Return the last result while it is fresh, else the result of a new probe."""
         with self._lock:
             if self._last_result is None or self._now_s() - self._last_result[0] >= PROBE_FRESH_S:
-                result = _probe_home(home)
+                result = self._probe_home(home)
                 self._last_result = (self._now_s(), result)
             return self._last_result[1]
 
-
-def _probe_home(home: Home) -> ProbeResult:
-    started_s, problems = time.perf_counter(), []
-    try:
-        home.run_probe()
-    except (PerdureError, OSError) as error:
-        problems.append(f"the data path fails ({getattr(error, 'code', type(error).__name__)})")
-    return ProbeResult(tuple(problems), (time.perf_counter() - started_s) * 1000, datetime.now(UTC))
+    def _probe_home(self, home: Home) -> ProbeResult:
+        started_s, problems = time.perf_counter(), []
+        try:
+            self._probe(home)
+        except (PerdureError, OSError) as error:
+            problems.append(f"the data path fails ({getattr(error, 'code', type(error).__name__)})")
+        return ProbeResult(tuple(problems), (time.perf_counter() - started_s) * 1000, datetime.now(UTC))

@@ -98,14 +98,14 @@ _STATUS_BY_ERROR: tuple[tuple[type[errors.PerdureError], int, str], ...] = (  # 
     (errors.FormatFault, 400, "format-fault"),
 )
 _MESSAGES = {  # used where the error's own text may name a path of this machine
-    "not-found": "There is nothing by that id that you may see.",
+    "not-found": "Not found, or not visible to you.",
     "busy": "The home is busy. Try again in a moment.",
-    "disk-full": "The disk of the home is full. Nothing was kept; try again later.",
-    "index-fault": "The index cannot be used. What is captured is kept; try again later.",
+    "disk-full": "The disk of the home is full. Nothing was stored; try again later.",
+    "index-fault": "The index cannot be used. Captured data is safe; try again later.",
     "model-fault": "The model gave no answer. Try again later, or without it.",
-    "archive-fault": "The archive did not take this. Nothing was changed; its owner must look at it.",
-    "home-fault": "The home cannot be used as it is. Its owner must look at it.",
-    "internal": "Something went wrong in the server. Nothing is known to be kept; try again.",
+    "archive-fault": "The archive refused the write. Nothing was changed; the owner of the home must check it.",
+    "home-fault": "The home cannot be used. The owner of the home must check it.",
+    "internal": "The server failed. It is not known whether anything was stored; try again.",
 }
 _NEXT_ACTIONS = {
     "not-found": [build_action("search for it", "POST", "/api/runs/search")],
@@ -161,7 +161,7 @@ def render_refusal(refusal: HttpRefusal) -> HttpResponse:
 
 
 _SIGNATURE_BYTES = 16
-_WRONG_CURSOR = "this cursor is not one of this question: ask for the first page again, without a cursor"
+_WRONG_CURSOR = "this cursor is of another request: ask for the first page again, without a cursor"
 
 
 class CursorSigner:

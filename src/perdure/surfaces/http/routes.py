@@ -328,7 +328,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
 _SCHEMA_REF = "#/components/schemas/{name}"
 _STATUS_TEXTS = {
     400: "The request is not valid", 401: "The credential is missing, unknown or revoked", 403: "Only for an admin",
-    404: "The caller may see nothing with that id", 408: "The body did not come in time",
+    404: "Not found, or not visible to the caller", 408: "The body did not come in time",
     409: "The request conflicts with the present state", 413: "Too large: send it in pieces",
     429: "Too many requests: see Retry-After",
     503: "Not possible now: see Retry-After",

@@ -107,7 +107,7 @@ def _read_view(call: HttpCall) -> RunView:
         if not _is_archived(call, run_id):
             raise
     call.server.wake()
-    raise refuse_for_now("not-indexed", "It is kept, and will be in the index in a moment.")
+    raise refuse_for_now("not-indexed", "The run is stored, but not indexed yet. Try again in a moment.")
 
 
 def _read_run_id(call: HttpCall) -> str:

@@ -36,7 +36,7 @@ def search_runs(call: HttpCall) -> HttpResponse:
     """Return one page of the hits."""
     body, started_s = call.body, time.perf_counter()
     if not body.query.strip() and body.filters == shapes.SearchFilters():
-        raise refuse_usage("a search needs words or filters: `query` is empty, and so is `filters`")
+        raise refuse_usage("a search needs words or filters: `query` and `filters` are empty")
     page = call.read_list_page("search", msgspec.to_builtins([body.query, body.mode, body.filters]))
     filters = _build_filters(call, body.filters)
     max_hits = min(page.offset + page.limit + 1, MAX_DEPTH)
@@ -122,7 +122,7 @@ def _build_search_body(
         body = {**same_body, "cursor": next_cursor}
         actions.append({**build_action("read on, with `cursor`", "POST", f"{API_PATH}/runs/search"), "body": body})
     if result.n_behind:
-        advice = "ask again: something is not indexed yet"
+        advice = "ask again: some runs are not indexed yet"
         actions.append({**build_action(advice, "POST", f"{API_PATH}/runs/search"), "body": same_body})
     return {
         "hits": hit_bodies,
@@ -163,7 +163,7 @@ LATE_RECALL: Json = {
 def recall_for_message(call: HttpCall) -> HttpResponse:
     """Return the few turns and memories that matter for a message, as a block to put beside it."""
     body, home, started_s = call.body, call.home, time.perf_counter()
-    session = _read_injected(home, body) if body.session else None
+    session = injections.read_injected_context(home.journal(), body.runtime, body.session) if body.session else None
     result = home.recall(
         body.message,
         cwd=choose_folder(body.project, body.cwd),
@@ -191,10 +191,6 @@ def choose_folder(project: str | None, cwd: str | None) -> str | None:
     return project or cwd
 
 
-def _read_injected(home: Home, body: shapes.RecallBody) -> injections.InjectedContext:
-    return injections.read_injected_context(home.journal(), body.runtime, body.session)
-
-
 def _build_recall_body(home: Home, result: Recalled, block: str, cues: tuple[Cue, ...]) -> Json:
     views = runs.read_visible_runs(home, (cue.run_id for cue in cues if cue.run_id))
     cue_bodies = [_build_cue(cue, views.get(cue.run_id)) for cue in cues]
@@ -210,7 +206,7 @@ def _build_recall_body(home: Home, result: Recalled, block: str, cues: tuple[Cue
         "depth_before_submit": dict(result.depth),
         "degraded": list(result.degraded),
         "_links": {},
-        "next_actions": [build_action("read where the first comes from", "GET", href) for href in source_links],
+        "next_actions": [build_action("read the source of the first", "GET", href) for href in source_links],
     }
 
 

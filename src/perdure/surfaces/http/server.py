@@ -33,7 +33,6 @@ from perdure import log
 from perdure.config import ServerConfig
 from perdure.disk import make_folder
 from perdure.errors import ConfigFault
-from perdure.home import Home
 from perdure.service.server import HomeServer
 from perdure.sharing.machines import Authority
 from perdure.surfaces.http import app, responses
@@ -43,7 +42,6 @@ from perdure.surfaces.http.events import ActivityFeed, Subscribers
 from perdure.surfaces.http.pools import CaptureBatcher, HealthProbe, HomePool, WorkerPool
 from perdure.surfaces.http.responses import CursorSigner
 from perdure.surfaces.http.store import RequestStore
-from perdure.types import Identity
 
 MAX_CONNECTIONS = 512  # open at the same time
 MAX_IDLE_PER_ADDRESS = 64  # of them, idle ones from one address
@@ -176,7 +174,7 @@ def read_address(settings: ServerConfig) -> ListenAddress:
     if not colon or not result.host or not 0 <= result.port < 65_536:
         raise ConfigFault(f"server.http = {settings.http!r} (expected something like '127.0.0.1:8787')")
     if bool(settings.tls_certificate) != bool(settings.tls_key):
-        raise ConfigFault("server.tls_certificate and server.tls_key belong together: set both, or none")
+        raise ConfigFault("server.tls_certificate and server.tls_key must be set together: set both or none")
     for name in ("tls_certificate", "tls_key"):
         path = getattr(settings, name)
         if path and not Path(path).expanduser().is_file():
@@ -184,7 +182,7 @@ def read_address(settings: ServerConfig) -> ListenAddress:
     if not (result.is_loopback or settings.tls_certificate or settings.plain):
         raise ConfigFault(
             f"server.http = {settings.http!r}: other machines can reach that address. Set server.tls_certificate and "
-            "server.tls_key; or server.plain = true where the network itself is private (a VPN, say)"
+            "server.tls_key; or server.plain = true if the network is private (for example a VPN)"
         )
     return result
 
@@ -216,7 +214,9 @@ class HttpServer:
             name: WorkerPool(name, n_threads=n_threads, max_waiting=max_waiting)
             for name, (n_threads, max_waiting) in _POOL_SIZES.items()
         }
-        self._home_pool = HomePool(lambda identity, read_only: _clone_home(resident, identity, read_only=read_only))
+        self._home_pool = HomePool(
+            lambda identity, read_only: resident.clone_home(read_only=read_only, identity=identity)
+        )
         self._request_store = RequestStore(resident.home.path)
         context = ServerContext(
             home=resident.home.path,
@@ -229,7 +229,7 @@ class HttpServer:
             wake=resident.ingest_worker.wake,
             is_warm=lambda: resident.query_worker.is_warm,
             read_health=resident.report_health,
-            count_waiting=self._count_waiting,
+            count_waiting=lambda: {name: pool.n_waiting for name, pool in self._worker_pools.items()},
             lend_home=lambda: self._home_pool.lend(None, read_only=False),
             start_job=self._start_job,
         )
@@ -257,9 +257,6 @@ class HttpServer:
         self._worker_pools["jobs"].start_task(
             task, on_error=lambda error: log.append_entry(home, "job", job=name, code=_read_error_code(error))
         )
-
-    def _count_waiting(self) -> dict[str, int]:
-        return {name: pool.n_waiting for name, pool in self._worker_pools.items()}
 
     def _build_config(self, application: Starlette) -> uvicorn.Config:
         tls: dict[str, Any] = {}
@@ -411,7 +408,7 @@ def check_certificate(settings: ServerConfig) -> None:
         context.load_cert_chain(certificate, key, lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "it is not in PEM"
-        raise ConfigFault(f"{setting}: it cannot be used ({str(reason).lower().replace('_', ' ')})") from error
+        raise ConfigFault(f"{setting}: the file cannot be used ({str(reason).lower().replace('_', ' ')})") from error
 
 
 def _explain_failure(error: BaseException | None) -> str:
@@ -421,7 +418,7 @@ def _explain_failure(error: BaseException | None) -> str:
         return "the address is taken"
     if isinstance(error, socket.gaierror):
         return "there is no such host"
-    return os.strerror(number).lower() if number else "it did not begin in time"
+    return os.strerror(number).lower() if number else "it did not start in time"
 
 
 def _read_error_code(error: BaseException) -> str:
@@ -431,14 +428,10 @@ def _read_error_code(error: BaseException) -> str:
 def _build_application(api: HttpApi, host: str, mounted: MountedApp) -> Starlette:
     """Build the API with the mounted application, and with MCP if its package is installed."""
     try:
-        from perdure.surfaces.http import app
+        from perdure.surfaces.http import tools
     except ModuleNotFoundError:
         return app.build_app(api, mounted=mounted)
-    mcp_app = app.McpApp(api, host)
+    mcp_app = tools.McpApp(api, host)
     inner = mcp_app.inner
-    mounted_with_mcp = replace(mounted, routes=[Route(app.MCP_PATH, mcp_app), *mounted.routes])
+    mounted_with_mcp = replace(mounted, routes=[Route(tools.MCP_PATH, mcp_app), *mounted.routes])
     return app.build_app(api, mounted=mounted_with_mcp, lifespan=lambda _: inner.router.lifespan_context(inner))
-
-
-def _clone_home(resident: HomeServer, identity: Identity | None, *, read_only: bool) -> Home:
-    return resident.clone_home(read_only=read_only, identity=identity)

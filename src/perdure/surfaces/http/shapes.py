@@ -2,7 +2,8 @@
 
 A field that is not named here is ignored, above all a claimed user or machine: both come from the
 credential. Only in `filters` an unknown field is refused: a caller who believed that it limits a search
-would read too much into the answer.
+would read too much into the answer. Shapes of runs, memories and cards follow their own types, so a new
+field appears in the answers by itself. No rule is checked here but type and size.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from perdure.floor.state import FloorCard
 from perdure.types import Memory, RunView
 
-Limit = Annotated[int, Meta(ge=1, le=100, description="how many at most")]
+Limit = Annotated[int, Meta(ge=1, le=100, description="maximum number")]
 ShortText = Annotated[str, Meta(max_length=400)]
 LongText = Annotated[str, Meta(max_length=200_000)]
 NameList = Annotated[tuple[ShortText, ...], Meta(max_length=100)]
@@ -97,7 +98,7 @@ class SearchFilters(Struct, frozen=True, forbid_unknown_fields=True):
 class SearchBody(Struct, frozen=True):
     """A search in the turns of runs."""
 
-    query: Annotated[str, Meta(max_length=10_000, description="may be empty where there are filters")] = ""
+    query: Annotated[str, Meta(max_length=10_000, description="can be empty if there are filters")] = ""
     mode: Literal["hybrid", "semantic", "keyword"] | None = None
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
@@ -116,7 +117,7 @@ class RunForestQuery(Struct, frozen=True):
     since: ShortText | None = None  # 30m, 12h, 7d, 4w ago, or a date
     runtime: ShortText | None = None
     root_run_id: ShortText | None = None
-    limit: Annotated[int, Meta(ge=1, le=500, description="the trees of so many of the newest runs")] = 500
+    limit: Annotated[int, Meta(ge=1, le=500, description="number of newest runs, shown with their trees")] = 500
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     flat: bool = False  # a list of runs with their depth, instead of trees
 
@@ -447,6 +448,9 @@ class HealthJson(AnswerEnvelope, frozen=True):
     problems: list[str]
     checked_at: datetime
     probe_ms: float
+
+
+# answers that follow our own types ----------------------------------------------------------------------------
 
 
 def _define_list_item(noun: type, name: str, doc: str) -> type[Struct]:

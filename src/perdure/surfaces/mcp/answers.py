@@ -66,7 +66,7 @@ def search(home: Home, query: str, tool_filters: ToolFilters, *, limit: int = 10
     result = home.search(query, filters=tool_filters.to_filters(), limit=limit)
     memories = [] if tool_filters != ToolFilters() else [memory for memory, _ in home.memories.search(query, limit=5)]
     items = [*map(_format_memory, memories), *(_format_hit(hit, result.terms, home.user) for hit in result.hits)]
-    notes = [f"({result.n_behind} runs are not indexed yet: ask again in a moment.)"] if result.n_behind else []
+    notes = [f"({result.n_behind} runs are not indexed yet; try again in a moment.)"] if result.n_behind else []
     return _wrap_answer(home, items, empty="Nothing found.", notes=notes)
 
 
@@ -100,24 +100,24 @@ def remember(home: Home, words: str, *, kind: str, path: str, cwd: str | None) -
     memory = home.remember(words, kind=memory_kind, path=path, cwd=memory_cwd, trust="agent")  # type: ignore[arg-type]
     replaced_memories = [m for m in home.memories.history(memory.memory_id) if m.superseded_by == memory.memory_id]
     count_text = f", said {memory.n_stated} times" if memory.n_stated > 1 else ""
-    replaced_text = f" It takes the place of {replaced_memories[-1].memory_id}." if replaced_memories else ""
-    return f"Kept as {memory.memory_id} at {memory.path} ({memory.kind}{count_text}).{replaced_text}"
+    replaced_text = f" It replaces {replaced_memories[-1].memory_id}." if replaced_memories else ""
+    return f"Stored as {memory.memory_id} at {memory.path} ({memory.kind}{count_text}).{replaced_text}"
 
 
 def note(home: Home, words: str, *, target: str, cwd: str | None) -> str:
     """Put a text onto the floor of future sessions: as a note, a card, or a part of today's diary."""
     if target == "card":
-        card = home.floor.add_card(words, by="agent", project=home.project_of(cwd))
-        return f"Kept as {card.id}. Sessions from the next one on have it before them."
+        card = home.floor.add_card(words, by="agent", project=home.connections.project_of(cwd))
+        return f"Stored as {card.id}. Every session begins with it, from the next one on."
     if target == "note":
         addition = home.floor.note(words, by="agent", cwd=cwd)
         if not addition.is_new:
-            return "The notes say so already."
-        replaced_text = " It takes the place of an older line." if addition.replaced_lines else ""
-        return f"Written into notes.md. Sessions from the next one on have it before them.{replaced_text}"
+            return "The notes already have this line."
+        replaced_text = " It replaces an older line." if addition.replaced_lines else ""
+        return f"Written to notes.md. Every session begins with it, from the next one on.{replaced_text}"
     page = f"{DIARY}/{to_diary_day(datetime.now().astimezone()).isoformat()}.md"
     home.floor.rework(page, lambda old_text: PageChange(f"{old_text.rstrip()}\n\n{words.strip()}".strip(), "agent"))
-    return f"Written into {page}. Sessions from the next one on have it before them."
+    return f"Written to {page}. Every session begins with it, from the next one on."
 
 
 def propose(home: Home, page: str, words: str, *, reason: str) -> str:
@@ -150,7 +150,7 @@ def show(home: Home, identifier: str, *, n_around: int = 3) -> str:
         for view, turn, is_abandoned in chosen_turns
         if not is_abandoned
     ]
-    return _wrap_answer(home, items, empty="There is nothing to read in it.")
+    return _wrap_answer(home, items, empty="It has no text.")
 
 
 def _resolve_id(home: Home, identifier: str) -> tuple[str, str]:
@@ -177,7 +177,7 @@ def _list_history_items(home: Home, about: str) -> list[str]:
 def list_memories(home: Home, *, limit: int = 100) -> str:
     """List the current memories, newest first."""
     return _wrap_answer(
-        home, list(map(_format_memory, home.memories.list_memories()[:limit])), empty="Nothing is remembered yet."
+        home, list(map(_format_memory, home.memories.list_memories()[:limit])), empty="There are no memories yet."
     )
 
 
@@ -205,7 +205,7 @@ class ForgetPreview:
 def preview_forget(home: Home, ids: Sequence[str]) -> ForgetPreview:
     """Find what a forgetting of these ids would delete. Raises NotFound, UsageError."""
     if not ids or any(len(identifier) < _MIN_ID_CHARS for identifier in ids):
-        raise UsageError("name what is to be forgotten by ids that `search` or `recall` showed")
+        raise UsageError("give the ids to forget, as `search` or `recall` showed them")
     memory_ids = [identifier for identifier in ids if identifier.startswith("mem-")]
     targets = home.forgetting.plan([identifier for identifier in ids if identifier not in memory_ids])
     return ForgetPreview(tuple(targets), tuple(home.forgetting.memories_of(targets, memory_ids)))
@@ -214,7 +214,7 @@ def preview_forget(home: Home, ids: Sequence[str]) -> ForgetPreview:
 def forget(home: Home, preview: ForgetPreview) -> str:
     """Delete the previewed turns and memories everywhere. Raises NotFound if there are none."""
     if not preview.turns and not preview.memories:
-        raise NotFound("any of it (it may have been forgotten already)")
+        raise NotFound("these ids (they may be forgotten already)")
     home.forgetting.apply(list(preview.turns), memories=[memory.memory_id for memory in preview.memories])
     return f"Forgotten: {len(preview.turns)} turns, {len(preview.memories)} memories. They do not come back."
 
@@ -234,7 +234,7 @@ def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> str:
 
 
 def _format_memory(memory: Memory) -> str:
-    state = "" if memory.is_current else f" · no longer so since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
+    state = "" if memory.is_current else f" · superseded since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
     speaker = label_with_owner(SPEAKER_LABELS[memory.trust], memory.shared_by, "")
     header = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {speaker} · {memory.memory_id}"
     return f"{header} · {memory.path}{state}]\n{text.printable(mask(memory.text))}"
@@ -274,7 +274,7 @@ def _wrap_answer(
             injections.EVENT_TYPE, {**receiver, "turns": [], "n_tokens": text.tokens(block)}, now=datetime.now(UTC)
         )
     n_left_out = len(items) - len(kept_items)
-    left_out_notes = [f"({n_left_out} more: ask for less at once, or narrow it.)"] if n_left_out else []
+    left_out_notes = [f"({n_left_out} more: ask for fewer, or narrow the request.)"] if n_left_out else []
     return "\n".join([block, *left_out_notes, *notes])
 
 

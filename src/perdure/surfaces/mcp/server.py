@@ -34,15 +34,15 @@ _ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent
 _DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
 T = TypeVar("T")
-Limit = Annotated[int, Field(ge=1, le=50, description="the most that come back")]
-Project = Annotated[str, Field(description="a folder; the one that the client works in unless named")]
-Since = Annotated[str, Field(description="from then on: 30m, 12h, 7d, 4w ago, or 2026-05-01")]
+Limit = Annotated[int, Field(ge=1, le=50, description="the maximum number of results")]
+Project = Annotated[str, Field(description="a folder (default: the folder of the client)")]
+Since = Annotated[str, Field(description="only since this time: 30m, 12h, 7d, 4w ago, or 2026-05-01")]
 
 
 class Sure(BaseModel):
     """What the person says."""
 
-    forget: bool = Field(description="Delete this everywhere, for good")
+    forget: bool = Field(description="Delete this everywhere, permanently")
 
 
 def build_server(runner: ToolRunner, *, cwd: str | None) -> MCPServer[Any]:
@@ -113,7 +113,9 @@ def _add_writing_tools(server: MCPServer[Any], runner: ToolRunner, cwd: str | No
     async def remember(
         text: str,
         kind: Literal["", "fact", "preference", "decision", "procedure", "event", "insight"] = "",
-        path: Annotated[str, Field(description="what it is about: user/preferences/editor; chosen unless named")] = "",
+        path: Annotated[
+            str, Field(description="the subject, e.g. user/preferences/editor (default: chosen from the text)")
+        ] = "",
         project: Project = "",
     ) -> str:
         """Keep one short statement that will matter in later sessions: a fact, a preference, a decision, how something
@@ -142,7 +144,7 @@ def _add_forget_tool(server: MCPServer[Any], runner: ToolRunner) -> None:
         capabilities = ctx.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             return Sure(forget=False)
-        return Elicit(f"Forget this for good?\n{preview.item_lines}", Sure)
+        return Elicit(f"Delete this permanently?\n{preview.item_lines}", Sure)
 
     @_declare_tool(server, _DELETES)
     async def forget(
@@ -155,10 +157,11 @@ def _add_forget_tool(server: MCPServer[Any], runner: ToolRunner) -> None:
         capabilities = ctx.client_capabilities
         if capabilities is None or capabilities.elicitation is None:
             return (
-                "This client cannot ask the person, and nothing is deleted without being asked. They can run:\n"
-                f"perdure forget {' '.join(ids)}\nIt would take away {preview.summary}."
+                "This client cannot ask the person, and Perdure deletes nothing without "
+                "a confirmation. The person can run:\n"
+                f"perdure forget {' '.join(ids)}\nIt would delete {preview.summary}."
             )
-        return "The person did not want that; nothing was forgotten."
+        return "The person declined; nothing was forgotten."
 
 
 def _add_resources(server: MCPServer[Any], runner: ToolRunner) -> None:

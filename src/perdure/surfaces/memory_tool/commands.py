@@ -210,7 +210,7 @@ def _list_folder(tree: FileTree, folder: str, depth: int) -> list[tuple[int, str
     entries: list[tuple[int, str]] = []
     names = [
         *((name, False) for name in list_children(tree.texts, folder)),
-        *((n, True) for n in _list_subfolders(tree, folder)),
+        *((n, True) for n in list_children(tree.folders, folder)),
     ]
     for name, is_folder in sorted(names):
         if name.startswith("."):
@@ -222,10 +222,6 @@ def _list_folder(tree: FileTree, folder: str, depth: int) -> list[tuple[int, str
         subentries = _list_folder(tree, prefix + name, depth + 1) if depth < 2 else []
         entries += [(n, f"/{name}{subname}") for n, subname in subentries]
     return entries
-
-
-def _list_subfolders(tree: FileTree, folder: str) -> list[str]:
-    return list_children(tree.folders, folder)
 
 
 def _create_file(tree: FileTree, relative_path: str, fields: Mapping[str, Any]) -> CommandResult:

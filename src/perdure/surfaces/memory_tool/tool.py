@@ -282,7 +282,7 @@ class MemoryTool:
     def _change_notes(self, command: Mapping[str, Any], paths: list[str]) -> str:
         """Edit the page of notes, starting from its text at that moment."""
         if command["command"] not in ("create", "str_replace", "insert") or paths != [NOTES]:
-            raise ToolError(f"{ROOT}/{NOTES} is the page of notes that every session begins with: it stays where it is")
+            raise ToolError(f"{ROOT}/{NOTES} is the page of notes that every session begins with: it cannot be moved")
         message = ""
 
         def make(old_text: str) -> floor.PageChange:
@@ -332,7 +332,8 @@ class MemoryTool:
                 f"{ROOT}/{KNOWN}/{FILES_FOLDER} is where files that are kept elsewhere become memories: "
                 f"create {ROOT}/{path.partition('/')[2]} instead, which is remembered as well"
             )
-        draft = MemoryDraft(change.text, path=path, project=self._find_memory_project(path), trust="agent")
+        project = None if memory_events.is_unscoped(path, "fact") else find_project(self.cwd)
+        draft = MemoryDraft(change.text, path=path, project=project, trust="agent")
         if old_memory is not None:
             draft = MemoryDraft(
                 change.text,
@@ -348,9 +349,6 @@ class MemoryTool:
         self.home.memories.keep(draft, by="agent")
         with contextlib.suppress(PerdureError):  # what is kept is kept; its vector follows with the next search
             self.home.upkeep.embed_new()
-
-    def _find_memory_project(self, path: str) -> str | None:
-        return None if memory_events.is_unscoped(path, "fact") else find_project(self.cwd)
 
     def _change_file(self, change: TreeChange) -> None:
         if not self._is_mirrored:

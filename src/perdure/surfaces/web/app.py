@@ -28,7 +28,6 @@ from perdure.surfaces.http import captures, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.web import render
-from perdure.surfaces.web import render as assets
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
 from perdure.surfaces.web.visits import (
     SESSION_S,
@@ -64,12 +63,12 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _CACHE_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
-_ERROR_TITLES = {401: "Who are you?", 403: "You may not do that", 404: "There is nothing here", 429: "Too often"}
-_UNKNOWN_SECRET = "This is not the secret of a machine that may speak here."
-_SESSION_ENDED = "Your session has ended, and nothing was changed. Come in again; what you typed is below."
-_STALE_LINK = "This link was used already, or is older than ten minutes. `perdure page` prints a new one."
+_ERROR_TITLES = {401: "Sign in", 403: "Not allowed", 404: "Page not found", 429: "Too many requests"}
+_UNKNOWN_SECRET = "This is not the secret of a registered machine."
+_SESSION_ENDED = "Your session has ended, and nothing was changed. Sign in again; your text is below."
+_STALE_LINK = "This link was already used, or is older than ten minutes. `perdure page` prints a new link."
 _FOREIGN_FORM = (
-    "This form did not come from a page of this home, or its page is older than your session. Go back and reload."
+    "This form is not from a page of this home, or it is older than your session. Go back and reload the page."
 )
 
 
@@ -116,7 +115,7 @@ class WebApp:
             raise HttpRefusal(401, "unauthorized", "Your session has ended.")
         rate_key = visitor.identity.machine_id or self.cookie_name
         if wait_s := self.api.request_rates.take_token(rate_key, self.api.now_s()):
-            raise responses.refuse_for_now("too-many", "You ask too often.", after_s=wait_s, status=429)
+            raise responses.refuse_for_now("too-many", "You send too many requests.", after_s=wait_s, status=429)
         return visitor
 
     async def _show_enter_form(self, request: Request) -> Response:
@@ -160,7 +159,7 @@ class WebApp:
         address = request.client.host if request.client else ""
         if wait_s := self.api.wrong_secret_rates.take_token(address, self.api.now_s()):
             raise responses.refuse_for_now(
-                "too-many", "Too many wrong tries from this address.", after_s=wait_s, status=429
+                "too-many", "Too many failed sign-ins from this address.", after_s=wait_s, status=429
             )
 
     def _let_in(self, visitor: Visitor, target: str) -> Response:
@@ -231,7 +230,7 @@ class WebApp:
             if view.is_admin and not visitor.identity.is_admin:
                 raise HttpRefusal(403, "forbidden", "Only an admin of this home may see this page.")
             form = await self._read_own_form(request, visitor) if view.method == "POST" else {}
-            return await self.api.worker_pools[view.desk].run_task(lambda: self._run_view(view, request, visitor, form))
+            return await self.api.worker_pools[view.pool].run_task(lambda: self._run_view(view, request, visitor, form))
 
         return self._catch_errors(respond)
 
@@ -239,7 +238,7 @@ class WebApp:
         self, view: View, request: Request, visitor: Visitor, form: Mapping[str, tuple[str, ...]]
     ) -> Response:
         """Run a view in a thread and return its response."""
-        with self.api.homes.lend(visitor.identity, read_only=view.desk != "write") as home:
+        with self.api.homes.lend(visitor.identity, read_only=view.pool != "write") as home:
             last_values = {name: values[-1] for name, values in form.items()}
             visit = Visit(
                 self.api.server,
@@ -317,7 +316,7 @@ class WebApp:
             return RedirectResponse(f"/enter?{urlencode({'to': target})}", 303, HEADERS)
         visitor = await self._find_visitor(request) if refused.status != 401 else None
         values = {
-            "title": _ERROR_TITLES.get(refused.status, "That did not work"),
+            "title": _ERROR_TITLES.get(refused.status, "Request failed"),
             "said": refused.message,
             "status": refused.status,
             "typed": refused.extra_fields.get("typed", {}),
@@ -334,7 +333,7 @@ class WebApp:
         return await self.show_error(request, HttpRefusal(404, "not-found", "There is no page at this address."))
 
     async def _send_asset(self, request: Request) -> Response:
-        asset = assets.read_assets().get(request.path_params["name"])
+        asset = render.read_assets().get(request.path_params["name"])
         if asset is None:
             return Response(status_code=404, headers=HEADERS)
         return Response(asset.body, 200, _CACHE_HEADERS, asset.media_type)

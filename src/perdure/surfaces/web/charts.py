@@ -88,7 +88,7 @@ def draw_chart(chart: Chart) -> ChartDrawing:
     numbers = [value for series in chart.series for value in series.values if value is not None]
     top = chart.top or round_up(max(numbers, default=0.0))
     rows = tuple(
-        (name, tuple(_format_value(chart, value) for value in _list_values(chart, n)))
+        (name, tuple(_format_value(chart, series.values[n]) for series in chart.series))
         for n, name in enumerate(chart.names)
     )
     labels = [series.label for series in chart.series]
@@ -114,10 +114,6 @@ def round_up(value: float) -> float:
     while power * 10 < value:
         power *= 10
     return next(round(step * power, 12) for step in _SCALE_STEPS if round(step * power, 12) >= value)
-
-
-def _list_values(chart: Chart, n: int) -> tuple[float | None, ...]:
-    return tuple(series.values[n] for series in chart.series)
 
 
 def _format_value(chart: Chart, value: float | None) -> str:

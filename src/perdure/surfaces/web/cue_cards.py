@@ -116,9 +116,9 @@ def describe_change(cue: Cue) -> str:
     if memory is None:
         return ""
     if memory.retired:
-        return "It was set aside since: no recall tells it any more."
+        return "It was retired later: it is no longer recalled."
     if memory.superseded_by:
-        return "It is no longer current: a newer one took its place."
+        return "It is no longer current: a newer memory replaced it."
     return ""
 
 
@@ -266,7 +266,7 @@ def measure_use(prompt: str, pieces: Iterable[str], answer: str) -> tuple[MeterB
 def describe_outcome(injection: Injection) -> str:
     """Say what became of an injection, in a few words."""
     if not injection.reasons:
-        return "a reminder, no cue"
+        return "a reminder, not a cue"
     if injection.used is None:
         return "use not known yet"
     return f"{len(injection.used)} of {len(injection.reasons)} used" if injection.used else "none used"
@@ -293,10 +293,8 @@ class OmissionContext(NamedTuple):
 def explain_unknown(words: str) -> Omission:
     """Return the omission for words, or an id, that match nothing."""
     is_id = " " not in words and (words.startswith("mem-") or len(words) >= _ID_CHARS)
-    phrase = "by that id" if is_id else "with these words"
-    return Omission(
-        "", words, f"There is nothing {phrase} that you may see: it was never captured, or it was forgotten."
-    )
+    phrase = "with this id" if is_id else "with these words"
+    return Omission("", words, f"Nothing {phrase} is visible to you: it was never captured, or it was forgotten.")
 
 
 def explain_omission(subject: CueSubject, recalled: Recalled, context: OmissionContext) -> str:
@@ -306,13 +304,16 @@ def explain_omission(subject: CueSubject, recalled: Recalled, context: OmissionC
     """
     name = subject.memory_id if isinstance(subject, Memory) else subject.turn_id
     if context.injected_before:
-        return f"The session held it already: it was told {context.injected_before}, and nothing is said twice."
+        return f"The session already has it: it was recalled {context.injected_before}, and recall does not repeat."
     for rank, cue in enumerate(recalled.cues, start=1):
         if cue.turn_id == name:
-            return f"It is told now, as cue {rank}: {'; '.join(map(remove_scores, cue.why)) or 'it matches best'}."
+            return f"It is recalled now, as cue {rank}: {'; '.join(map(remove_scores, cue.why)) or 'it matches best'}."
     if name in recalled.held_back:
         rule = recalled.held_back[name].rule
-        return f"It is held back: it reads like an order to a model ({rule}). The floor's alerts list it, to allow it."
+        return (
+            f"It is held back: it reads like an instruction to a model ({rule}). You "
+            "can allow it under Floor, Held back."
+        )
     return (
         _explain_by_kind(subject)
         or _explain_by_project(subject.project, context.project, recalled.plan)
@@ -324,12 +325,12 @@ def _explain_by_kind(subject: CueSubject) -> str:
     """Say why it is never recalled, whatever the message; "" if it may be."""
     if isinstance(subject, Memory):
         if subject.retired:
-            return "It is set aside: kept, and never told. Bring it back to have it told again."
+            return "It is retired: kept, but never recalled. Restore it to recall it again."
         return ""
     if subject.kind in ("result", "thinking") or subject.role in ("tool", "system"):
-        return "It is what a tool answered, or a thought: search finds it, recall does not tell it."
+        return "It is a tool result or thinking: search finds it, recall does not use it."
     if subject.author == "machine" and subject.role == "user":
-        return "No person typed it: search finds it, recall does not tell it."
+        return "No person typed it: search finds it, recall does not use it."
     return ""
 
 
@@ -339,7 +340,7 @@ def _explain_by_project(project: str | None, recall_project: str | None, plan: P
         return ""
     if project in choose_filters(plan.message, project=recall_project, projects=[project], all_projects=False).projects:
         return ""
-    names = f"({project}), which the message does not name; recall looked in {recall_project}"
+    names = f"({project}), which the message does not name; recall searched {recall_project}"
     return f"It belongs to another project {names}."
 
 
@@ -349,7 +350,7 @@ def _explain_by_rank(name: str, recalled: Recalled) -> str:
         return f"Recall was silent: {recalled.silent}."
     reason = recalled.passed_over.get(name)
     if reason is None:
-        return "It was no candidate: it holds too few of the words, and nothing near it is close in meaning."
+        return "It was not a candidate: it has too few of the words, and its meaning is not close enough."
     return f"It was {reason}."
 
 

@@ -22,13 +22,16 @@ TRUST = {
 TRUST_BADGE = {"owner": "trust", "agent": "quiet", "tool": "warn", "web": "warn"}
 TRUST_WHY = {
     "owner": "You said it or wrote it yourself.",
-    "agent": "An agent concluded it; nobody has confirmed it. Correct it in your own words, and it counts as yours.",
-    "tool": "It rests on a tool's output, which anybody may have written. It never replaces what you or an agent said.",
-    "web": "It rests on something from the web, which nobody vouches for. It never replaces what you or an agent said.",
+    "agent": "An agent concluded it; nobody has confirmed it. If you correct it, it counts as your statement.",
+    "tool": (
+        "Its source is the output of a tool, which anybody could have written. It never "
+        "replaces a statement of you or an agent."
+    ),
+    "web": "Its source is the web, which is not checked. It never replaces a statement of you or an agent.",
 }
 HOW = {
-    "stated": "stated in a session", "remembered": "kept on purpose", "edited": "corrected by you",
-    "mined": "drawn from sessions", "consolidated": "made of several", "imported": "imported",
+    "stated": "stated in a session", "remembered": "stored on purpose", "edited": "corrected by you",
+    "mined": "mined from sessions", "consolidated": "made from several memories", "imported": "imported",
     "file": "from a memory file",
 }  # fmt: skip
 KINDS = {
@@ -148,12 +151,12 @@ def find_replaced(members: Sequence[Memory], memory_id: str) -> list[Memory]:
 
 def _describe_state(memory: Memory) -> str:
     if memory.retired:
-        return "set aside"
+        return "retired"
     if memory.superseded_by is None:
-        return "believed now"
+        return "current"
     if memory.ended_at is not None and memory.ended_at > memory.stated_at:
         return "replaced"
-    return "never believed: something more trusted was said"
+    return "never current: a statement with more trust existed"
 
 
 def describe_fading(memory: Memory, now: datetime) -> str:
@@ -167,7 +170,7 @@ def describe_fading(memory: Memory, now: datetime) -> str:
     last_event = "used or said again" if memory.n_used or memory.n_stated > 1 else "stated"
     days = (now - (memory.renewed_at or memory.stated_at)).days
     age = "today" if days < 1 else "yesterday" if days < 2 else f"{days} days ago"
-    return f"It was last {last_event} {age}: among equals it weighs {weight:.0%} in recall. Only use renews it."
+    return f"It was last {last_event} {age}; its weight in recall is {weight:.0%}. Only use renews it."
 
 
 def to_question(memory: Memory) -> str:

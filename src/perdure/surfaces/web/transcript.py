@@ -262,7 +262,7 @@ def _render_turn(
         turn.role,
         turn.author == "person",
         _name_speaker(turn, options.owner),
-        _to_local(turn.stated_at),
+        turn.stated_at.astimezone() if turn.stated_at else None,
         to_label(turn.model),
         turn.n_tokens,
         pieces,
@@ -297,10 +297,6 @@ def _render_parts(
                 _render_part(part, number, budget, is_machine=turn.author == "machine" and not turn.is_summary)
             )
     return tuple(pieces), tuple(spawned)
-
-
-def _to_local(instant: datetime | None) -> datetime | None:
-    return instant.astimezone() if instant else None
 
 
 def _name_speaker(turn: Turn, owner: str) -> str:
@@ -366,7 +362,7 @@ def _render_call(
     call_input = budget.decode_input(part.text)
     file_changes = list_changes(part.name, call_input, budget.diff_budget)
     inputs, is_cut = (
-        ((), _is_cut(file_changes))
+        ((), any(change.n_more or change.is_cut for change in file_changes))
         if file_changes
         else _render_inputs(part if call_input is None else call_input, n, budget)
     )
@@ -378,10 +374,6 @@ def _render_call(
     own_agents = tuple(agent for agent in spawned if _is_task_of(agent, call_input))
     name = to_label(part.name, 60) or "tool"
     return CallPiece(name, one_line(summary, _SUMMARY_CHARS), n, inputs, file_changes, output, own_agents, is_cut)
-
-
-def _is_cut(file_changes: Sequence[FileChange]) -> bool:
-    return any(change.n_more or change.is_cut for change in file_changes)
 
 
 def _decode_input(text: str) -> Any:

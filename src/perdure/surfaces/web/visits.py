@@ -1,8 +1,9 @@
-"""One visit: the request, the limits on its address, the answer of a view, and the row that names the view.
+"""Visits: the request and its limits, the answers of views, and the links and sessions that let a visitor in.
 
-Pure, apart from the home that a visit carries. An address may ask for no more than a page can cost, and
-contains no name that may not be shown: a name of a project, a tag or a machine appears in addresses and
-forms unchanged if all of it may be shown, and otherwise as a key that reveals nothing of it.
+An address may ask for no more than a page can cost, and contains no name that may not be shown: a name of
+a project, a tag or a machine appears in addresses and forms unchanged if all of it may be shown, and
+otherwise as a key that reveals nothing of it. A link lets one visitor in, once. Secrets of sessions are
+kept as hashes only. Pages are rendered elsewhere.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from starlette.datastructures import QueryParams
 from perdure.errors import UsageError
 from perdure.home import Home
 from perdure.sharing.machines import Authority
-from perdure.surfaces.http.calls import ServerContext
+from perdure.surfaces.http.calls import PoolName, ServerContext
 from perdure.surfaces.http.store import BrowserSession, RequestStore
 from perdure.surfaces.web.render import KEY_PREFIX, clean, mask_name, to_key
 from perdure.types import Identity
 
-DeskName = Literal["read", "write", "slow"]
+# one visit ----------------------------------------------------------------------------------------------------
+
 MAX_PAGES = 10  # of a list in one answer
 
 
@@ -48,7 +50,7 @@ class Visit:
 
     server: ServerContext
     identity: Identity  # who visits
-    home: Home  # as the visitor sees it; writable only if the view's desk is "write"
+    home: Home  # as the visitor sees it; writable only if the view's pool is "write"
     path_params: Mapping[str, str]  # the parameters of the path, by name
     query: QueryParams
     form: Mapping[str, str]  # of a POST: the last value of each field, without the token
@@ -93,9 +95,11 @@ class View:
     path: str
     respond: Callable[[Visit], ViewResult]
     nav: str = ""  # name of its entry in the navigation
-    desk: DeskName = "read"
+    pool: PoolName = "read"
     is_admin: bool = False  # only for admins
 
+
+# limits of an address -----------------------------------------------------------------------------------------
 
 MAX_VALUE_CHARS = 1_000  # of one value of a query
 MAX_VALUES = 20  # values with one name
@@ -153,6 +157,8 @@ def to_options(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return (value, label) of each name, for a form."""
     return [(to_key(name), mask_name(name)) for name in names]
 
+
+# links and sessions -------------------------------------------------------------------------------------------
 
 LINK_S = 600.0  # a link is valid this long
 SESSION_S = 30 * 24 * 3600  # a session lasts this long, whether it is used or not

@@ -196,7 +196,7 @@ def _find_first_run(home: Home, name: str) -> str:
 
 def _describe_model(home: Home) -> dict[str, str]:
     """Return the model that writes, and what it lacks; an empty name if rules write."""
-    role_state = home.roles().get_state("summariser")
+    role_state = home.connections.roles().get_state("summariser")
     return {"name": role_state.model or role_state.provider, "missing": role_state.missing}
 
 
@@ -213,14 +213,16 @@ def write_day(visit: Visit) -> ViewResult:
     """Write the page of a day, after this answer."""
     day = _parse_day(visit.form.get("day", ""))
     _start_work(visit, DIARY_JOB, lambda home: builtin_jobs.write_diary(home, _never_stop, day=day))
-    return Redirect(f"{DIARY_URL}?day={day.isoformat()}", "It is being written. This page shows it when it is done.")
+    return Redirect(
+        f"{DIARY_URL}?day={day.isoformat()}", "Writing has started. This page shows the text when it is ready."
+    )
 
 
 def update_recent(visit: Visit) -> ViewResult:
     """Update recent.md after this answer; with `rebuild`, write it anew."""
     rebuild = visit.form.get("rebuild") == "yes"
     _start_work(visit, RECENT_JOB, lambda home: builtin_jobs.update_recent(home, _never_stop, rebuild=rebuild))
-    return Redirect(f"{DIARY_URL}#recent", "It is being brought up to date. This page shows it when it is done.")
+    return Redirect(f"{DIARY_URL}#recent", "The update has started. This page shows the text when it is ready.")
 
 
 def _never_stop() -> bool:

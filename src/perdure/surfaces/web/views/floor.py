@@ -41,17 +41,15 @@ def add_note(visit: Visit) -> ViewResult:
     line = " ".join(visit.form.get("text", "").split())
     project = floor_pages.resolve_project(visit.home, visit.form.get("project", ""))
     if not line:
-        return floor_pages.make_page(visit, pages.NOTES, refused="Write what is to be noted.")
+        return floor_pages.make_page(visit, pages.NOTES, refused="Write the text of the note.")
     try:
         result = visit.home.floor.note(line, cwd=project or None)
     except EditRefused as error:
         return floor_pages.make_page(visit, pages.NOTES, refused=error.detail, draft=line)
     if not result.is_new:
-        return Redirect(NOTES_URL, f"It is there already: {_read_note(result.same_line)}")
-    replaced = (
-        f" It took the place of: {'; '.join(map(_read_note, result.replaced_lines))}" if result.replaced_lines else ""
-    )
-    return Redirect(NOTES_URL, f"Noted. {NEXT_SESSION}{replaced}")
+        return Redirect(NOTES_URL, f"The line exists already: {_read_note(result.same_line)}")
+    replaced = f" It replaced: {'; '.join(map(_read_note, result.replaced_lines))}" if result.replaced_lines else ""
+    return Redirect(NOTES_URL, f"Note added. {NEXT_SESSION}{replaced}")
 
 
 def _read_note(raw: str) -> str:
@@ -64,10 +62,10 @@ def remove_note(visit: Visit) -> ViewResult:
 
     def change(old: str) -> PageChange | None:
         remaining = [raw for raw in old.splitlines() if hash_text(raw) != name]
-        return PageChange("\n".join(remaining) if any(remaining) else notes.HEADING, "owner", "a line was taken out")
+        return PageChange("\n".join(remaining) if any(remaining) else notes.HEADING, "owner", "a line was removed")
 
     visit.home.floor.rework(pages.NOTES, change)
-    return Redirect(NOTES_URL, f"Taken out. {NEXT_SESSION} The history has it still.")
+    return Redirect(NOTES_URL, f"Removed. {NEXT_SESSION} The history keeps the line.")
 
 
 # cards ----------------------------------------------------------------------------------------------------------
@@ -83,7 +81,7 @@ def _make_cards_page(visit: Visit, **form_values: str) -> HtmlPage:
     project = form_values.get("project") or floor_pages.resolve_project(visit.home, visit.query.get("project", ""))
     floor_layers = visit.home.floor.layers(cwd=project or None)
     all_cards = visit.home.floor.list_cards()
-    evicted_ids = find_evicted(all_cards, floor_layers, visit.home.project_of(project or None))
+    evicted_ids = find_evicted(all_cards, floor_layers, visit.home.connections.project_of(project or None))
     layer = next(candidate for candidate in floor_layers.layers if candidate.name == "cards")
     start = visit.query.get("from", "") if not form_values else ""
     page_cards, next_start = floor_pages.take_page(all_cards[::-1], start)
@@ -131,7 +129,7 @@ def add_card(visit: Visit) -> ViewResult:
     text = floor_pages.normalise_newlines(visit.form.get("text", ""))
     project = floor_pages.resolve_project(visit.home, visit.form.get("project", ""))
     try:
-        card = visit.home.floor.add_card(text, project=visit.home.project_of(project or None))
+        card = visit.home.floor.add_card(text, project=visit.home.connections.project_of(project or None))
     except EditRefused as error:
         return _make_cards_page(visit, text=text, project=project, refused=error.detail)
     return Redirect(
@@ -152,7 +150,7 @@ def change_card(visit: Visit) -> ViewResult:
 def remove_card(visit: Visit) -> ViewResult:
     """Remove a card; the journal keeps it."""
     visit.home.floor.remove_card(visit.home.floor.get_card(visit.path_params["card"]).id)
-    return Redirect(CARDS_URL, f"The card was taken away. {NEXT_SESSION}")
+    return Redirect(CARDS_URL, f"The card was removed. {NEXT_SESSION}")
 
 
 # proposals ------------------------------------------------------------------------------------------------------
@@ -206,7 +204,7 @@ def approve_edit(visit: Visit) -> ViewResult:
 def reject_edit(visit: Visit) -> ViewResult:
     """Reject a proposed edit."""
     edit = visit.home.floor.reject(visit.path_params["edit"])
-    return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: turned down. Nothing has changed.")
+    return Redirect(PROPOSALS_URL, f"{floor_pages.to_label(edit.name)}: rejected. Nothing has changed.")
 
 
 # forgetting -----------------------------------------------------------------------------------------------------
@@ -220,7 +218,7 @@ def forget_text(visit: Visit) -> ViewResult:
     home, name = visit.home, visit.form.get("name", "")
     line = _parse_line(home.floor, name, visit.form)
     if name.startswith(_ID_PREFIXES) == bool(line):
-        raise UsageError("name a page and one line of it, or the id of a card or of a proposed edit alone")
+        raise UsageError("give a page and one of its lines, or only the id of a card or a proposed edit")
     target = home.floor.check_line(name, line) if line else home.floor.check_item(name)
     if visit.form.get("confirmed") != "yes":
         return _confirm_forget(target, line, visit.form.get("sha", ""))
@@ -228,7 +226,7 @@ def forget_text(visit: Visit) -> ViewResult:
         home.floor.forget_line(target, line)
     else:
         home.floor.forget_item(target)
-    return Redirect(_to_back_url(target), "Forgotten for good.")
+    return Redirect(_to_back_url(target), "Deleted permanently.")
 
 
 def _parse_line(floor: Floor, name: str, form: Mapping[str, str]) -> str:
@@ -238,7 +236,7 @@ def _parse_line(floor: Floor, name: str, form: Mapping[str, str]) -> str:
         raw = next((raw for raw in floor.read(name).splitlines() if hash_text(raw) == form["sha"]), "")
         line = notes.parse_line(raw).words
     if len(line.splitlines()) > 1:
-        raise UsageError("name one line")
+        raise UsageError("give one line")
     return line
 
 
@@ -247,7 +245,7 @@ def _confirm_forget(name: str, line: str, line_sha: str) -> HtmlPage:
         f"a line of {floor_pages.to_label(name)}" if line else "a card" if name.startswith("card-") else "a proposal"
     )
     values = {
-        "title": "Forget for good",
+        "title": "Delete permanently",
         "name": name,
         "line": printable(mask(line)),
         "sha": line_sha,

@@ -29,16 +29,16 @@ from perdure.text import printable, tokens
 T = TypeVar("T")
 
 FLOOR_URL = "/floor"
-NEXT_SESSION = "In force from the next session on."
+NEXT_SESSION = "The change applies from the next session on."
 _PAGE_ROWS = 50  # states or cards on one page
 _MAX_DIGITS = 9  # a longer number is not an offset
 _LABELS = {
-    pages.SYSTEM: ("System prompt", "who the agent is and by which rules it works"),
-    pages.PROFILE: ("Profile", "who you are, in your words: no agent writes here"),
-    pages.CORE: ("Core", "what is always true"),
-    pages.NOTES: ("Notes", "what was worth noting, a line each, newest last"),
-    pages.RECENT: ("Recent", "what has been going on; a job brings it up to date every few minutes"),
-    pages.SETTINGS: ("Settings of the agent", "its name, its tools, how many turns it may take"),
+    pages.SYSTEM: ("System prompt", "the role of the agent and its rules"),
+    pages.PROFILE: ("Profile", "who you are, in your words; agents cannot write here"),
+    pages.CORE: ("Core", "facts for every session"),
+    pages.NOTES: ("Notes", "one note per line, newest last"),
+    pages.RECENT: ("Recent", "a summary of recent work; a job updates it every few minutes"),
+    pages.SETTINGS: ("Settings of the agent", "its name, its tools, its maximum number of turns"),
 }
 
 
@@ -189,7 +189,7 @@ def save_page(visit: Visit) -> ViewResult:
         return _make_form(visit, name, form_values | {"base": _hash_text(old_texts[0]), "rows": rows, "is_late": True})
     is_new = floor.read(name) != old_texts[0]
     return Redirect(
-        to_url(name), describe_write(floor, name) if is_new else "It says that already: nothing was changed."
+        to_url(name), describe_write(floor, name) if is_new else "The page already has this text: nothing was changed."
     )
 
 
@@ -203,7 +203,8 @@ def describe_write(floor: Floor, name: str) -> str:
     findings = find_suspects(floor, floor.read(name))
     if findings:
         return (
-            f"Written. It reads like an instruction to a model ({findings[0].rule}): none gets it until you allow it."
+            f"Written. It reads like an instruction to a model ({findings[0].rule}): "
+            "no model gets it until you allow it."
         )
     return f"Written. {NEXT_SESSION}"
 
@@ -288,7 +289,7 @@ def show_difference(visit: Visit) -> ViewResult:
     before = floor.read_version(name, old.event) if old else ""
     after = floor.read_version(name, new.event) if new else floor.read(name)
     values = collect_page_values(visit.home, name) | {
-        "title": f"What changed in {to_label(name)}",
+        "title": f"Changes of {to_label(name)}",
         "rows": text_diff.make_diff_lines(mask(before), mask(after)),
         "old": to_state_values(old) if old else None,
         "new": to_state_values(new) if new else None,
@@ -310,16 +311,16 @@ def revert_page(visit: Visit) -> ViewResult:
     name, floor = pages.resolve_name(visit.path_params["page"]), visit.home.floor
     event = visit.form.get("event", "")
     if not event:
-        raise UsageError("name the state to restore")
+        raise UsageError("give the state to restore")
     floor.revert(name, event)
-    return Redirect(to_url(name), f"It says again what it said. {NEXT_SESSION}")
+    return Redirect(to_url(name), f"The earlier text is restored. {NEXT_SESSION}")
 
 
 def remove_page(visit: Visit) -> ViewResult:
     """Remove a page; its history stays."""
     name = pages.resolve_name(visit.path_params["page"])
     visit.home.floor.remove(name)
-    return Redirect(to_url(name, "history"), f"{to_label(name)}: taken away. Any state below can be brought back.")
+    return Redirect(to_url(name, "history"), f"{to_label(name)}: removed. You can restore any state below.")
 
 
 VIEWS: tuple[View, ...] = (

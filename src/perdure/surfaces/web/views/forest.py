@@ -219,7 +219,7 @@ def _list_trees(visit: Visit, forest_query: ForestQuery, chosen: Filters) -> dic
 
 
 def _list_flat(nodes: Sequence[Node], forest_query: ForestQuery, reader: str, *, is_whole: bool) -> dict[str, Any]:
-    runs = sorted(iterate_runs(nodes), key=_to_activity_key, reverse=True)
+    runs = sorted(iterate_runs(nodes), key=lambda run: (run.ended_at or run.captured_at, run.run_id), reverse=True)
     end = forest_query.offset + (
         FLAT_PAGE_RUNS * forest_query.n_pages if is_whole else len({run.root_run_id for run in runs})
     )
@@ -231,10 +231,6 @@ def _list_flat(nodes: Sequence[Node], forest_query: ForestQuery, reader: str, *,
         "following": forest_query.href(cursor=end) if is_more else "",
         "is_live": forest_query.offset == 0,
     }
-
-
-def _to_activity_key(run: RunView) -> tuple[datetime, str]:
-    return run.ended_at or run.captured_at, run.run_id
 
 
 def iterate_runs(nodes: Iterable[Node]) -> Iterator[RunView]:

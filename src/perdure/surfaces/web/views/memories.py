@@ -32,7 +32,7 @@ _MAX_SEARCHED = 200  # memories found by words, before they are filtered
 _NO_PROJECT = "-"  # in the address: no project
 _ORDERS: tuple[MemoryOrder, ...] = ("subject", "newest")
 _KIND_CHOICES = [("", "any kind"), *memory_display.KINDS.items()]
-_TRUST_CHOICES = [("", "however sure"), *memory_display.TRUST.items()]
+_TRUST_CHOICES = [("", "any trust"), *memory_display.TRUST.items()]
 
 # the list -------------------------------------------------------------------------------------------------------
 
@@ -40,7 +40,8 @@ _TRUST_CHOICES = [("", "however sure"), *memory_display.TRUST.items()]
 def show_memories(visit: Visit) -> HtmlPage:
     """List memories: found by words, or by subject or by time."""
     params, filters = visit.query, _parse_filters(visit)
-    words, order = clean(params.get("q", "")).strip(), _parse_order(visit)
+    words = clean(params.get("q", "")).strip()
+    order: MemoryOrder = "newest" if params.get("order") == "newest" else "subject"
     is_shared = params.get("whose") == "shared"
     if words:
         page_memories, has_more = _search_memories(visit, words, filters, is_shared=is_shared), False
@@ -82,12 +83,8 @@ def _parse_filters(visit: Visit) -> MemoryFilter:
     )
     prefix = fold_path(params.get("prefix", "").strip("/ "))
     if len(prefix.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES:
-        raise UsageError(f"a subject has at most {MAX_PATH_BYTES} bytes: ask for the beginning of it")
+        raise UsageError(f"a subject has at most {MAX_PATH_BYTES} bytes: search for the beginning of it")
     return MemoryFilter(prefix, kind, project_filter, trust, params.get("all", "") == "1")
-
-
-def _parse_order(visit: Visit) -> MemoryOrder:
-    return "newest" if visit.query.get("order") == "newest" else "subject"
 
 
 def _parse_from(visit: Visit) -> int:
@@ -175,7 +172,7 @@ def _list_projects(visit: Visit) -> set[str]:
 def list_project_choices(visit: Visit, chosen: str | None) -> list[tuple[str, str]]:
     """List the projects that a memory may belong to; "" is none."""
     paths = sorted({*_list_projects(visit), *filter(None, [chosen])})
-    return [("", "none: it holds everywhere"), *visits.to_options(paths)]
+    return [("", "none: it holds in all projects"), *visits.to_options(paths)]
 
 
 def resolve_project(visit: Visit, value: str) -> str:
@@ -198,7 +195,7 @@ def _make_new_form(visit: Visit, typed_values: Mapping[str, str], error: str = "
         "typed": {**typed_values, "project": to_key(typed_values["project"])},
         "error": error,
         "projects": list_project_choices(visit, typed_values["project"]),
-        "kinds": [("", "as its words say"), *memory_display.KINDS.items()],
+        "kinds": [("", "chosen from the text"), *memory_display.KINDS.items()],
     }
     return HtmlPage("memory_new.html", values, 400 if error else 200)
 
@@ -232,14 +229,14 @@ def _describe_stored(visit: Visit, memory: Memory) -> str:
     if memory.n_stated > 1:
         return f"You said this before: it now counts {memory.n_stated} times."
     if memory.superseded_by:
-        return "Kept as history: something newer is believed about this."
+        return "Stored as history: a newer statement on this path is current."
     replaced = [
         statement
         for statement in visit.home.memories.history(memory.memory_id)
         if statement.superseded_by == memory.memory_id
     ]
     if replaced:
-        return f"Kept. It takes the place of “{text.one_line(replaced[-1].text, 120)}”."
+        return f"Stored. It replaces “{text.one_line(replaced[-1].text, 120)}”."
     return "Kept."
 
 
@@ -252,20 +249,20 @@ def mark_suspect(visit: Visit, memory: Memory) -> None:
 MEMORY_LIST_VIEWS: tuple[View, ...] = (
     View("GET", "/memories", show_memories, nav="memories"),
     View("GET", "/memories/new", show_new, nav="memories"),
-    View("POST", "/memories/new", remember_statement, nav="memories", desk="write"),
+    View("POST", "/memories/new", remember_statement, nav="memories", pool="write"),
 )
 
 
 _MAX_PROPOSALS = 100  # proposals on one page
 KIND_WORDS: dict[ProposalKind, tuple[str, str]] = {  # kind -> (name, explanation)
-    "chain": ("Contradiction", "Two memories say different things about one thing. The newer is believed, the older "
-              "becomes its history."),
-    "lift": ("Repetition", "Several memories tell of the same thing on other days. One general memory takes their "
-             "place and leads to all of them."),
-    "merge": ("Duplicate", "These say the same. One takes their place, with the sources of all."),
-    "split": ("Two in one", "One memory says several things. Each becomes a memory of its own."),
-    "retire": ("Never used", "Agents were told this again and again, and no answer ever rested on it. It is set "
-               "aside."),
+    "chain": ("Contradiction", "Two memories contradict each other. The newer one is current, the older one "
+              "becomes history."),
+    "lift": ("Repetition", "Several memories describe the same thing on different days. One general memory "
+             "replaces them and links to all of them."),
+    "merge": ("Duplicate", "These memories say the same. One memory replaces them, with all sources."),
+    "split": ("Two in one", "One memory contains several statements. Each becomes its own memory."),
+    "retire": ("Never used", "This memory was recalled often, and no answer used it. It is "
+               "retired."),
 }  # fmt: skip
 
 
@@ -289,19 +286,19 @@ def to_proposal_view(proposal: ConsolidationProposal) -> ProposalView:
 
 def _describe_fate(proposal: ConsolidationProposal, memory: Memory) -> str:
     if memory.memory_id in proposal.retired_ids:
-        return "is set aside"
+        return "is retired"
     return "becomes history" if proposal.kind == "chain" and memory == proposal.memories[0] else "stays"
 
 
 def _list_after(proposal: ConsolidationProposal) -> list[tuple[str, str]]:
     if proposal.new_memories:
         return [
-            (new_memory.text, f"{new_memory.path} · {len(new_memory.made_from)} behind it")
+            (new_memory.text, f"{new_memory.path} · made from {len(new_memory.made_from)}")
             for new_memory in proposal.new_memories
         ]
     if proposal.kind == "chain":
         newest = proposal.memories[-1]
-        return [(newest.text, f"believed at {proposal.memories[0].path}")]
+        return [(newest.text, f"current at {proposal.memories[0].path}")]
     remaining = [memory for memory in proposal.memories if memory.memory_id not in proposal.retired_ids]
     return [(memory.text, "stays as it is") for memory in remaining]
 
@@ -364,15 +361,15 @@ def apply_proposals(visit: Visit) -> ViewResult:
     """Apply the ticked proposals, or all that were shown."""
     ids = visit.form_lists.get("shown" if visit.form.get("all") else "pick", ())
     if not ids:
-        return Redirect("/proposals", "Nothing was changed: tick what is to be applied.")
+        return Redirect("/proposals", "Nothing was changed: tick the proposals to apply.")
     try:
         result = visit.home.memories.consolidate(list(ids))
     except NotFound:
         return Redirect(
-            "/proposals", "Nothing was changed: the memories have changed since. Look at the proposals anew."
+            "/proposals", "Nothing was changed: the memories have changed since then. Check the new proposals."
         )
     n = len(result.proposals)
-    return Redirect("/proposals", f"Applied {n} {'proposal' if n == 1 else 'proposals'}. It can be taken back below.")
+    return Redirect("/proposals", f"Applied {n} {'proposal' if n == 1 else 'proposals'}. You can undo it below.")
 
 
 def undo_proposals(visit: Visit) -> ViewResult:
@@ -382,14 +379,14 @@ def undo_proposals(visit: Visit) -> ViewResult:
     except UsageError as error:
         return Redirect("/proposals", f"Nothing was changed: {error}")
     unchanged_note = (
-        f" {len(result.changed_since)} were changed since and stay as they are." if result.changed_since else ""
+        f" {len(result.changed_since)} were changed since then and stay as they are." if result.changed_since else ""
     )
-    return Redirect("/proposals", f"Taken back: {len(result.memories)} memories are as they were.{unchanged_note}")
+    return Redirect("/proposals", f"Undone: {len(result.memories)} memories are restored.{unchanged_note}")
 
 
 PROPOSAL_VIEWS: tuple[View, ...] = (
     View("GET", "/proposals", show_proposals, nav="proposals"),
-    View("GET", "/proposals/found", list_proposals, nav="proposals", desk="slow"),
-    View("POST", "/proposals/apply", apply_proposals, nav="proposals", desk="write"),
-    View("POST", "/proposals/undo", undo_proposals, nav="proposals", desk="write"),
+    View("GET", "/proposals/found", list_proposals, nav="proposals", pool="slow"),
+    View("POST", "/proposals/apply", apply_proposals, nav="proposals", pool="write"),
+    View("POST", "/proposals/undo", undo_proposals, nav="proposals", pool="write"),
 )

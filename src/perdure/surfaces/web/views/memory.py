@@ -175,13 +175,14 @@ def edit_memory(visit: Visit) -> ViewResult:
         return _make_memory_page(visit, old, typed_values=typed_values, error=str(error))
     mark_suspect(visit, new)
     params = {"now": "corrected", **({"told": nonce} if (nonce := _get_injection_nonce(visit)) else {})}
-    return Redirect(f"/memories/{new.memory_id}?{urlencode(params)}", _describe_edit(old, new))
+    message = "Changed." if new.memory_id == old.memory_id else "Corrected. The old text stays in the history."
+    return Redirect(f"/memories/{new.memory_id}?{urlencode(params)}", message)
 
 
 def _apply_edit(visit: Visit, old: Memory, typed_values: Mapping[str, str]) -> Memory:
     """Return the memory believed after an edit. Raises UsageError, changing nothing, if it cannot be stored."""
     if old.superseded_by is not None:
-        raise UsageError("a newer memory has replaced this one: correct that one instead")
+        raise UsageError("a newer memory has replaced this one: correct the newer memory")
     new_fields = {
         "kind": typed_values["kind"],
         "path": typed_values["path"].strip(),
@@ -194,12 +195,7 @@ def _apply_edit(visit: Visit, old: Memory, typed_values: Mapping[str, str]) -> M
         return visit.home.memories.edit(old.memory_id, words, **fields)
     if fields:
         return visit.home.memories.change([old.memory_id], **fields)[0]
-    raise UsageError("nothing was changed: write what is right instead")
-
-
-def _describe_edit(old: Memory, new: Memory) -> str:
-    """Say in one line what a correction did."""
-    return "Changed." if new.memory_id == old.memory_id else "Corrected. The old words stay in its history."
+    raise UsageError("nothing was changed: write the correct statement")
 
 
 def _make_change_view(notice: str, **fields: Any) -> Callable[[Visit], ViewResult]:
@@ -216,7 +212,7 @@ def allow_memory(visit: Visit) -> ViewResult:
     """Allow the words of a memory although they read like an order to a model."""
     memory = _get_own(visit)
     visit.home.floor.allow(memory.text, location=memory.memory_id)
-    return Redirect(f"/memories/{memory.memory_id}", "Allowed: agents may be told these words from now on.")
+    return Redirect(f"/memories/{memory.memory_id}", "Allowed: agents can get this text from now on.")
 
 
 # forgetting -----------------------------------------------------------------------------------------------------
@@ -229,7 +225,7 @@ def ask_forget_memory(visit: Visit) -> HtmlPage:
     names = {memory.memory_id for memory in forgotten}
     remaining = [memory for memory in visit.home.memories.history(target.memory_id) if memory.memory_id not in names]
     values = {
-        "title": "Forget this for good?",
+        "title": "Delete this permanently?",
         "one": target,
         "belief": memory_display,
         "gone": sorted(forgotten, key=lambda memory: memory.memory_id != target.memory_id),
@@ -264,43 +260,43 @@ def forget_memory(visit: Visit) -> ViewResult:
     message = f"Forgotten: {len(forgotten)} {'memory' if len(forgotten) == 1 else 'memories'}"
     message += f" and {len(turns)} {'turn' if len(turns) == 1 else 'turns'}" if turns else ""
     return Redirect(
-        "/memories", f"{message}. Copies outside this home are not: clients' own transcripts, backups, exports."
+        "/memories", f"{message}. Copies outside this home are not deleted: transcripts of clients, backups, exports."
     )
 
 
 _MEMORY_URL = "/memories/{memory_id}"
 VIEWS: tuple[View, ...] = (
     View("GET", _MEMORY_URL, show_memory, nav="memories"),
-    View("POST", f"{_MEMORY_URL}/edit", edit_memory, nav="memories", desk="write"),
+    View("POST", f"{_MEMORY_URL}/edit", edit_memory, nav="memories", pool="write"),
     View(
         "POST",
         f"{_MEMORY_URL}/pin",
         _make_change_view("Pinned: it does not fade.", pinned=True),
         nav="memories",
-        desk="write",
+        pool="write",
     ),
     View(
         "POST",
         f"{_MEMORY_URL}/unpin",
-        _make_change_view("Not pinned any more.", pinned=False),
+        _make_change_view("No longer pinned.", pinned=False),
         nav="memories",
-        desk="write",
+        pool="write",
     ),
     View(
         "POST",
         f"{_MEMORY_URL}/retire",
-        _make_change_view("Set aside: it is kept, and no agent is told it.", retired=True),
+        _make_change_view("Retired: it is kept, but never recalled.", retired=True),
         nav="memories",
-        desk="write",
+        pool="write",
     ),
     View(
         "POST",
         f"{_MEMORY_URL}/restore",
-        _make_change_view("Brought back.", retired=False),
+        _make_change_view("Restored.", retired=False),
         nav="memories",
-        desk="write",
+        pool="write",
     ),
-    View("POST", f"{_MEMORY_URL}/allow", allow_memory, nav="memories", desk="write"),
-    View("GET", f"{_MEMORY_URL}/forget", ask_forget_memory, nav="memories", desk="slow"),
-    View("POST", f"{_MEMORY_URL}/forget", forget_memory, nav="memories", desk="write"),
+    View("POST", f"{_MEMORY_URL}/allow", allow_memory, nav="memories", pool="write"),
+    View("GET", f"{_MEMORY_URL}/forget", ask_forget_memory, nav="memories", pool="slow"),
+    View("POST", f"{_MEMORY_URL}/forget", forget_memory, nav="memories", pool="write"),
 )

@@ -24,7 +24,7 @@ from perdure.surfaces.web.visits import HtmlPage, RawContent, Redirect, View, Vi
 from perdure.text import one_line
 from perdure.types import Filters, Memory, RunView, SearchResult
 
-_FILTERS = (("", "Everything"), ("words", "No tool calls"), ("person", "Only what the person said"))
+_FILTERS = (("", "Everything"), ("words", "No tool calls"), ("person", "Only messages of the person"))
 _MAX_HITS = 30  # of a search within a session
 _TITLE_CHARS = 100
 _MAX_DIGITS = 6  # of the number of a part
@@ -240,7 +240,7 @@ READER_VIEWS: tuple[View, ...] = (
     View("GET", "/runs/{run_id}/turns/{turn_id}", show_turn, nav="runs"),
     View("GET", "/runs/{run_id}/turns/{turn_id}/{n}", show_part, nav="runs"),
     View("GET", "/runs/{run_id}/images/{turn_id}/{n}", send_image, nav="runs"),
-    View("GET", "/runs/{run_id}/raw", send_raw, nav="runs", desk="slow"),
+    View("GET", "/runs/{run_id}/raw", send_raw, nav="runs", pool="slow"),
 )
 
 
@@ -259,7 +259,7 @@ def forget_run(visit: Visit) -> ViewResult:
     name = _find_target(visit, visit.form.get("turn", ""))
     targets, memories = _plan_forget(visit.home, name)
     if visit.form.get("n") != str(len(targets)):
-        message = "It has changed since you looked: look again at what would go."
+        message = "The data has changed since you opened this page: check the list again."
         return HtmlPage("forget.html", {**_collect_forget_values(visit, name, targets, memories), "said": message}, 409)
     visit.home.forgetting.apply(targets, memories=[memory.memory_id for memory in memories])
     return Redirect("/runs", f"Forgotten: {format_forgotten(len(targets), 'turn', len(memories))}.")
@@ -302,6 +302,6 @@ def _collect_forget_values(
 
 
 FORGET_VIEWS: tuple[View, ...] = (
-    View("GET", "/runs/{run_id}/forget", ask_forget_run, nav="runs", desk="slow"),
-    View("POST", "/runs/{run_id}/forget", forget_run, nav="runs", desk="write"),
+    View("GET", "/runs/{run_id}/forget", ask_forget_run, nav="runs", pool="slow"),
+    View("POST", "/runs/{run_id}/forget", forget_run, nav="runs", pool="write"),
 )

@@ -107,7 +107,7 @@ def _describe_cue(visit: Visit, cue: str) -> str:
     if not cue:
         return ""
     subjects = recall_sources.to_subjects(recall_sources.read_sources(visit.home, [cue]))
-    return mask(subjects[cue].text) if cue in subjects else "(no longer there)"
+    return mask(subjects[cue].text) if cue in subjects else "(deleted)"
 
 
 # silent messages -------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def _to_silent_message(
 ) -> SilentMessage:
     moment = _to_moment(line)
     reason = str(line.get("why") or {"late": "it took too long", "failed": "it failed"}.get(line["outcome"], ""))
-    outcome = line["outcome"] if line["outcome"] in _SILENT_OUTCOMES else "silent, with a floor"
+    outcome = line["outcome"] if line["outcome"] in _SILENT_OUTCOMES else "silent; the floor was sent"
     return SilentMessage(
         moment.at,
         moment.runtime,
@@ -165,7 +165,7 @@ def show_injection(visit: Visit) -> HtmlPage:
     block, is_exact = recall_sources.restore_block(visit.home, injection_view, prompt.turn_id if prompt else "")
     why_not = visit.query.get("why_not", "").strip()
     values = {
-        "title": text.one_line(message.text, _TITLE_CHARS) or "What was recalled",
+        "title": text.one_line(message.text, _TITLE_CHARS) or "Recalls",
         "one": injection,
         "asked": prompt,
         "message": message.text,
@@ -213,7 +213,7 @@ def _explain_omissions(
     omissions = []
     for name, subject in subjects.items():
         if name in names:
-            explanation = f"It was told in this very recall, as cue {names.index(name) + 1}."
+            explanation = f"It was recalled here, as cue {names.index(name) + 1}."
         else:
             explanation = cue_cards.explain_omission(
                 subject, recalled, OmissionContext(_find_earlier(visit, injection, name), project)
@@ -398,7 +398,7 @@ def show_use(visit: Visit) -> HtmlPage:
     uses = visit.home.memories.uses()
     current = [memory_use for memory_use in uses if memory_use.is_current]
     values = {
-        "title": "What is used",
+        "title": "Use of memories",
         "weeks": all_weeks,
         "is_known": bool(known_weeks),
         "most": max(week.n_cues for week in all_weeks),

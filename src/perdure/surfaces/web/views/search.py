@@ -52,7 +52,7 @@ _NAMES = {
     ("kind", "result"): "tool result",
     ("role", "machine"): "a program",
 }
-_MODES = (("", "words and meaning"), ("keyword", "words alone"), ("semantic", "meaning alone"))
+_MODES = (("", "words and meaning"), ("keyword", "only words"), ("semantic", "only meaning"))
 _DAY = timedelta(days=1)
 
 
@@ -351,21 +351,21 @@ def list_notices(result: SearchResult, *, is_waiting: bool) -> list[str]:
     """Say in words what could not be done, and what to do about it. is_waiting: the model is not loaded yet."""
     messages = []
     if "vector" in result.degraded:
-        messages.append(
-            "Found by words alone: there are no vectors to search by meaning with. `perdure doctor` says why."
-        )
+        messages.append("Only words were searched: vectors are not available. `perdure doctor` shows the reason.")
     elif is_waiting:
-        messages.append("Found by words alone: the model is still being loaded. Search again in a moment.")
+        messages.append("Only words were searched: the model is still loading. Search again in a moment.")
     if result.n_unembedded:
-        messages.append(f"Not to be found by meaning yet: {format_count(result.n_unembedded, 'piece')} of text.")
+        messages.append(f"Search by meaning does not cover {format_count(result.n_unembedded, 'piece')} of text yet.")
     if "index" in result.degraded:
-        messages.append("There is no usable index: the archive itself was read, which is slow. Run `perdure rebuild`.")
+        messages.append(
+            "The index cannot be used, so the archive itself was searched, which is slow. Run `perdure rebuild`."
+        )
     if result.n_behind:
         messages.append(
-            f"Captured and not indexed yet: {format_count(result.n_behind, 'run')}. Search again in a moment."
+            f"Captured, but not indexed yet: {format_count(result.n_behind, 'run')}. Search again in a moment."
         )
     if result.dropped:
-        messages.append(f"Too frequent to rank by: {', '.join(result.dropped)}.")
+        messages.append(f"Too frequent for ranking: {', '.join(result.dropped)}.")
     return messages
 
 

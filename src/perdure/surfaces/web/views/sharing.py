@@ -93,7 +93,7 @@ def _list_projects(home: Home) -> Sequence[str]:
 def describe_grant(grant_state: GrantRecord) -> str:
     """Say in words what a grant covers."""
     grant = grant_state.grant
-    return f"run {grant.value} and what is below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
+    return f"run {grant.value} and the runs below it" if grant.scope == "run" else f"{grant.scope} {grant.value}"
 
 
 def give_grant(visit: Visit) -> ViewResult:
@@ -110,14 +110,14 @@ def give_grant(visit: Visit) -> ViewResult:
             form.grantee, cast(GrantScope, form.scope), form.value, until_at=until_at
         )
     except (UsageError, NotFound) as error:
-        missing = f"There is no {form.scope} {mask_name(form.value)!r} of yours."
+        missing = f"You have no {form.scope} {mask_name(form.value)!r}."
         return _make_sharing_page(visit, form, missing if isinstance(error, NotFound) else error.detail or str(error))
     n_runs = count_covered_runs(visit.home, grant_state)
-    coverage = "what is there" if n_runs is None else format_count(n_runs, "run")
+    coverage = "this" if n_runs is None else format_count(n_runs, "run")
     return Redirect(
         "/sharing",
         f"{grant_state.grant.grantee} may read {describe_grant(grant_state)}: "
-        f"{coverage} now, and what comes to it later.",
+        f"{coverage} now, and runs that are added later.",
     )
 
 
@@ -135,14 +135,14 @@ def revoke_grant(visit: Visit) -> Redirect:
 def decline_grant(visit: Visit) -> Redirect:
     """Decline a grant received from another user."""
     grant_state = visit.home.sharing.grants.decline(visit.path_params["grant_id"])
-    return Redirect("/sharing", f"You read no more of {describe_grant(grant_state)} of {grant_state.grant.owner}.")
+    return Redirect("/sharing", f"You no longer read {describe_grant(grant_state)} of {grant_state.grant.owner}.")
 
 
 SHARING_VIEWS: tuple[View, ...] = (
     View("GET", "/sharing", show_sharing, nav="sharing"),
-    View("POST", "/sharing", give_grant, nav="sharing", desk="write"),
-    View("POST", "/sharing/{grant_id}/revoke", revoke_grant, nav="sharing", desk="write"),
-    View("POST", "/sharing/{grant_id}/decline", decline_grant, nav="sharing", desk="write"),
+    View("POST", "/sharing", give_grant, nav="sharing", pool="write"),
+    View("POST", "/sharing/{grant_id}/revoke", revoke_grant, nav="sharing", pool="write"),
+    View("POST", "/sharing/{grant_id}/decline", decline_grant, nav="sharing", pool="write"),
 )
 
 
@@ -167,7 +167,7 @@ def show_machines(visit: Visit) -> HtmlPage:
 def _make_machines_page(visit: Visit, *, name: str = "", user: str = "", error: str = "") -> HtmlPage:
     flags = {key: visit.query.get(key) == "1" for key in ("all", "everybody")}
     if flags["everybody"] and not visit.identity.is_admin:
-        raise NotFound("list of everybody's machines")
+        raise NotFound("list of all machines")
     user_filter = None if flags["everybody"] else visit.home.user
     registered = visit.home.sharing.machines.list_machines(user_filter, include_revoked=flags["all"])
     rows = list_machine_entries(registered, _read_captures(visit), visit.home.user, _find_own_machine(visit))
@@ -231,7 +231,7 @@ def register_machine(visit: Visit) -> ViewResult:
         machine, secret = visit.home.sharing.machines.register(user, name, registered_by=visit.identity.machine_id)
     except UsageError as error:
         return _make_machines_page(visit, name=name, user=user, error=error.detail or str(error))
-    values: dict[str, Any] = {"title": f"{machine.name} may speak", "machine": machine, "secret": secret}
+    values: dict[str, Any] = {"title": f"{machine.name} is registered", "machine": machine, "secret": secret}
     return HtmlPage("machine_new.html", {**values, "joined": f"perdure join {_find_join_address(visit) or 'URL'}"}, 201)
 
 
@@ -253,7 +253,7 @@ def revoke_machine(visit: Visit) -> Redirect:
     """Revoke a machine."""
     machine = _get_machine(visit)
     revoked = visit.home.sharing.machines.revoke(machine.machine_id, machine.user)
-    return Redirect("/machines", f"{revoked.name} of {revoked.user} may speak no more, from its next request on.")
+    return Redirect("/machines", f"{revoked.name} of {revoked.user} is revoked: the home refuses its next request.")
 
 
 def _get_machine(visit: Visit) -> Machine:
@@ -267,7 +267,7 @@ def _get_machine(visit: Visit) -> Machine:
 
 MACHINE_VIEWS: tuple[View, ...] = (
     View("GET", "/machines", show_machines, nav="machines"),
-    View("POST", "/machines", register_machine, nav="machines", desk="write"),
+    View("POST", "/machines", register_machine, nav="machines", pool="write"),
     View("GET", "/machines/{machine_id}/revoke", ask_revoke_machine, nav="machines"),
-    View("POST", "/machines/{machine_id}/revoke", revoke_machine, nav="machines", desk="write"),
+    View("POST", "/machines/{machine_id}/revoke", revoke_machine, nav="machines", pool="write"),
 )

@@ -34,7 +34,7 @@ from perdure.home import Home
 from perdure.index import encoding
 from perdure.index.injections import UsageWeek
 from perdure.index.statistics import Growth, MonthGrowth, list_newest_measurements
-from perdure.jobs import JobLog, JobResult, JobRun
+from perdure.jobs import JobLog, JobResult
 from perdure.service import health
 from perdure.service.health import AnswerLogEntry
 from perdure.surfaces.units import format_count, format_size
@@ -127,7 +127,7 @@ def summarise_growth(counts: GrowthCounts) -> str:
     since = counts.growth.months[0].month
     n_bytes = sum(month.n_bytes for month in counts.growth.months)
     summary = f"{format_count(n_turns, 'turn')} in {format_count(n_runs, 'run')} since {since}"
-    return f"{summary}, {format_size(n_bytes)} as they were captured."
+    return f"{summary}, {format_size(n_bytes)} captured."
 
 
 # charts -----------------------------------------------------------------------------------------------------------
@@ -174,24 +174,24 @@ def fill_months(months: Sequence[MonthGrowth]) -> list[MonthGrowth]:
 
 def _make_month_panels(months: Sequence[MonthGrowth], messages_by_month: Mapping[str, int]) -> list[ChartPanel]:
     names = tuple(month.month for month in months)
-    hint = "`perdure import` captures what your agents have written already."
+    hint = "`perdure import` captures the transcripts of your agents."
     turns = ChartSeries("turns", tuple(month.n_turns for month in months))
     own_messages = ChartSeries("yours", tuple(messages_by_month.get(month.month, 0) for month in months))
     runs = ChartSeries("runs", tuple(month.n_runs for month in months))
     archive_bytes = ChartSeries("captured", tuple(accumulate(month.n_bytes for month in months)))
     return [
-        _make_panel("turns", Chart("Turns by month", names, (turns, own_messages), render.format_number), hint=hint),
+        _make_panel("turns", Chart("Turns per month", names, (turns, own_messages), render.format_number), hint=hint),
         _make_panel(
             "runs",
-            Chart("Runs by month", names, (runs,), render.format_number),
+            Chart("Runs per month", names, (runs,), render.format_number),
             hint=hint,
-            note="A run is what was captured of a session at one time; a long session has several.",
+            note="A run is the part of a session that was captured at one time; a long session has several runs.",
         ),
         _make_panel(
             "archive",
-            Chart("Archive, month by month", names, (archive_bytes,), format_size),
+            Chart("Archive, per month", names, (archive_bytes,), format_size),
             hint=hint,
-            note="Bytes of transcripts as they were captured; packed ones take a fraction on disk.",
+            note="Captured bytes of transcripts; packed runs need much less space on disk.",
         ),
     ]
 
@@ -201,8 +201,8 @@ def _make_memory_panel(memories: Mapping[date, int], today: date) -> ChartPanel:
     memory_series = ChartSeries("memories", tuple(memories.get(day, 0) if memories else None for day in mondays))
     return _make_panel(
         "memories",
-        Chart("Memories noted by week", tuple(map(str, mondays)), (memory_series,), render.format_number),
-        hint='`perdure remember "…"` keeps one; what you state to an agent becomes one by itself.',
+        Chart("Memories recorded per week", tuple(map(str, mondays)), (memory_series,), render.format_number),
+        hint='`perdure remember "…"` stores one; your statements to agents become memories automatically.',
     )
 
 
@@ -213,17 +213,17 @@ def _make_use_panel(known_weeks: Sequence[UsageWeek], today: date) -> ChartPanel
     told_series = ChartSeries("told", tuple(week.n_cues if week else missing for week in week_rows))
     used_series = ChartSeries("used", tuple(week.n_used if week else missing for week in week_rows))
     n_told, n_used = (sum(value or 0 for value in series.values) for series in (told_series, used_series))
-    share = f"{n_used / n_told:.0%} of {n_told:,} were used. " if n_told else ""
+    share = f"{n_used / n_told:.0%} of {n_told:,} cues were used. " if n_told else ""
     return _make_panel(
         "use",
         Chart(
-            "Told beside messages, and used, by week",
+            "Cues recalled and used, per week",
             tuple(map(str, mondays)),
             (told_series, used_series),
             render.format_number,
         ),
-        note=f"{share}What was told counts once the answer to its message was looked at.",
-        hint="`perdure install claude-code` lets a client be told what matters, beside every message.",
+        note=f"{share}A cue counts after the answer to its message is checked.",
+        hint="`perdure install claude-code` adds recall to every message.",
     )
 
 
@@ -235,8 +235,8 @@ def _make_answer_panels(lines: Sequence[AnswerLogEntry], today: date) -> list[Ch
     answers_by_week = _group_answers(lines, lambda instant: encoding.get_monday(instant.date()))
     answers_by_day = _group_answers(lines, lambda instant: instant.date())
     shares = ChartSeries("silent", tuple(_compute_silent_share(answers_by_week.get(week, ())) for week in mondays))
-    note = f"By the log, which goes back to {lines[0].at[:10]}." if lines else ""
-    hint = "Nothing was asked yet: a client that is set up asks at every message."
+    note = f"From the log, which goes back to {lines[0].at[:10]}." if lines else ""
+    hint = "No requests yet: a client that is set up asks at every message."
     p50, p95 = (
         ChartSeries(label, tuple(_compute_percentile(answers_by_day.get(day, ()), share) for day in days))
         for label, share in (("median", 0.5), ("95th percentile", 0.95))
@@ -245,10 +245,10 @@ def _make_answer_panels(lines: Sequence[AnswerLogEntry], today: date) -> list[Ch
         _make_panel(
             "silence",
             Chart(
-                "Messages at which memory was silent, by week",
+                "Messages without a recall, per week",
                 tuple(map(str, mondays)),
                 (shares,),
-                _format_percent,
+                "{:.0%}".format,
                 "lines",
                 top=1.0,
             ),
@@ -257,7 +257,7 @@ def _make_answer_panels(lines: Sequence[AnswerLogEntry], today: date) -> list[Ch
         ),
         _make_panel(
             "latency",
-            Chart("Time until an answer, by day", tuple(map(str, days)), (p50, p95), render.format_ms, "lines"),
+            Chart("Time until an answer, per day", tuple(map(str, days)), (p50, p95), render.format_ms, "lines"),
             note=note,
             hint=hint,
         ),
@@ -283,10 +283,6 @@ def _compute_percentile(lines: Sequence[AnswerLogEntry], share: float) -> float 
     return health.find_quantile(sorted(line.took_ms for line in lines), share)
 
 
-def _format_percent(share: float) -> str:
-    return f"{share:.0%}"
-
-
 GROWTH_VIEWS: tuple[View, ...] = (View("GET", "/growth", show_growth, nav="growth"),)
 
 
@@ -309,7 +305,7 @@ class MeasurementVerdict:
 def show_quality(visit: Visit) -> HtmlPage:
     """Show the page."""
     verdicts = make_verdicts(_read_measurements(visit.home))
-    last_run = _read_last_run(visit.home.path)
+    last_run = JobLog(visit.home.path).settle_latest(EVAL_JOB)
     values: dict[str, Any] = {
         "title": "Quality",
         "now_measuring": last_run is not None and last_run.result == "running",
@@ -335,10 +331,6 @@ def _read_measurements(home: Home) -> list[StoredMeasurement]:
     )
 
 
-def _read_last_run(home: Path) -> JobRun | None:
-    return JobLog(home).settle_latest(EVAL_JOB)
-
-
 def make_verdicts(measurements: Sequence[StoredMeasurement]) -> list[MeasurementVerdict]:
     """Compare each measurement with the latest one before it that used the same questions."""
     verdicts: list[MeasurementVerdict] = []
@@ -355,11 +347,11 @@ def make_verdicts(measurements: Sequence[StoredMeasurement]) -> list[Measurement
 def summarise_quality(latest: MeasurementVerdict) -> str:
     """Say how well recall does, and whether that is a change."""
     interval = latest.time.figures["interval"]["R@10"]
-    phrase = f"The first ten results of recall contain {interval['at']:.1%} of what answers a question"
+    phrase = f"The first ten results of recall contain {interval['at']:.1%} of the evidence"
     endings = {
-        "better": "; better than when it was measured before.",
-        "worse": "; worse than when it was measured before.",
-        "the same": "; what changed since it was measured before is within chance.",
+        "better": "; better than the last measurement.",
+        "worse": "; worse than the last measurement.",
+        "the same": "; the change since the last measurement is within chance.",
     }
     return phrase + endings.get(latest.than, ".")
 
@@ -381,7 +373,7 @@ def start_measuring(visit: Visit) -> Redirect:
     """Start a measurement, which runs after this answer."""
     home = visit.server.home
     visit.server.start_job(EVAL_JOB, lambda: _run_measuring(home))
-    return Redirect("/quality", "Measuring has begun. This page follows how it ends.")
+    return Redirect("/quality", "The measurement has started. This page shows the result.")
 
 
 def _run_measuring(home: Path) -> None:
@@ -395,13 +387,13 @@ def _run_eval(home: Path) -> JobResult:
     try:
         process = subprocess.run(command, capture_output=True, timeout=_EVAL_LIMIT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ModelFault(f"measuring took longer than {_EVAL_LIMIT_S:.0f} s") from error
+        raise ModelFault(f"the measurement took longer than {_EVAL_LIMIT_S:.0f} s") from error
     if process.returncode:
         raise ModelFault(f"`perdure eval` ended with status {process.returncode}")
-    return JobResult("measured on the questions that come with Perdure")
+    return JobResult("measured on the questions of Perdure")
 
 
 QUALITY_VIEWS: tuple[View, ...] = (
     View("GET", "/quality", show_quality, nav="quality"),
-    View("POST", "/quality/measure", start_measuring, nav="quality", is_admin=True, desk="write"),
+    View("POST", "/quality/measure", start_measuring, nav="quality", is_admin=True, pool="write"),
 )

@@ -166,7 +166,7 @@ def start_job(visit: Visit) -> Redirect:
     """Start a job now; it continues after this answer."""
     job = builtin_jobs.find_job(visit.path_params["name"])
     visit.server.start_job(job.name, lambda: _run_job(visit, job.name))
-    return Redirect("/jobs", f"{job.name} has begun. This page follows how it ends.")
+    return Redirect("/jobs", f"{job.name} has started. This page shows the result.")
 
 
 def _run_job(visit: Visit, name: str) -> None:
@@ -185,7 +185,7 @@ def resume_job(visit: Visit) -> Redirect:
     """Let the clock run a job again."""
     job = builtin_jobs.find_job(visit.path_params["name"])
     was_paused = JobLog(visit.home.path).resume(job.name)
-    return Redirect("/jobs", f"{job.name} runs by the clock again." if was_paused else f"{job.name} was not paused.")
+    return Redirect("/jobs", f"{job.name} runs on its schedule again." if was_paused else f"{job.name} was not paused.")
 
 
 # health ---------------------------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ def summarise_checks(checks: Sequence[HealthCheck]) -> str:
     """
     n_problems, n_notices = (sum(check.grade == grade for check in checks) for grade in ("problem", "notice"))
     if n_problems:
-        return f"{'One thing is' if n_problems == 1 else f'{n_problems} things are'} wrong."
+        return f"{'One check fails' if n_problems == 1 else f'{n_problems} checks fail'}."
     if n_notices:
-        return f"It works. {'One thing' if n_notices == 1 else f'{n_notices} things'} to know."
-    return "It works: nothing is wrong."
+        return f"It works. {'One notice' if n_notices == 1 else f'{n_notices} notices'}."
+    return "It works: no problems."
 
 
 def sort_checks(checks: Sequence[HealthCheck]) -> list[HealthCheck]:
@@ -262,8 +262,8 @@ def probe_home(visit: Visit) -> Redirect:
     """Prove the data path by a real write, search and forget in a scratch home on the same disk."""
     result = visit.server.probe.check_health(visit.home)
     if result.problems:
-        return Redirect("/health", f"Not well: {'; '.join(result.problems)}.")
-    return Redirect("/health", f"Proven: write, archive, index, search and forget work ({result.took_ms:.0f} ms).")
+        return Redirect("/health", f"Problems: {'; '.join(result.problems)}.")
+    return Redirect("/health", f"Tested: write, archive, index, search and forget work ({result.took_ms:.0f} ms).")
 
 
 def show_disk(visit: Visit) -> HtmlPage:
@@ -271,16 +271,16 @@ def show_disk(visit: Visit) -> HtmlPage:
     sizes = health_checks.measure_disk_use(visit.home.path)
     largest = max(sizes.values(), default=0)
     rows = [(name, n, n / largest if largest else 0.0) for name, n in sizes.items()]
-    return HtmlPage("disk.html", {"title": "What takes the room", "rows": rows, "total": sum(sizes.values())})
+    return HtmlPage("disk.html", {"title": "Disk space by part", "rows": rows, "total": sum(sizes.values())})
 
 
 STATUS_VIEWS: tuple[View, ...] = (
     View("GET", "/jobs", show_jobs, nav="jobs", is_admin=True),
     View("GET", "/jobs/{name}", show_job, nav="jobs", is_admin=True),
-    View("POST", "/jobs/{name}/run", start_job, nav="jobs", is_admin=True, desk="write"),
-    View("POST", "/jobs/{name}/pause", pause_job, nav="jobs", is_admin=True, desk="write"),
-    View("POST", "/jobs/{name}/resume", resume_job, nav="jobs", is_admin=True, desk="write"),
+    View("POST", "/jobs/{name}/run", start_job, nav="jobs", is_admin=True, pool="write"),
+    View("POST", "/jobs/{name}/pause", pause_job, nav="jobs", is_admin=True, pool="write"),
+    View("POST", "/jobs/{name}/resume", resume_job, nav="jobs", is_admin=True, pool="write"),
     View("GET", "/health", show_health, nav="health"),
-    View("POST", "/health/probe", probe_home, nav="health", is_admin=True, desk="slow"),
-    View("GET", "/health/disk", show_disk, nav="health", is_admin=True, desk="slow"),
+    View("POST", "/health/probe", probe_home, nav="health", is_admin=True, pool="slow"),
+    View("GET", "/health/disk", show_disk, nav="health", is_admin=True, pool="slow"),
 )
