@@ -106,6 +106,18 @@ class NotFound(PerdureError):
     exit_code = 4
 
 
+class EmbedderMissing(NotFound):
+    """There are no vectors without an embedder. `perdure doctor` says which one is set and what it lacks."""
+
+
+class RecallMissing(NotFound):
+    """A recall is recorded when a client asks for one, or `perdure context`. `perdure why` shows the newest."""
+
+
+class JobMissing(NotFound):
+    """`perdure jobs` lists the jobs."""
+
+
 class MemoryMissing(NotFound):
     """`perdure memories list` shows the ids and paths; with --all, also of superseded and retired memories."""
 

@@ -141,7 +141,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)
     except (IndexFault, Busy) as error:
-        return Recalled((), plan, silent=f"recall failed: {error}", degraded=("index",))
+        return Recalled((), plan, silent=f"recall failed: {error}".removesuffix("."), degraded=("index",))
     if pending and recalled.timings_ms:  # a plan that asks for nothing has no timings, and waited for no vector
         has_vector_failed = pending.pending.exception() is not None
         if not has_vector_failed:

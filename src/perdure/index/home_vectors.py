@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.config import EmbedderConfig
 from perdure.disk import lock_file
-from perdure.errors import ConfigFault, IndexFault, NotFound
+from perdure.errors import ConfigFault, EmbedderMissing, IndexFault
 from perdure.index import embed, hybrid, store, vector_search
 from perdure.index.embed import FillResult, Lane
 from perdure.index.store import IndexConnection
@@ -217,10 +217,10 @@ class HomeVectors:
     ) -> FillResult:
         """Embed what an owner's chunks lack, or only the chunks that came in since they were listed.
 
-        Raises NotFound without an embedder, Busy when another process does it, ModelFault when the model fails.
+        Raises EmbedderMissing without an embedder, Busy when another process does it, ModelFault when the model fails.
         """
         if self.tag is None:
-            raise NotFound(self.choice.notice or "no embedder")
+            raise EmbedderMissing(self.choice.notice or "no embedder")
         number = index.find_name("user", user)
         if number is None:
             return FillResult()
@@ -295,9 +295,9 @@ class HomeVectors:
         return {"query": 0, "ingest": embed.count_missing(index, info) - n_left if info else 0, "bulk": n_left}
 
     def check_embedder(self) -> tuple[str, EmbedResult]:
-        """Embed a sentence as a query; return (tag, result). Raises NotFound, ModelFault."""
+        """Embed a sentence as a query; return (tag, result). Raises EmbedderMissing, ModelFault."""
         if self.tag is None:
-            raise NotFound(self.choice.notice or "no embedder")
+            raise EmbedderMissing(self.choice.notice or "no embedder")
         lanes = self._get_lanes(self.tag.key, self._made_by)
         assert lanes is not None
         return str(self.tag), lanes.submit([_CHECK_TEXT], kind="query", lane="query").result()

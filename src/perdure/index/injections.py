@@ -18,7 +18,7 @@ import msgspec
 from perdure.archive import memory_events
 from perdure.archive.injections import FLOOR
 from perdure.archive.journal import measure_files, read_new_events, was_rewritten
-from perdure.errors import NotFound
+from perdure.errors import RecallMissing
 from perdure.index import encoding, memory_rows
 from perdure.index.encoding import to_ms
 from perdure.index.memory_replay import ReplayEvent
@@ -146,7 +146,7 @@ class InjectionLog:
     def list_newest(self, *, session: str = "", cue: str = "", before: str = "", limit: int = 20) -> list[Injection]:
         """Return the newest injections: of a session, with a cue, or older than the injection of a nonce.
 
-        Raises NotFound for an unknown nonce.
+        Raises RecallMissing for an unknown nonce.
         """
         with self.index.begin_read():
             unread_by_nonce, used_by_nonce = self._read_unread()
@@ -177,7 +177,7 @@ class InjectionLog:
         return [_add_judgement(injection, used_by_nonce) for injection in [*(_from_row(*row) for row in rows), *unread]]
 
     def get(self, nonce: str) -> Injection:
-        """Return the injection with this nonce. Raises NotFound."""
+        """Return the injection with this nonce. Raises RecallMissing."""
         query = "SELECT body, at_ms, used FROM injection WHERE user = ? AND nonce = ?"
         with self.index.begin_read():
             unread_by_nonce, used_by_nonce = self._read_unread()
@@ -187,7 +187,7 @@ class InjectionLog:
             *(injection for unread_nonce, injection in unread_by_nonce.items() if unread_nonce == nonce),
         ]
         if not injections:
-            raise NotFound(f"no recall {nonce}")
+            raise RecallMissing(f"no recall {nonce}")
         return _add_judgement(injections[0], used_by_nonce)
 
     def count_by_week(self, *, since_at: datetime) -> list[UsageWeek]:
@@ -218,12 +218,12 @@ class InjectionLog:
         return (_from_row(*row) for row in self.index.select(query, *values, limit))
 
     def _find_number(self, nonce: str) -> int:
-        """Return the number of an injection; 0 when no nonce is given. Raises NotFound."""
+        """Return the number of an injection; 0 when no nonce is given. Raises RecallMissing."""
         if not nonce:
             return 0
         rows = self.index.select("SELECT id FROM injection WHERE user = ? AND nonce = ?", self._user_number, nonce)
         if not rows:
-            raise NotFound(f"no recall {nonce}")
+            raise RecallMissing(f"no recall {nonce}")
         return int(rows[0][0])
 
     def _read_unread(self) -> tuple[dict[str, Injection], dict[str, frozenset[str]]]:

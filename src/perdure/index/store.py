@@ -180,6 +180,14 @@ class IndexConnection:
             raise IndexDamaged(f"{self.path} (made by another version)")
         self.db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
 
+    def find_damage(self) -> str:
+        """Read every page of the file; return what is wrong with it, or ""."""
+        try:
+            ((finding,),) = self.db.execute("PRAGMA quick_check(1)").fetchall()
+        except apsw.CorruptError as error:
+            finding = str(error)
+        return "" if finding == "ok" else f"damaged: {finding}"
+
     def close(self) -> None:
         """Release the file."""
         self.db.close()

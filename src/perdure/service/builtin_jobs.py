@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perdure import jobs
 from perdure.capture import alert, events, policy
 from perdure.config import JobsConfig
-from perdure.errors import ArchiveFault, ModelFault, NotFound
+from perdure.errors import ArchiveFault, JobMissing, ModelFault, NotFound
 from perdure.jobs import JobResult, MissedRuns
 from perdure.service.health import run_probe
 from perdure.service.lock import find_resident
@@ -202,11 +202,11 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
 
 
 def find_job(name: str) -> BuiltinJob:
-    """Return the built-in job of this name. Raises NotFound."""
+    """Return the built-in job of this name. Raises JobMissing."""
     for builtin in BUILTIN_JOBS:
         if builtin.name == name:
             return builtin
-    raise NotFound(f"job {name!r} (there are {', '.join(builtin.name for builtin in BUILTIN_JOBS)})")
+    raise JobMissing(f"no job {name!r} (there are {', '.join(builtin.name for builtin in BUILTIN_JOBS)})")
 
 
 def read_expressions(config: JobsConfig) -> dict[str, str]:

@@ -171,6 +171,8 @@ def import_command(
                 indexed = home.upkeep.catch_up(progress=lambda _, n: step(n))
             home.upkeep.embed_new()
         _print_import(shell, imported, indexed.n_chunks if indexed else 0, paths)
+    if _has_refused(imported, paths):
+        sys.exit(1)
 
 
 def _resolve_samples(path: Path) -> Path:
@@ -220,7 +222,7 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
             f"{format_count(len(other_files), 'other file')} skipped: not a transcript (--json lists them).",
             style="dim",
         )
-    refused = [item for item in imported.refused if item not in other_files]
+    refused = [item for item in imported.refused if item not in other_files]  # named, or not readable
     for title, items in (("excluded by your settings", imported.left_out), ("not captured", refused)):
         for path, reason in items[:_MAX_LISTED]:
             shell.note(f"{title}: {path}: {reason.removeprefix(path + ': ')}")
@@ -228,6 +230,11 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
             shell.note(f"{title}: {format_count(len(items) - _MAX_LISTED, 'more file')} (--json lists them)")
     if imported.n_runs:
         shell.suggest(actions)
+
+
+def _has_refused(imported: IngestResult, paths: tuple[Path, ...]) -> bool:
+    """Return True if a file that was named could not be captured."""
+    return not {str(path) for path in paths}.isdisjoint(path for path, _ in imported.refused)
 
 
 @command(

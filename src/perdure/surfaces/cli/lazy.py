@@ -51,9 +51,9 @@ class LazyGroup(click.Group):
         """Resolve as click does; for an unknown name raise UsageError with a hint at a similar one."""
         name = args[0]
         if name not in self.table and not name.startswith("-"):
-            similar = [
-                candidate for candidate in self.table if candidate.startswith(name) or set(name) == set(candidate)
-            ]
+            from difflib import get_close_matches
+
+            similar = [*(known for known in self.table if known.startswith(name)), *get_close_matches(name, self.table)]
             hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)

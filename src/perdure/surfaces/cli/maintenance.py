@@ -286,6 +286,9 @@ def _check_index(home: Home) -> Iterator[HealthCheck]:
                 "index", "problem", f"its write lock was not free within {store.BUSY_MS // 1000} s", advice
             )
             return
+        if damage := home.index().find_damage():
+            yield HealthCheck("index", "problem", damage, "run `perdure rebuild`; the archive holds everything")
+            return
     yield from health_checks.check_index(home)
 
 

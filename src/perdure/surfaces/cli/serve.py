@@ -28,7 +28,7 @@ from perdure.archive.journal import JournalEvent
 from perdure.capture import events
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
-from perdure.errors import AlreadyServing, NotFound, PerdureError, UsageError
+from perdure.errors import AlreadyServing, PerdureError, RecallMissing, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
@@ -425,11 +425,11 @@ def why_command(shell: Shell, session: str | None) -> None:
 
 
 def _find_last_injection(home: Home, session: str | None) -> JournalEvent:
-    """Return the last injection (into a session). Raises NotFound."""
+    """Return the last injection (into a session). Raises RecallMissing."""
     for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
         if not injections.is_floor(event) and str(event.data["session"]).startswith(session or ""):
             return event
-    raise NotFound(f"no recall for session {session}" if session else "no session has had a recall yet")
+    raise RecallMissing(f"no recall for session {session}" if session else "no session has had a recall yet")
 
 
 def _add_preview(home: Home, reason: dict[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def _request_link(shell: Shell, home: Path) -> str:
     """Ask the resident home for a link, and start one if none runs. Raises PerdureError."""
     shell.open_home(create=True).close()  # raises if the home is unusable, before a process is started for it
     if lock.find_resident(home) is None:
+        listener.require_packages()  # before a process is started that could not serve the page
         start_in_background(home)
     try:
         reply = events.ask_resident(home, {"op": "page"}, timeout_s=_ANSWER_LIMIT_S)

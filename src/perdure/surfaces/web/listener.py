@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from perdure.config import ServerConfig
@@ -20,6 +21,8 @@ from perdure.sharing.machines import LocalAuthority
 DEFAULT_ADDRESS = "127.0.0.1:8787"
 ANY_PORT = "127.0.0.1:0"
 _ADDRESS_FILE = "run/page"  # in a home: the address at which the page was served
+
+_MISSING = "serving browsers and other machines needs more packages (pip install 'perdure[server]')"
 
 
 class Listener:
@@ -85,6 +88,12 @@ class Listener:
                 self._server = None
 
 
+def require_packages() -> None:
+    """Raise PackageMissing unless the packages that serve browsers are installed; load none of them."""
+    if None in map(find_spec, ("jinja2", "pygments", "starlette", "uvicorn")):
+        raise PackageMissing(_MISSING)
+
+
 class _RunningServer:
     """An HTTP server that listens."""
 
@@ -94,8 +103,7 @@ class _RunningServer:
             from perdure.surfaces.http.server import HttpServer
             from perdure.surfaces.web.app import WebMount
         except ModuleNotFoundError as error:
-            message = "serving browsers and other machines needs more packages (pip install 'perdure[server]')"
-            raise PackageMissing(message) from error
+            raise PackageMissing(_MISSING) from error
         home = serving.home
         authority = LocalAuthority(home.path, home.config.admins, cache=home.sharing.grant_cache())
         self._mount = WebMount(home, authority, is_tls=bool(settings.tls_certificate))

@@ -1,0 +1,77 @@
+"""Errors end in a sentence that helps: each says what is wrong and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure.service import lock
+
+SAMPLES = Path(perdure.__file__).parent / "samples"
+
+
+def run(home: Path, *words: str, prelude: str = "") -> subprocess.CompletedProcess[str]:
+    code = f"import sys\n{prelude}\nfrom perdure.surfaces.cli import main\nmain()"
+    env = {**os.environ, "PERDURE_HOME": str(home), "HOME": str(home.parent), "NO_COLOR": "1", "COLUMNS": "200"}
+    line = [sys.executable, "-c", code, *words]
+    return subprocess.run(line, capture_output=True, text=True, env=env, timeout=60, check=False)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with perdure.open(tmp_path / "home") as opened:
+        opened.import_files([SAMPLES])
+    return tmp_path / "home"
+
+
+def test_unknown_command_suggests_the_nearest(home: Path) -> None:
+    for wrong, right in (("serch", "search"), ("recal", "recall"), ("docter", "doctor")):
+        done = run(home, wrong)
+        assert done.returncode == 2 and f"Did you mean {right!r}?" in done.stderr
+
+
+def test_doctor_finds_a_damaged_index(home: Path) -> None:
+    """Pages in the middle of the file are overwritten; the first page, and so the version, is good."""
+    assert "✓ index" in run(home, "doctor").stdout
+    path = (home / "index.db").resolve()
+    with perdure.open(home) as opened:
+        opened.index().checkpoint()
+    n_pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        file.seek(n_pages // 2 * 4096)
+        file.write(b"\xa5" * 4096 * 8)
+    done = run(home, "doctor")
+    assert done.returncode == 1 and "✗ index" in done.stdout and "perdure rebuild" in done.stdout
+
+
+def test_why_before_any_recall_says_when_there_is_one(home: Path) -> None:
+    done = run(home, "why")
+    assert done.returncode == 4 and "no session has had a recall yet" in done.stderr
+    assert "perdure search" not in done.stderr, "the advice for an id that was not found"
+
+
+def test_embed_without_an_embedder_names_the_reason(home: Path) -> None:
+    (home / "config.toml").write_text('[models.embedder]\nkind = "off"\n')
+    done = run(home, "embed")
+    assert done.returncode == 4 and "perdure doctor" in done.stderr and "show ids" not in done.stderr
+
+
+def test_import_of_a_file_that_is_no_transcript_fails(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    done = run(home, "import", str(tmp_path / "passwd"))
+    assert done.returncode == 1 and "not captured" in done.stderr
+    mixed = tmp_path / "folder"
+    mixed.mkdir()
+    (mixed / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    assert run(home, "import", str(mixed)).returncode == 0, "a folder may hold other files"
+
+
+def test_page_without_its_packages_starts_no_process(home: Path) -> None:
+    done = run(home, "page", prelude="sys.modules['uvicorn'] = None")
+    assert done.returncode == 1 and "pip install 'perdure[server]'" in done.stderr
+    assert lock.find_resident(home) is None
