@@ -5,7 +5,6 @@ Each capture is durable before its call returns. The archive takes it; the index
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -162,15 +161,13 @@ class Captures:
         return n_settled
 
     def _settle(self, item: OutboxDelta) -> None:
-        """Archive one delta of the outbox.
-
-        Bytes that do not join what the archive holds (their transcript was rewritten, or the archive is an older
-        one that was restored) bring in the whole transcript again; where that is gone, they become a source of
-        their own. What was acknowledged is kept in any case.
-        """
+        """Archive one delta of the outbox."""
         origin = msgspec.convert(item.header["origin"], Origin)
+        path, tombstones = item.header["path"], self._connections.tombstones()
         if item.header["from_offset"] is None:
-            self._store_emitted(item, origin)
+            rules = replace(self._ingest_rules(tags=tuple(item.header["tags"])), user=item.header["user"])
+            lines = item.data.removesuffix(b"\n").split(b"\n")
+            ingest.capture_lines(self._archive, rules, origin, lines, path=path, tombstones=tombstones, now=utc_now())
             return
         delta = Delta(
             origin=origin,
@@ -180,35 +177,11 @@ class Captures:
             data=item.data,
             from_offset=item.header["from_offset"],
             project=find_project(origin.cwd),
-            path=item.header["path"],
+            path=path,
             tags=tuple(item.header["tags"]),
         )
-        if self._is_stored(delta):
-            return
-        if delta.path and Path(delta.path).is_file():
-            rules = replace(self._ingest_rules(tags=delta.tags), user=delta.user)
-            tombstones = self._connections.tombstones()
-            ingest.capture_file(self._archive, rules, origin, Path(delta.path), tombstones=tombstones, now=utc_now())
-            if self._is_stored(delta):
-                return
-        name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
-        self._is_stored(replace(delta, origin=replace(origin, session=name), from_offset=0))
-
-    def _store_emitted(self, item: OutboxDelta, origin: Origin) -> None:
-        """Archive lines that an adapter emitted, where the archive lacks them."""
-        rules = replace(self._ingest_rules(tags=tuple(item.header["tags"])), user=item.header["user"])
-        lines = item.data.removesuffix(b"\n").split(b"\n")
-        tombstones = self._connections.tombstones()
-        ingest.capture_lines(
-            self._archive, rules, origin, lines, path=item.header["path"], tombstones=tombstones, now=utc_now()
-        )
-
-    def _is_stored(self, delta: Delta) -> bool:
-        """Store a delta; return True if the archive holds all of it now."""
-        tombstones = self._connections.tombstones()
-        (answer,) = self._archive.store([delta], now=utc_now(), tombstones=tombstones)
-        answers = ingest.settle(self._archive, delta, answer, tombstones=tombstones, now=utc_now())
-        return answers[-1].outcome in ("stored", "already")
+        transcript = Path(path) if path and Path(path).is_file() else None
+        ingest.store_delta(self._archive, delta, transcript=transcript, tombstones=tombstones, now=utc_now())
 
     # import -----------------------------------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ It does not open a file whose size and time are those of its last import.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 
@@ -19,8 +21,9 @@ from perdure import formats
 from perdure.archive.archive import Archive, Delta, StoreResult
 from perdure.archive.run_files import split_source_lines
 from perdure.archive.tombstones import Tombstones
-from perdure.capture import enqueue, policy, transcripts
-from perdure.capture.transcripts import count_complete_bytes, escape_text, to_plain_name
+from perdure.capture import enqueue, policy, settle, transcripts
+from perdure.capture.settle import Answer, Attempt
+from perdure.capture.transcripts import count_complete_bytes, escape_text, find_lines_end, to_plain_name
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import find_project
@@ -119,14 +122,16 @@ def import_files(
     return totals
 
 
-def capture_file(
-    archive: Archive, rules: IngestRules, origin: Origin, path: Path, *, tombstones: TombstonesByUser, now: datetime
-) -> None:
-    """Capture the part of a known session's transcript that the archive lacks."""
+def store_delta(
+    archive: Archive, delta: Delta, *, transcript: Path | None, tombstones: TombstonesByUser, now: datetime
+) -> Answer:
+    """Store the bytes of a delta, in whatever way that takes; return the archive's last answer.
+
+    transcript: the file that the delta comes from, if it still exists.
+    """
     batch = _DeltaBatch(archive, tombstones, now, IngestResult())
-    for offset, piece in _read_pieces(path):
-        batch.add(rules.make_delta(origin, piece, path=str(path.absolute()), from_offset=offset))
-    batch.flush()
+    attempts = settle.settle_delta(delta.from_offset, has_transcript=transcript is not None)
+    return settle.run_attempts(attempts, lambda attempt: batch.send(delta, attempt, transcript))
 
 
 def capture_lines(
@@ -199,7 +204,7 @@ def _import_file(
         if refusal:
             batch.totals.left_out.append((full_path, refusal))
             return
-        _import_lines(archive, rules, origin, path, batch)
+        _import_lines(rules, origin, path, batch)
     else:
         _import_document(archive, rules, runtime, path, batch)
     batch.mark_seen(full_path, signature)
@@ -212,44 +217,27 @@ def _add_folder(origin: Origin, path: Path) -> Origin:
     return replace(origin, cwd=transcripts.read_session_folder(path.absolute()))
 
 
-def _import_lines(archive: Archive, rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
-    """Capture a file that grows by lines; one that was rewritten after its first piece becomes a generation of
-    its own.
-    """
-    n_pieces = 0
-    for delta in _make_deltas(rules, origin, path):
+def _import_lines(rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> None:
+    """Capture a file that grows by lines; one of several pieces at once, a smaller one together with others."""
+    pieces = _read_pieces(path)
+    first_piece, second_piece = next(pieces, None), next(pieces, None)
+    if first_piece is None:
+        return
+    delta = rules.make_delta(origin, first_piece[1], path=str(path.absolute()))
+    if second_piece is None:
         batch.add(delta)
-        n_pieces += 1
-    if n_pieces < 2:
         return
     batch.flush()
-    if batch.unsettled and not _recapture(archive, rules, origin, path, batch):
+    answer = settle.run_attempts(settle.put_stream("transcript", 0), lambda attempt: batch.send(delta, attempt, path))
+    if not answer.is_done:
         raise OSError(f"{path} changed while it was read; the next import tries again")
 
 
-def _recapture(archive: Archive, rules: IngestRules, origin: Origin, path: Path, batch: _DeltaBatch) -> bool:
-    """Store all pieces of a file in the newest generation that they continue, or open the next; return True if
-    that worked.
-    """
-    batch.unsettled.clear()
-    latest = archive.ledger.get_generation(rules.user, origin.runtime, origin.session)
-    for generation in (*range(latest, -1, -1), latest + 1):
-        if all(batch.store_now(replace(delta, generation=generation)) for delta in _make_deltas(rules, origin, path)):
-            return True
-    return False
-
-
-def _make_deltas(rules: IngestRules, origin: Origin, path: Path) -> Iterator[Delta]:
-    return (
-        rules.make_delta(origin, data, path=str(path.absolute()), from_offset=offset)
-        for offset, data in _read_pieces(path)
-    )
-
-
-def _read_pieces(path: Path) -> Iterator[tuple[int, bytes]]:
+def _read_pieces(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, complete lines) of a file, in pieces that fit into memory; a longer line makes a longer piece."""
-    offset, remainder = 0, b""
+    offset, remainder = start, b""
     with path.open("rb") as file:
+        file.seek(start)
         while block := file.read(_PIECE_BYTES):
             remainder += block
             cut = remainder.rfind(b"\n") + 1
@@ -343,25 +331,29 @@ class _DeltaBatch:
     def mark_seen(self, path: str, signature: tuple[int, int]) -> None:
         self._seen_files.append((path, signature))
 
-    def store_now(self, delta: Delta) -> bool:
-        """Store a delta at once, in its generation and no other; return True if the archive then holds all of it."""
-        (result,) = self._archive.store([delta], now=self._now, tombstones=self.tombstones)
-        results = [result]
-        if result.outcome == "accepted":
-            results = settle(self._archive, delta, result, tombstones=self.tombstones, now=self._now)
-        for settled_result in results:
-            self._count_result(delta, settled_result)
-        return results[-1].outcome in ("stored", "already")
+    def send(self, delta: Delta, attempt: Attempt, transcript: Path | None = None) -> Answer:
+        """Store the bytes of an attempt at once; return the answer to the last piece, or to the first that is not
+        wholly stored.
+        """
+        answer, generation = settle.NOT_SENT, attempt.generation
+        for piece in _read_attempt(delta, attempt, transcript):
+            placed = replace(piece, generation=generation)
+            (result,) = self._archive.store([placed], now=self._now, tombstones=self.tombstones)
+            self._count_result(placed, result)
+            answer, generation = _to_answer(result), result.generation
+            if not answer.is_done:
+                break
+        return answer
 
     def flush(self) -> None:
-        results = self._archive.store(self._deltas, now=self._now, tombstones=self.tombstones)
-        for delta, result in zip(self._deltas, results, strict=True):
-            outcome = result.outcome
-            for settled_result in settle(self._archive, delta, result, tombstones=self.tombstones, now=self._now):
-                self._count_result(delta, settled_result)
-                outcome = settled_result.outcome
-            self.unsettled += [delta] if outcome in ("diverged", "gap") else []
-        self._deltas = []
+        deltas, self._deltas = self._deltas, []
+        results = self._archive.store(deltas, now=self._now, tombstones=self.tombstones)
+        for delta, result in zip(deltas, results, strict=True):
+            self._count_result(delta, result)
+            answer = settle.run_attempts(
+                settle.put_stream("delta", delta.from_offset), partial(self.send, delta), _to_answer(result)
+            )
+            self.unsettled += [] if answer.is_done else [delta]
         for path, (n_bytes, mtime_ns) in self._seen_files:
             self._archive.ledger.set_seen(escape_text(path), n_bytes, mtime_ns, "")
         self._seen_files = []
@@ -375,34 +367,22 @@ class _DeltaBatch:
             self.totals.n_rewritten += int(result.generation > 0 and delta.from_offset == 0)
 
 
-def settle(
-    archive: Archive, delta: Delta, result: StoreResult, *, tombstones: TombstonesByUser, now: datetime
-) -> list[StoreResult]:
-    """Do what a result asks for: send the rest, or open a generation. Returns every result on the way."""
-    results = [result]
-    if result.outcome == "accepted":
-        rest_delta = replace(
-            delta,
-            data=delta.data[result.to_offset - delta.from_offset :],
-            from_offset=result.to_offset,
-            generation=result.generation,
-        )
-        results += archive.store([rest_delta], now=now, tombstones=tombstones)
-    elif result.outcome == "diverged" and delta.from_offset == 0:
-        results += _store_in_other_generation(archive, delta, result.generation, tombstones=tombstones, now=now)
-    return results
+def _read_attempt(delta: Delta, attempt: Attempt, transcript: Path | None) -> Iterator[Delta]:
+    """Yield the bytes of an attempt as deltas."""
+    if attempt.stream == "transcript":
+        start = find_lines_end(transcript, attempt.from_offset) if transcript else 0
+        for offset, piece in _read_pieces(transcript, start) if transcript else ():
+            yield replace(delta, data=piece, from_offset=offset)
+        return
+    origin, low = delta.origin, delta.from_offset
+    if attempt.stream == "separate":
+        name = f"{origin.session}~{hashlib.sha256(delta.data).hexdigest()[:12]}"
+        origin, low = replace(origin, session=name), 0
+    yield replace(delta, origin=origin, data=delta.data[attempt.from_offset - low :], from_offset=attempt.from_offset)
 
 
-def _store_in_other_generation(
-    archive: Archive, delta: Delta, latest: int, *, tombstones: TombstonesByUser, now: datetime
-) -> list[StoreResult]:
-    """Find the generation that these bytes continue, newest first, or open the next."""
-    for generation in (*range(latest - 1, -1, -1), latest + 1):
-        attempt = replace(delta, generation=generation)
-        (result,) = archive.store([attempt], now=now, tombstones=tombstones)
-        if result.outcome != "diverged":
-            return [result, *settle(archive, attempt, result, tombstones=tombstones, now=now)[1:]]
-    return []
+def _to_answer(result: StoreResult) -> Answer:
+    return Answer(result.outcome, result.to_offset, result.generation)
 
 
 def clean_origin(origin: Origin) -> Origin:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perdure import log
-from perdure.capture import credential, enqueue, remote
+from perdure.capture import credential, enqueue, remote, settle
 from perdure.capture.policy import CaptureRules
 from perdure.capture.remote import FileExtent, RemoteConnection
+from perdure.capture.settle import Answer, Attempt
+from perdure.capture.transcripts import find_lines_end
 from perdure.disk import lock_file, replace_file
 from perdure.errors import LineRefused, RemoteAway, RemoteFault, RemoteNonsense
 from perdure.identity import find_project
@@ -25,11 +27,9 @@ from perdure.identity import find_project
 PIECE_BYTES = 1 << 23  # sent in one request, unless one line is longer
 _MAX_HEADER_BYTES = 1 << 20  # the first line of a delta is not longer
 _MAX_PATH_CHARS = 4096  # of a file's name, sent at most
-_WITNESS_BYTES = 4096  # of a transcript, compared before it goes on in the middle
 _BLOCK_BYTES = 1 << 16  # read at a time to find line ends
 _MIN_REQUEST_S = 0.25  # no request begins with less time: its timeout would say nothing about the home
 _EMITTED_FIELD = ("emitted", "true")  # lines that an adapter made: the home finds their place
-_DONE_OUTCOMES = ("stored", "already")
 
 ProgressCallback = Callable[[int], object]  # called with the bytes of each delta that the home took
 
@@ -54,12 +54,6 @@ class _LineTooLong(_RejectedDelta):
     def __init__(self, high: int) -> None:
         super().__init__("a line is longer than the home accepts")
         self.high = high  # position after the line in its file
-
-
-class _PieceResult(NamedTuple):
-    outcome: str  # stored, already, accepted, diverged, gap
-    end: int  # after the last byte of the source that the home holds
-    generation: int
 
 
 class _SourceStream(NamedTuple):
@@ -187,9 +181,7 @@ class _DeliveryRound:
     def _get_time_left_s(self) -> float:
         return remote.TIMEOUT_S if self._deadline_s is None else self._deadline_s - time.monotonic()
 
-    def _post_pieces(
-        self, fields: Sequence[tuple[str, str]], stream: _SourceStream
-    ) -> Iterator[tuple[int, _PieceResult]]:
+    def _post_pieces(self, fields: Sequence[tuple[str, str]], stream: _SourceStream) -> Iterator[tuple[int, Answer]]:
         """Yield (end of the piece in the file, its result) for each piece of the stream.
 
         Raises _OutOfTime, and _LineTooLong or LineRefused for a line that the home does not take.
@@ -208,8 +200,8 @@ class _DeliveryRound:
                     raise _LineTooLong(high) if response.code == "too-large" else LineRefused(f"{high - low} bytes")
                 size = max(1, (high - low) // 2)
                 continue
-            piece_result = _parse_piece_result(response)
-            yield high, piece_result
+            answer = _parse_answer(response)
+            yield high, answer
             low = high
 
 
@@ -224,7 +216,7 @@ class _DeltaDelivery:
         self,
         path: Path,
         rules: CaptureRules,
-        post_pieces: Callable[[Sequence[tuple[str, str]], _SourceStream], Iterator[tuple[int, _PieceResult]]],
+        post_pieces: Callable[[Sequence[tuple[str, str]], _SourceStream], Iterator[tuple[int, Answer]]],
     ) -> None:
         """Read the header. Raises KeyError, TypeError or ValueError for a file that is no delta."""
         with path.open("rb") as file:
@@ -240,7 +232,8 @@ class _DeltaDelivery:
         self._from_offset: int | None = self._header["from_offset"]
         if self._from_offset is not None and (type(self._from_offset) is not int or self._from_offset < 0):
             raise ValueError("from_offset")
-        self._stream = _SourceStream(FileExtent(path, low, high), self._from_offset or 0)
+        self._extent = FileExtent(path, low, high)
+        self._can_resume = True  # only the first attempt goes on where an earlier delivery ended
 
     def deliver(self) -> None:
         """Deliver the delta.
@@ -248,126 +241,88 @@ class _DeltaDelivery:
         If the home refuses a line as too long, deliver the other lines and raise _RejectedDelta.
         """
         try:
-            self._deliver_stream()
+            self._deliver_bytes()
         except _LineTooLong as error:
             self._deliver_from(error.high)
             raise
 
     def _deliver_from(self, position: int) -> None:
         """Deliver the bytes after a line that the home refuses, as a source of their own: they join nothing."""
-        extent = self._stream.extent._replace(low=position)
-        if position >= extent.high:
+        if position >= self._extent.high:
             return
+        self._extent = self._extent._replace(low=position)
         try:
             if self._from_offset is None:
-                self._put_emitted_lines(_SourceStream(extent, 0))
+                self._put_emitted_lines()
             else:
-                self._put(_SourceStream(extent, 0), session=f"{self.session}~{_hash_extent(extent)[:12]}")
+                settle.run_attempts(settle.put_stream("separate", 0), self._send)
         except _LineTooLong as error:
             self._deliver_from(error.high)
 
-    def _deliver_stream(self) -> None:
-        """Deliver the bytes, in whatever way that takes.
-
-        Some bytes do not join what the home holds: their transcript was rewritten, or the home was restored from
-        an older copy. Then the whole transcript is sent again; if it is gone, the bytes become a source of their
-        own. Acknowledged bytes are kept in any case.
-        """
+    def _deliver_bytes(self) -> None:
+        """Deliver the bytes, in whatever way that takes. Raises _RejectedDelta."""
         if self._from_offset is None:
-            self._put_emitted_lines(self._stream)
+            self._put_emitted_lines()
             return
-        piece_result = self._put(self._stream, can_resume=True)
-        if piece_result.outcome in _DONE_OUTCOMES:
-            return
-        if self._resend_transcript(piece_result) and self._put(self._stream).outcome in _DONE_OUTCOMES:
-            return
-        name = f"{self.session}~{_hash_extent(self._stream.extent)[:12]}"
-        separate_stream = _SourceStream(self._stream.extent, 0)
-        if self._put(separate_stream, session=name).outcome not in _DONE_OUTCOMES:
+        has_transcript = bool(self._header["path"]) and Path(self._header["path"]).is_file()
+        attempts = settle.settle_delta(self._from_offset, has_transcript=has_transcript)
+        if not settle.run_attempts(attempts, self._send).is_done:
             raise _RejectedDelta("the home accepts it at no offset")
 
-    def _put_emitted_lines(self, stream: _SourceStream) -> None:
+    def _put_emitted_lines(self) -> None:
         """Send lines that an adapter emitted; the home appends those that it lacks."""
         fields = [*self._fields, ("session", self.session), _EMITTED_FIELD]
-        for _, piece_result in self._post_pieces(fields, stream):
-            if piece_result.outcome not in (*_DONE_OUTCOMES, "accepted"):
+        for _, answer in self._post_pieces(fields, _SourceStream(self._extent, 0)):
+            if not answer.is_done and answer.outcome != "accepted":
                 raise RemoteAway(f"session {self.session} is being written to")
 
-    def _resend_transcript(self, piece_result: _PieceResult) -> bool:
-        """Send the transcript of the delta again, if it still exists; return True if the home took it."""
-        path = Path(self._header["path"] or "")
-        if not self._header["path"] or not path.is_file():
-            return False
-        try:
-            end = _find_lines_end(path, path.stat().st_size)
-            low = (
-                piece_result.end
-                if piece_result.outcome == "gap" and self._has_lines_before(path, piece_result.end, end)
-                else 0
+    def _send(self, attempt: Attempt) -> Answer:
+        """Send the bytes of an attempt; return the home's last answer."""
+        if attempt.stream == "delta":
+            can_resume, self._can_resume = self._can_resume, False
+            return self._send_pieces(
+                _SourceStream(self._extent, self._from_offset or 0), attempt, can_resume=can_resume
             )
-            return low < end and self._put(_SourceStream(FileExtent(path, low, end), low)).outcome in _DONE_OUTCOMES
+        if attempt.stream == "separate":
+            session = f"{self.session}~{_hash_extent(self._extent)[:12]}"
+            return self._send_pieces(_SourceStream(self._extent, 0), attempt, session=session)
+        try:
+            path = Path(self._header["path"])
+            end = find_lines_end(path, path.stat().st_size)
+            low = find_lines_end(path, attempt.from_offset) if attempt.from_offset <= end else end
+            if low == end:
+                return settle.NOT_SENT
+            return self._send_pieces(_SourceStream(FileExtent(path, low, end), low), attempt)
         except (_RejectedDelta, OSError, ValueError):  # unreadable, or being rewritten now
-            return False
-
-    def _has_lines_before(self, path: Path, low: int, end: int) -> bool:
-        """Return True if the home has the lines before this position, so that the transcript can go on there."""
-        witness_start = _find_lines_end(path, max(0, low - _WITNESS_BYTES))
-        if low == 0 or low > end or witness_start >= low:
-            return low == 0
-        witness = _SourceStream(FileExtent(path, witness_start, low), witness_start)
-        return self._send_pieces([*self._fields, ("session", self.session)], witness).outcome == "already"
-
-    def _put(self, stream: _SourceStream, *, session: str = "", can_resume: bool = False) -> _PieceResult:
-        """Send a stream; return the home's last result. The stream was taken if its outcome is one of _DONE_OUTCOMES.
-
-        A stream from the beginning of its source that diverges is another generation: an earlier one that it
-        continues, or the next.
-        """
-        fields = [*self._fields, ("session", session or self.session)]
-        piece_result = self._send_pieces(fields, stream, can_resume=can_resume)
-        if piece_result.outcome != "diverged" or stream.from_offset:
-            return piece_result
-        latest = piece_result.generation
-        for generation in (*range(latest - 1, -1, -1), latest + 1):
-            piece_result = self._send_pieces(fields, stream, generation=generation)
-            if piece_result.outcome in _DONE_OUTCOMES:
-                return piece_result
-        return piece_result
+            return settle.NOT_SENT
 
     def _send_pieces(
-        self,
-        base_fields: Sequence[tuple[str, str]],
-        stream: _SourceStream,
-        *,
-        generation: int | None = None,
-        can_resume: bool = False,
-    ) -> _PieceResult:
-        """Send a stream in pieces; return the result of the last piece, or of the first that the home does not take.
+        self, stream: _SourceStream, attempt: Attempt, *, session: str = "", can_resume: bool = False
+    ) -> Answer:
+        """Send a stream from the offset of the attempt, in pieces.
 
-        can_resume: go on after the pieces that an earlier attempt got acknowledged.
+        Return the answer to the last piece, or to the first that is not wholly stored.
+        can_resume: go on after the pieces that an earlier delivery got acknowledged.
         """
-        extent, last_result = stream.extent, _PieceResult("already", 0, generation or 0)
-        low = extent.low
+        extent, generation = stream.extent, attempt.generation
+        low = extent.low + max(0, attempt.from_offset - stream.from_offset)
         if can_resume:
             low, generation = _read_progress(self._path, extent, generation)
-        while low < extent.high:
-            fields = [*base_fields, *([("generation", str(generation))] if generation is not None else [])]
-            for high, last_result in self._post_pieces(
-                fields, _SourceStream(FileExtent(extent.path, low, extent.high), stream.to_offset(low))
-            ):
-                if last_result.outcome == "accepted":
-                    if not low < extent.low + last_result.end - stream.from_offset < high:
-                        raise RemoteNonsense(f"accepted up to {last_result.end}")
-                    low, generation = extent.low + last_result.end - stream.from_offset, last_result.generation
-                    break
-                if last_result.outcome not in _DONE_OUTCOMES:
-                    return last_result
-                if last_result.end < stream.to_offset(high):
-                    raise RemoteNonsense(f"{last_result.outcome} up to {last_result.end}")
-                low = high
-                if can_resume and low < extent.high:
-                    _write_progress(self._path, low, last_result.generation)
-        return last_result
+        fields = [*self._fields, ("session", session or self.session)]
+        fields += [("generation", str(generation))] if generation is not None else []
+        answer = Answer("already", 0, generation or 0)
+        rest = _SourceStream(extent._replace(low=low), stream.to_offset(low))
+        for high, answer in self._post_pieces(fields, rest):
+            if answer.outcome == "accepted" and not stream.to_offset(low) < answer.end < stream.to_offset(high):
+                raise RemoteNonsense(f"accepted up to {answer.end}")
+            if not answer.is_done:
+                return answer
+            if answer.end < stream.to_offset(high):
+                raise RemoteNonsense(f"{answer.outcome} up to {answer.end}")
+            low = high
+            if can_resume and low < extent.high:
+                _write_progress(self._path, low, answer.generation)
+        return answer
 
 
 def _make_fields(header: dict[str, Any], rules: CaptureRules) -> list[tuple[str, str]]:
@@ -390,7 +345,7 @@ def _make_fields(header: dict[str, Any], rules: CaptureRules) -> list[tuple[str,
     return fields
 
 
-def _parse_piece_result(response: remote.RemoteResponse) -> _PieceResult:
+def _parse_answer(response: remote.RemoteResponse) -> Answer:
     """Parse the home's answer to a piece.
 
     Raises _RejectedDelta if the home will never take it, RemoteNonsense for an answer that is none.
@@ -407,7 +362,7 @@ def _parse_piece_result(response: remote.RemoteResponse) -> _PieceResult:
         raise RemoteAway(f"conflict: {outcome}")
     if outcome not in outcomes or type(end) is not int or type(generation) is not int:
         raise RemoteNonsense(f"status {response.status} without an outcome")
-    return _PieceResult(str(outcome), end, generation)
+    return Answer(str(outcome), end, generation)
 
 
 # progress of an attempt ------------------------------------------------------------------------------------------
@@ -461,20 +416,6 @@ def _find_piece_end(extent: FileExtent, low: int, size: int) -> int:
                 return position + newline + 1
             position += len(block) or extent.high
     return extent.high
-
-
-def _find_lines_end(path: Path, high: int) -> int:
-    """Return the end of the last line that ends in the first `high` bytes of a file."""
-    with path.open("rb") as file:
-        position = high
-        while position > 0:
-            start = max(0, position - _BLOCK_BYTES)
-            file.seek(start)
-            newline = file.read(position - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            position = start
-    return 0
 
 
 def _hash_extent(extent: FileExtent) -> str:

@@ -30,6 +30,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 _HEAD_LINES = 40  # searched in a Claude Code transcript for the first folder
 _HEAD_BYTES = 65_536
 _MAX_LINE_BYTES = 4_000_000  # a first line that is longer is not read
+_BLOCK_BYTES = 1 << 16  # read at a time to find line ends
 
 OriginFields = dict[str, Any]  # the fields of `types.Origin`
 
@@ -175,6 +176,20 @@ def count_complete_bytes(data: bytes) -> int:
     end = data.rfind(b"\n") + 1
     tail = data[end:]
     return len(data) if tail[:1] == b"{" and tail[-1:] == b"}" and _is_json(tail) else end
+
+
+def find_lines_end(path: Path, high: int) -> int:
+    """Return the end of the last line that ends in the first `high` bytes of a file."""
+    with path.open("rb") as file:
+        position = high
+        while position > 0:
+            start = max(0, position - _BLOCK_BYTES)
+            file.seek(start)
+            newline = file.read(position - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            position = start
+    return 0
 
 
 def _is_json(raw: bytes) -> bool:
