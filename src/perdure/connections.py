@@ -59,7 +59,7 @@ class Connections:
         self.writable = writable
         self.chats = chats
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
-        self.archive = Archive(path, parse=lambda run, lines: parse_run(run, lines).turns, writable=writable)
+        self.archive = Archive(path, parse=parse_run, writable=writable)
         self._read_grants = read_grants
         self._embedder = embedder
         self._index: store.IndexConnection | None = None

@@ -121,7 +121,7 @@ class IndexFile:
 
 def open_archive(folder: Path) -> Archive:
     """Open the archive in a folder."""
-    return Archive(folder, parse=lambda run, lines: parse_run(run, lines).turns)
+    return Archive(folder, parse=parse_run)
 
 
 class ArchiveFile(IndexFile):

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,16 +26,18 @@ from perdure.archive.tombstones import Tombstones
 from perdure.capture.lines import find_first_stamp, find_last_stamp
 from perdure.capture.transcripts import count_complete_bytes
 from perdure.errors import DamagedRun, NewerFormat, NotFound, UsageError
+from perdure.formats.run_turns import remove_injected
 from perdure.identity import check_user, make_run_id
-from perdure.types import Line, Origin, Run, Source, Turn
+from perdure.types import Line, Origin, ParsedLines, Run, Source
 
 FORMAT = 1
 _CACHED_MANIFESTS = 8
+_CACHED_TURN_BYTES = 4_000_000  # of runs, whose turns stay in memory: the index and the memories read them in turn
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is rebuilt
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
 
 Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
-ParseTurns = Callable[[Run, Sequence[Line]], Sequence[Turn]]
+ParseRun = Callable[[Run, Sequence[Line]], ParsedLines]
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class StoreResult:
 class Archive:
     """The archive of one home. Open it once per process; do not share it between threads."""
 
-    def __init__(self, home: Path, *, parse: ParseTurns, writable: bool = True) -> None:
+    def __init__(self, home: Path, *, parse: ParseRun, writable: bool = True) -> None:
         """Open the archive of a home; create it if it is missing.
 
         Raises NewerFormat, and changes nothing, when a newer Perdure wrote it.
@@ -80,6 +83,7 @@ class Archive:
             Path, tuple[tuple[int, int, int], run_files.Manifest, dict[str, run_files.PackedRun]]
         ] = {}
         self._tool_injections: dict[str, injections.ToolInjections] = {}  # by user
+        self._turns: dict[tuple[str, int | None], tuple[Run, ParsedLines]] = {}  # by run id and change, oldest first
         self._check_format(writable=writable)
         self.ledger = Ledger(home / "cache" / "ledger.db", writable=writable)
         if self.ledger.is_new:
@@ -213,7 +217,7 @@ class Archive:
     def _remove_forgotten(self, run: Run, stored_bytes: bytes, tombstones: Tombstones) -> tuple[Run, bytes]:
         """Return the run and its bytes without the lines that the tombstones name."""
         lines = list(run_files.split_source_lines(run, stored_bytes))
-        turns = self._parse(run, [line for line, _ in lines])
+        turns = self._parse(run, [line for line, _ in lines]).turns
         turn_by_offset = tombstones.find_forgotten_lines(run.source, lines, turns)
         marker_offsets = {line.offset for line, _ in lines if line.raw.startswith(run_files.FORGOTTEN)}
         forgotten_offsets = marker_offsets & dict(run.forgotten).keys()
@@ -336,6 +340,19 @@ class Archive:
         """
         run, stored_bytes = self.read_checked(entry)
         return run, [line for line, _ in run_files.split_source_lines(run, stored_bytes)]
+
+    def read_turns(self, entry: LedgerEntry) -> tuple[Run, ParsedLines]:
+        """Return a run and its turns, without the text that recall put into its session. Raises DamagedRun.
+
+        The newest runs are parsed once for all that need their turns.
+        """
+        key = entry.run_id, entry.change
+        if key not in self._turns:
+            run, lines = self.read_checked_lines(entry)
+            self._turns[key] = run, remove_injected(self._parse(run, lines), partial(self.read_injected_blocks, run))
+            while len(self._turns) > 1 and sum(run.n_bytes for run, _ in self._turns.values()) > _CACHED_TURN_BYTES:
+                del self._turns[next(iter(self._turns))]
+        return self._turns[key]
 
     def _find_moved_entry(self, entry: LedgerEntry) -> LedgerEntry:
         """Return the entry of a run that another process packed meanwhile. Raises DamagedRun when its files are

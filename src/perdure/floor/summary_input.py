@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from functools import partial
 from typing import Literal
 
 from perdure.access.redact import mask
@@ -23,7 +22,6 @@ from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
-from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.index import session_turns
 from perdure.index.store import IndexConnection
 from perdure.regex import lazy_re
@@ -252,11 +250,11 @@ class TurnSource:
                 return
             if not (offsets := session_turns.list_message_offsets(self.index(), held_run.run_id)):
                 return
-            run, lines = self.archive.read_checked_lines(held_run)
+            run, parsed = self.archive.read_turns(held_run)
         except (DamagedRun, NotFound):  # `verify` reports it
             return
         session = SummarySession(run.source.runtime, run.conversation, run.project)
-        for turn in remove_injected(parse_run(run, lines), partial(self.archive.read_injected_blocks, run)).turns:
+        for turn in parsed.turns:
             text = shape_turn(turn) if turn.offset in offsets else ""
             if text and turn.author in ("person", "agent"):
                 span = Span(run.run_id, turn.offset, turn.lines[0][1])

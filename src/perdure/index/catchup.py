@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
@@ -143,13 +142,11 @@ def _project_batch(
 
 def _project_run(index: IndexConnection, archive: Archive, entry: LedgerEntry) -> ProjectedRun:
     """Write one run into the index."""
-    from perdure.formats.run_turns import parse_run, remove_injected
     from perdure.index.projection import project_run
     from perdure.index.write import write_run
 
     started_s = time.perf_counter()
-    run, lines = archive.read_checked_lines(entry)
-    parsed = remove_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
+    run, parsed = archive.read_turns(entry)
     n_chunks = write_run(index, run, parsed, project_run(run, parsed))
     took_ms = (time.perf_counter() - started_s) * 1000
     return ProjectedRun(run, len(parsed.turns), n_chunks, len(parsed.malformed), took_ms)

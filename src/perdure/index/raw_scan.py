@@ -11,14 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
 from perdure import text
 from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.errors import DamagedRun
-from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.identity import make_turn_id
 from perdure.index.visibility import list_grants_in_force
 from perdure.types import Filters, Grant, Hit, PartKind, Principal, Run, SearchResult, Source, Turn
@@ -110,7 +108,7 @@ def _find_hits(
         run, stored_bytes = archive.read_run(entry), archive.read(entry)
         if not _is_run_in_filters(run, filters) or not _can_match(stored_bytes, terms):
             return
-        parsed = remove_injected(parse_run(run, archive.read_lines(entry)), partial(archive.read_injected_blocks, run))
+        _, parsed = archive.read_turns(entry)
     except DamagedRun:
         return  # `verify` reports it; the other runs are still searched
     for turn in parsed.turns:

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from perdure.archive.archive import Archive
 from perdure.archive.memory_events import MinedRange
 from perdure.disk import lock_file, make_folder, replace_file
 from perdure.errors import BadAnswer, BudgetSpent, Busy, DamagedRun, ModelFault, ModelLate, ModelRefused, NotFound
-from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.index import memory_rows, session_turns
 from perdure.index.session_turns import MINING_TAG, SourceTurn, UnminedSource
 from perdure.memories import mining_answer, mining_question
@@ -491,9 +489,8 @@ class _TurnReader:
             del self._runs[oldest_run_id], self._sizes[oldest_run_id]
         self._runs[run_id], self._sizes[run_id] = {}, 0
         try:
-            run, lines = self._archive.read_checked_lines(self._archive.get_entry(run_id))
+            run, parsed = self._archive.read_turns(self._archive.get_entry(run_id))
         except (NotFound, DamagedRun):
             return
-        parsed = remove_injected(parse_run(run, lines), partial(self._archive.read_injected_blocks, run))
         self._runs[run_id] = {turn.offset: _ArchivedTurn(run, turn) for turn in parsed.turns}
         self._sizes[run_id] = run.n_bytes

@@ -14,14 +14,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from perdure.archive.archive import Archive
 from perdure.archive.memory_events import is_unscoped
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
-from perdure.formats.run_turns import parse_run, remove_injected
 from perdure.identity import make_memory_id
 from perdure.memories.grammar import claims
 from perdure.memories.grammar.statements import Statement, stated
@@ -81,10 +79,9 @@ def restate(memories: Memories, archive: Archive, run_ids: Iterable[str]) -> Sta
 
 def _keep_run_statements(memories: Memories, archive: Archive, entry: LedgerEntry, result: StatementsResult) -> None:
     try:
-        run, lines = archive.read_checked_lines(entry)
+        run, parsed = archive.read_turns(entry)
     except DamagedRun:  # `verify` reports it
         return
-    parsed = remove_injected(parse_run(run, lines), partial(archive.read_injected_blocks, run))
     for turn in parsed.turns:
         if turn.author != "person" or turn.is_summary:
             continue
