@@ -92,7 +92,7 @@ class Forgetting:
                 raise NotFound(name)
         else:
             run_ids = [name, *(view.run_id for view in self._runs.descendants(name))] if cascade else [name]
-        captured = {self._runs.captured_in(run_id) for run_id in run_ids}
+        captured = {self._runs.find_captured_run(run_id) for run_id in run_ids}
         whole = [self._runs.own(run_id) for run_id in sorted(captured) if run_id in run_ids]
         sidechains = sorted(run_id for run_id in run_ids if run_id not in captured)
         return forget.target_runs(self._archive, whole) + [
@@ -100,7 +100,7 @@ class Forgetting:
         ]
 
     def _plan_sidechain(self, run_id: str) -> list[ForgetTarget]:
-        stored = self._runs.own(self._runs.captured_in(run_id))
+        stored = self._runs.own(self._runs.find_captured_run(run_id))
         offsets = runs.list_turn_offsets(self._connections.index(), self._connections.principal, run_id)
         return forget.target_turns(self._archive, stored, offsets)
 

@@ -103,7 +103,7 @@ class Runs:
             raise NotFound(run_id)
         return stored
 
-    def captured_in(self, run_id: str) -> str:
+    def find_captured_run(self, run_id: str) -> str:
         """Return the id of the run whose bytes hold this one: of a sidechain its parent, else the run itself."""
         view = self.get(run_id)
         return str(view.parent_run_id) if view.sidechain else run_id

@@ -74,7 +74,7 @@ def test_user_is_alerted_once_for_each_text(poisoned) -> None:
 
 def test_doctor_and_alerts_list_held_back_texts_by_digest(poisoned) -> None:
     turn.answer_event(poisoned, PROMPT, limit_ms=20_000, now=NOW)
-    (held,) = poisoned.floor.quarantined()
+    (held,) = poisoned.floor.list_held_back()
     assert held.text == ORDER and poisoned.recall(ASKED, now=NOW).held_back.keys() == {held.location}
     (poisoned.path / "config.toml").write_text('user = "ada"\n')
     run = CliRunner().invoke
@@ -84,18 +84,18 @@ def test_doctor_and_alerts_list_held_back_texts_by_digest(poisoned) -> None:
     assert found["grade"] == "notice" and held.location in found["found"]
     assert held.digest in run(cli, ["floor", "alerts", "--json", *home]).output
     assert run(cli, ["floor", "allow", held.digest[:8], *home]).exit_code == 0
-    assert poisoned.floor.quarantined() == [] and told_of(poisoned) == {PLAIN, ORDER}
+    assert poisoned.floor.list_held_back() == [] and told_of(poisoned) == {PLAIN, ORDER}
 
 
 def test_memory_held_back_by_a_command_is_listed_at_once(poisoned) -> None:
     (poisoned.path / "config.toml").write_text('user = "ada"\n')
     run, home = CliRunner().invoke, ["--home", str(poisoned.path)]
     assert "floor alerts" in run(cli, ["recall", ASKED, "--mode", "keyword", *home]).output
-    (met,) = poisoned.floor.quarantined()
+    (met,) = poisoned.floor.list_held_back()
     assert met.text == ORDER
     kept = run(cli, ["remember", f"{ORDER} at noon", *home])
     assert "left out of every context until you allow it" in kept.stderr.replace("\n", " ")
-    assert {one.text for one in poisoned.floor.quarantined()} == {ORDER, f"{ORDER} at noon"}
+    assert {one.text for one in poisoned.floor.list_held_back()} == {ORDER, f"{ORDER} at noon"}
     assert '"left_out":false' in run(cli, ["remember", "I like tea", "--json", *home]).output
 
 

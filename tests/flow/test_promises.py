@@ -50,13 +50,14 @@ def line(text: str, minute: int = 0, role: str = "user") -> bytes:
 # capture --------------------------------------------------------------------------------------------------------
 
 STEPS = (
-    "Captures._is_stored", "Captures.drain", "catchup.catch_up", "stated.keep_statements", "Vectors.fill",
+    "ingest.store_delta", "Captures.drain", "catchup.catch_up", "stated.keep_statements", "Vectors.fill",
     "Upkeep.embed_new",
 )  # fmt: skip
 WORKER = """
 import os, signal, sys
 import perdure
 from datetime import UTC, datetime
+from perdure.archive import ingest
 from perdure.captures import Captures
 from perdure.index import catchup
 from perdure.memories import stated
@@ -68,7 +69,8 @@ from perdure.index.home_vectors import HomeVectors
 
 where, _, name = sys.argv[2].partition(".")
 if where:
-    scopes = {"Captures": Captures, "Upkeep": Upkeep, "Vectors": HomeVectors, "catchup": catchup, "stated": stated}
+    scopes = {"Captures": Captures, "Upkeep": Upkeep, "Vectors": HomeVectors}
+    scopes |= {"ingest": ingest, "catchup": catchup, "stated": stated}
     scope = scopes[where]
     inner = getattr(scope, name)
 
@@ -303,7 +305,7 @@ def test_two_users_with_one_entity_read_nothing_of_each_other(place: Path) -> No
             ada.memories.proposals(),
             ada.journal().read(),
             ada.runs.messages_by_month(),
-            ada.floor.quarantined(cwd="/w"),
+            ada.floor.list_held_back(cwd="/w"),
         ]
         text = "\n".join(map(repr, shown))
         text = re.sub(r"\d+\.\d+", "", text)  # a time that something took may hold any digits

@@ -32,6 +32,14 @@ def test_no_module_is_named_by_a_participle_or_vague_word() -> None:
     assert vague <= {"stated"}
 
 
+def test_no_public_function_is_named_by_a_participle() -> None:
+    functions = [n for path in FILES for n in ast.walk(parse(path)) if isinstance(n, ast.FunctionDef)]
+    verbs = {
+        n.name for n in functions if n.name[0] != "_" and not any("property" in ast.dump(d) for d in n.decorator_list)
+    }
+    assert {name for name in verbs if measure.is_participle(name)} == {"put"}
+
+
 def test_few_functions_and_locals_are_vague() -> None:
     figures = measure.measure(PACKAGE)
     assert figures["participle_functions_percent"] <= 2

@@ -88,7 +88,7 @@ class FloorRoom(Floor):
         )
         return layers.assemble(material, config.floor, self.find_injections)
 
-    def quarantined(self, *, cwd: str | None = None) -> list[Suspect]:
+    def list_held_back(self, *, cwd: str | None = None) -> list[Suspect]:
         """Return texts that read like an order to a model and were not allowed: on the floor, or met by recall.
 
         cwd: for the floor of a session there. `floor.allow(text, where=where)` lets one through.
@@ -139,7 +139,9 @@ class FloorRoom(Floor):
 
         self.captures.drain()
         tokens = self.connections.config.floor.recent_tokens
-        recent = RecentWriter(**self._writing(RECENT_JOB, tokens), memories=lambda: self.memories().by_weight())
+        recent = RecentWriter(
+            **self._writer_fields(RECENT_JOB, tokens), memories=lambda: self.memories().list_by_weight()
+        )
         return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
 
     def write_diary(self, day: date | None = None, *, stop: Callable[[], bool] | None = None) -> DiaryResult:
@@ -151,9 +153,9 @@ class FloorRoom(Floor):
 
         self.captures.drain()
         tokens = self.connections.config.floor.diary_tokens
-        return DiaryWriter(**self._writing(DIARY_JOB, tokens)).write(day, stop=stop or (lambda: False))
+        return DiaryWriter(**self._writer_fields(DIARY_JOB, tokens)).write(day, stop=stop or (lambda: False))
 
-    def _writing(self, job: str, page_tokens: int) -> dict[str, Any]:
+    def _writer_fields(self, job: str, page_tokens: int) -> dict[str, Any]:
         """Return the fields of `floor.writing.Writing`, for a page of so many tokens.
 
         A page that fills an answer to the brim would be cut off in it, so it may have three quarters of one.

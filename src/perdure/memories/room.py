@@ -134,7 +134,7 @@ class MemoryRoom(Memories):
             self.connections.archive,
             self,
             chat,
-            self._related,
+            self._find_related,
             self.captures.refusal,
             timedelta(minutes=mining.idle_min),
             mining.question_tokens,
@@ -146,7 +146,7 @@ class MemoryRoom(Memories):
             self.embed_new()
         return result
 
-    def _related(self, text: str, fits: Callable[[Memory], bool]) -> list[Memory]:
+    def _find_related(self, text: str, fits: Callable[[Memory], bool]) -> list[Memory]:
         """Return the memories nearest to a text, of those that fit, best first."""
         return [memory for memory, _ in self._nearest(text, limit=_RELATED, fits=fits, is_own=True)]
 
@@ -190,7 +190,7 @@ class MemoryRoom(Memories):
         ]
         return mining_question.choose_surest(candidates, max_tokens=max_tokens)
 
-    def by_weight(self) -> list[Memory]:
+    def list_by_weight(self) -> list[Memory]:
         """Return the agent's current memories: pinned first, then those last said or used, the most used before."""
         memories = [memory for memory in self.list_memories() if memory.agent == self.agent]
         return sorted(

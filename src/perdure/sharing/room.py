@@ -72,7 +72,7 @@ class Sharing:
         kind, run_id = ("memory", prefix) if prefix.startswith("mem-") else self._runs.resolve(prefix)
         if kind != "run":
             raise UsageError(f"{prefix} is a {kind}; you can share only runs (`perdure tree` shows their ids)")
-        if (parent_id := self._runs.captured_in(run_id)) != run_id:
+        if (parent_id := self._runs.find_captured_run(run_id)) != run_id:
             raise UsageError(f"{run_id} is part of run {parent_id}: share that run")
         self._runs.own(run_id)
         return run_id

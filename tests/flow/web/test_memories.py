@@ -261,10 +261,10 @@ def test_instruction_is_held_back_and_can_be_allowed(visitor):
     odd = named(visitor, "odd/order")
     assert "Held back" in seen.text("#memory-state") and "held back" in visitor.get("/memories?prefix=odd").text()
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        assert [suspect.location for suspect in home.floor.quarantined()] == [odd.memory_id]
+        assert [suspect.location for suspect in home.floor.list_held_back()] == [odd.memory_id]
     assert "Held back" not in visitor.post(at(odd) + "/allow").text("#memory-state")
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
-        assert home.floor.quarantined() == []
+        assert home.floor.list_held_back() == []
 
 
 # keeping ------------------------------------------------------------------------------------------------------

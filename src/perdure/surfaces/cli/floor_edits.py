@@ -182,7 +182,7 @@ def alerts_command(shell: Shell) -> None:
 
 def _list_suspects(home: Home) -> Sequence[Suspect]:
     """Return the texts that are left out of a session that begins here, and those that recall left out."""
-    return home.floor.quarantined(cwd=str(Path.cwd()))
+    return home.floor.list_held_back(cwd=str(Path.cwd()))
 
 
 def _suspect_to_json(suspect: Suspect) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def doctor_command(shell: Shell) -> None:
 
 
 def _check_scanner(home: Home) -> Iterator[HealthCheck]:
-    suspects = home.floor.quarantined(cwd=str(Path.cwd()))
+    suspects = home.floor.list_held_back(cwd=str(Path.cwd()))
     if suspects:
         locations = ", ".join(dict.fromkeys(suspect.location for suspect in suspects))
         reads = "it reads" if len(suspects) == 1 else "they read"

@@ -195,7 +195,7 @@ def mine_command(
         shell.note(_NO_MINER)
         return
     if shell.as_json:
-        shell.print_json(_mined_to_json(mined))
+        shell.print_json(_mining_to_json(mined))
     else:
         _print_mined(shell, mined, is_dry_run=dry_run)
     if mined.fault is not None and not isinstance(mined.fault, BudgetSpent):
@@ -239,7 +239,7 @@ def _print_mined(shell: Shell, mined: MiningResult, *, is_dry_run: bool) -> None
         shell.note(f"Stopped: {mined.stop_reason}. {mined.n_left:,} batches are left.")
 
 
-def _mined_to_json(mined: MiningResult) -> dict[str, Any]:
+def _mining_to_json(mined: MiningResult) -> dict[str, Any]:
     usage = vars(mined.usage)
     return {
         "batches": mined.n_batches,

@@ -63,7 +63,7 @@ def recall_command(
     )
     actions = _suggest_next(recalled, all_projects)
     if shell.as_json:
-        shell.print_json({**_recalled_to_json(recalled), "why_not": reason or None}, next_actions=actions)
+        shell.print_json({**_recall_to_json(recalled), "why_not": reason or None}, next_actions=actions)
         return
     _print_notices(shell, recalled, mode)
     for number, cue in enumerate(recalled.cues):
@@ -190,7 +190,7 @@ def _quote_message(message: str) -> str:
     return "'" + text.one_line(message, 60).replace("'", "'\\''") + "'"
 
 
-def _recalled_to_json(recalled: Recalled) -> dict[str, Any]:
+def _recall_to_json(recalled: Recalled) -> dict[str, Any]:
     return {
         "cues": [asdict(cue) for cue in recalled.cues],
         "silent": recalled.silent or None,

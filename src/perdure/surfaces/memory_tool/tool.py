@@ -383,10 +383,10 @@ def anthropic_tool(home: Home, *, cwd: str | None = None) -> BetaAbstractMemoryT
             except ToolError as error:
                 raise SdkError(str(error)) from error
 
-        def _typed(self, command: Any) -> str:
+        def _call_typed(self, command: Any) -> str:
             return self.call(command.model_dump())
 
-        view = create = str_replace = insert = delete = rename = _typed
+        view = create = str_replace = insert = delete = rename = _call_typed
 
     return _Tool()
 

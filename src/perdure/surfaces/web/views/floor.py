@@ -364,7 +364,7 @@ def _to_layer_values(layer: Layer) -> dict[str, Any]:
 def show_held_back(visit: Visit) -> ViewResult:
     """Show the texts that no model gets because they read like instructions to one, and the allowed ones."""
     project = floor_pages.resolve_project(visit.home, visit.query.get("project", ""))
-    suspects = visit.home.floor.quarantined(cwd=project or None)
+    suspects = visit.home.floor.list_held_back(cwd=project or None)
     allowed = visit.home.floor.load_state().allowed
     values = _collect_shared_values(visit.home, project) | {
         "title": "Held back",
@@ -410,7 +410,7 @@ def allow_text(visit: Visit) -> ViewResult:
     """Allow one text as it is now: if it changes, it is checked again. Raises FloorMissing."""
     project = floor_pages.resolve_project(visit.home, visit.form.get("project", ""))
     digest = visit.form.get("digest", "")
-    for suspect in visit.home.floor.quarantined(cwd=project or None):
+    for suspect in visit.home.floor.list_held_back(cwd=project or None):
         if suspect.digest == digest:
             visit.home.floor.allow(suspect.text, location=suspect.location)
             return Redirect(
