@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.capture import failures
+from perdure.capture import enqueue, failures
+from perdure.capture.policy import CaptureRules
 from perdure.clients import entries, setup
 
 FILES = {
@@ -24,14 +25,27 @@ FILES = {
 
 @pytest.fixture
 def run(tmp_path: Path):
-    def run_(*words: str) -> subprocess.CompletedProcess[str]:
+    def run_(*words: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
         moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
         env = {name: value for name, value in os.environ.items() if name not in moved}
         env |= {"HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
         line = [sys.executable, "-m", "perdure.surfaces.cli", *words]
-        return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(line, env=env, stdin=stdin, capture_output=True, text=True, timeout=120, check=False)
 
     return run_
+
+
+@pytest.fixture
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service manager that notes what it is asked; its answer is the status in `systemctl-status`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "systemctl"
+    script.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/systemctl-calls\nexit $(cat {tmp_path}/systemctl-status)\n')
+    script.chmod(0o700)
+    (tmp_path / "systemctl-status").write_text("0")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return tmp_path / "systemctl-calls"
 
 
 def checks(done: subprocess.CompletedProcess[str], name: str) -> list[dict]:
@@ -44,6 +58,54 @@ def test_dry_run_shows_the_change_and_writes_nothing(client: str, run, tmp_path:
     assert done.returncode == 0 and f"+++ {tmp_path / FILES[client]}" in done.stdout
     assert list(tmp_path.iterdir()) == []
     assert json.loads(run("install", client, "--dry-run", "--json").stdout)["result"]["changed"] is True
+
+
+def test_install_prints_one_line_for_each_file_and_the_diff_on_request(run, tmp_path: Path) -> None:
+    path = tmp_path / FILES["claude-code"]
+    assert run("install", "claude-code").stdout.splitlines()[0] == f"{path}: created"
+    assert "perdure-hook" not in run("uninstall", "claude-code").stdout
+    assert f"+++ {path}" in run("install", "claude-code", "--diff").stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the service manager of Linux")
+def test_service_is_offered_only_on_a_terminal(run, systemctl: Path, tmp_path: Path) -> None:
+    unit = tmp_path / ".config/systemd/user/perdure.service"
+    assert "perdure service install" in run("install", "claude-code").stderr
+    assert "service install" not in run("install", "codex", "--no-service").stderr and not unit.exists()
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"n\n")
+    asked = run("install", "pi", stdin=terminal)
+    assert "at login" in asked.stderr and "was not started" in asked.stderr and not unit.exists()
+    os.write(keyboard, b"\n")
+    assert "starts at login" in run("install", "gemini-cli", stdin=terminal).stderr
+    assert unit.exists() and "enable --now perdure.service" in systemctl.read_text()
+    assert "at login" not in run("install", "opencode", stdin=terminal).stderr  # it is there already
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the service manager of Linux")
+def test_service_that_cannot_start_leaves_no_file(run, systemctl: Path, tmp_path: Path) -> None:
+    (tmp_path / "systemctl-status").write_text("1")
+    done = run("install", "claude-code", "--yes")
+    assert done.returncode == 0 and "could not be started (`systemctl --user daemon-reload` failed)" in done.stderr
+    assert not (tmp_path / ".config/systemd/user/perdure.service").exists()
+
+
+def test_doctor_warns_of_captures_that_wait(run, tmp_path: Path) -> None:
+    run("install", "claude-code", "--no-service")
+    origin = {"runtime": "messages", "session": "s", "conversation": "s", "parent_session": None, "cwd": None}
+    rules = CaptureRules(tmp_path / "home", "ada", "laptop", (), tmp_path, 1000)
+    enqueue.enqueue_bytes(rules, {**origin, "fork": False}, b'{"role": "user"}\n', from_offset=0, path=None)
+    (check,) = checks(run("doctor", "--json"), "outbox")
+    assert check["grade"] == "notice" and check["found"] == "1 capture waiting" and "perdure serve" in check["advice"]
+
+
+def test_status_fails_with_a_damaged_index(run, tmp_path: Path) -> None:
+    assert run("status").returncode == 3  # there is no home yet
+    samples = Path(setup.__file__).parents[1] / "samples"
+    assert run("import", str(samples)).returncode == 0 and run("status").returncode == 0
+    (tmp_path / "home" / "index.db").resolve().write_bytes(b"not a database" * 1000)
+    done = run("status")
+    assert done.returncode == 1 and "perdure rebuild" in done.stdout
 
 
 @pytest.mark.parametrize("client", setup.CLIENTS)

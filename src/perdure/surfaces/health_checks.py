@@ -143,10 +143,13 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
     backlog, limits = enqueue.measure_backlog(home.path / "outbox"), home.config.capture
     age_s = (datetime.now(UTC) - backlog.oldest_at).total_seconds() if backlog.oldest_at else 0
     is_stuck = backlog.n_bytes > limits.outbox_alarm_bytes or age_s > limits.outbox_alarm_age_s
-    advice = "`perdure import` moves them into the archive; if they stay, check the disk" if is_stuck else ""
-    yield HealthCheck(
-        "outbox", "problem" if is_stuck else "ok", f"{format_count(backlog.n_files, 'capture')} waiting", advice
-    )
+    grade: Grade = "ok"
+    advice = ""
+    if is_stuck:
+        grade, advice = "problem", "`perdure import` moves them into the archive; if they stay, check the disk"
+    elif backlog.n_files:
+        grade, advice = "notice", "the next message or `perdure search` reads them; `perdure serve` does so at once"
+    yield HealthCheck("outbox", grade, f"{format_count(backlog.n_files, 'capture')} waiting", advice)
     unreadable_files = list((home.path / "outbox").glob("*.unreadable"))
     if unreadable_files:
         yield HealthCheck(

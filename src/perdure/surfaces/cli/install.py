@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from perdure import config as settings
 from perdure.clients import entries, setup
 from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
+from perdure.service import server, unit
 from perdure.surfaces.cli.common import Shell, command
 
 _CLIENT_NAMES = {
@@ -23,6 +25,8 @@ _CLIENT_NAMES = {
 }
 _CLIENT_CHOICE = click.Choice(setup.CLIENTS)
 _DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+_DIFF_OPTION = click.option("--diff", is_flag=True, help="Show the changed lines of each file.")
+_SERVICE_ADVICE = "`perdure service install` starts Perdure at login: hooks get their answers sooner."
 
 
 @command(
@@ -30,6 +34,7 @@ _DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show the changes
     epilog="""\
   perdure install claude-code --dry-run     show the changes only
   perdure install claude-code
+  perdure install claude-code --yes         also start the service at login, without a question
   perdure install codex                     then trust its hooks once: /hooks in Codex
   perdure install pi
   perdure install gemini-cli
@@ -38,22 +43,50 @@ _DRY_RUN_OPTION = click.option("--dry-run", is_flag=True, help="Show the changes
 )
 @click.argument("client", type=_CLIENT_CHOICE)
 @click.option("--mcp", is_flag=True, help="Also add the MCP tools: recall, search, remember, …")
+@click.option("--yes", "service", flag_value="yes", help="Also start the service at login, without a question.")
+@click.option("--no-service", "service", flag_value="no", help="Do not ask about the service.")
+@_DIFF_OPTION
 @_DRY_RUN_OPTION
-def install_command(shell: Shell, client: str, mcp: bool, dry_run: bool) -> None:
+def install_command(shell: Shell, client: str, mcp: bool, service: str | None, diff: bool, dry_run: bool) -> None:
     """Set up a client: it then captures every turn, and adds matching memories and earlier turns to every message.
     Other settings of the client stay the same. The old settings are kept in a copy next to the file, for `perdure
-    uninstall`.
+    uninstall`. On a terminal, the command asks whether Perdure may start at login.
     """
     home = settings.find_home_path(shell.home)
     changes = _plan_install(client, home, mcp=mcp)
+    is_thin = shell.load_thin_rules() is not None
     if not dry_run:
-        if shell.load_thin_rules() is None:
+        if not is_thin:
             shell.open_home(create=True).close()
         for change in changes:
             setup.apply_change(change, keep_copy=True)
     is_changed = any(file_change.has_effect for file_change in changes)
     advice = _build_advice(client, home) if is_changed else "It is already set up this way."
-    _print_changes(shell, client, changes, dry_run, f"{_CLIENT_NAMES[client]} is set up.", advice)
+    _print_changes(
+        shell, client, changes, f"{_CLIENT_NAMES[client]} is set up.", advice, dry_run=dry_run, with_diff=diff
+    )
+    if not dry_run and not is_thin and service != "no":
+        _offer_service(shell, home, is_agreed=service == "yes")
+
+
+def _offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
+    """Start the service of a home at login, if the person agrees, and say what was done."""
+    system_service = unit.describe_local_unit(home, settings.find_user_home())
+    if system_service.path.exists() or server.ask_health(home) is not None:
+        return
+    if not is_agreed:
+        if shell.as_json or not sys.stdin.isatty():
+            shell.note(_SERVICE_ADVICE)
+            return
+        question = "Start Perdure at login, so that hooks get their answers sooner?"
+        if not click.confirm(question, default=True, err=True):
+            shell.note(f"The service was not started. {_SERVICE_ADVICE}")
+            return
+    if failed := unit.install(system_service):
+        unit.uninstall(system_service)
+        shell.note(f"The service could not be started (`{shlex.join(failed[0])}` failed); Perdure works without it.")
+    else:
+        shell.note(f"The service runs now and starts at login ({system_service.path}).")
 
 
 def _plan_install(client: str, home: Path, *, mcp: bool) -> list[setup.SettingsChange]:
@@ -88,8 +121,9 @@ def _find_servers_path(client: str) -> Path:
 
 @command("uninstall", epilog="  perdure uninstall codex --dry-run\n  perdure uninstall codex")
 @click.argument("client", type=_CLIENT_CHOICE)
+@_DIFF_OPTION
 @_DRY_RUN_OPTION
-def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
+def uninstall_command(shell: Shell, client: str, diff: bool, dry_run: bool) -> None:
     """Remove Perdure from the settings of a client. Captured data stays in the home."""
     changes, faults = _plan_uninstall(client)
     if not dry_run:
@@ -97,13 +131,11 @@ def uninstall_command(shell: Shell, client: str, dry_run: bool) -> None:
     is_changed = any(change.has_effect for change in changes)
     advice = "Open sessions keep the old settings until they end." if is_changed else "It is not set up."
     if not faults:
-        return _print_changes(
-            shell, client, changes, dry_run, f"Perdure is removed from {_CLIENT_NAMES[client]}.", advice
-        )
+        message = f"Perdure is removed from {_CLIENT_NAMES[client]}."
+        return _print_changes(shell, client, changes, message, advice, dry_run=dry_run, with_diff=diff)
     if is_changed and not shell.as_json:
-        _print_changes(
-            shell, client, changes, dry_run, "Perdure is removed from the settings that could be changed.", advice
-        )
+        message = "Perdure is removed from the settings that could be changed."
+        _print_changes(shell, client, changes, message, advice, dry_run=dry_run, with_diff=diff)
     for fault in faults[1:]:
         shell.note(str(fault))
     raise faults[0]
@@ -152,8 +184,16 @@ def _build_advice(client: str, home: Path) -> str:
 
 
 def _print_changes(
-    shell: Shell, client: str, changes: Sequence[setup.SettingsChange], dry_run: bool, message: str, advice: str
+    shell: Shell,
+    client: str,
+    changes: Sequence[setup.SettingsChange],
+    message: str,
+    advice: str,
+    *,
+    dry_run: bool,
+    with_diff: bool,
 ) -> None:
+    """Print one line for each file, with its changed lines for --diff and --dry-run."""
     real_changes = [change for change in changes if change.has_effect]
     if shell.as_json:
         files = [
@@ -165,7 +205,10 @@ def _print_changes(
         )
         return
     for change in real_changes:
-        shell.out.print(change.diff(), markup=False, end="")
+        verb = "created" if change.before is None else "deleted" if change.after is None else "changed"
+        shell.out.print(f"{change.path}: {'would be ' if dry_run else ''}{verb}", markup=False)
+        if with_diff or dry_run:
+            shell.out.print(change.diff(), markup=False, end="")
     if not real_changes:
         shell.out.print(f"{changes[0].path}: no change.", markup=False)
     if dry_run:

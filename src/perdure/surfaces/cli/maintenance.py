@@ -16,7 +16,7 @@ from rich.text import Text
 from perdure import config as settings
 from perdure.capture import enqueue, transcripts
 from perdure.clients import entries, setup
-from perdure.errors import Busy, ClientFault, IndexFault, ModelFault
+from perdure.errors import Busy, ClientFault, IndexFault, IndexMissing, ModelFault
 from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.index.statistics import measure_size
@@ -47,8 +47,10 @@ def status_command(shell: Shell) -> None:
         status = _collect_status(home)
     if shell.as_json:
         shell.print_json(status, next_actions=[("perdure doctor", "check that everything works")])
-        return
-    _print_status(shell, status)
+    else:
+        _print_status(shell, status)
+    if status["index"]["state"] not in ("ready", IndexMissing.code):  # a missing one is made at the next search
+        sys.exit(1)
 
 
 def _collect_status(home: Home) -> dict[str, Any]:
