@@ -216,7 +216,10 @@ class FloorConfig:
     notes_tokens: int = 4000
     insights_tokens: int = 600
     cards_tokens: int = 20_000
-    recent_tokens: int = 4000  # target length; it is rebuilt when it is a fifth longer
+    recent_tokens: int = 300  # of the latest conversations of the session's project
+    recent_days: int = 7  # older conversations are not in it; 0 for none
+    overall: bool = False  # show recent.md and the diary of all projects in the sessions of every project
+    overall_tokens: int = 4000  # target length of recent.md; it is rebuilt when it is a fifth longer
     diary_tokens: int = 4000  # of each of its two pages
     note_stated: bool = True  # a statement that every session must know becomes a line of notes.md
     question_tokens: int = 24_000  # the maximum of one question when recent.md or a diary page is written

@@ -48,7 +48,7 @@ def store(tmp_path: Path, message: Any) -> Path:
         home.floor.write("core", "The house is called Alder.")
         home.floor.write("notes", "- never water the greenhouse after nine", by="agent")
         home.floor.add_card("For every window: the boiler's serial number is 4711-K.", by="agent")
-        home.floor.write("diary/2026-11-21", "Dear next one: the roof was half done.", by="model")
+        home.floor.write("diary/2026-11-21", "Dear next one: the roof was half done.", by="agent")
         home.remember("The staging server listens on port 8443.")
         home.remember("The orchard is kept in PostgreSQL, not in SQLite.")
         told = message("user", "The ferry to Skarholm leaves at 06:40 on weekdays.")

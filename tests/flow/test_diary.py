@@ -50,7 +50,7 @@ def test_a_day_ends_at_six_in_the_morning(scripted, message):
     shown = body(chat.asked[0])
     assert "at six" in shown and "in the night" in shown and "too early" not in shown and "next day" not in shown
     assert "Thursday, 2026-01-15" in shown
-    assert home.floor.read("diary/2026-01-15") == "Dear me, it was a long day.\n"
+    assert home.floor.read("diary/2026-01-15") == "<!-- project: -->\n\nDear me, it was a long day.\n"
     assert home.floor.list_versions("diary/2026-01-15")[-1].by == "model"
     (event,) = home.journal().read(type_="floor")
     assert len(event.data["sources"]) == 2
@@ -97,7 +97,7 @@ def test_a_letter_has_at_most_1000_words(scripted, message, talk):
     say(home, message, "hello", 0)
     home.floor.write_diary(DAY)
     said = home.floor.read(f"diary/{DAY}")
-    assert 900 <= len(said.split()) <= 1000 and said.endswith("gate\n")
+    assert 900 <= len(said.removeprefix("<!-- project: -->").split()) <= 1000 and said.endswith("gate\n")
     assert "at most 1000 words" in body(chat.asked[0])
 
 
@@ -135,7 +135,9 @@ def test_todays_page_may_be_early_and_is_finished_after_the_day(scripted, messag
     today = to_diary_day(datetime.now().astimezone())
     say(home, message, "hello", at(today, 6))
     assert home.floor.write_diary(today).outcome == "written"
-    assert home.floor.write_diary(today).outcome == "written" and home.floor.read(f"diary/{today}") == "all of it\n"
+    assert home.floor.write_diary(today).outcome == "written" and home.floor.read(f"diary/{today}").endswith(
+        "all of it\n"
+    )
     home.floor.write(f"diary/{today}", "the agent's own", by="agent")
     assert home.floor.write_diary(today).outcome == "nothing new" and len(chat.asked) == 2
 

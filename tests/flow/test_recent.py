@@ -534,9 +534,11 @@ def test_read_only_home_is_not_changed(opened_quiet, message):
 
 def test_new_turn_is_on_the_page_in_the_next_session(opened_quiet, message):
     home = opened_quiet()
+    (home.path / "config.toml").write_text("[memories]\nstated = false\n[floor]\noverall = true\n")
+    home = opened_quiet()
     assert "staging" not in home.floor.layers().text
     say(home, message, ("user", "The staging server moved to port 9090."))
-    assert builtin_jobs.update_recent(home, lambda: False).did_work
+    assert builtin_jobs.refresh_recent(home, lambda: False).did_work
     assert "staging server moved to port 9090" in opened_quiet().floor.layers().text
     assert "staging server moved to port 9090" in opened_quiet().context("hello").anthropic()["system"][0]["text"]
 

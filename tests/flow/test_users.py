@@ -239,6 +239,8 @@ def test_pages_are_written_for_each_into_their_own_floor(place: Path) -> None:
         found = [stone for stone in STONES if stone in body(question)]
         return {"text": f"**2026-01-15** We spoke of {' and '.join(found)} at length, and agreed on everything."}
 
+    with (place / "config.toml").open("a") as settings:
+        settings.write("[floor]\noverall = true\n")
     with perdure.open(place, chats={"summariser": ScriptedChat([page] * 9)}) as home:
         for name in ("recent", "diary"):
             ended = clock.run_job(home, name, trigger="person")

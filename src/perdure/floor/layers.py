@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from perdure.access import fence
 from perdure.access.redact import mask
@@ -55,6 +55,7 @@ class FloorMaterial:
     today: date  # by the diary's clock
     project: str | None = None  # of the session: notes of other projects are left out
     facts: Mapping[str, str] = field(default_factory=dict)  # of the location line; they are scanned too
+    conversations: Sequence[str] = ()  # the latest of this project, a line each, newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Layer:
 
     name: str
     role: str  # its purpose, in words
-    source: str  # the page, or "journal"
+    source: str  # the page, "journal" or "archive"
     text: str  # "" if there is none
     n_rows: int = 0  # pages, cards, notes in it
     n_tokens: int = 0  # everything it adds to a context, its heading included
@@ -148,6 +149,16 @@ class Layers:
         )
 
 
+class KeptLayer(NamedTuple):
+    """Everything that a home keeps in one of its layers, in a session or not."""
+
+    name: str
+    source: str
+    n_rows: int
+    n_tokens: int
+    role: str
+
+
 _ROLES = {
     "system": "the role of the agent and its rules",
     "profile": "the owner, in their own words",
@@ -155,7 +166,8 @@ _ROLES = {
     "notes": "notes, newest last",
     "insights": "rules for next time that proved useful",
     "cards": "short texts for every session, oldest first",
-    "recent": "a summary of recent work",
+    "recent": "the latest conversations of this project",
+    "overall": "a summary of recent work in all projects",
     "diary": "summaries of the days before",
 }
 
@@ -171,7 +183,7 @@ def get_budget(name: str, budgets: FloorConfig) -> int:
     recent.md may grow beyond the size it is written for before it is rebuilt.
     """
     max_tokens: int = getattr(budgets, f"{name}_tokens")
-    return math.ceil(max_tokens * REBUILD_RATIO) if name == "recent" else max_tokens
+    return math.ceil(max_tokens * REBUILD_RATIO) if name == "overall" else max_tokens
 
 
 def add_heading(name: str, text: str) -> str:
@@ -179,9 +191,9 @@ def add_heading(name: str, text: str) -> str:
     return f"# {name}\n\n{text}"
 
 
-def list_needed_pages(today: date) -> list[str]:
-    """List the pages that the layers need on a day of the diary."""
-    names = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, pages.RECENT]
+def list_needed_pages(today: date, *, overall: bool) -> list[str]:
+    """List the pages that the layers need on a day of the diary. overall: also recent.md, about all projects."""
+    names = [pages.SYSTEM, pages.PROFILE, pages.CORE, pages.NOTES, *([pages.RECENT] if overall else [])]
     return names + [_to_diary_name(day) for day in _list_diary_days(today)]
 
 
@@ -212,7 +224,8 @@ def assemble(material: FloorMaterial, budgets: FloorConfig, find_injections: Inj
         builder.build_notes(),
         builder.build_insights(),
         builder.build_cards(),
-        builder.build_page("recent", pages.RECENT),
+        builder.build_recent(),
+        builder.build_page("overall", pages.RECENT),
         builder.build_diary(),
     )
     return Layers(layers, clean_values(material.facts, find_injections)[1])
@@ -261,7 +274,9 @@ class _LayerBuilder:
             return None
         return fine_lines, tuple(suspect for line_suspects in suspects.values() for suspect in line_suspects)
 
-    def build_list(self, name: str, rows: Sequence[tuple[str, str]], *, keep: KeptEnd) -> Layer:
+    def build_list(
+        self, name: str, rows: Sequence[tuple[str, str]], *, keep: KeptEnd, source: str = "journal"
+    ) -> Layer:
         """Build a layer from rows (location, text), each checked alone: a suspected row goes alone."""
         suspects: list[Suspect] = []
 
@@ -275,10 +290,14 @@ class _LayerBuilder:
         kept_rows, _ = _fit_rows(select_fine(), self._count_text_tokens(name), "\n")
         ordered_rows = kept_rows if keep == "first" else kept_rows[::-1]
         n_left = len(rows) - len(suspects) - len(kept_rows)
-        return _make_layer(name, "journal", ordered_rows, separator="\n", n_left=n_left, suspects=tuple(suspects))
+        return _make_layer(name, source, ordered_rows, separator="\n", n_left=n_left, suspects=tuple(suspects))
 
     def build_insights(self) -> Layer:
         return self.build_list("insights", [("insights", text) for text in self.material.insights], keep="first")
+
+    def build_recent(self) -> Layer:
+        rows = [("recent", row) for row in self.material.conversations]
+        return replace(self.build_list("recent", rows, keep="first", source="archive"), n_left=0)  # it is a selection
 
     def build_cards(self) -> Layer:
         return self.build_list("cards", [(card.id, card.text) for card in self.material.cards], keep="last")
@@ -458,7 +477,8 @@ def format_location_line(now: datetime, facts: Mapping[str, str], *, label: str 
 # The owner's words and lasting facts weigh most, then notes and recent events, then long texts that are seldom needed.
 # An agent's system prompt has half the weight of the profile: a client that cuts has a system prompt of its own, and
 # the description of the agent comes first in it.
-WEIGHTS = {"profile": 4, "core": 4, "notes": 3, "recent": 3, "system": 2, "insights": 2, "cards": 2, "diary": 1}
+WEIGHTS = {"profile": 4, "core": 4, "notes": 3, "recent": 3, "overall": 3, "system": 2, "insights": 2, "cards": 2,
+           "diary": 1}  # fmt: skip
 LEFT_OUT_NOTE_SIZE = 240  # room kept for the line about what was left out
 MAX_PIECE_CHARS = 200  # pieces of a row that exceeds its layer's share of the room
 _CUT_MARK = f" {ELLIPSIS}"  # ends a row that was cut

@@ -10,7 +10,7 @@ changed or allowed since are no longer among them. It reads the index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure.access.scan import digest_text
@@ -64,8 +64,11 @@ def add_note(
     )
 
 
-def add_stated_notes(floor: Floor, index: IndexConnection, user: str) -> int:
-    """Bring notes.md up to the current statements; return the number of new lines."""
+def add_stated_notes(floor: Floor, index: IndexConnection, user: str, moved_ids: Collection[str] = ()) -> int:
+    """Bring notes.md up to the current statements; return the number of new lines.
+
+    moved_ids: memories that now hold in another project.
+    """
     page = floor.load_state().pages.get(pages.NOTES)
     cursor: dict[str, str] = dict(page.cursor or {}) if page else {}
     candidates = [
@@ -81,7 +84,13 @@ def add_stated_notes(floor: Floor, index: IndexConnection, user: str) -> int:
             memory.memory_id: memory
             for memory in memory_rows.get_memories(index, user, list(notes.list_marked_memories(text)))
         }
-        updates.append(notes.update_page(text, unread, marked, _find_successors(index, user, marked.values())))
+        successors = _find_successors(index, user, marked.values())
+        successors |= {
+            memory_id: marked[memory_id]
+            for memory_id in moved_ids
+            if memory_id in marked and marked[memory_id].is_current
+        }
+        updates.append(notes.update_page(text, unread, marked, successors))
         if not updates[-1].text or (updates[-1].text == text and not unread):
             return None
         new_cursor = cursor | _advance_cursor(unread, cursor)

@@ -1,4 +1,4 @@
-"""Read, write and compare the lines of notes.md, and update the page by rules.
+"""Read, write and compare the lines of notes.md, and update the page by rules; select what belongs to a project.
 
 Pure. Existing lines keep their order, and new lines go to the end. A line that a person changed belongs
 to that person from then on, and a line that they removed does not come back.
@@ -32,6 +32,7 @@ _ENDINGS = (  # endings of the forms of one word, after their common stem
 _NOTE_KINDS = ("preference", "decision", "procedure")  # kinds of memories that become notes
 _NOTE_TOPICS = ("user", "project")  # and memories about these
 _MARK = lazy_re(r"<!--\s*(.*?)\s*-->")
+_SECTION_MARK = lazy_re(r"(?m)^<!-- project:([^>\n]*)-->$")  # a line of its own
 _BULLET = lazy_re(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _MEMORY_ID = lazy_re(r"mem-[\w-]+\Z")
 _USER_PREFIX = lazy_re(r"(?i)(?:the )?user (?=\w)")  # start of a note about its owner
@@ -103,6 +104,26 @@ def select_for_project(text: str, project: str | None) -> str:
     if "project:" not in text:
         return text
     return "\n".join(raw_line for raw_line in text.splitlines() if parse_line(raw_line).project in ("", project or ""))
+
+
+def mark_section(text: str, project: str) -> str:
+    """Return a part of a page under the mark of its project; "" for text of no project."""
+    mark = f"project: {_quote_project(project)}".rstrip()
+    return f"<!-- {mark} -->\n\n{text}"
+
+
+def select_sections(text: str, project: str | None, *, with_unmarked: bool) -> str:
+    r"""Return the parts of a page that belong to this project, and the text above the first mark if wanted.
+
+    >>> select_sections("all\n\n<!-- project: /a -->\n\nA\n\n<!-- project: /b -->\n\nB\n", "/b", with_unmarked=True)
+    'all\n\nB'
+    """
+    unmarked_text, *sections = _SECTION_MARK.split(text)
+    texts = [unmarked_text] if with_unmarked else []
+    for quoted_project, section in zip(sections[::2], sections[1::2], strict=True):
+        if _unquote_project(quoted_project.strip()) == (project or ""):
+            texts.append(section)
+    return "\n\n".join(filter(None, map(str.strip, texts)))
 
 
 # ------------------------------------------------------------------------------------------------- the same
@@ -339,13 +360,14 @@ def update_page(
     """Bring a page up to the memories: stale lines go, their successors and the new memories come at the end.
 
     new_memories: current memories that no pass has looked at. marked: the memories that the page's marks name.
-    heirs: by the id of a memory that is no longer current, the memory that replaced it.
+    heirs: by the id of a memory that is no longer current, the memory that replaced it; by the id of a current
+    one that now holds in another project, that memory.
     """
     lines = [parse_line(raw_line) for raw_line in text.splitlines()]
     stale_lines = [
         line_on_page
         for line_on_page in lines
-        if _is_untouched(line_on_page, marked) and not marked[line_on_page.memory].is_current
+        if _is_untouched(line_on_page, marked) and _is_stale(line_on_page, marked[line_on_page.memory], heirs)
     ]
     lines = [line_on_page for line_on_page in lines if line_on_page not in stale_lines]
     if stale_lines and not any(line_on_page.words for line_on_page in lines):
@@ -374,6 +396,12 @@ def _select_newest(memories: Iterable[Memory]) -> list[Memory]:
     """Return the newest memories, each once, in the order in which they were stated."""
     by_id = {memory.memory_id: memory for memory in memories}
     return sorted(by_id.values(), key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))[-MAX_NEW:]
+
+
+def _is_stale(line: NoteLine, memory: Memory, heirs: Mapping[str, Memory]) -> bool:
+    """Return True if the memory of a line is no longer current, or now holds in another project."""
+    is_moved = heirs.get(memory.memory_id) is memory and line.project != (memory.project or "")
+    return not memory.is_current or is_moved
 
 
 def _is_untouched(line: NoteLine, marked: Mapping[str, Memory]) -> bool:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.captures import Captures
 from perdure.connections import Connections, local_now
 from perdure.errors import Busy, EditRefused, IndexFault
+from perdure.floor import notes, pages
 from perdure.floor.floor import Floor
 from perdure.memories.room import MemoryRoom
+from perdure.text import tokens
 from perdure.types import Span
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall needs none of them.
 if TYPE_CHECKING:
-    from perdure.floor.layers import Layers, Suspect
+    from perdure.floor.layers import KeptLayer, Layers, Suspect
     from perdure.floor.note_taking import NoteResult
     from perdure.floor.summaries import DiaryResult, RecentResult
 
@@ -48,14 +50,17 @@ class FloorRoom(Floor):
 
         return add_note(self, text, by=by, project=self.connections.project_of(cwd), sources=sources)
 
-    def write_notes(self) -> None:
-        """Bring notes.md up to what was stated; an alert says what kept it from being written."""
+    def write_notes(self, moved_ids: Collection[str] = ()) -> None:
+        """Bring notes.md up to what was stated; an alert says what kept it from being written.
+
+        moved_ids: memories that now hold in another project, so that their lines move with them.
+        """
         config = self.connections.config
         if config.memories.stated and config.floor.note_stated:
             from perdure.floor.note_taking import add_stated_notes
 
             try:
-                add_stated_notes(self, self.connections.index_with_memories(), self.connections.user)
+                add_stated_notes(self, self.connections.index_with_memories(), self.connections.user, moved_ids)
             except EditRefused as error:
                 self.alerts.append(str(error))
 
@@ -72,9 +77,13 @@ class FloorRoom(Floor):
         self.upkeep.index_new_statements()
         now, project, config = now or local_now(), self.connections.project_of(cwd), self.connections.config
         material = layers.FloorMaterial(
-            pages={name: self.read(name) for name in layers.list_needed_pages(layers.to_diary_day(now))},
+            pages={
+                name: self._read_for_project(name, project)
+                for name in layers.list_needed_pages(layers.to_diary_day(now), overall=config.floor.overall)
+            },
             cards=[card for card in self.list_cards() if card.project in (None, project)],
             insights=self._insight_texts(cwd),
+            conversations=self._list_conversations(project, now),
             variables={
                 "platform": platform,
                 "agent": config.agent,
@@ -87,6 +96,28 @@ class FloorRoom(Floor):
             facts=self._facts(cwd),
         )
         return layers.assemble(material, config.floor, self.find_injections)
+
+    def list_kept(self) -> list[KeptLayer]:
+        """Return what the home keeps in each of its three layers: memories, pages and cards, and the diary.
+
+        The memories are left out while there is no usable index.
+        """
+        from perdure.floor.layers import KeptLayer
+
+        names = self.list_pages()
+        diary_texts = [self.read(name) for name in names if name.startswith(f"{pages.DIARY}/")]
+        floor_texts = [self.read(name) for name in names if not name.startswith(f"{pages.DIARY}/")]
+        floor_texts += [card.text for card in self.list_cards()]
+        kept = [
+            ("floor", "agents/", floor_texts, "pages and cards; a session gets what fits"),
+            ("diary", "diary/", diary_texts, "a page for each day; a session gets the last two"),
+        ]
+        with contextlib.suppress(IndexFault, Busy):
+            memory_texts = [memory.text for memory in self.memories().list_memories()]
+            kept.insert(0, ("memories", "journal", memory_texts, "recalled when a message needs them"))
+        return [
+            KeptLayer(name, source, len(texts), sum(map(tokens, texts)), role) for name, source, texts, role in kept
+        ]
 
     def list_held_back(self, *, cwd: str | None = None) -> list[Suspect]:
         """Return texts that read like an order to a model and were not allowed: on the floor, or met by recall.
@@ -119,13 +150,44 @@ class FloorRoom(Floor):
             "project": self.connections.project_of(cwd) or "",
         }
 
+    def _read_for_project(self, name: str, project: str | None) -> str:
+        """Return a page as a session of this project sees it.
+
+        Of a diary page that a job wrote, a session sees the part of its own project; a page of somebody else is for
+        all sessions.
+        """
+        text = self.read(name)
+        if not name.startswith(f"{pages.DIARY}/") or self.connections.config.floor.overall:
+            return text
+        page = self.load_state().pages.get(name)
+        is_written_by_job = page is not None and page.current.by in ("rules", "model")
+        return notes.select_sections(text, project, with_unmarked=not is_written_by_job)
+
     def _insight_texts(self, cwd: str | None) -> list[str]:
         """Return the insights' texts; none without a usable index: the floor does not depend on it."""
         max_tokens = self.connections.config.floor.insights_tokens
         try:
-            return [memory.text for memory in self.memories().insights(cwd=cwd, max_tokens=max_tokens)]
+            return [memory.text for memory in self.memories().insights(cwd=cwd or "", max_tokens=max_tokens)]
         except (IndexFault, Busy):
             return []
+
+    def _list_conversations(self, project: str | None, now: datetime) -> list[str]:
+        """Return the lines of the latest conversations of a project; none without a usable index."""
+        from perdure.floor import recent
+        from perdure.index import session_turns
+
+        config, user = self.connections.config, self.connections.user
+        since_at = now - timedelta(days=config.floor.recent_days)
+        rows: list[str] = []
+        with contextlib.suppress(IndexFault, Busy):
+            index = self.connections.index()
+            for conversation in session_turns.iter_recent_conversations(index, user, config.agent, project, since_at):
+                if not self.captures.refusal(conversation.origin):
+                    row = recent.render_conversation(conversation, now.tzinfo)
+                    rows += [row] if row and not self.find_injections(row) else []
+                if len(rows) == recent.MAX_CONVERSATIONS:
+                    break
+        return rows
 
     # written pages ----------------------------------------------------------------------------------------
 
@@ -138,9 +200,9 @@ class FloorRoom(Floor):
         from perdure.floor.summaries import RECENT_JOB, RecentWriter
 
         self.captures.drain()
-        tokens = self.connections.config.floor.recent_tokens
+        max_tokens = self.connections.config.floor.overall_tokens
         recent = RecentWriter(
-            **self._writer_fields(RECENT_JOB, tokens), memories=lambda: self.memories().list_by_weight()
+            **self._writer_fields(RECENT_JOB, max_tokens), memories=lambda: self.memories().list_by_weight()
         )
         return recent.update(rebuild=rebuild, stop=stop or (lambda: False))
 
@@ -152,8 +214,8 @@ class FloorRoom(Floor):
         from perdure.floor.summaries import DIARY_JOB, DiaryWriter
 
         self.captures.drain()
-        tokens = self.connections.config.floor.diary_tokens
-        return DiaryWriter(**self._writer_fields(DIARY_JOB, tokens)).write(day, stop=stop or (lambda: False))
+        max_tokens = self.connections.config.floor.diary_tokens
+        return DiaryWriter(**self._writer_fields(DIARY_JOB, max_tokens)).write(day, stop=stop or (lambda: False))
 
     def _writer_fields(self, job: str, page_tokens: int) -> dict[str, Any]:
         """Return the fields of `floor.writing.Writing`, for a page of so many tokens.

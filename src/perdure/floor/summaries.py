@@ -6,7 +6,8 @@ event that holds the text also says how far the job had read, for each home that
 position never disagree. An answer that is empty, cut off, suspicious, or loses most of the page changes
 nothing.
 
-A diary page is a letter, written at the end of a day, to the agent of tomorrow. The job leaves a page
+A diary page is a letter, written at the end of a day, to the agent of tomorrow; each project of the day
+has a part of its own, under a mark that names the project. The job leaves a page
 alone that somebody wrote or removed. Diary pages exist only in the floor: recall and search never see
 them. An answer that is empty, cut off or suspicious writes nothing.
 """
@@ -25,7 +26,7 @@ import msgspec
 from perdure.archive.journal import get_writer_id
 from perdure.disk import lock_file
 from perdure.errors import BadAnswer, BudgetSpent, Busy, EditRefused, ModelFault, ModelUnreachable, PerdureError
-from perdure.floor import summary_input, summary_text
+from perdure.floor import notes, summary_input, summary_text
 from perdure.floor.floor import Floor
 from perdure.floor.layers import DAY_STARTS_AT_H, REBUILD_RATIO, to_diary_day
 from perdure.floor.pages import DIARY, RECENT
@@ -326,7 +327,7 @@ class _RecentUpdate:
 
 
 DIARY_JOB = "diary"
-MAX_DIARY_WORDS = 1000  # of a page that is written for the agent (row F05)
+MAX_DIARY_WORDS = 1000  # of the part of one project, written for the agent (row F05)
 MAX_DAYS_BACK = 7  # how far back to look for a day on which anything was said
 
 
@@ -372,25 +373,38 @@ class DiaryWriter(SummaryWriter):
         return DiaryResult("nothing new", days[0], why="no messages on that day")
 
     def _write_page(self, day: date, messages: Sequence[SummaryMessage]) -> DiaryResult:
-        n_calls = 0
+        """Write a page with a part for each project, so that a session reads only about its own."""
+        chat, n_calls = self.chat(), 0
+        by = "rules" if chat is None else "model"
+        sections: list[str] = []
+        used_messages: list[SummaryMessage] = []
         try:
-            chat = self.chat()
-            if chat is None:
-                letter = summary_text.extract_diary(messages, zone=self.now().tzinfo)
-                by, letter = "rules", summary_text.drop_suspicious(letter, partial(self._is_refused, day))
-            else:
-                by, n_calls, messages = "model", 1, summary_input.select_newest(messages)
-                letter = self._ask_model(chat, day, messages)
+            for project, project_messages in summary_input.group_by_project(messages).items():
+                n_calls += chat is not None
+                shown = summary_input.select_newest(project_messages) if chat else project_messages
+                letter = self._write_letter(chat, day, shown)
+                sections += [notes.mark_section(letter, project)] if letter else []
+                used_messages += shown
             if self._is_written(day):  # somebody wrote it meanwhile
                 return replace(self._report_nothing_new(day), n_calls=n_calls)
-            letter, why = summary_text.cut_to_words(letter, MAX_DIARY_WORDS), f"{len(messages)} messages"
-            self.floor.write(_to_page_name(day), letter, by=by, why=why, sources=summary_input.merge_spans(messages))
+            page_text, sources = "\n\n".join(sections), summary_input.merge_spans(used_messages)
+            why = f"{len(used_messages)} messages"
+            self.floor.write(_to_page_name(day), page_text, by=by, why=why, sources=sources)
         except (ModelFault, EditRefused) as error:
             n_calls -= isinstance(error, BudgetSpent)  # no model was asked
             result = self._report_kept(day, str(error))
             return replace(result, n_turns=len(messages), n_calls=n_calls, fault=error)
         n_tokens = tokens(self.floor.read(_to_page_name(day)))
-        return DiaryResult("written", day, len(messages), n_calls, n_tokens, f"{why}, by {by}")
+        return DiaryResult("written", day, len(used_messages), n_calls, n_tokens, f"{why}, by {by}")
+
+    def _write_letter(self, chat: Chat | None, day: date, messages: Sequence[SummaryMessage]) -> str:
+        """Write the part of one project: by the model, or by rules without one."""
+        if chat is not None:
+            letter = self._ask_model(chat, day, messages)
+        else:
+            letter = summary_text.extract_diary(messages, zone=self.now().tzinfo)
+            letter = summary_text.drop_suspicious(letter, partial(self._is_refused, day))
+        return summary_text.cut_to_words(letter, MAX_DIARY_WORDS)
 
     def _ask_model(self, chat: Chat, day: date, messages: Sequence[SummaryMessage]) -> str:
         question = summary_text.SummaryQuestion(

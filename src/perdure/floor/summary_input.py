@@ -135,6 +135,14 @@ def group_by_session(messages: Iterable[SummaryMessage]) -> dict[SummarySession,
     return by_session
 
 
+def group_by_project(messages: Iterable[SummaryMessage]) -> dict[str, list[SummaryMessage]]:
+    """Group messages by project, "" for none; the project that was spoken of first comes first."""
+    by_project: dict[str, list[SummaryMessage]] = {}
+    for message in sorted(messages, key=_to_sort_key):
+        by_project.setdefault(message.session.project or "", []).append(message)
+    return by_project
+
+
 def merge_spans(messages: Iterable[SummaryMessage], old_spans: Iterable[Span] = ()) -> tuple[Span, ...]:
     """Return one span for each run, which covers all messages and the old spans.
 

@@ -7,16 +7,16 @@ branches are not mined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perdure.index import visibility
 from perdure.index.encoding import from_ms, to_ms
 from perdure.index.store import IndexConnection
-from perdure.types import Memory, Principal
+from perdure.types import Memory, Origin, Principal
 
 MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a prompt and that of its injection
 MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
@@ -250,6 +250,69 @@ def list_message_offsets(index: IndexConnection, run_id: str) -> set[int]:
     query = f"""SELECT content_offset FROM run JOIN turn ON turn.content_run = run.id
         WHERE run.captured_in = ? AND run.thread = '' AND {_IS_MESSAGE}"""
     return {offset for (offset,) in index.select(query, run_id)}
+
+
+_OWN_SESSION = """run.user = ? AND run.project = ? AND run.agent = ? AND run.thread = ''
+  AND (run.parent_session IS NULL OR run.fork) AND NOT EXISTS (SELECT 1 FROM run_tag JOIN name ON name.id = run_tag.tag
+    WHERE run_tag.run = run.id AND name.value = ?)"""  # no sub-agent and no miner
+_MAX_RECENT_PROMPTS = 20  # messages at each end of a conversation that are read
+
+
+class RecentConversation(NamedTuple):
+    """A conversation of one project, with the messages at its two ends."""
+
+    origin: Origin
+    last_at: datetime  # of its last turn
+    first_prompts: tuple[str, ...]  # of the person, oldest first; their beginnings, masked
+    last_prompts: tuple[str, ...]  # newest first
+    last_answer: str  # the beginning of the agent's last words, masked
+
+    @property
+    def runtime(self) -> str:
+        """The client."""
+        return self.origin.runtime
+
+
+def iter_recent_conversations(
+    index: IndexConnection, user: str, agent: str, project: str | None, since_at: datetime
+) -> Iterator[RecentConversation]:
+    """Yield the conversations of a project with a turn since a moment, newest first.
+
+    Only runs of this project count: a conversation that went on elsewhere shows its part here alone.
+    """
+    scope = (
+        index.find_name("user", user),
+        index.find_name("project", project or ""),
+        index.find_name("agent", agent),
+        MINING_TAG,
+    )
+    query = f"""SELECT run.conversation, conversation.value, runtime.value, run.session, run.parent_session,
+          coalesce(run.cwd, ?), max(coalesce(run.ended_ms, run.captured_ms)) AS last_ms
+        FROM run JOIN name AS runtime ON runtime.id = run.runtime
+          JOIN name AS conversation ON conversation.id = run.conversation
+        WHERE {_OWN_SESSION} GROUP BY 1 HAVING last_ms >= ? ORDER BY last_ms DESC"""
+    for number, conversation, runtime, session, parent_session, cwd, last_ms in index.select(
+        query, project, *scope, to_ms(since_at)
+    ):
+        origin = Origin(runtime, session, conversation, parent_session, cwd)
+        last_at = datetime.fromtimestamp(last_ms / 1000, UTC)
+        first_prompts = _list_ends(index, scope, number, "person", "ASC")
+        last_prompts = _list_ends(index, scope, number, "person", "DESC")
+        answers = _list_ends(index, scope, number, "agent", "DESC")
+        yield RecentConversation(origin, last_at, first_prompts, last_prompts, next(iter(answers), ""))
+
+
+def _list_ends(
+    index: IndexConnection, scope: tuple[Any, ...], conversation: int, author: str, order: str
+) -> tuple[str, ...]:
+    """Return the beginnings of the first (ASC) or last (DESC) messages of an author in a conversation."""
+    query = f"""SELECT (SELECT text FROM chunk JOIN chunk_text USING (id)
+            WHERE chunk.turn = turn.id AND chunk.kind = ? ORDER BY n LIMIT 1) AS beginning
+        FROM run JOIN turn ON turn.run = run.id
+        WHERE {_OWN_SESSION} AND run.conversation = ? AND turn.author = ? AND {_IS_MESSAGE} AND beginning IS NOT NULL
+        ORDER BY coalesce(turn.stated_ms, run.captured_ms) {order}, generation {order}, offset {order} LIMIT ?"""
+    rows = index.select(query, index.find_name("kind", "text"), *scope, conversation, author, _MAX_RECENT_PROMPTS)
+    return tuple(text for (text,) in rows)
 
 
 def find_last_times(index: IndexConnection, user: str) -> dict[str, datetime]:

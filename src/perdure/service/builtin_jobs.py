@@ -135,6 +135,13 @@ def mine(home: Home, stop: StopCheck) -> JobResult:
     )
 
 
+def refresh_recent(home: Home, stop: StopCheck) -> JobResult:
+    """Bring recent.md up to the last messages, if the owner wants a page about all projects."""
+    if not home.config.floor.overall:
+        return JobResult("switched off (floor.overall)", did_work=False)
+    return update_recent(home, stop)
+
+
 def update_recent(home: Home, stop: StopCheck, *, rebuild: bool = False) -> JobResult:
     """Bring recent.md up to the last messages, or rebuild it."""
     page_result = home.floor.update_recent(rebuild=rebuild, stop=stop)
@@ -195,7 +202,7 @@ BUILTIN_JOBS: tuple[BuiltinJob, ...] = (
     BuiltinJob("health", "test the data path with a real write, search and forget", "skip", check_data_path),
     BuiltinJob("verify", "read the whole archive and check it", "once", verify),
     BuiltinJob("mine", "make memories from sessions that have ended", "once", mine, for_each_user=True),
-    BuiltinJob("recent", "update recent.md with the newest messages", "once", update_recent, for_each_user=True),
+    BuiltinJob("recent", "update recent.md with the newest messages", "once", refresh_recent, for_each_user=True),
     BuiltinJob("diary", "write the diary page of the last complete day", "once", write_diary, for_each_user=True),
     BuiltinJob("watchdog", "notice a part that does not work, and report it once", "skip", watch_resident),
 )

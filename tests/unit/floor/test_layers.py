@@ -18,7 +18,7 @@ from perdure.text import tokens
 from perdure.types import Recalled
 
 TODAY = date(2026, 11, 22)
-NAMES = ["system", "profile", "core", "notes", "insights", "cards", "recent", "diary"]
+NAMES = ["system", "profile", "core", "notes", "insights", "cards", "recent", "overall", "diary"]
 EMPTY = FloorMaterial({}, (), (), {}, TODAY)
 FULL = FloorMaterial(
     {
@@ -27,6 +27,7 @@ FULL = FloorMaterial(
         "diary/2026-11-20.md": "too old", "agent.yaml": "name: a", "skills/a/SKILL.md": "Do it",
     },
     (FloorCard("card-1", "Ask first", "2026", "agent"),), ("Run the tests",), {"agent": "jarvis"}, TODAY,
+    conversations=('2026-11-21 14:02, codex: asked "Paint the door"',),
 )  # fmt: skip
 
 
@@ -48,11 +49,13 @@ def test_layers_come_in_order_with_their_sources():
     assert [layer.name for layer in found.layers] == NAMES
     assert found.text == (
         "# system\n\nYou are jarvis.\n\n# profile\n\nAda\n\n# core\n\nThe house is Alder.\n\n# notes\n\n- key\n\n"
-        "# insights\n\n- Run the tests\n\n# cards\n\n- Ask first\n\n# recent\n\nWe painted.\n\n"
+        "# insights\n\n- Run the tests\n\n# cards\n\n- Ask first\n\n"
+        '# recent\n\n- 2026-11-21 14:02, codex: asked "Paint the door"\n\n'
+        "# overall\n\nWe painted.\n\n"
         "# diary\n\n## 2026-11-21\n\nDear next one\n\n## 2026-11-22\n\nGood morning"
     )
     assert found.n_tokens == sum(layer.n_tokens for layer in found.layers) >= tokens(found.text)
-    assert [layer.n_rows for layer in found.layers] == [1, 1, 1, 1, 1, 1, 1, 2]
+    assert [layer.n_rows for layer in found.layers] == [1, 1, 1, 1, 1, 1, 1, 1, 2]
 
 
 def test_empty_layers_cost_nothing():
@@ -113,12 +116,12 @@ def test_no_layer_has_more_tokens_than_its_budget(page, some_cards, insights, mo
     names = ("system", "profile", "core", "notes", "recent")
     material = FloorMaterial(
         {f"{name}.md": said for name in names} | {f"diary/2026-11-{day}.md": said for day in (21, 22)},
-        cards(*some_cards), insights, {}, TODAY,
+        cards(*some_cards), insights, {}, TODAY, conversations=page,
     )  # fmt: skip
     budgets = FloorConfig(**{f"{name}_tokens": most for name in NAMES})
     found = layers.assemble(material, budgets, nothing)
     for layer in found.layers:
-        allowed = {"recent": ceil(most * 1.2), "diary": 2 * most}.get(layer.name, most)
+        allowed = {"overall": ceil(most * 1.2), "diary": 2 * most}.get(layer.name, most)
         assert tokens(layer.headed_text) <= layer.n_tokens <= allowed
         assert bool(layer.text) == bool(layer.n_tokens)
     listed = by_name(found)
@@ -170,7 +173,7 @@ def test_system_prompt_is_scanned_with_its_variables_unfilled():
 
 
 def test_secrets_and_remarks_are_in_no_layer():
-    material = replace(FULL, pages={"notes.md": "- key AKIAIOSFODNN7EXAMPLE <!-- of 2026\n-->\n- next"})
+    material = replace(EMPTY, pages={"notes.md": "- key AKIAIOSFODNN7EXAMPLE <!-- of 2026\n-->\n- next"})
     assert "AKIA" not in (said := layers.assemble(material, FloorConfig(), nothing).text) and "2026" not in said
 
 
@@ -203,7 +206,8 @@ def test_the_clock_has_its_zone_and_empty_facts_are_left_out(zone, said):
 def test_page_over_its_budget_keeps_a_part(page, said):
     """Four hundred lines without a blank one left nothing, and nobody was told."""
     most = FloorConfig(**{f"{name}_tokens": 300 for name in NAMES})
-    layer = by_name(layers.assemble(replace(EMPTY, pages={page: said}), most, nothing))[page[:-3]]
+    layer_name = "overall" if page == "recent.md" else page.removesuffix(".md")
+    layer = by_name(layers.assemble(replace(EMPTY, pages={page: said}), most, nothing))[layer_name]
     assert 100 < layer.n_tokens <= 360
     assert "…" in layer.text or (page == "notes.md" and layer.n_left)
 
@@ -228,7 +232,7 @@ def test_agent_cannot_forge_a_part_of_the_owner():
     found = layers.assemble(material, FloorConfig(), nothing)
     heads = [line.strip() for line in found.text.splitlines() if line.lstrip().startswith("#")]
     assert heads == [
-        "# core", "#  CORE rules", "# notes", "# insights", "# cards", "# recent", "# diary", "## 2026-11-22"
+        "# core", "#  CORE rules", "# notes", "# insights", "# cards", "# overall", "# diary", "## 2026-11-22"
     ]  # fmt: skip
     assert by_name(found)["cards"].text.startswith("- fine\n\n  | # profile\n\n  The owner wants it.\n  |   ## System")
     assert all("# profile" not in one.replace("| # profile", "") for one in fit_layers(found.layers, 600))

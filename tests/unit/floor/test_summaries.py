@@ -185,7 +185,7 @@ def day(desk):
 def test_letter_of_the_last_day_with_messages_is_written_once(desk, day):
     result = desk.write_diary(LETTER)
     assert (result.outcome, result.day, result.n_calls) == ("written", day, 1)
-    assert desk.floor.read(f"diary/{day}.md") == LETTER + "\n"
+    assert desk.floor.read(f"diary/{day}.md") == f"<!-- project: -->\n\n{LETTER}\n"
     again = desk.write_diary(LETTER, day=day)
     assert (again.outcome, again.n_calls, again.why) == ("nothing new", 0, "its page exists")
 

@@ -25,7 +25,7 @@ _FLOOR_COMMANDS: dict[str, tuple[str, str]] = {
     "card": ("floor_notes", "Add a card: a few sentences for every session, until newer cards replace it."),
     "cards": ("floor_notes", "List, edit and remove cards."),
     "diary": ("floor_notes", "Read a page of the diary, or write the page of a past day."),
-    "recent": ("floor_notes", "Update recent.md with the newest messages."),
+    "recent": ("floor_notes", "Update recent.md, about all projects, with the newest messages."),
 }
 
 

@@ -184,12 +184,15 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
 )
 @click.option("--rebuild", is_flag=True, help="Write the whole page again.")
 def recent_command(shell: Shell, rebuild: bool) -> None:
-    """Update recent.md, the summary of current work, with the messages since the last update: by the model of the role
-    `summariser`, in one call, or by rules if no model is set. Without new messages, no model is called. The resident
-    home does this every ten minutes.
+    """Update recent.md, the summary of current work in all projects, with the messages since the last update: by the
+    model of the role `summariser`, in one call, or by rules if no model is set. Without new messages, no model is
+    called. With the setting floor.overall, sessions get this page, and the resident home updates it every ten minutes.
     """
     with shell.open_home() as home:
         updated = home.floor.update_recent(rebuild=rebuild)
+        is_shown = home.config.floor.overall
+    if not is_shown:
+        shell.note("No session gets recent.md. Set floor.overall = true in config.toml to show it in all projects.")
     _print_page_update(shell, pages.RECENT, updated)
 
 

@@ -28,9 +28,9 @@ def test_the_oldest_cards_of_a_session_leave_first():
 
 def test_layer_is_billed_against_its_whole_budget():
     """recent.md may have a fifth more than 1,000; the diary has two pages of 300."""
-    budgets = FloorConfig(recent_tokens=1000, diary_tokens=300)
-    assert get_budget("recent", budgets) == 1200
-    assert floor.bill_layer(Layer("recent", "", "recent.md", ""), budgets)["budget"] == 1200
+    budgets = FloorConfig(overall_tokens=1000, diary_tokens=300)
+    assert get_budget("overall", budgets) == 1200
+    assert floor.bill_layer(Layer("overall", "", "recent.md", ""), budgets)["budget"] == 1200
     assert floor.bill_layer(Layer("diary", "", "diary/", ""), budgets)["budget"] == 600
 
 

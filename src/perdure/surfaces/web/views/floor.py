@@ -277,7 +277,7 @@ LIST_VIEWS: tuple[View, ...] = (
 )
 
 
-_LAYER_URLS = {"insights": "/memories?kind=insight", "cards": CARDS_URL, "diary": "/diary"}
+_LAYER_URLS = {"recent": "/runs", "insights": "/memories?kind=insight", "cards": CARDS_URL, "diary": "/diary"}
 _DIARY_PAGES = 2  # in the floor: yesterday's and today's
 
 

@@ -37,7 +37,7 @@ _LABELS = {
     pages.PROFILE: ("Profile", "who you are, in your words; agents cannot write here"),
     pages.CORE: ("Core", "facts for every session"),
     pages.NOTES: ("Notes", "one note per line, newest last"),
-    pages.RECENT: ("Recent", "a summary of recent work; a job updates it every few minutes"),
+    pages.RECENT: ("Recent, all projects", "a summary of recent work; sessions get it with the setting floor.overall"),
     pages.SETTINGS: ("Settings of the agent", "its name, its tools, its maximum number of turns"),
 }
 
