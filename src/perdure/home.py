@@ -175,7 +175,7 @@ class Home:
             connections=self.connections,
             captures=self.captures,
             upkeep=self.upkeep,
-            write_notes=lambda: self.floor.write_notes(),  # noqa: PLW0108 - the floor loads when it is used
+            write_notes=lambda moved: self.floor.write_notes(moved),  # noqa: PLW0108 - the floor loads when it is used
         )
 
     @property

@@ -9,7 +9,7 @@ memories by words, by path and, where there are vectors, by meaning; it never fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -239,6 +239,14 @@ def find_first_turn(index: IndexConnection, span: Span) -> str | None:
     query = """SELECT turn_id FROM turn JOIN run ON run.id = turn.content_run WHERE run.captured_in = ?
         AND content_offset >= ? AND content_offset < ? ORDER BY content_offset LIMIT 1"""
     return next((str(row[0]) for row in index.select(query, *span)), None)
+
+
+def find_run_projects(index: IndexConnection, user: str, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the project of each of these runs of an owner that has one, by run id."""
+    query = """SELECT run_id, project.value FROM run JOIN name AS project ON project.id = run.project
+        WHERE run.user = ? AND project.value <> '' AND run_id IN (SELECT value FROM json_each(?))"""
+    rows = index.select(query, index.find_name("user", user), msgspec.json.encode(sorted(run_ids)).decode())
+    return dict(rows)
 
 
 def list_mined_ranges(index: IndexConnection, user: str) -> dict[str, list[tuple[int, int]]]:

@@ -47,7 +47,10 @@ class UndoResult:
 
 def list_proposals(memories: Memories) -> list[ConsolidationProposal]:
     """Return everything that could be tidied up now. Changes nothing."""
-    return proposals.find_proposals(memories.list_memories(every=True), now=memories.now())
+    all_memories = memories.list_memories(every=True)
+    run_ids = {span.run_id for memory in all_memories if not memory.project for span in memory.sources}
+    run_projects = memory_rows.find_run_projects(memories.index(), memories.user, run_ids)
+    return proposals.find_proposals(all_memories, now=memories.now(), run_projects=run_projects)
 
 
 def apply_proposals(

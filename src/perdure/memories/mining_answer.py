@@ -20,7 +20,9 @@ from perdure.errors import UsageError
 from perdure.index.memory_rows import MemoryUse
 from perdure.memories import mining_question
 from perdure.memories.grammar import claims
+from perdure.memories.grammar.sentences import sentences
 from perdure.memories.mining_question import MiningMessage, find_lowest_trust
+from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import MAX_TEXT_BYTES, MemoryDraft
 from perdure.regex import lazy_re
 from perdure.text import index_terms, normalise, one_line, printable, without_stopwords
@@ -29,7 +31,6 @@ from perdure.types import Memory, MemoryKind, Trust
 MAX_ENTITY_CHARS = 100
 MIN_INJECTED = 20  # times a topic must be shown before a lack of use counts (row E05: 20 to 50)
 RARE_TOPIC_FACTOR = 0.5  # factor for the confidence of a memory whose topic was never used
-_PERSON_PREFIX = "user/"  # paths about the person are valid in every project
 
 MiningTopic = tuple[str, str]  # (kind, first part of the path)
 
@@ -309,8 +310,19 @@ def extract_terms(text: str) -> set[str]:
 
 
 def _choose_project(op: Mapping[str, Any], mining_input: MiningInput) -> str | None:
-    """Return the project in which a memory holds; None for one about the person, which holds everywhere."""
-    return None if op["path"].casefold().startswith(_PERSON_PREFIX) else mining_input.project
+    """Return the project in which a memory holds; None if a person said that it holds everywhere."""
+    memory_terms = extract_terms(_clean_text(op))
+    person_sentences = (
+        message.text[start:end]
+        for message in _list_cited(op, mining_input)
+        if message.trust == "owner"
+        for start, end in sentences(message.text)
+    )
+    is_everywhere = any(
+        is_said_everywhere(sentence) and 2 * len(memory_terms & extract_terms(sentence)) >= len(memory_terms)
+        for sentence in person_sentences
+    )
+    return None if is_everywhere else mining_input.project
 
 
 def _clean_entities(op: Mapping[str, Any]) -> tuple[str, ...]:

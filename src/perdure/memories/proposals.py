@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import combinations
@@ -26,12 +26,13 @@ from perdure.index.memory_replay import MemoryChain, get_chain
 from perdure.memories import cue_use
 from perdure.memories.grammar import claims
 from perdure.memories.grammar.values import Claim
+from perdure.memories.scope import is_said_everywhere
 from perdure.regex import lazy_re
 from perdure.types import TRUSTS, Memory
 
-ProposalKind = Literal["chain", "lift", "merge", "split", "retire"]
+ProposalKind = Literal["narrow", "chain", "lift", "merge", "split", "retire"]
 MemoriesByChain = dict[MemoryChain, list[Memory]]
-PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("chain", "lift", "merge", "split", "retire")  # in this order
+PROPOSAL_KINDS: tuple[ProposalKind, ...] = ("narrow", "chain", "lift", "merge", "split", "retire")  # order
 
 MIN_EPISODES = 3  # on as many days, to become one general memory (decisions/017)
 EPISODE_LIKENESS = 0.65  # lowest share of common words of two episodes
@@ -43,6 +44,7 @@ QUIET_TIME = timedelta(days=30)  # without being said or used
 FAINT_DECAY = 0.05  # below this decay a memory is retired first (row D05); it decides nothing else
 _MAX_KEY_HOLDERS = 50  # a word shared by more memories finds no candidates
 _MAX_TEXT_CHARS = 600  # of a model's wording
+_FOUND_WAYS = ("stated", "mined", "consolidated")  # values of `how` for what was found in conversations
 
 _FILLER_WORDS = frozenset(
     "a an the is are was were be been that this it i we you he she they my our your me us user der die das den dem "
@@ -80,6 +82,7 @@ class ConsolidationProposal:
     new_memories: tuple[Memory, ...] = ()  # new ones, in place of the retired ones
     retired_ids: tuple[str, ...] = ()
     new_paths: tuple[tuple[str, str], ...] = ()  # (memory id, its new path)
+    new_projects: tuple[tuple[str, str], ...] = ()  # (memory id, the only project in which it will hold)
 
     def to_ops(self) -> list[Op]:
         """Return the operations that apply it."""
@@ -87,6 +90,7 @@ class ConsolidationProposal:
             *map(memory_events.build_create_op, self.new_memories),
             *(memory_events.build_change_op(memory_id, retired=True) for memory_id in self.retired_ids),
             *(memory_events.build_change_op(memory_id, path=path) for memory_id, path in self.new_paths),
+            *(memory_events.build_change_op(memory_id, project=project) for memory_id, project in self.new_projects),
         ]
 
 
@@ -103,9 +107,13 @@ class _MemoryFeatures:
     subject: str  # folded path of the claim; "" without a claim
 
 
-def find_proposals(memories: Iterable[Memory], *, now: datetime) -> list[ConsolidationProposal]:
+def find_proposals(
+    memories: Iterable[Memory], *, now: datetime, run_projects: Mapping[str, str] | None = None
+) -> list[ConsolidationProposal]:
     """Return everything that could be tidied up among all of an owner's memories, each memory in at most one
     proposal.
+
+    run_projects: the project of each run that has one, by run id.
     """
     ordered_memories = sorted(memories, key=lambda memory: (memory.stated_at, memory.order, memory.memory_id))
     features = [
@@ -116,6 +124,7 @@ def find_proposals(memories: Iterable[Memory], *, now: datetime) -> list[Consoli
         _IdMaker({memory.memory_id for memory in ordered_memories}),
     )
     steps: dict[ProposalKind, Callable[[list[_MemoryFeatures]], Iterator[ConsolidationProposal]]] = {
+        "narrow": lambda remaining: _propose_narrower_scopes(remaining, memories_by_chain, run_projects or {}),
         "chain": lambda remaining: _propose_chains(remaining, memories_by_chain),
         "lift": lambda remaining: _propose_lifts(remaining, memories_by_chain, id_maker),
         "merge": lambda remaining: _propose_merges(remaining, memories_by_chain, id_maker),
@@ -274,6 +283,34 @@ def _is_different(a: _MemoryFeatures, b: _MemoryFeatures) -> bool:
 
 
 # the kinds of proposals ------------------------------------------------------------------------------------------
+
+
+def _propose_narrower_scopes(
+    features: Sequence[_MemoryFeatures], memories_by_chain: MemoriesByChain, run_projects: Mapping[str, str]
+) -> Iterator[ConsolidationProposal]:
+    """Propose that a memory which holds in all projects, but was found in the conversations of one, holds there.
+
+    Its history follows, each memory to its own project: the history would be current everywhere otherwise.
+    """
+    for feature in features:
+        chain_members = memories_by_chain[get_chain(feature.memory)]
+        projects = [_find_only_project(memory, run_projects) for memory in chain_members]
+        if all(projects):
+            reason = f"found in one project, holds in all ({len(chain_members)} in its history)"
+            new_projects = tuple(zip(_list_ids(chain_members), map(str, projects), strict=True))
+            yield replace(_build_proposal("narrow", reason, [feature]), new_projects=new_projects)
+
+
+def _find_only_project(memory: Memory, run_projects: Mapping[str, str]) -> str | None:
+    """Return the project of all conversations in which a memory was found.
+
+    Returns None if the memory has a project, its owner wanted it everywhere, or a conversation has no project or
+    another one.
+    """
+    if memory.project or memory.pinned or memory.how not in _FOUND_WAYS or is_said_everywhere(memory.text):
+        return None
+    projects = {run_projects.get(span.run_id) for span in memory.sources}
+    return projects.pop() if len(projects) == 1 else None
 
 
 def _propose_chains(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -38,13 +38,13 @@ _RELATED = 24  # memories that the miner's choice of the related ones begins wit
 class MemoryRoom(Memories):
     """The memories of a home's principal, and of nobody else.
 
-    write_notes: brings notes.md up to what was stated.
+    write_notes: brings notes.md up to what was stated; takes the ids of memories that now hold elsewhere.
     """
 
     connections: Connections
     captures: Captures
     upkeep: Upkeep
-    write_notes: Callable[[], None]
+    write_notes: Callable[[Collection[str]], None]
 
     @property
     def shared(self) -> SharedMemories:
@@ -160,7 +160,7 @@ class MemoryRoom(Memories):
         if not (self.connections.writable and self.connections.config.memories.stated):
             return stated.StatementsResult()
         result = stated.keep_statements(self, self.connections.archive, limit_s=limit_s)
-        self.write_notes()
+        self.write_notes(())
         return result
 
     def restate(self, run_ids: Sequence[str]) -> None:
@@ -170,7 +170,7 @@ class MemoryRoom(Memories):
 
             with contextlib.suppress(IndexFault):  # the next capture makes an index
                 stated.restate(self, self.connections.archive, run_ids)
-                self.write_notes()
+                self.write_notes(())
 
     def embed_new(self) -> None:
         """Embed new memories where there are vectors; what fails is left to the next call."""
@@ -210,14 +210,15 @@ class MemoryRoom(Memories):
     ) -> ConsolidationResult:
         """Apply proposals, all when none is named; `undo` takes it back.
 
-        kind: only those of this kind (chain, lift, merge, split, retire). reword: words a memory that is made of
-        several; the model of the role `summariser` unless given, if there is one, else rules.
+        kind: only those of this kind (narrow, chain, lift, merge, split, retire). reword: words a memory that is made
+        of several; the model of the role `summariser` unless given, if there is one, else rules.
         """
         from perdure.memories import consolidate
 
         chat = self.connections.chat("summariser", job="consolidate") if reword is None else None
         reword = consolidate.make_reword(chat) if chat is not None else reword
         result = consolidate.apply_proposals(self, ids, kind=kind, reword=reword)
+        self.write_notes([memory_id for proposal in result.proposals for memory_id, _ in proposal.new_projects])
         self.embed_new()
         return result
 
@@ -225,7 +226,9 @@ class MemoryRoom(Memories):
         """Take back a consolidation, the last one unless its event is named."""
         from perdure.memories import consolidate
 
-        return consolidate.undo_consolidation(self, event_id)
+        result = consolidate.undo_consolidation(self, event_id)
+        self.write_notes(result.memories)
+        return result
 
     def mark_used_cues(
         self, *, limit_s: float | None = None, now: datetime | None = None, stop: Callable[[], bool] | None = None

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perdure.archive.archive import Archive
-from perdure.archive.memory_events import is_unscoped
 from perdure.archive.store import LedgerEntry
 from perdure.capture.events import is_command
 from perdure.errors import DamagedRun, NotFound
 from perdure.identity import make_memory_id
-from perdure.memories.grammar import claims
 from perdure.memories.grammar.statements import Statement, stated
 from perdure.memories.mining_question import to_span
+from perdure.memories.scope import is_said_everywhere
 from perdure.memories.store import Memories, MemoryDraft
 from perdure.regex import lazy_re
 from perdure.text import normalise
@@ -102,13 +101,11 @@ def _iter_statements(turn: Turn) -> Iterator[Statement]:
 
 def _build_draft(user: str, run: Run, turn: Turn, statement: Statement) -> MemoryDraft:
     stated_at = min(turn.stated_at or run.ended_at or run.captured_at, run.captured_at)
-    path = claims.path_for(statement.text, statement.kind)
     id_seed = f"{user}\0{stated_at.isoformat()}\0{normalise(statement.text)}"
-    project = None if is_unscoped(path, statement.kind) else run.project
     return MemoryDraft(
         text=statement.text,
         kind=statement.kind,
-        project=project,
+        project=None if is_said_everywhere(statement.text) else run.project,
         stated_at=stated_at,
         how="stated",
         sources=(to_span(run.run_id, turn),),

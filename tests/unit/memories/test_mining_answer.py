@@ -77,8 +77,20 @@ def test_new_validity_bound_removes_a_contradicting_old_one():
     assert (draft.valid_from, draft.valid_until) == (None, datetime(2026, 5, 1, tzinfo=UTC))
 
 
-def test_personal_memory_holds_in_every_project():
-    assert one(path="user/preferences/editor", kind="preference").project is None
+@pytest.mark.parametrize(
+    ("said", "trust", "project"),
+    [
+        ("I prefer Helix as my editor.", "owner", "/w"),
+        ("In all my projects I prefer Helix as my editor.", "owner", None),
+        ("In all my projects I prefer Helix as my editor.", "agent", "/w"),
+        ("Use tabs in every project. And I prefer Helix as my editor.", "owner", "/w"),
+    ],
+)
+def test_memory_holds_everywhere_only_if_a_person_said_so(said, trust, project):
+    """In the sentence that the memory is made of, not in another one."""
+    shown = replace(SHOWN, messages=[replace(MESSAGES[0], text=said, trust=trust)])
+    draft = one(shown, path="user/preferences/editor", kind="preference", text="Prefers Helix as editor", turns=[1, 1])
+    assert draft.project == project
 
 
 def test_trust_is_the_lowest_of_the_named_turns():

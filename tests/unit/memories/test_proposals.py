@@ -278,4 +278,50 @@ def test_applying_all_of_them_settles(drawn) -> None:
 def test_order_of_memories_changes_nothing() -> None:
     memories = settled(*(memory(n, text, kind="event") for n, text in enumerate(EPISODES, start=1)))
     assert find_proposals(memories, now=NOW) == find_proposals(memories[::-1], now=NOW)
-    assert proposals.PROPOSAL_KINDS[0] == "chain"
+    assert proposals.PROPOSAL_KINDS[:2] == ("narrow", "chain")
+
+
+# narrow -----------------------------------------------------------------------------------------------------------
+
+
+def narrowed(*memories: Memory, projects=("/a", "/a", "/a")):
+    run_projects = {f"run{n}": project for n, project in enumerate(projects, start=1) if project}
+    found_proposals = find_proposals(settled(*memories), now=NOW, run_projects=run_projects)
+    return [proposal for proposal in found_proposals if proposal.kind == "narrow"]
+
+
+def test_global_memory_of_one_project_is_narrowed_with_its_history() -> None:
+    memories = memory(1, "no console logs!", path="p", how="stated"), memory(2, "no logs at all", path="p", how="mined")
+    (proposal,) = narrowed(*memories, projects=("/b", "/a"))
+    assert proposal.new_projects == ((memories[0].memory_id, "/b"), (memories[1].memory_id, "/a"))
+    assert not any(word in proposal.why for word in ("console", "/a", "/b"))
+    assert {m.text: m.project for m in after(memories, [proposal])} == {
+        "no console logs!": "/b",
+        "no logs at all": "/a",
+    }
+    assert narrowed(*after(memories, [proposal])) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "projects"),
+    [
+        ({"project": "/a"}, ("/a",)),
+        ({"how": "remembered"}, ("/a",)),
+        ({"how": "edited"}, ("/a",)),
+        ({"pinned": True}, ("/a",)),
+        ({"text": "Always, everywhere: no console logs!"}, ("/a",)),
+        ({"sources": (Span("run1", 0, 1), Span("run2", 0, 1))}, ("/a", "/b")),
+        ({"sources": (Span("run1", 0, 1), Span("gone", 0, 1))}, ("/a",)),
+        ({"sources": ()}, ("/a",)),
+        ({}, ("",)),
+    ],
+)
+def test_memory_that_its_owner_wants_everywhere_stays(changes, projects) -> None:
+    found_memory = replace(memory(1, "no console logs!", how="stated"), **changes)
+    assert narrowed(found_memory, projects=projects) == []
+
+
+def test_history_with_words_for_everywhere_keeps_its_scope() -> None:
+    """Narrowing the newer one alone would make the older one current again in all projects."""
+    memories = memory(1, "Use tabs in every project", path="p", how="stated"), memory(2, "tabs", path="p", how="stated")
+    assert narrowed(*memories) == []

@@ -120,9 +120,9 @@ def _print_sums(shell: Shell, totals: UtilitySums, *, n_more: int) -> None:
 @click.option("--only", type=click.Choice(PROPOSAL_KINDS), help="List only proposals of this kind.")
 def consolidate_command(shell: Shell, ids: tuple[str, ...], is_apply: bool, is_undo: bool, only: str | None) -> None:
     """List proposals to tidy up memories: merge duplicates, lift repeated episodes into one general memory, split
-    memories with two facts, put contradictions on one path, and retire memories that were shown often and never used.
-    Nothing is deleted. A pinned memory is retired only if the new memory that replaces it is pinned too. Age alone is
-    no reason to retire a memory.
+    memories with two facts, put contradictions on one path, retire memories that were shown often and never used, and
+    limit memories to the project in which they were found. Nothing is deleted. A pinned memory is retired only if the
+    new memory that replaces it is pinned too. Age alone is no reason to retire a memory.
     """
     if is_undo:
         if is_apply or only or len(ids) > 1:
@@ -200,6 +200,8 @@ def _print_each_proposal(shell: Shell, proposals: Sequence[ConsolidationProposal
         for _, path in proposal.new_paths[:1]:
             move_text = f"  → {_count_memories(len(proposal.new_paths))} to the path {text.printable(path)}"
             shell.out.print(Text(move_text, style="green"))
+        for project in dict.fromkeys(project for _, project in proposal.new_projects):
+            shell.out.print(Text(f"  → holds only in {text.printable(project)}", style="green"))
 
 
 def _proposal_to_json(proposal: ConsolidationProposal) -> dict[str, Any]:
@@ -225,4 +227,5 @@ def _proposal_to_json(proposal: ConsolidationProposal) -> dict[str, Any]:
         "makes": new_memories,
         "retires": proposal.retired_ids,
         "moves": [{"memory_id": memory_id, "path": new_path} for memory_id, new_path in proposal.new_paths],
+        "narrows": [{"memory_id": memory_id, "project": project} for memory_id, project in proposal.new_projects],
     }

@@ -255,6 +255,8 @@ MEMORY_LIST_VIEWS: tuple[View, ...] = (
 
 _MAX_PROPOSALS = 100  # proposals on one page
 KIND_WORDS: dict[ProposalKind, tuple[str, str]] = {  # kind -> (name, explanation)
+    "narrow": ("Only here", "This memory holds in all projects, but it was found in the conversations of one project, "
+               "and nobody said that it holds everywhere. It will hold in that project."),
     "chain": ("Contradiction", "Two memories contradict each other. The newer one is current, the older one "
               "becomes history."),
     "lift": ("Repetition", "Several memories describe the same thing on different days. One general memory "
@@ -287,6 +289,8 @@ def to_proposal_view(proposal: ConsolidationProposal) -> ProposalView:
 def _describe_fate(proposal: ConsolidationProposal, memory: Memory) -> str:
     if memory.memory_id in proposal.retired_ids:
         return "is retired"
+    if proposal.kind == "narrow":
+        return "holds in all projects"
     return "becomes history" if proposal.kind == "chain" and memory == proposal.memories[0] else "stays"
 
 
@@ -299,6 +303,9 @@ def _list_after(proposal: ConsolidationProposal) -> list[tuple[str, str]]:
     if proposal.kind == "chain":
         newest = proposal.memories[-1]
         return [(newest.text, f"current at {proposal.memories[0].path}")]
+    if proposal.kind == "narrow":
+        project_by_id = dict(proposal.new_projects)
+        return [(memory.text, f"only in {project_by_id[memory.memory_id]}") for memory in proposal.memories]
     remaining = [memory for memory in proposal.memories if memory.memory_id not in proposal.retired_ids]
     return [(memory.text, "stays as it is") for memory in remaining]
 
