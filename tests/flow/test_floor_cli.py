@@ -111,7 +111,7 @@ def test_rows_of_the_bill_fit_the_terminal(written: Place) -> None:
 def test_bill_adds_up_in_layer_order(written: Place) -> None:
     """Rows F06, F07, F15: every layer with its source, in order; its tokens are those of what a model is sent."""
     bill = written.answer("floor")
-    names = ["system", "profile", "core", "notes", "insights", "cards", "recent", "diary"]
+    names = ["system", "profile", "core", "notes", "insights", "cards", "recent", "overall", "diary"]
     assert [layer["name"] for layer in bill["layers"]] == names
     assert [layer["source"] for layer in bill["layers"]][:4] == ["system.md", "profile.md", "core.md", "notes.md"]
     assert all(layer["role"] for layer in bill["layers"])
@@ -124,8 +124,24 @@ def test_bill_adds_up_in_layer_order(written: Place) -> None:
     system = sent["anthropic"]["system"][0]["text"]
     assert 0 <= bill["total"]["tokens"] - tokens(system) <= 2 * 3, "rounded up, and two line ends, for each of three"
     shown = written.ok("floor").splitlines()
-    assert [line.split()[0] for line in shown] == ["layer", *names, "all"]
-    assert shown[-1].split()[2] == str(bill["total"]["tokens"])
+    assert [line.split()[0] for line in shown] == ["layer", *names, "all", "memories", "floor", "diary", "total"]
+    assert shown[-5].split()[1] == str(bill["total"]["rows"]) and shown[-5].split()[2] == str(bill["total"]["tokens"])
+
+
+def test_one_table_holds_all_three_layers_and_their_total(written: Place) -> None:
+    """Row F07: memories, all pages and cards, every page of the diary, with rows, tokens, average and role."""
+    written.ok("remember", "The staging server listens on port 8443", "--everywhere")
+    for day in (1, 2, 3):
+        written.ok("floor", "write", f"diary/2026-01-0{day}", f"Dear next one: this was day {day} of the voyage.")
+    kept = written.answer("floor")["kept"]
+    rows = {layer["name"]: layer for layer in kept["layers"]}
+    assert {name: layer["rows"] for name, layer in rows.items()} == {"memories": 1, "floor": 3, "diary": 3}
+    assert rows["memories"]["tokens"] == tokens("The staging server listens on port 8443")
+    for part in ("rows", "tokens"):
+        assert kept["total"][part] == sum(layer[part] for layer in kept["layers"])
+    assert rows["diary"]["tokens_each"] == round(rows["diary"]["tokens"] / 3, 1)
+    total = written.ok("floor").splitlines()[-1].split()
+    assert total[:3] == ["total", str(kept["total"]["rows"]), f"{kept['total']['tokens']:,}"]
 
 
 def test_bill_counts_cards_without_room(place: Place) -> None:

@@ -36,7 +36,7 @@ import perdure
 SAMPLES = Path(perdure.__file__).parent / "samples"
 GOLDEN = Path(__file__).parents[1] / "golden" / "freeze"
 PROGRAM = "perdure.surfaces.cli"  # what `python -m` runs
-SETTINGS = 'user = "mira"\nmachine = "laptop"\n[server]\nhttp = "127.0.0.1:0"\n'
+SETTINGS = 'user = "mira"\nmachine = "laptop"\n[server]\nhttp = "127.0.0.1:0"\n[floor]\nrecent_days = 36500\n'
 
 STATEMENTS = """\
 {"role": "user", "content": "I prefer short answers with the command first. Can you check the logs?", \

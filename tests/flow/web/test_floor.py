@@ -37,11 +37,12 @@ def read(visitor, name):
 def test_bill_names_every_layer_in_order_with_its_cost(floor):
     visitor = floor(lambda f: f.write("core", "The house is called Alder."))
     seen = visitor.get("/floor")
-    assert seen.texts(".bill-name") == "System Profile Core Notes Insights Cards Recent Diary".split()
+    assert seen.texts(".bill-name") == "System Profile Core Notes Insights Cards Recent Overall Diary".split()
     meters = {node.attributes["aria-label"]: node.attributes for node in seen.tree.css("meter")}
     assert meters["tokens of core"]["max"] == "4000" and int(meters["tokens of core"]["value"]) > 5
     assert meters["tokens of diary"]["max"] == "8000"  # two pages of 4,000
-    assert meters["tokens of recent"]["max"] == "4800"  # it may outgrow its 4,000 by a fifth
+    assert meters["tokens of recent"]["max"] == "300"
+    assert meters["tokens of overall"]["max"] == "4800"  # it may outgrow its 4,000 by a fifth
     assert visitor.get("/floor/core").text("article") == "The house is called Alder."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,7 @@ from perdure.surfaces.units import from_hybrid_time
 
 if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
     from perdure.floor.floor import Floor
-    from perdure.floor.layers import Layers
+    from perdure.floor.layers import KeptLayer, Layers
     from perdure.home import Home
 
 NEXT_SESSION = "The change applies from the next session on."
@@ -116,6 +117,39 @@ def format_bill(floor_layers: Layers, width: int | None = None) -> list[Text]:
         *(Text(_format_layer(layer), style="" if layer["rows"] else "dim") for layer in bill["layers"]),
         Text(_format_layer(total), style="bold"),
     ]
+    return _truncate_lines(lines, width)
+
+
+def kept_to_json(kept_layers: Sequence[KeptLayer]) -> dict[str, Any]:
+    """Convert what a home keeps in its layers to JSON values, with the sum."""
+    rows = [
+        {
+            "name": layer.name,
+            "source": layer.source,
+            "rows": layer.n_rows,
+            "tokens": layer.n_tokens,
+            "tokens_each": _average_tokens(layer.n_tokens, layer.n_rows),
+            "role": layer.role,
+        }
+        for layer in kept_layers
+    ]
+    n_rows, n_tokens = sum(layer.n_rows for layer in kept_layers), sum(layer.n_tokens for layer in kept_layers)
+    total = {"rows": n_rows, "tokens": n_tokens, "tokens_each": _average_tokens(n_tokens, n_rows)}
+    return {"layers": rows, "total": total}
+
+
+def format_kept(kept_layers: Sequence[KeptLayer], width: int | None = None) -> list[Text]:
+    """Format what a home keeps, in the columns of the bill."""
+    kept = kept_to_json(kept_layers)
+    total = {"name": "total", "source": "", "role": "all that is kept", **kept["total"]}
+    lines = [
+        Text(_format_layer({"left": 0, **row}), style="bold" if row is total else "")
+        for row in [*kept["layers"], total]
+    ]
+    return _truncate_lines(lines, width)
+
+
+def _truncate_lines(lines: list[Text], width: int | None) -> list[Text]:
     for line in lines if width else ():
         line.truncate(width or 0, overflow="ellipsis")
     return lines

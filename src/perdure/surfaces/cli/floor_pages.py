@@ -27,6 +27,8 @@ from perdure.surfaces.cli.floor_common import (
     complete_pages,
     format_bill,
     format_hybrid_time,
+    format_kept,
+    kept_to_json,
     name_writer,
     page_argument,
     print_alerts,
@@ -53,7 +55,8 @@ _EVENT_CHARS = 12  # of an event's key: enough to identify it among the changes 
 @click.option("--project", help='The project of the session; "" for none (default: the project of the current folder).')
 def show_command(shell: Shell, page: str | None, platform: str, project: str | None) -> None:
     """Show the text that every session begins with: each layer with its source, its rows, its tokens and the rows that
-    did not fit, in the order in which a model reads them. Below are the texts that are left out because they look like
+    did not fit, in the order in which a model reads them. The table ends with all that is kept (memories, pages and
+    cards, diary) and the total. Below are the texts that are left out because they look like
     an injection. With PAGE, show one page.
     """
     with shell.open_home() as home:
@@ -61,12 +64,15 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
             _show_page(shell, home.floor, pages.resolve_name(page))
             return
         floor_layers = build_layers(shell, home, choose_folder(home, project, str(Path.cwd())), platform)
+        kept_layers = home.floor.list_kept()
     if shell.as_json:
         shell.print_json(
-            bill_to_json(floor_layers), next_actions=[("perdure context MESSAGE", "show the full text, with recall")]
+            bill_to_json(floor_layers) | {"kept": kept_to_json(kept_layers)},
+            next_actions=[("perdure context MESSAGE", "show the full text, with recall")],
         )
         return
-    for line in format_bill(floor_layers, shell.out.width if shell.out.is_terminal else None):
+    width = shell.out.width if shell.out.is_terminal else None
+    for line in [*format_bill(floor_layers, width), *format_kept(kept_layers, width)]:
         shell.out.print(line)
     for alert in floor_layers.alerts:
         shell.out.print(text.printable(alert), style="yellow", markup=False)

@@ -25,7 +25,7 @@ from perdure.service import health, server
 from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
-from perdure.surfaces.cli.floor_common import bill_to_json
+from perdure.surfaces.cli.floor_common import bill_to_json, kept_to_json
 from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
@@ -75,7 +75,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         ],
         "index": _read_index_status(home),
         "memories": _read_memory_status(home),
-        "floor": bill_to_json(home.floor.layers(cwd=str(Path.cwd()))),
+        "floor": bill_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
         "resident": (state := server.ask_health(home.path)),
         "http": make_http_address(home.config.server, state) or None,
