@@ -268,6 +268,10 @@ class Upkeep:
         """Return how many chunks have vectors, and how many wait."""
         return self._connections.vectors().get_status(self._connections.index(), self._connections.user)
 
+    def count_unembedded(self) -> int:
+        """Count the principal's chunks that wait for a vector; 0 where no model is set."""
+        return self._connections.vectors().count_unembedded(self._connections.index(), self._connections.user)
+
     def embed_new(self, user: str = "") -> None:
         """Where a user (the principal unless named) has vectors, embed their new chunks for a moment.
 

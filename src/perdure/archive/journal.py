@@ -233,6 +233,17 @@ class Journal:
                     events_by_key[event.key] = _choose_later(event, events_by_key.get(event.key))
         return sorted(events_by_key.values(), key=lambda e: e.order)
 
+    def read_since(self, since_at: datetime, type_: str) -> list[JournalEvent]:
+        """Return the events of one type since a moment, in order. Reads only the files of those months."""
+        month, needle = f"{since_at.astimezone(UTC):%Y-%m}", f'"type":"{type_}"'.encode()
+        events_by_key: dict[str, JournalEvent] = {}
+        for path in (path for path in self.list_files() if path.stem >= month):
+            for line in find_lines(path, needle):
+                event = decode_event(line)
+                if isinstance(event, JournalEvent) and event.type == type_ and event.happened_at >= since_at:
+                    events_by_key[event.key] = _choose_later(event, events_by_key.get(event.key))
+        return sorted(events_by_key.values(), key=lambda event: event.order)
+
     def find_event(self, key: str, hybrid_time: str) -> JournalEvent | None:
         """Return the event with this key and hybrid time. Reads little of each file: lines are in order."""
         newest: JournalEvent | None = None

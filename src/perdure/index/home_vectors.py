@@ -294,6 +294,16 @@ class HomeVectors:
         n_left = info.n_left if info else 0
         return {"query": 0, "ingest": embed.count_missing(index, info) - n_left if info else 0, "bulk": n_left}
 
+    def count_unembedded(self, index: IndexConnection, user: str) -> int:
+        """Count an owner's chunks that wait for a vector of the configured model; 0 without a model."""
+        number = index.find_name("user", user)
+        if self.tag is None or number is None:
+            return 0
+        info = self._find_current(vector_search.list_slabs(index, number))
+        if info is not None:
+            return embed.count_missing(index, info)
+        return int(index.select("SELECT count(*) FROM chunk WHERE user = ?", number)[0][0])
+
     def check_embedder(self) -> tuple[str, EmbedResult]:
         """Embed a sentence as a query; return (tag, result). Raises EmbedderMissing, ModelFault."""
         if self.tag is None:

@@ -58,6 +58,21 @@ class MemoryRoom(Memories):
 
         return InjectionLog(self.connections.index_with_memories(), self.user, self.journal.root)
 
+    def label_cue(self, nonce: str, cue: str, label: str) -> None:
+        """Keep a person's label of one cue: memory_events.WRONG, or "" to take it back.
+
+        Raises RecallMissing, and UsageError where that recall has no such cue.
+        """
+        if cue not in {reason.cue for reason in self.injections.get(nonce).reasons}:
+            raise UsageError(f"this recall has no cue {cue!r}")
+        self.journal.append(memory_events.LABELLED, {"nonce": nonce, "cue": cue, "label": label}, now=utc_now())
+
+    def labels(self, since_at: datetime) -> dict[tuple[str, str], str]:
+        """Return (nonce, cue) -> label of the cues that the principal labelled since a moment; the last one counts."""
+        events = self.journal.read_since(since_at, memory_events.LABELLED)
+        labels = {(event.data["nonce"], event.data["cue"]): event.data["label"] for event in events}
+        return {key: label for key, label in labels.items() if label}
+
     def holder_of(self, identifier: str) -> Memories | SharedMemories:
         """Return the store that holds the memory of an id: the principal's own, or that of others' shared memories."""
         try:
