@@ -23,7 +23,13 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
 ASKED = "message=Which+port+does+the+staging+server+listen+on+now%3F"
 ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/": ["/"],
-    "/search": ["/search", "/search?q=sqlite", "/search?q=nothinglikethis", "/search?q=port&role=user&mode=keyword"],
+    "/search": [
+        "/search",
+        "/search?q=sqlite",
+        "/search?q=nothinglikethis",
+        "/search?q=port&role=user&mode=keyword",
+        "/search?q=port&tools=1",
+    ],
     "/runs": ["/runs", "/runs?flat=1", "/runs?runtime=nothing"],
     "/runs/{run_id}": [f"/runs/{one}" for one in ("{run}", "{edited}", "{hostile}", "{run}?at={turn}", "{run}?q=tide")],
     "/runs/{run_id}/turns/{turn_id}": ["/runs/{edited}/turns/{edit}", "/runs/{edited}/turns/{edit}?from=1"],
@@ -42,7 +48,6 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/context": ["/context", f"/context?{ASKED}"],
     "/use": ["/use"],
     "/floor": ["/floor"],
-    "/floor/prompt": ["/floor/prompt"],
     "/floor/held": ["/floor/held"],
     "/floor/cards": ["/floor/cards"],
     "/floor/proposals": ["/floor/proposals", "/floor/proposals?all=1"],
@@ -60,6 +65,7 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/health/disk": ["/health/disk"],
     "/growth": ["/growth"],
     "/quality": ["/quality"],
+    "/settings": ["/settings"],
 }
 NO_PAGES = {"/turns/{turn_id}", "/runs/{run_id}/images/{turn_id}/{n}", "/runs/{run_id}/raw"}  # lead on, or are bytes
 LOST = ["/nowhere", "/runs/01m7nothing", "/memories/mem-nothing"]

@@ -32,7 +32,7 @@ def test_user_finds_explains_and_corrects_a_recalled_decision(visit: Any, site: 
     page.wait_for_url(re.compile(r"/recall/[0-9a-f]{8,}"))
     assert page.get_by_role("heading", level=1).inner_text() == QUESTION
     # correct it: the form is open, and one writes
-    page.locator(".cue", has_text="9090").get_by_role("link", name="wrong? correct it").first.click()
+    page.locator(".cue", has_text="9090").get_by_role("link", name="correct it").first.click()
     page.wait_for_url("**/memories/mem-*")
     assert page.get_by_label("The correct statement").evaluate("field => field === document.activeElement")
     page.get_by_label("The correct statement").fill("We moved the staging server to port 9191.")

@@ -85,7 +85,7 @@ def test_shared_project_is_masked_and_not_offered_as_own(house):
     assert len(by_project.texts("#hits .hits li")) == 2
     for seen in (runs, narrowed, found, by_project, visitor.get(talk)):
         assert seen.status == 200 and SECRET not in seen.html, seen.address
-    for path in ("/floor", "/floor/prompt", "/floor/notes", "/floor/cards", "/floor/held", "/context", "/recall/try",
+    for path in ("/floor", "/floor/notes", "/floor/cards", "/floor/held", "/context", "/recall/try",
                  "/memories/new", "/sharing"):  # fmt: skip
         seen = visitor.get(path)
         assert seen.status == 200 and key not in seen.html and "secret:password" not in seen.html, path

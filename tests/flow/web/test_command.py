@@ -48,7 +48,7 @@ def test_command_serves_the_home_at_a_stable_address(shell):
     one, other = shell
     assert lock.find_resident(one.home) is None
     first = one.page()
-    assert first.startswith("http://127.0.0.1:") and "Overview" in read(first)
+    assert first.startswith("http://127.0.0.1:") and ">Home</h1>" in read(first)
     there = json.loads(one("page", "--at", "/search?q=port", "--json").stdout)["result"]["page"]
     assert 'value="port"' in read(there)
     assert one("page", "--at", "search", check=False).returncode == 2

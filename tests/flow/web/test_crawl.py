@@ -29,12 +29,18 @@ def is_one(address: str, pattern: str) -> bool:
     return re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", place), address.partition("?")[0]) is not None
 
 
+def row_of(address: str) -> str | None:
+    """The row of the table that an address is of."""
+    return next((view.path for view in TABLE if view.method == "GET" and is_one(address, view.path)), None)
+
+
 def crawl(visitor) -> Iterator:
     """Pages by their links, breadth first; of each row of the table a few, so that no list takes them all."""
     todo, seen, counts = ["/"], {"/"}, dict.fromkeys((view.path for view in TABLE), 0)
     while todo and len(seen) < 5 * MOST and sum(counts.values()) < MOST:
-        address = todo.pop(0)
-        row = next((view.path for view in TABLE if view.method == "GET" and is_one(address, view.path)), None)
+        address = next((one for one in todo if counts.get(row_of(one) or "") == 0), todo[0])  # unseen rows first
+        todo.remove(address)
+        row = row_of(address)
         if row is not None:
             counts[row] += 1
             if counts[row] > 12:

@@ -9,7 +9,7 @@ def test_a_link_lets_one_visitor_in_once(house):
     home = house()
     link = home.link().partition("127.0.0.1")[2].partition("/")[2]
     first, second = home.stranger(), home.stranger()
-    assert first.get(f"/{link}").text("h1") == "Overview"
+    assert first.get(f"/{link}").text("h1") == "Home"
     refused = second.get(f"/{link}")
     assert refused.status == 401 and "already used" in refused.text()
     assert second.ask("GET", "/").headers["location"] == "/enter?to=%2F"
@@ -63,7 +63,7 @@ def test_link_preview_does_not_use_up_the_link(house):
     ):  # fmt: skip
         seen = home.stranger().ask(method, path, **headers)
         assert (seen.status, seen.headers["set-cookie"]) == (204, None)
-    assert home.stranger().get(path).text("h1") == "Overview"
+    assert home.stranger().get(path).text("h1") == "Home"
 
 
 def test_no_host_that_a_request_names_is_led_to(visitor):
@@ -106,7 +106,7 @@ def test_form_from_another_site_changes_nothing(visitor):
     assert visitor.send("/leave", [("token", "0" * 64)]).status == 403
     assert visitor.send("/leave", [("token", token)], Sec_Fetch_Site="cross-site").status == 403
     assert visitor.send("/leave", [("token", token)], Origin="https://evil.example").status == 403
-    assert visitor.get("/").text("h1") == "Overview"
+    assert visitor.get("/").text("h1") == "Home"
 
 
 def test_every_page_sends_the_security_headers(visitor):

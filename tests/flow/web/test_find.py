@@ -42,7 +42,7 @@ def test_search_shows_turns_by_session_and_memories_beside_them(visitor):
 
 
 def test_list_continues_and_repeats_no_turn(visitor):
-    seen, found, sizes = visitor.get("/search?q=tide"), [], []
+    seen, found, sizes = visitor.get("/search?q=tide&tools=1"), [], []
     while True:
         found += ids(seen)
         sizes.append(len(ids(seen)))
@@ -52,7 +52,7 @@ def test_list_continues_and_repeats_no_turn(visitor):
         seen = visitor.get(following[0])
         assert not seen.texts(".remembered"), "memories stand on the first page"
     assert len(found) == len(set(found)) and len(sizes) > 1 and sizes[0] == 20
-    assert int(visitor.get("/search?q=tide").text(".told").split()[0]) == len(found)
+    assert int(visitor.get("/search?q=tide&tools=1").text(".told").split()[0]) == len(found)
 
 
 def test_memories_beside_the_hits_match_the_query_and_filters(visitor):
@@ -69,9 +69,9 @@ def test_memories_beside_the_hits_match_the_query_and_filters(visitor):
 
 def test_address_holds_the_position_in_the_list(visitor):
     """Two pages at once are what the first and the second show, and what follows is the third."""
-    first = visitor.get("/search?q=tide")
+    first = visitor.get("/search?q=tide&tools=1")
     second = visitor.get(first.links(".more a")[0])
-    both = visitor.get("/search?q=tide&pages=2")
+    both = visitor.get("/search?q=tide&tools=1&pages=2")
     assert set(ids(both)) == set(ids(first)) | set(ids(second)) and len(ids(both)) == len(ids(first) + ids(second))
     assert both.links(".more a") == second.links(".more a")
     groups = [node.attributes["data-group"] for node in both.tree.css(".session")]
@@ -85,8 +85,45 @@ def test_facet_narrows_and_a_chip_removes_the_filter(visitor):
     assert narrow.texts(".chip")[0].startswith("Client: codex")
     assert narrow.links(".chip") == ["/search?q=tide"]
     assert narrow.texts(".facets a[aria-current]")[0].startswith("codex")
-    tools = visitor.get(facet(seen, "tool result"))
+    tools = visitor.get(facet(visitor.get("/search?q=tide&tools=1"), "tool result"))
     assert set(tools.texts(".hits .badge")) == {"tool result"}
+
+
+def test_search_leads_with_what_was_said_and_a_switch_adds_tools(visitor):
+    said = visitor.get("/search?q=tide")
+    assert ids(said) and set(said.texts(".hits .badge")) <= {"summary"} and "Tool" not in said.texts(".hits .by")
+    (switch,) = said.links(".switch a")
+    assert switch == "/search?q=tide&tools=1" and re.search(r"\(\d+\)", said.text(".switch"))
+    both = visitor.get(switch)
+    assert {"tool call", "tool result"} <= set(both.texts(".hits .badge")) and not both.links(".switch a")
+    assert both.texts(".chip")[0].startswith("Tool calls and output too") and both.links(".chip") == ["/search?q=tide"]
+    assert both.fields(".searching")["tools"] == "1"
+
+
+def test_words_of_tools_alone_are_one_click_away(house, ago):
+    def prepare(home):
+        call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "zyzzyva --all"}}
+        home.capture(line("assistant", [call], ago(hours=1)), runtime="messages", session="s")
+
+    seen = house(prepare=prepare).visitor().get("/search?q=zyzzyva")
+    assert "Nobody said this" in seen.text(".empty") and seen.links(".more a") == ["/search?q=zyzzyva&tools=1"]
+
+
+def test_outputs_that_say_nearly_the_same_are_one_hit(house, ago):
+    log = "commit 1 zyzzyva first\ncommit 2 second\ncommit 3 third\ncommit 4 fourth\n"
+
+    def prepare(home):
+        for n in range(3):
+            call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": "git log"}}
+            output = {"type": "tool_result", "tool_use_id": f"c{n}", "content": log + f"commit {n + 5} more"}
+            data = line("assistant", [call], ago(hours=n + 1)) + line("user", [output], ago(hours=n + 1))
+            home.capture(data, runtime="messages", session=f"s{n}")
+
+    seen = house(prepare=prepare).visitor().get("/search?q=zyzzyva&tools=1")
+    assert len(seen.tree.css(".session > .hits > li")) == 1 and seen.texts(".hits details summary") == [
+        "2 more like this"
+    ]
+    assert len(set(ids(seen))) == 3
 
 
 def test_filters_without_words_list_the_newest_first(visitor):

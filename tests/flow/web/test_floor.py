@@ -34,15 +34,17 @@ def read(visitor, name):
         return home.floor.read(name)
 
 
-def test_bill_names_every_layer_in_order_with_its_cost(floor):
+def test_floor_shows_its_text_first_and_folds_empty_layers(floor):
     visitor = floor(lambda f: f.write("core", "The house is called Alder."))
     seen = visitor.get("/floor")
-    assert seen.texts(".bill-name") == "System Profile Core Notes Insights Cards Recent Overall Diary".split()
-    meters = {node.attributes["aria-label"]: node.attributes for node in seen.tree.css("meter")}
-    assert meters["tokens of core"]["max"] == "4000" and int(meters["tokens of core"]["value"]) > 5
-    assert meters["tokens of diary"]["max"] == "8000"  # two pages of 4,000
-    assert meters["tokens of recent"]["max"] == "300"
-    assert meters["tokens of overall"]["max"] == "4800"  # it may outgrow its 4,000 by a fifth
+    assert "The house is called Alder." in seen.texts(".layer pre")[0]
+    core, _, empty = seen.texts(".layer > summary")
+    assert core.startswith("Core") and "of 4,000 tokens" in core
+    assert empty == "Empty: system, profile, insights, cards, recent, overall, diary"
+    layers = {text.split()[0]: text for text in seen.texts(".layer li")}
+    assert "at most 8,000 tokens" in layers["Diary"]  # two pages of 4,000
+    assert "at most 300 tokens" in layers["Recent"]
+    assert "at most 4,800 tokens" in layers["Overall"]  # it may outgrow its 4,000 by a fifth
     assert visitor.get("/floor/core").text("article") == "The house is called Alder."
 
 
@@ -60,10 +62,10 @@ def test_whole_prompt_equals_the_model_prompt(floor):
     visitor = floor(prepare)
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         said = home.floor.layers().text
-    whole = "\n\n".join(node.text() for node in visitor.get("/floor/prompt").tree.css(".layer pre"))
+    whole = "\n\n".join(node.text() for node in visitor.get("/floor").tree.css(".layer pre"))
     assert whole == said and "You speak on api." in whole and SECRET not in whole
     assert "Only at the harbour" not in whole
-    assert "Only at the harbour" in visitor.get("/floor/prompt?project=/home/mira/tidepool").text()
+    assert "Only at the harbour" in visitor.get("/floor?project=/home/mira/tidepool").text()
 
 
 def test_edited_page_has_a_history_and_can_be_reverted(floor):
@@ -133,7 +135,7 @@ def test_hostile_text_is_escaped(floor):
         "/floor/core/diff",
         "/floor/cards",
         "/floor/proposals",
-        "/floor/prompt",
+        "/floor",
     ):
         seen = visitor.get(path)
         assert seen.status == 200 and "<script>alert" not in seen.html, path
@@ -144,7 +146,7 @@ def test_hostile_text_is_escaped(floor):
 
 def test_secrets_are_masked_on_every_page(floor):
     visitor = floor(lambda f: by_hand(f, "core.md", f"The key is {SECRET}.\n"))
-    for path in ("/floor/core", "/floor/core/edit", "/floor/core/history", "/floor/core/diff", "/floor/prompt"):
+    for path in ("/floor/core", "/floor/core/edit", "/floor/core/history", "/floor/core/diff", "/floor"):
         seen = visitor.get(path)
         assert seen.status == 200 and SECRET not in seen.html, path
     assert "masked" in visitor.get("/floor/core/edit").text(".alert")
@@ -192,8 +194,8 @@ def test_last_note_can_be_removed(visitor):
 
 def test_note_of_one_project_stays_there(visitor):
     visitor.post("/floor/notes/add", text="High water is at seven", project="/home/mira/tidepool")
-    assert "High water" not in visitor.get("/floor/prompt").text()
-    assert "High water" in visitor.get("/floor/prompt?project=/home/mira/tidepool").text()
+    assert "High water" not in visitor.get("/floor").text()
+    assert "High water" in visitor.get("/floor?project=/home/mira/tidepool").text()
 
 
 def test_refused_note_stays_in_its_field(visitor):
@@ -272,13 +274,13 @@ def test_proposal_for_a_changed_page_can_only_be_rejected(floor):
 def test_held_back_text_gives_a_reason_and_can_be_allowed(floor):
     visitor = floor(lambda f: (f.write("core", ORDER), f.add_card("Ask before you push")))
     assert "1 text held back" in visitor.get("/floor").text(".alert")
-    assert ORDER not in visitor.get("/floor/prompt").text()
+    assert ORDER not in visitor.get("/floor").text()
     seen = visitor.get("/floor/held")
     assert seen.text("section h2") == "Core" and "previous instructions" in seen.text("section q")
     digest = seen.fields("section form")["digest"]
     after = visitor.post("/floor/held", digest=digest, project="")
     assert "Nothing is held back" in after.text(".empty") and "Core" in after.text(".list")
-    assert ORDER in visitor.get("/floor/prompt").text()
+    assert ORDER in visitor.get("/floor").text()
     assert visitor.post("/floor/held", digest="0" * 16, project="").status == 404
 
 
@@ -320,7 +322,7 @@ def test_unwritten_pages_are_not_found(visitor):
 def test_user_cannot_see_the_floor_of_another(house):
     home = house(prepare=lambda home: home.floor.write("core", "The house is called Alder."))
     bob = home.let_in()
-    for path in ("/floor", "/floor/prompt", "/floor/core", "/floor/core/edit", "/diary"):
+    for path in ("/floor", "/floor/core", "/floor/core/edit", "/diary"):
         assert "Alder" not in bob.get(path).html, path
     bob.post("/floor/core/edit", text="Bob lives in a tent.", base="")
     assert read(home.visitor(), "core") == "The house is called Alder.\n"

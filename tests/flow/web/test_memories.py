@@ -191,7 +191,7 @@ def test_memory_links_to_its_latest_recall(come):
 def test_memory_is_corrected_from_its_page_without_docs(visitor):
     old = named(visitor, "tide-server/port")
     seen = visitor.get(at(old))
-    assert "This is wrong: correct it" in seen.texts("summary")
+    assert "Correct it" in seen.texts("summary")
     form = seen.fields(".correct form")
     assert form["text"] == old.text
     told = visitor.post(at(old) + "/edit", {**form, "text": "The tide server listens on port 9001."})

@@ -38,7 +38,7 @@ def test_proposal_shows_before_and_after(visitor):
     assert "Run make check before each commit." in now and "Before each commit run make check." in now
     assert "retired" in now and "Run make check before each commit." in then and "Before" not in then
     assert "The office is in Kiel" in seen.texts(".belief-sides section")[3]
-    assert set(seen.texts(".tabs a")) == {"All 2", "Duplicate 1", "Two in one 1"}
+    assert set(seen.texts("[aria-label=Kinds] a")) == {"All 2", "Duplicate 1", "Two in one 1"}
     assert len(visitor.get("/proposals/found?kind=split").tree.css("input[name=pick]")) == 1
     assert visitor.get("/proposals/found?kind=guess").status == 400
 

@@ -61,7 +61,7 @@ def test_list_shows_each_recall_and_its_outcome(told):
     newest, oldest = seen.texts("#injections > li")
     assert "On which day do we deploy? <script>alert(1)</script>" in newest and PORT in oldest
     assert seen.tree.css_first("main script") is None
-    for said in ("messages", "tokens", "ms", "used", "session s1"):
+    for said in ("messages", "cues", "used", "session s1"):
         assert said in oldest
     assert told.get("/recall?session=nobody").texts(".empty strong") == ["There is no such recall."]
     assert len(told.get("/recall?session=s1").texts("#injections > li")) == 2

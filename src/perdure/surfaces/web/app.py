@@ -29,6 +29,7 @@ from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.responses import HttpRefusal
 from perdure.surfaces.web import render
 from perdure.surfaces.web.routes import NAVIGATION, TABLE
+from perdure.surfaces.web.views import settings
 from perdure.surfaces.web.visits import (
     SESSION_S,
     BrowserSessions,
@@ -276,6 +277,7 @@ class WebApp:
             "notice": notice,
             "here": _to_address(request),
             "nav": nav,
+            "setting": settings.BY_NAME.get(nav),
             "now": self.now(),
             "navigation": NAVIGATION,
             **html_page.values,

@@ -58,6 +58,7 @@ class CueCard:
     taken_up: tuple[MeterBar, ...] = ()  # how much of it the answer uses, measured now
     source: Hit | None = None  # the first turn behind a memory
     instead: Memory | None = None  # believed now in place of a replaced memory
+    project: str | None = None  # where it was said
 
     @property
     def machine(self) -> str:
@@ -312,7 +313,7 @@ def explain_omission(subject: CueSubject, recalled: Recalled, context: OmissionC
         rule = recalled.held_back[name].rule
         return (
             f"It is held back: it reads like an instruction to a model ({rule}). You "
-            "can allow it under Floor, Held back."
+            "can allow it under Settings, Floor, Held back."
         )
     return (
         _explain_by_kind(subject)

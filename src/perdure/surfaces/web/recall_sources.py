@@ -176,11 +176,12 @@ def _make_card(home: Home, cue: Cue, plan: Plan) -> CueCard:
     excerpt_cue = replace(cue, text=cue_cards.pick_excerpt(mask(cue.text), plan), note=mask(cue.note))
     card = cue_cards.make_card(excerpt_cue, reader=home.user)
     if cue.memory is None:
-        return card
+        return replace(card, project=home.runs.get(cue.run_id).project)
     successor = (
         cue_cards.find_successor(cue.memory, _read_history(home, cue.memory)) if cue.memory.superseded_by else None
     )
-    return replace(card, source=_find_source(home, cue.memory), instead=successor)
+    source = _find_source(home, cue.memory)
+    return replace(card, source=source, instead=successor, project=cue.memory.project)
 
 
 def _find_source(home: Home, memory: Memory) -> Hit | None:

@@ -8,11 +8,13 @@ from perdure.surfaces.web.views import (
     diary,
     floor,
     forest,
+    home,
     memories,
     memory,
     reader,
     recall,
     search,
+    settings,
     sharing,
     statistics,
     status,
@@ -20,7 +22,7 @@ from perdure.surfaces.web.views import (
 from perdure.surfaces.web.visits import View
 
 TABLE: tuple[View, ...] = (
-    *status.OVERVIEW_VIEWS,
+    *home.VIEWS,
     *search.VIEWS,
     *forest.VIEWS,
     *reader.READER_VIEWS,
@@ -38,6 +40,7 @@ TABLE: tuple[View, ...] = (
     *sharing.MACHINE_VIEWS,
     *sharing.SHARING_VIEWS,
     *status.STATUS_VIEWS,
+    *settings.VIEWS,
 )
 
 
@@ -48,23 +51,13 @@ class NavEntry(NamedTuple):
     label: str
     href: str
     key: str  # pressed after "g"
-    is_admin: bool = False
-    group: str = ""  # entries of one group stand together
 
 
 NAVIGATION: tuple[NavEntry, ...] = (
-    NavEntry("overview", "Overview", "/", "o"),
+    NavEntry("home", "Home", "/", "h"),
     NavEntry("search", "Search", "/search", "s"),
-    NavEntry("runs", "Sessions", "/runs", "r"),
-    NavEntry("memories", "Memories", "/memories", "m"),
-    NavEntry("proposals", "Proposals", "/proposals", "p"),
-    NavEntry("recall", "Recall", "/recall", "i"),
-    NavEntry("floor", "Floor", "/floor", "f"),
-    NavEntry("diary", "Diary", "/diary", "d"),
-    NavEntry("growth", "Growth", "/growth", "w", group="care"),
-    NavEntry("quality", "Quality", "/quality", "q", group="care"),
-    NavEntry("machines", "Machines", "/machines", "c", group="care"),
-    NavEntry("sharing", "Sharing", "/sharing", "a", group="care"),
-    NavEntry("jobs", "Jobs", "/jobs", "j", is_admin=True, group="care"),
-    NavEntry("health", "Health", "/health", "h", group="care"),
+    NavEntry("runs", "Sessions", "/runs", "e"),
+    NavEntry("memories", "Memory", "/memories", "m"),
+    NavEntry("recall", "Recall", "/recall", "r"),
+    NavEntry("settings", "Settings", "/settings", "t"),
 )

@@ -26,16 +26,16 @@ def test_the_oldest_cards_of_a_session_leave_first():
     assert floor_lists.find_evicted(cards, of_cards(0), "/p") == set()
 
 
-def test_layer_is_billed_against_its_whole_budget():
+def test_layer_has_its_whole_budget():
     """recent.md may have a fifth more than 1,000; the diary has two pages of 300."""
     budgets = FloorConfig(overall_tokens=1000, diary_tokens=300)
     assert get_budget("overall", budgets) == 1200
-    assert floor.bill_layer(Layer("overall", "", "recent.md", ""), budgets)["budget"] == 1200
-    assert floor.bill_layer(Layer("diary", "", "diary/", ""), budgets)["budget"] == 600
+    assert floor.to_layer_values(Layer("overall", "", "recent.md", ""), budgets)["budget"] == 1200
+    assert floor.to_layer_values(Layer("diary", "", "diary/", ""), budgets)["budget"] == 600
 
 
 def test_each_layer_links_to_its_editor():
-    found = {name: floor.bill_layer(Layer(name, "", source, ""), FloorConfig())["href"] for name, source in (
+    found = {name: floor.to_layer_values(Layer(name, "", source, ""), FloorConfig())["href"] for name, source in (
         ("core", "core.md"), ("insights", "journal"), ("cards", "journal"), ("diary", "diary/"))}  # fmt: skip
     assert found == {
         "core": "/floor/core", "insights": "/memories?kind=insight", "cards": "/floor/cards", "diary": "/diary",

@@ -40,7 +40,7 @@ def test_the_filters_of_a_question():
     found, wrong = search.to_filters(
         question("project=-&project=/w/a&role=tool&kind=call&agent=a&tag=b&machine=m"), NOW
     )
-    assert not wrong
+    assert not wrong and found.kinds == ("call",)
     assert found == Filters(
         projects=("", "/w/a"), roles=("tool",), kinds=("call",), agents=("a",), tags=("b",), machines=("m",)
     )
@@ -57,7 +57,7 @@ def test_until_includes_its_day_and_ends_at_a_moment():
 
 def test_wrong_time_is_reported_beside_its_field():
     found, wrong = search.to_filters(question("since=yesterdayish&until=2026-13-01"), NOW)
-    assert set(wrong) == {"since", "until"} and "yesterdayish" in wrong["since"] and found == Filters()
+    assert set(wrong) == {"since", "until"} and "yesterdayish" in wrong["since"] and found == Filters(kinds=("text",))
 
 
 @pytest.mark.parametrize("cursor", ["-1", "x", "1000", "٣", "1e3"])
@@ -138,3 +138,20 @@ MEMORY = Memory(
 )
 def test_related_memory_shares_a_word_and_fits_the_filters(words, filters, is_shown):
     assert search.is_related_memory(MEMORY, words, filters) is is_shown
+
+
+def test_only_what_was_said_is_searched_until_one_asks_for_more():
+    addresses = ("q=x", "q=x&role=user", "q=x&tools=1", "q=x&role=tool", "q=x&kind=call", "q=x&kind=call&tools=1")
+    kinds = [search.to_filters(question(address), NOW)[0].kinds for address in addresses]
+    assert kinds == [("text",), ("text",), (), (), ("call",), ("call",)]
+
+
+def test_near_identical_outputs_are_folded_and_words_never():
+    """Four of five words are equal in b (4/6 = 0.67 of all words), two of eight in c (0.25)."""
+    said = [replace(HIT, turn_id=name, text="commit one two three four") for name in ("s1", "s2")]
+    words = {"a": "commit one two three four", "b": "commit one two three five", "c": "commit one six seven eight"}
+    outputs = [replace(HIT, turn_id=name, kind="result", role="tool", text=text) for name, text in words.items()]
+    folded = search.fold_similar([outputs[0], said[0], outputs[1], said[1], outputs[2]])
+    assert {hit.turn_id: [twin.turn_id for twin in twins] for hit, twins in folded.items()} == {
+        "a": ["b"], "s1": [], "s2": [], "c": [],
+    }  # fmt: skip

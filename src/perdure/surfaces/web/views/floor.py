@@ -282,28 +282,31 @@ _DIARY_PAGES = 2  # in the floor: yesterday's and today's
 
 
 def show_floor(visit: Visit) -> ViewResult:
-    """Show what a session that begins now has before it, layer by layer, with the cost of each."""
-    home, project = visit.home, visit.query.get("project", "")
+    """Show all that a model reads before the first message of a session, word for word, with the cost of each layer."""
+    home, project = visit.home, floor_pages.resolve_project(visit.home, visit.query.get("project", ""))
     floor_layers = home.floor.layers(cwd=project or None)
     budgets = home.config.floor
-    bill = [bill_layer(layer, budgets) for layer in floor_layers.layers]
+    rows = [to_layer_values(layer, budgets) for layer in floor_layers.layers]
     values = _collect_shared_values(home, project) | {
         "title": "Floor",
-        "layers": bill,
-        "budget": sum(row["budget"] for row in bill),
+        "layers": [row for row in rows if row["text"] or row["n_suspects"] or row["n_left"]],
+        "empty_layers": [row for row in rows if not (row["text"] or row["n_suspects"] or row["n_left"])],
+        "budget": sum(row["budget"] for row in rows),
         **_collect_totals(floor_layers),
         "alerts": [printable(alert) for alert in home.floor.alerts],
         "others": _list_other_pages(home.floor.list_pages()),
+        "beside": printable(home.floor.location_line(cwd=project or None)),
     }
     return HtmlPage("floor.html", values)
 
 
-def bill_layer(layer: Layer, budgets: FloorConfig) -> dict[str, Any]:
-    """Return a layer with its cost and its budget."""
+def to_layer_values(layer: Layer, budgets: FloorConfig) -> dict[str, Any]:
+    """Return a layer as a model reads it, with its cost and its budget."""
     max_tokens = layers.get_budget(layer.name, budgets) * (_DIARY_PAGES if layer.name == "diary" else 1)
     return {
         "name": layer.name,
         "role": layer.role,
+        "text": printable(layer.headed_text) if layer.text else "",
         "n_tokens": layer.n_tokens,
         "n_rows": layer.n_rows,
         "n_left": layer.n_left,
@@ -332,30 +335,6 @@ def _collect_totals(floor_layers: Layers) -> dict[str, Any]:
     """Return the totals of all layers."""
     unfilled = [printable(reason) for reason in floor_layers.missing_values.values()]
     return {"n_tokens": floor_layers.n_tokens, "n_suspects": len(floor_layers.suspects), "unfilled": unfilled}
-
-
-def show_prompt(visit: Visit) -> ViewResult:
-    """Show all that a model reads before the first message of a session, word for word."""
-    project = floor_pages.resolve_project(visit.home, visit.query.get("project", ""))
-    floor_layers = visit.home.floor.layers(cwd=project or None)
-    values = _collect_shared_values(visit.home, project) | {
-        "title": "The whole prompt",
-        "layers": [_to_layer_values(layer) for layer in floor_layers.layers if layer.text],
-        **_collect_totals(floor_layers),
-        "beside": printable(visit.home.floor.location_line(cwd=project or None)),
-    }
-    return HtmlPage("floor_prompt.html", values)
-
-
-def _to_layer_values(layer: Layer) -> dict[str, Any]:
-    """Return a layer as a model reads it."""
-    return {
-        "name": layer.name,
-        "role": layer.role,
-        "text": printable(layer.headed_text),
-        "n_tokens": layer.n_tokens,
-        "n_left": layer.n_left,
-    }
 
 
 # what is held back ----------------------------------------------------------------------------------------------
@@ -421,7 +400,6 @@ def allow_text(visit: Visit) -> ViewResult:
 
 FLOOR_VIEWS: tuple[View, ...] = (
     View("GET", FLOOR_URL, show_floor, "floor"),
-    View("GET", f"{FLOOR_URL}/prompt", show_prompt, "floor"),
     View("GET", f"{FLOOR_URL}/held", show_held_back, "floor"),
     View("POST", f"{FLOOR_URL}/held", allow_text, "floor", "write"),
     *LIST_VIEWS,

@@ -48,7 +48,7 @@ def show_memories(visit: Visit) -> HtmlPage:
     else:
         page_memories, has_more = _list_memories(visit, filters, order, is_shared=is_shared)
     values = {
-        "title": "Memories",
+        "title": "Memory",
         "shelves": [("", page_memories)] if words else memory_display.group_memories(page_memories, order),
         "terms": text.without_stopwords(text.query_terms(words)) if words else (),
         "said": words,
@@ -392,8 +392,8 @@ def undo_proposals(visit: Visit) -> ViewResult:
 
 
 PROPOSAL_VIEWS: tuple[View, ...] = (
-    View("GET", "/proposals", show_proposals, nav="proposals"),
-    View("GET", "/proposals/found", list_proposals, nav="proposals", pool="slow"),
-    View("POST", "/proposals/apply", apply_proposals, nav="proposals", pool="write"),
-    View("POST", "/proposals/undo", undo_proposals, nav="proposals", pool="write"),
+    View("GET", "/proposals", show_proposals, nav="memories"),
+    View("GET", "/proposals/found", list_proposals, nav="memories", pool="slow"),
+    View("POST", "/proposals/apply", apply_proposals, nav="memories", pool="write"),
+    View("POST", "/proposals/undo", undo_proposals, nav="memories", pool="write"),
 )

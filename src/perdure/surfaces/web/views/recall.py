@@ -5,6 +5,7 @@ Trying a recall or a context records nothing. `/use` also shows what follows fro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 from perdure import log, text, turn
 from perdure.access import fence
 from perdure.access.redact import mask
+from perdure.archive.memory_events import WRONG
 from perdure.context import Context, ContextPart
 from perdure.errors import UsageError
 from perdure.index import encoding
@@ -29,7 +31,7 @@ from perdure.surfaces.web import cue_cards, recall_sources, visits
 from perdure.surfaces.web.cue_cards import Omission, OmissionContext
 from perdure.surfaces.web.recall_sources import InjectionMoment, PromptMessage
 from perdure.surfaces.web.render import clean, to_key
-from perdure.surfaces.web.visits import HtmlPage, View, Visit, parse_page_count
+from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit, parse_page_count
 from perdure.types import Recalled
 
 _PAGE_INJECTIONS = 20
@@ -48,6 +50,7 @@ class InjectionRow:
     asked: PromptTurn | None
     outcome: str
     is_used: bool
+    n_wrong: int  # cues that a person marked as wrong
 
 
 class SilentMessage(NamedTuple):
@@ -85,12 +88,15 @@ def show_injections(visit: Visit) -> HtmlPage:
 def to_injection_rows(visit: Visit, injections: Sequence[Injection]) -> list[InjectionRow]:
     """Return injections as a list shows them."""
     message_by_moment = recall_sources.find_messages(visit.home, map(recall_sources.to_moment, injections))
+    oldest_at = min((injection.at for injection in injections), default=visit.now)
+    labelled_nonces = Counter(nonce for nonce, _ in visit.home.memories.labels(oldest_at))
     return [
         InjectionRow(
             injection,
             message_by_moment.get(recall_sources.to_moment(injection)),
             cue_cards.describe_outcome(injection),
             bool(injection.used),
+            labelled_nonces[injection.nonce],
         )
         for injection in injections
     ]
@@ -177,6 +183,7 @@ def show_injection(visit: Visit) -> HtmlPage:
         "outcome": cue_cards.describe_outcome(injection),
         "wanted": why_not,
         "used_from": USED_SCORE,
+        "wrong_cues": {cue for nonce, cue in visit.home.memories.labels(injection.at) if nonce == injection.nonce},
         "again": None,
         "lacked": [],
         "passed_over": [],
@@ -247,10 +254,20 @@ def collect_passed_over(visit: Visit, recalled: Recalled) -> dict[str, Any]:
     }
 
 
+def label_cue(visit: Visit) -> Redirect:
+    """Keep that a cue did not belong beside its message, or take that back."""
+    nonce, label = visit.path_params["nonce"], visit.form.get("label", "")
+    if label not in ("", WRONG):
+        raise UsageError(f"label {label!r} (known: {WRONG}, or nothing to take it back)")
+    visit.home.memories.label_cue(nonce, visit.form.get("cue", ""), label)
+    return Redirect(f"/recall/{nonce}", "Marked as wrong for this message." if label else "The mark was taken back.")
+
+
 RECALL_VIEWS: tuple[View, ...] = (
     View("GET", "/recall", show_injections, nav="recall"),
     View("GET", "/recall/silent", show_silent, nav="recall"),
     View("GET", "/recall/{nonce}", show_injection, nav="recall"),
+    View("POST", "/recall/{nonce}/label", label_cue, nav="recall", pool="write"),
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -52,6 +52,10 @@ _NAMES = {
     ("kind", "result"): "tool result",
     ("role", "machine"): "a program",
 }
+_SAID_KINDS = ("text",)  # what people and agents said
+_TOOL_KINDS = ("call", "result", "thinking")
+_SIMILAR_SHARE = 0.6  # of the words of two outputs that are equal (Jaccard): from here on they count as one
+_COMPARED_CHARS = 4_000  # of an output, when it is compared with another
 _MODES = (("", "words and meaning"), ("keyword", "only words"), ("semantic", "only meaning"))
 _DAY = timedelta(days=1)
 
@@ -65,6 +69,7 @@ class SearchQuestion:
     since: str = ""
     until: str = ""
     mode: str = ""
+    with_tools: bool = False  # tool calls, their output and thinking too
     offset: int = 0
     n_pages: int = 1  # from there
 
@@ -75,9 +80,15 @@ class SearchQuestion:
 
     def href(self, **changes: Any) -> str:
         """Return the address of this question with some values changed. Unless they say so, of its first page."""
-        params = {"q": self.words, **self.keys, "since": self.since, "until": self.until, "mode": self.mode, **changes}
+        params = {"q": self.words, **self.keys, "since": self.since, "until": self.until, "mode": self.mode,
+                  "tools": "1" if self.with_tools else "", **changes}  # fmt: skip
         pairs = {name: value for name, value in params.items() if value}
         return "/search" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+
+    @property
+    def is_said_only(self) -> bool:
+        """True if only what people and agents said is searched: unless a filter or the switch asks for more."""
+        return not (self.with_tools or "kind" in self.chosen or "tool" in self.chosen.get("role", ()))
 
     @property
     def keys(self) -> dict[str, list[str]]:
@@ -123,7 +134,8 @@ def parse_question(query: QueryParams, names: Callable[[str], Iterable[str]] = l
     )
     valid_mode = mode if mode in dict(_MODES) else ""
     non_empty = {name: values for name, values in chosen.items() if values}
-    return SearchQuestion(words, non_empty, since, until, valid_mode, offset, parse_page_count(query))
+    with_tools = query.get("tools", "") == "1"
+    return SearchQuestion(words, non_empty, since, until, valid_mode, with_tools, offset, parse_page_count(query))
 
 
 def _parse_values(query: QueryParams, facet: str, names: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
@@ -149,7 +161,7 @@ def to_filters(question: SearchQuestion, now: datetime) -> tuple[Filters, dict[s
         projects=tuple("" if value == NO_PROJECT else value for value in chosen.get("project", ())),
         agents=chosen.get("agent", ()),
         roles=chosen.get("role", ()),
-        kinds=chosen.get("kind", ()),
+        kinds=_SAID_KINDS if question.is_said_only else chosen.get("kind", ()),
         since_at=_parse_instant(question.since, "since", now, errors),
         until_at=_parse_end(question.until, now, errors),
     )
@@ -196,6 +208,7 @@ def show_search(visit: Visit) -> HtmlPage:
         "memories": (),
         "sessions": (),
         "newest": (),
+        "n_tools": 0,
         "belief": memory_display,
     }
     if errors or excess:
@@ -221,12 +234,21 @@ def _run_search(visit: Visit, question: SearchQuestion, filters: Filters) -> dic
     mode = question.mode or by_words if question.words else "keyword"  # no words, no meaning: the filters choose
     end = min(question.offset + PAGE_HITS * question.n_pages, MAX_HITS)
     result = visit.home.search(question.words, filters=filters, limit=end + 1, mode=mode)
-    hit_groups = group_by_session(result.hits[question.offset : end], is_ranked=bool(question.words))
+    similar = fold_similar(result.hits[question.offset : end])
+    hit_groups = group_by_session(list(similar), is_ranked=bool(question.words))
+    openings = _find_openings(visit, hit_groups)
     is_first = question.offset == 0
     facets = _count_facets(visit, question, filters) if is_first else Facets({})
+    tool_filters = replace(filters, kinds=_TOOL_KINDS) if is_first and question.is_said_only else None
     return {
         "found": result,
-        "sessions": to_session_rows(hit_groups, result, _find_openings(visit, hit_groups), visit.home.user),
+        "sessions": [
+            _to_session_row(
+                {hit: similar[hit] for hit in group}, result, openings.get(group[0].run_id), visit.home.user
+            )
+            for group in hit_groups
+        ],
+        "n_tools": _count_turns(_count_facets(visit, question, tool_filters)) if tool_filters else 0,
         "following": question.href(cursor=end) if len(result.hits) > end and end < MAX_HITS else "",
         "groups": list(list_groups(question, facets)),
         "count": describe_count(result, facets),
@@ -241,6 +263,10 @@ def _count_facets(visit: Visit, question: SearchQuestion, filters: Filters) -> F
         return visit.home.runs.facets(question.words, filters=filters)
     except IndexFault:  # the search fell back to a scan, which counts nothing
         return Facets({})
+
+
+def _count_turns(facets: Facets) -> int:
+    return sum(facets.counts.get("role", {}).values())
 
 
 def _find_openings(visit: Visit, hit_groups: Sequence[Sequence[Hit]]) -> Mapping[str, RunView]:
@@ -291,15 +317,31 @@ def group_by_session(hits: Sequence[Hit], *, is_ranked: bool) -> list[list[Hit]]
     return list(grouped.values())
 
 
-def to_session_rows(
-    hit_groups: Sequence[Sequence[Hit]], result: SearchResult, openings: Mapping[str, RunView], reader: str
-) -> list[dict[str, Any]]:
-    """Return the values of each session's hits. openings: a hit's run -> the first run of its session."""
-    return [_to_session_row(hits, result, openings.get(hits[0].run_id), reader) for hits in hit_groups]
+def fold_similar(hits: Sequence[Hit]) -> dict[Hit, list[Hit]]:
+    """Fold tool calls and outputs that say nearly the same: return each hit that leads, in order -> those below it.
+
+    What people and agents said is never folded.
+    """
+    folded: dict[Hit, list[Hit]] = {}
+    tool_words: dict[Hit, frozenset[str]] = {}
+    for hit in hits:
+        words = frozenset() if hit.kind in _SAID_KINDS else frozenset(hit.text[:_COMPARED_CHARS].lower().split())
+        twin = next((item for item, other_words in tool_words.items() if _is_similar(words, other_words)), None)
+        folded.setdefault(twin or hit, []).extend([hit] if twin else [])
+        if words and twin is None:
+            tool_words[hit] = words
+    return folded
 
 
-def _to_session_row(hits: Sequence[Hit], result: SearchResult, opening: RunView | None, reader: str) -> dict[str, Any]:
-    first = hits[0]
+def _is_similar(words: frozenset[str], other_words: frozenset[str]) -> bool:
+    return bool(words) and len(words & other_words) >= _SIMILAR_SHARE * len(words | other_words)
+
+
+def _to_session_row(
+    hits: Mapping[Hit, Sequence[Hit]], result: SearchResult, opening: RunView | None, reader: str
+) -> dict[str, Any]:
+    """Return the values of a session's hits, as of fold_similar(). opening: its first run."""
+    first = next(iter(hits))
     title = (opening.title or opening.intent if opening else "") or first.title
     return {
         "run_id": opening.run_id if opening else first.run_id,
@@ -308,7 +350,13 @@ def _to_session_row(hits: Sequence[Hit], result: SearchResult, opening: RunView 
         "machine": first.machine,
         "project": shorten_project(first.project),
         "owner": "" if first.user in ("", reader) else first.user,
-        "hits": [_to_hit_row(hit, result, reader) for hit in hits],
+        "hits": [
+            {
+                **_to_hit_row(hit, result, reader),
+                "similar": [_to_hit_row(twin, result, reader) for twin in similar],
+            }
+            for hit, similar in hits.items()
+        ],
     }
 
 
@@ -341,7 +389,7 @@ def name_speaker(hit: Hit, reader: str) -> str:
 
 def describe_count(result: SearchResult, facets: Facets) -> str:
     """Say in words how many turns match; "" if nobody counted."""
-    n = sum(facets.counts.get("role", {}).values())
+    n = _count_turns(facets)
     if not n or not result.hits:
         return ""
     return f"{'more than ' if facets.is_partial else ''}{format_count(n, 'turn')}"
@@ -386,8 +434,10 @@ def list_chips(question: SearchQuestion) -> list[FilterLink]:
         for value in values
     ]
     bounds = (("since", question.since, "Since"), ("until", question.until, "Until"))
+    switch_links = [FilterLink("Tool calls and output too", question.href(tools=""))] if question.with_tools else []
     return [
         *filter_links,
+        *switch_links,
         *(
             FilterLink(f"{bound_label}: {bound}", question.href(**{name: ""}))
             for name, bound, bound_label in bounds

@@ -1,4 +1,4 @@
-"""`/`, `/jobs` and `/health`: current activity, open decisions, the jobs and the health of the home.
+"""`/jobs` and `/health`: the jobs and the health of the home.
 
 An admin sees all of it; other users see whether the home works and how far their own data has been
 processed.
@@ -6,7 +6,6 @@ processed.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,75 +17,11 @@ import msgspec
 from perdure import jobs
 from perdure.errors import IndexFault
 from perdure.index import catchup
-from perdure.index.memory_rows import ListRange, MemoryFilter
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, health
 from perdure.surfaces import health_checks
 from perdure.surfaces.health_checks import HealthCheck
-from perdure.surfaces.web import memory_display
-from perdure.surfaces.web.views import recall
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit
-from perdure.types import RunView
-
-_MAX_SESSIONS = 8
-_MAX_MEMORIES = 6
-_MAX_RECALLS = 4
-
-
-def show_overview(visit: Visit) -> HtmlPage:
-    """Show the first page."""
-    try:
-        values = _collect_overview(visit)
-    except IndexFault:
-        values = {"sessions": [], "memories": [], "recalls": [], "n_memories": 0, "n_turns": 0}
-    return HtmlPage(
-        "overview.html", {"title": "Overview", "belief": memory_display, **values, "told": _read_health(visit)}
-    )
-
-
-def _collect_overview(visit: Visit) -> dict[str, Any]:
-    memories = visit.home.memories
-    return {
-        "sessions": _list_sessions(visit),
-        "n_memories": memories.count(MemoryFilter()),
-        "memories": memories.list_page(MemoryFilter(), ListRange(0, _MAX_MEMORIES), order="newest"),
-        "n_turns": sum(visit.home.runs.messages_by_month().values()),
-        "recalls": recall.to_injection_rows(visit, visit.home.memories.injections.list_newest(limit=_MAX_RECALLS)),
-    }
-
-
-def _list_sessions(visit: Visit) -> list[RunView]:
-    """Return the newest run of each of the newest sessions."""
-    newest_runs: dict[tuple[str, str], RunView] = {}
-    nodes = visit.home.runs.forest(limit=_MAX_SESSIONS * 8)
-    todo = list(nodes)
-    while todo:
-        node = todo.pop()
-        run = node.run
-        key = run.runtime, run.session
-        if key not in newest_runs or _last_active_at(run) > _last_active_at(newest_runs[key]):
-            newest_runs[key] = run
-        todo += node.children
-    return sorted(newest_runs.values(), key=_last_active_at, reverse=True)[:_MAX_SESSIONS]
-
-
-def _last_active_at(run: RunView) -> Any:
-    return run.ended_at or run.captured_at
-
-
-def _read_health(visit: Visit) -> dict[str, Any]:
-    """Return what the resident home reports of itself, as far as the visitor may know it."""
-    with contextlib.suppress(OSError):
-        report = visit.server.read_health()
-        return {
-            "problems": report.get("problems", []) if visit.identity.is_admin else [],
-            "behind": report.get("behind", 0),
-        }
-    return {"problems": [], "behind": 0}
-
-
-OVERVIEW_VIEWS: tuple[View, ...] = (View("GET", "/", show_overview, nav="overview"),)
-
 
 _DAY = timedelta(days=1)
 _PART_NAMES = {
