@@ -22,8 +22,8 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "docs" / "images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-COLOURS = 96
-DESK, PHONE = (1280, 800), (390, 844)
+COLOURS = 48
+DESKTOP, TABLET, PHONE = (1280, 860), (820, 1000), (390, 844)
 
 
 class Picture(NamedTuple):
@@ -31,17 +31,20 @@ class Picture(NamedTuple):
 
     path: str  # where it begins
     follow: str = ""  # a link on that page which leads to it
-    size: tuple[int, int] = DESK
+    size: tuple[int, int] = DESKTOP
     scheme: str = "light"
+    top: str = ""  # the element at its top; "" for the beginning of the page
 
 
 PICTURES = {
+    "page-home": Picture("/"),
+    "page-home-tablet": Picture("/", size=TABLET),
+    "page-home-phone": Picture("/", size=PHONE, scheme="dark"),
     "page-search": Picture("/search?q=sqlite+instead+of+postgres"),
+    "page-search-phone": Picture("/search?q=tide", size=PHONE),
     "page-reader": Picture("/search?q=sqlite+instead+of+postgres", follow="main a[href^='/turns/']"),
     "page-memory": Picture("/memories?q=staging", follow="main [data-item] a"),
-    "page-recall": Picture("/recall", follow="main [data-item] a"),
-    "page-growth": Picture("/growth", scheme="dark"),
-    "page-phone": Picture("/search?q=tide", size=PHONE, scheme="dark"),
+    "page-recall": Picture("/recall", follow="main .list [data-item] a", top="#cue-2"),
 }
 
 
@@ -67,6 +70,8 @@ def take(page: Page, picture: Picture, target: Path) -> None:
     if picture.follow:
         page.locator(picture.follow).first.click()
     page.wait_for_load_state("load")
+    if picture.top:
+        page.locator(picture.top).evaluate("at => at.scrollIntoView()")
     raw = page.screenshot(animations="disabled", caret="hide")
     Image.open(io.BytesIO(raw)).convert("RGB").quantize(COLOURS).save(target, optimize=True)
     sys.stdout.write(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1000} kB\n")

@@ -96,7 +96,7 @@ def test_search_leads_with_what_was_said_and_a_switch_adds_tools(visitor):
     assert switch == "/search?q=tide&tools=1" and re.search(r"\(\d+\)", said.text(".switch"))
     both = visitor.get(switch)
     assert {"tool call", "tool result"} <= set(both.texts(".hits .badge")) and not both.links(".switch a")
-    assert both.texts(".chip")[0].startswith("Tool calls and output too") and both.links(".chip") == ["/search?q=tide"]
+    assert both.texts(".chip")[0].startswith("Tools and programs too") and both.links(".chip") == ["/search?q=tide"]
     assert both.fields(".searching")["tools"] == "1"
 
 

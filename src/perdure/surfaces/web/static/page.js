@@ -15,9 +15,6 @@
     localStorage.setItem("theme", theme);
   });
 
-  // on a phone the places lie side by side: the marked one is to be seen
-  one(".side [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
-
   // keys ---------------------------------------------------------------------------------------------------
   const help = one("[data-help-dialog]");
   one("[data-help]")?.addEventListener("click", () => help.showModal());

@@ -26,10 +26,11 @@ from perdure.surfaces.web.views import forest, recall
 from perdure.surfaces.web.visits import HtmlPage, View, Visit
 from perdure.types import Memory
 
-_MAX_LEARNT = 6
+_MAX_LEARNT = 5
 _MAX_RECALLS = 4
 _MAX_COUNTED = 500  # recalls of one day that are counted
 _MAX_SESSIONS = 6
+_WITHOUT_EFFECT = (("new", "retired"), ("retired", "restored"))  # changes that follow each other
 CLIENT_NAMES = {
     "claude-code": "Claude Code", "codex": "Codex", "pi": "pi", "gemini-cli": "Gemini CLI", "opencode": "OpenCode",
 }  # fmt: skip
@@ -95,13 +96,16 @@ def _collect_day(visit: Visit) -> dict[str, Any]:
 
 
 def list_changes(events: Sequence[JournalEvent]) -> dict[str, str]:
-    """Return memory id -> what happened to it in these events, newest first; a memory that is new stays new."""
+    """Return memory id -> what happened to it in these events, newest first.
+
+    A memory that is new stays new. What was made and retired, or retired and restored, is left out.
+    """
     changes: dict[str, str] = {}
     for event in events:
         for op in event.data["ops"]:
-            change = "new" if changes.get(op["id"]) == "new" and not op.get("retired") else _describe_op(op)
-            changes.pop(op["id"], None)
-            changes[op["id"]] = change
+            before, change = changes.pop(op["id"], ""), _describe_op(op)
+            if (before, change) not in _WITHOUT_EFFECT:
+                changes[op["id"]] = "new" if before == "new" else change
     return dict(reversed(changes.items()))
 
 

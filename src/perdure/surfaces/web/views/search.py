@@ -48,12 +48,13 @@ _LABELS = {
 }
 _NAMES = {
     ("role", "assistant"): "agent",
+    ("role", "user"): "person",
     ("kind", "call"): "tool call",
     ("kind", "result"): "tool result",
     ("role", "machine"): "a program",
 }
 _SAID_KINDS = ("text",)  # what people and agents said
-_TOOL_KINDS = ("call", "result", "thinking")
+_SAID_ROLES = ("user", "assistant")
 _SIMILAR_SHARE = 0.6  # of the words of two outputs that are equal (Jaccard): from here on they count as one
 _COMPARED_CHARS = 4_000  # of an output, when it is compared with another
 _MODES = (("", "words and meaning"), ("keyword", "only words"), ("semantic", "only meaning"))
@@ -69,7 +70,7 @@ class SearchQuestion:
     since: str = ""
     until: str = ""
     mode: str = ""
-    with_tools: bool = False  # tool calls, their output and thinking too
+    with_tools: bool = False  # tool calls, their output, thinking and what programs wrote too
     offset: int = 0
     n_pages: int = 1  # from there
 
@@ -160,7 +161,7 @@ def to_filters(question: SearchQuestion, now: datetime) -> tuple[Filters, dict[s
         tags=chosen.get("tag", ()),
         projects=tuple("" if value == NO_PROJECT else value for value in chosen.get("project", ())),
         agents=chosen.get("agent", ()),
-        roles=chosen.get("role", ()),
+        roles=chosen.get("role", _SAID_ROLES if question.is_said_only else ()),
         kinds=_SAID_KINDS if question.is_said_only else chosen.get("kind", ()),
         since_at=_parse_instant(question.since, "since", now, errors),
         until_at=_parse_end(question.until, now, errors),
@@ -239,7 +240,9 @@ def _run_search(visit: Visit, question: SearchQuestion, filters: Filters) -> dic
     openings = _find_openings(visit, hit_groups)
     is_first = question.offset == 0
     facets = _count_facets(visit, question, filters) if is_first else Facets({})
-    tool_filters = replace(filters, kinds=_TOOL_KINDS) if is_first and question.is_said_only else None
+    every_filter = replace(filters, kinds=(), roles=question.chosen.get("role", ()))
+    is_partial = is_first and question.is_said_only
+    n_all = _count_turns(_count_facets(visit, question, every_filter)) if is_partial else 0
     return {
         "found": result,
         "sessions": [
@@ -248,7 +251,7 @@ def _run_search(visit: Visit, question: SearchQuestion, filters: Filters) -> dic
             )
             for group in hit_groups
         ],
-        "n_tools": _count_turns(_count_facets(visit, question, tool_filters)) if tool_filters else 0,
+        "n_tools": max(0, n_all - _count_turns(facets)),
         "following": question.href(cursor=end) if len(result.hits) > end and end < MAX_HITS else "",
         "groups": list(list_groups(question, facets)),
         "count": describe_count(result, facets),
@@ -434,7 +437,7 @@ def list_chips(question: SearchQuestion) -> list[FilterLink]:
         for value in values
     ]
     bounds = (("since", question.since, "Since"), ("until", question.until, "Until"))
-    switch_links = [FilterLink("Tool calls and output too", question.href(tools=""))] if question.with_tools else []
+    switch_links = [FilterLink("Tools and programs too", question.href(tools=""))] if question.with_tools else []
     return [
         *filter_links,
         *switch_links,
