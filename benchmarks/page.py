@@ -214,7 +214,7 @@ def addresses(made: corpus.Corpus, n: int) -> dict[str, list[str]]:
     context = [f"/context?{urlencode({'message': words})}" for words in asked["question"]]
     found = [f"/memories?{urlencode({'q': words})}" for words in asked["2-3 words"]]
     same = {
-        "overview": "/", "search: filters alone": "/search?role=user&runtime=claude-code", "runs": "/runs",
+        "home": "/", "search: filters alone": "/search?role=user&runtime=claude-code", "runs": "/runs",
         "runs, flat": "/runs?flat=1", "a run": "/runs/{run}", "10 MB: its beginning": "/runs/{long}",
         "10 MB: its middle": "/runs/{long}?at={middle}", "10 MB: its end": "/runs/{long}?at={last}",
         "a turn's place": "/turns/{middle}", "memories": "/memories", "a memory": "/memories/{current}",

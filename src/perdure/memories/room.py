@@ -59,7 +59,7 @@ class MemoryRoom(Memories):
         return InjectionLog(self.connections.index_with_memories(), self.user, self.journal.root)
 
     def label_cue(self, nonce: str, cue: str, label: str) -> None:
-        """Keep a person's label of one cue: memory_events.WRONG, or "" to take it back.
+        """Keep a person's label of one cue: "wrong", or "" to take it back.
 
         Raises RecallMissing, and UsageError where that recall has no such cue.
         """

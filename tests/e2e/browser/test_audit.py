@@ -16,7 +16,7 @@ AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
 SIZES = ((1280, 900), (390, 844))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-NARROW = {"width": 360, "height": 740}
+NARROW = ((360, 740), (820, 1100))
 TOO_WIDE = """() => [...document.querySelectorAll("body *")]
   .filter(at => at.getBoundingClientRect().right > innerWidth + 1 && !at.closest("pre, .scroll, table, svg, .hidden"))
   .slice(0, 5).map(at => at.outerHTML.slice(0, 160))"""
@@ -114,8 +114,9 @@ def test_page_is_accessible(address: str, visit: Any, ids: dict[str, str]) -> No
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": height})
         assert found(page) == [], (scheme, width)
-    page.set_viewport_size(NARROW)
-    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"], page.evaluate(TOO_WIDE)
+    for width, height in NARROW:
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, page.evaluate(TOO_WIDE)
     assert page.locator("h1").count() == 1
 
 

@@ -100,8 +100,19 @@ def test_without_scripts_search_reader_and_an_edit_work(visit) -> None:
     assert "25 minutes" in page.locator("main").inner_text()
 
 
+def test_memory_is_marked_wrong_and_restored_by_keys(visit) -> None:
+    page = visit("/memories?q=short+answers")
+    page.keyboard.press("j")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent").startswith("Wrong: ")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/memories/mem-*")
+    page.get_by_role("button", name="Restore").press("Enter")
+    page.get_by_text("Restored.").wait_for()
+
+
 def test_returning_to_a_list_shows_the_loaded_items(visit) -> None:
-    page = visit("/search?q=tide")
+    page = visit("/search?q=tide&tools=1")
     n_first = page.locator("#hits [data-item]").count()
     page.locator(".more a").click()
     page.wait_for_function(f"document.querySelectorAll('#hits [data-item]').length > {n_first}")

@@ -75,6 +75,7 @@ def test_page_looks_as_recorded(name, visit, letters, tmp_path) -> None:
         page.wait_for_load_state()
     if path == "/nowhere":
         page.noted.errors.clear()
+    page.wait_for_load_state("networkidle")  # turns above the one that was asked for come by themselves
     page.evaluate(STILL)
     taken = page.screenshot(mask=[page.locator(place) for place in MOVING], animations="disabled", caret="hide")
     kept = PLACE / f"{name}.png"

@@ -33,7 +33,7 @@ _ANSWER_LIMIT_S = 20.0  # limit for the first answer of a resident home
     "path",
     default="",
     metavar="PATH",
-    help="Open this page first, e.g. /search?q=port (default: the overview).",
+    help="Open this page first, e.g. /search?q=port (default: Home).",
 )
 @click.option("--off", is_flag=True, help="Switch the page off, from the next start of `perdure serve` on.")
 def page_command(shell: Shell, is_opened: bool, path: str, off: bool) -> None:
