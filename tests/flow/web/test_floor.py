@@ -40,7 +40,7 @@ def test_floor_shows_its_text_first_and_folds_empty_layers(floor):
     assert "The house is called Alder." in seen.texts(".layer pre")[0]
     core, _, empty = seen.texts(".layer > summary")
     assert core.startswith("Core") and "of 4,000 tokens" in core
-    assert empty == "Empty: system, profile, insights, cards, recent, overall, diary"
+    assert empty == "Empty: system, profile, notes, insights, cards, overall, diary"
     layers = {text.split()[0]: text for text in seen.texts(".layer li")}
     assert "at most 8,000 tokens" in layers["Diary"]  # two pages of 4,000
     assert "at most 300 tokens" in layers["Recent"]
