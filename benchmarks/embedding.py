@@ -226,15 +226,15 @@ def reference(data: Path) -> None:
     """The models as carried, against the float32 originals, on LoCoMo; and what a batch does to the int8 graph."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
     import build_weights as build  # type: ignore[import-not-found]
+    from minilm_float import FloatMiniLM  # type: ignore[import-not-found]
 
     module, found = scorer(data / "retrieval"), load(data / "retrieval", "locomo_dev")
-    raw, _, config = build.fetch(build.MINILM, build.ROOT / ".cache/weights")
-    graph = build.minilm(build.tensors(raw), json.loads(config)).SerializeToString()
+    exact_model, ids = FloatMiniLM(), local_embedders.MiniLM()._to_token_ids
     potion = build.tensors(build.fetch(build.POTION, build.ROOT / ".cache/weights")[0])["embeddings"].astype(np.float32)
     tables = {"float32": potion, "fp16": potion.astype(np.float16).astype(np.float32)}
     docs, queries = pieces(found.docs).texts, [query["query"] for query in found.queries]
     makers: dict[str, Callable[[Sequence[str]], Vectors]] = {
-        "minilm float32": lambda texts: _batched(graph, texts, 1),
+        "minilm float32": lambda texts: np.array([exact_model.embed(ids(words)) for words in texts]),
         "minilm int8, one text a run": lambda texts: _batched(
             local_embedders.read_weights(local_embedders.MINILM_MODEL), texts, 1
         ),

