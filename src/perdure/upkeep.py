@@ -268,8 +268,12 @@ class Upkeep:
         """Return how many chunks have vectors, and how many wait."""
         return self._connections.vectors().get_status(self._connections.index(), self._connections.user)
 
+    def find_newest_unembedded(self, user: str) -> int:
+        """Return the number of the newest chunk if vectors of this user may be missing, else 0."""
+        return self._connections.vectors().find_newest_unembedded(self._connections.index(), user)
+
     def count_unembedded(self) -> int:
-        """Count the principal's chunks that wait for a vector; 0 where no model is set."""
+        """Count the chunks that still get a vector; 0 without an embedder."""
         return self._connections.vectors().count_unembedded(self._connections.index(), self._connections.user)
 
     def embed_new(self, user: str = "") -> None:

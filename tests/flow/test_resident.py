@@ -25,7 +25,9 @@ from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture import events
 from perdure.home import Home
+from perdure.index.home_vectors import SlabStatus
 from perdure.index.store import IndexConnection, find_current_file
+from perdure.jobs import JobLog
 from perdure.service import client, clock, lock
 from perdure.service.server import HomeServer, Intervals
 from perdure.surfaces.cli import cli
@@ -250,17 +252,15 @@ def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
         home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
         far = [line(f"Buoy {n} drifts {'to the east ' * 40}") for n in range(200)]
         home.capture(b"".join(far), runtime="messages", session="far")
-        with serving(home) as resident:
-            bulk = threading.Thread(target=lambda: _embed_all(resident))
-            bulk.start()
-            until(lambda: home.upkeep.vector_status().slabs and home.upkeep.vector_status().slabs[0].n_embedded)
+        with serving(home):
+            until(lambda: slab(home).n_embedded)  # the resident home began by itself
             before = time.monotonic()
             said = events.ask_resident(
                 home.path, {"op": "recall", "message": "which port does staging use?"}, timeout_s=10
             )
             took_s = time.monotonic() - before
-            assert bulk.is_alive(), "the bulk was over before the question was asked"
-            bulk.join()
+            assert slab(home).n_missing, "the bulk was over before the question was asked"
+            until(lambda: not slab(home).n_missing)
         assert "8642" in said["cues"][0]["text"] and said["degraded"] == []
         assert said["depth"]["bulk"] > 0
         assert took_s < 1.0
@@ -268,9 +268,24 @@ def test_a_recall_does_not_wait_for_bulk_embedding(tmp_path: Path) -> None:
         assert kinds.count("query") >= 1 and kinds[-1] == "document"
 
 
-def _embed_all(resident: HomeServer) -> None:
-    with resident.clone_home() as home:
-        home.upkeep.embed()
+def slab(home: Home) -> SlabStatus:
+    """The vectors of a home; none before the first."""
+    return next(iter(home.upkeep.vector_status().slabs), SlabStatus("", 0, 0, 0, False, False))
+
+
+def test_an_import_is_embedded_at_once_in_the_background(tmp_path: Path) -> None:
+    """More text than a round embeds, and hours to the job's next time: the job starts all the same, and only once."""
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "home" / "config.toml").write_text('user = "ada"\n[jobs]\nembed = "0 0 1 1 *"\n')
+    with perdure.open(tmp_path / "home", embedder=FakeEmbedder()) as home:
+        with serving(home) as resident:
+            with resident.clone_home() as importing:
+                lines = b"".join(line(f"Buoy {n} drifts to the east.") for n in range(300))
+                importing.capture(lines, runtime="messages", session="far")
+            until(lambda: slab(home).n_embedded == 300)
+            until(lambda: JobLog(home.path).read_latest("embed").result == "done")
+            assert home.search("buoy").n_unembedded == 0
+        assert [run.result for run in JobLog(home.path).read_history("embed")] == ["done"]
 
 
 def test_a_blocked_index_turns_health_red_and_green_again(place: Path) -> None:

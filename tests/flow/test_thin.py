@@ -540,7 +540,7 @@ def _story(tower: Tower, laptop: Machine) -> None:
     assert (hit["machine"], hit["runtime"], hit["project"]) == ("laptop", "claude-code", str(laptop.project))
     tree = tower.run("tree")["runs"]
     assert [(run["machine"], run["turns"]) for run in tree] == [("laptop", 2)]
-    there = json.loads(laptop.run("search", "quarry", "--json").stdout)["result"]["hits"]
+    there = json.loads(laptop.run("search", "quarry", "--mode", "keyword", "--json").stdout)["result"]["hits"]
     assert [h["turn_id"] for h in there] == [hit["turn_id"]]
     for words in (["tree"], ["show", tree[0]["run_id"][:14]], ["recall", "Where do the herons nest?"]):
         said = laptop.run(*words)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from perdure.errors import Busy, ModelUnreachable, NotFound, TextRefused, UsageE
 from perdure.index import embed, vector_search
 from perdure.index.encoding import build_embedded_text, hash_embedded_text
 from perdure.models.embedder import quantise
+from perdure.service import lock
 from perdure.testing import FakeEmbedder
 from perdure.types import Filters
 
@@ -228,6 +229,15 @@ def test_people_and_agents_first_then_the_newest(home, message, fake):
     assert len(asked) <= 3
     home2 = embed.list_missing(home.index(), vector_search.list_slabs(home.index())[0])
     assert home2 == []
+
+
+def test_newest_is_what_was_written_last_not_what_came_in_last(home, message, fake):
+    home.capture(message("user", "of this week", 20), runtime="messages", session="a")
+    home.capture(message("user", "of last year", 1), runtime="messages", session="b")
+    assert home.upkeep.count_unembedded() == 2
+    home.upkeep.embed(most=1)
+    assert [text.partition("user: ")[2] for text in documents(fake)] == ["of this week"]
+    assert home.upkeep.count_unembedded() == 1
 
 
 def test_a_text_without_a_vector_costs_only_itself(opened, message):
@@ -506,3 +516,25 @@ def test_command_line_embeds_searches_and_reports(tmp_path, endpoint, opened, me
     endpoint.replies = [(401, b"{}")] * 5
     broken = run(home.path, "doctor")
     assert broken.returncode == 1 and "embedder" in broken.stdout
+
+
+@pytest.mark.parametrize("kind, closing", [
+    ("ollama", "2 chunks have no vector yet: `perdure embed` or `perdure serve --detach` adds search by meaning."),
+    ("off", ""), ("openai", "models.embedder.url must be set"),
+])  # fmt: skip
+def test_import_says_when_its_text_gets_vectors(tmp_path, message, kind, closing):
+    (tmp_path / "home").mkdir(mode=0o700)
+    url = 'url = "http://127.0.0.1:9"\nmodel = "m"\ndimension = 64\n' if kind == "ollama" else ""
+    settings = f'[models.embedder]\nkind = "{kind}"\n{url}[memories]\nstated = false\n'
+    (tmp_path / "home" / "config.toml").write_text(settings)
+    for n, name in enumerate(("first", "second")):
+        (tmp_path / f"{name}.jsonl").write_bytes(message("user", f"the {name} buoy", n) + message("user", "drifts", n))
+    done = run(tmp_path / "home", "import", str(tmp_path / "first.jsonl"))
+    assert done.returncode == 0 and closing in done.stdout
+    assert ("Search by words works now." in done.stdout) == (kind == "ollama")
+    if kind == "ollama":
+        with lock.hold_lock(tmp_path / "home", now=datetime.now(UTC)):
+            done = run(tmp_path / "home", "import", str(tmp_path / "second.jsonl"))
+        assert "4 chunks are embedded in the background, newest first; `perdure status` shows" in done.stdout
+        done = run(tmp_path / "home", "import", "--json", str(tmp_path / "second.jsonl"))
+        assert json.loads(done.stdout)["result"]["unembedded"] == 4

@@ -147,11 +147,14 @@ def find_newest_chunk(index: IndexConnection) -> int:
 
 
 def list_missing(index: IndexConnection, info: SlabInfo, *, after_chunk: int = 0) -> list[int]:
-    """Return chunks after number `after_chunk` that should have a vector and have none, in order of policy."""
+    """Return chunks after number `after_chunk` that should have a vector and have none: by policy, then by the time
+    when they were written, newest first.
+    """
     chunks: list[int] = []
     for policy in EMBEDDING_POLICIES:
         condition, values = _build_missing_test(index, info, policy, after_chunk)
-        query = f"SELECT chunk.id FROM {_CHUNK_WITH_TURN} WHERE {condition} ORDER BY chunk.id DESC"
+        order = "coalesce(chunk.stated_ms, 0) DESC, chunk.id DESC"
+        query = f"SELECT chunk.id FROM {_CHUNK_WITH_TURN} WHERE {condition} ORDER BY {order}"
         chunks += [chunk for (chunk,) in index.select(query, *values)]
     return chunks
 

@@ -159,6 +159,26 @@ class HomeVectors:
         infos = vector_search.list_slabs(index, number) if number is not None else []
         return any(info.n_rows and info.last_listed < embed.find_newest_chunk(index) for info in infos)
 
+    def find_newest_unembedded(self, index: IndexConnection, user: str) -> int:
+        """Return the number of the newest chunk if vectors of the configured model may be missing, else 0."""
+        info, newest_chunk = self._find_or_make_info(index, user), embed.find_newest_chunk(index)
+        return newest_chunk if info and (info.n_left or info.last_listed < newest_chunk) else 0
+
+    def count_unembedded(self, index: IndexConnection, user: str) -> int:
+        """Count the user's chunks that still get a vector of the configured model; 0 without a model."""
+        info = self._find_or_make_info(index, user)
+        return embed.count_missing(index, info) if info else 0
+
+    def _find_or_make_info(self, index: IndexConnection, user: str) -> SlabInfo | None:
+        """Return the slab of the configured model, an empty one before the first vector; None without model or text."""
+        number = index.find_name("user", user)
+        if self.tag is None or number is None:
+            return None
+        empty_info = SlabInfo(
+            0, number, self.tag.key, self.tag.dimension, n_rows=0, last_listed=0, n_left=0, made_by=""
+        )
+        return vector_search.find_slab(index, number, self.tag.key) or empty_info
+
     def _choose_answering(self, infos: Sequence[SlabInfo]) -> tuple[SlabInfo, EmbeddingLanes] | None:
         """Return the slab that answers and its model.
 
@@ -293,16 +313,6 @@ class HomeVectors:
         info = self._find_current(infos)
         n_left = info.n_left if info else 0
         return {"query": 0, "ingest": embed.count_missing(index, info) - n_left if info else 0, "bulk": n_left}
-
-    def count_unembedded(self, index: IndexConnection, user: str) -> int:
-        """Count an owner's chunks that wait for a vector of the configured model; 0 without a model."""
-        number = index.find_name("user", user)
-        if self.tag is None or number is None:
-            return 0
-        info = self._find_current(vector_search.list_slabs(index, number))
-        if info is not None:
-            return embed.count_missing(index, info)
-        return int(index.select("SELECT count(*) FROM chunk WHERE user = ?", number)[0][0])
 
     def check_embedder(self) -> tuple[str, EmbedResult]:
         """Embed a sentence as a query; return (tag, result). Raises EmbedderMissing, ModelFault."""

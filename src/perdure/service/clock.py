@@ -51,6 +51,11 @@ class JobClock:
         self._job_log = JobLog(home.path)
         self._expressions = builtin_jobs.read_expressions(home.config.jobs)
         self._threads: dict[str, threading.Thread] = {}
+        self._requested_jobs: set[str] = set()
+
+    def request(self, name: str) -> None:
+        """Start a job at the next look, before its time, unless it is switched off, paused or failed last time."""
+        self._requested_jobs.add(name)
 
     def run(self, stop_event: threading.Event) -> None:
         """Start due jobs until stopped; then let running jobs reach their next stop."""
@@ -72,7 +77,8 @@ class JobClock:
                 continue
             latest_run = self._job_log.settle_latest(job.name)
             since_at = latest_run.started_at if latest_run else known_at
-            if jobs.is_due(
+            is_requested = job.name in self._requested_jobs and not (latest_run and latest_run.result == "failed")
+            if is_requested or jobs.is_due(
                 self._expressions[job.name], since=since_at.astimezone(now.tzinfo), now=now, missed=job.missed
             ):
                 due_jobs.append(job.name)
@@ -81,6 +87,7 @@ class JobClock:
     def _start(self, name: str, stop_event: threading.Event) -> None:
         thread = threading.Thread(target=self._run, args=(name, stop_event), name=f"perdure-{name}", daemon=True)
         self._threads[name] = thread
+        self._requested_jobs.discard(name)
         thread.start()
 
     def _run(self, name: str, stop_event: threading.Event) -> None:

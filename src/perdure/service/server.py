@@ -66,10 +66,14 @@ class HomeServer:
         self.query_worker = QueryWorker(
             partial(self.clone_home, read_only=True), self.health_state, prove_s=self.intervals.prove_s
         )
-        self.ingest_worker = IngestWorker(
-            self.clone_home, self.health_state, round_s=self.intervals.round_s, prove_s=self.intervals.prove_s
-        )
         self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s)
+        self.ingest_worker = IngestWorker(
+            self.clone_home,
+            self.health_state,
+            round_s=self.intervals.round_s,
+            prove_s=self.intervals.prove_s,
+            request_embedding=partial(self.clock.request, "embed"),
+        )
         self._clone_lock = threading.Lock()
         self._connection_slots = threading.BoundedSemaphore(self.intervals.max_connections)
 

@@ -283,17 +283,21 @@ class IngestWorker:
         round_s: float,
         prove_s: float,
         slice_s: float = SLICE_S,
+        request_embedding: Callable[[], object] = lambda: None,
     ) -> None:
         """Set up the loop.
 
         open_home: opens a home object for this thread. round_s: pause between two rounds. prove_s: pause between
-        two test writes.
+        two test writes. request_embedding: called when there is more new text than a round embeds, as after an
+        import.
         """
         self._open_home = open_home
         self._health_state = health_state
         self._round_s = round_s
         self._prove_s = prove_s
         self._slice_s = slice_s
+        self._request_embedding = request_embedding
+        self._embedding_requested_upto = 0  # number of a chunk
         self._wake = threading.Event()
         self._proved_write_s = 0.0
         self._last_change = ""
@@ -349,6 +353,10 @@ class IngestWorker:
         for user in self._take_turns("embed", users, is_behind=is_behind):
             home.upkeep.embed_new(user)
             self._health_state.record_proof("keeper")
+        newest_chunk = 0 if is_behind else max(map(home.upkeep.find_newest_unembedded, users))
+        if newest_chunk > self._embedding_requested_upto:
+            self._embedding_requested_upto = newest_chunk
+            self._request_embedding()
         return is_behind and catch_up_result.n_runs > 0
 
     def _take_turns(self, step: str, users: Sequence[str], *, is_behind: bool) -> Iterator[str]:

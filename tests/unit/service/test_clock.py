@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from perdure.config import JobsConfig
+from perdure.errors import DiskFull
 from perdure.jobs import JobLog, JobResult
 from perdure.service.builtin_jobs import BUILTIN_JOBS
 from perdure.service.clock import JobClock
@@ -55,6 +56,33 @@ def test_job_is_not_due_while_it_is_switched_off_paused_or_running(tmp_path):
     release.set()
     clock._threads["pack"].join(10)
     assert due(clock, now) == ["pack"]
+
+
+def test_requested_job_is_due_at_once_and_only_once(tmp_path):
+    clock = make_clock(tmp_path, embed="0 0 1 1 *")
+    clock.request("embed")
+    assert due(clock, START) == ["embed"]
+    clock._open_home = fail
+    clock._start("embed", threading.Event())
+    clock._threads["embed"].join(10)
+    assert due(clock, START) == []
+
+
+def test_request_starts_no_job_that_is_off_paused_or_failed(tmp_path):
+    """A model that does not answer is asked again at the job's own time, not for every new capture."""
+    clock = make_clock(tmp_path, embed="0 0 1 1 *")
+    for name in ("embed", "pack"):
+        clock.request(name)
+    JobLog(tmp_path).pause("embed")
+    assert due(clock, START) == []
+    JobLog(tmp_path).resume("embed")
+    assert due(clock, START) == ["embed"]
+    JobLog(tmp_path).run("embed", fail, trigger="clock", now=lambda: START)
+    assert due(clock, START) == []
+
+
+def fail():
+    raise DiskFull("/")
 
 
 @pytest.mark.parametrize("hours", [-26, -1])

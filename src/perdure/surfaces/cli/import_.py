@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -22,7 +23,8 @@ from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin
 from perdure.capture import deliver, enqueue, policy, transcripts
 from perdure.capture.policy import CaptureRules
 from perdure.capture.transcripts import OriginFields
-from perdure.errors import FormatFault, PerdureError, UsageError
+from perdure.errors import ConfigFault, FormatFault, PerdureError, UsageError
+from perdure.service import lock
 from perdure.surfaces.cli.common import (
     Shell,
     command,
@@ -33,6 +35,9 @@ from perdure.surfaces.cli.common import (
     show_progress,
 )
 from perdure.types import RUNTIMES, Origin
+
+if TYPE_CHECKING:  # a machine that only captures has no home of its own
+    from perdure.home import Home
 
 _MAX_WAITING_BYTES = 1 << 26  # bytes that may wait before they are sent
 _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
@@ -165,12 +170,13 @@ def import_command(
             imported = home.import_files(
                 paths or None, tags=tags, runtime=runtime, index=False, progress=lambda _, n: step(n)
             )
-        indexed = None
+        indexed, embedding = None, (0, "")
         if not no_index:
             with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
                 indexed = home.upkeep.catch_up(progress=lambda _, n: step(n))
             home.upkeep.embed_new()
-        _print_import(shell, imported, indexed.n_chunks if indexed else 0, paths)
+            embedding = _describe_embedding(home)
+        _print_import(shell, imported, indexed.n_chunks if indexed else 0, paths, embedding)
     if _has_refused(imported, paths):
         sys.exit(1)
 
@@ -183,7 +189,30 @@ def _resolve_samples(path: Path) -> Path:
     return samples_folder if path == Path("samples") and not path.exists() and samples_folder.is_dir() else path
 
 
-def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, paths: tuple[Path, ...]) -> None:
+def _describe_embedding(home: Home) -> tuple[int, str]:
+    """Return how many chunks still get a vector, and a sentence that says when, or why none will; "" if all is done."""
+    try:
+        choice, n_chunks = home.connections.vectors().choice, home.upkeep.count_unembedded()
+    except ConfigFault as error:  # what was captured is safe
+        return 0, str(error)
+    if choice.embedder is None and home.config.models.embedder.kind != "off":
+        return 0, f"{choice.notice}."
+    if not n_chunks:
+        return 0, ""
+    if home.config.jobs.embed and lock.find_resident(home.path):
+        plan = "are embedded in the background, newest first; `perdure status` shows how many are left."
+    else:
+        plan = "have no vector yet: `perdure embed` or `perdure serve --detach` adds search by meaning."
+    return n_chunks, f"Search by words works now. {format_count(n_chunks, 'chunk')} {plan}"
+
+
+def _print_import(
+    shell: Shell,
+    imported: IngestResult,
+    n_chunks: int | None,
+    paths: tuple[Path, ...],
+    embedding: tuple[int, str] = (0, ""),
+) -> None:
     actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "show the runs")]
     if shell.as_json:
         shell.print_json(
@@ -194,6 +223,7 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
                 "bytes": imported.n_bytes,
                 "rewritten": imported.n_rewritten,
                 "chunks": n_chunks,
+                "unembedded": embedding[0],
                 "by_runtime": dict(imported.by_runtime),
                 "left_out": [{"path": path, "why": reason} for path, reason in imported.left_out],
                 "refused": [{"path": path, "why": reason} for path, reason in imported.refused],
@@ -228,6 +258,8 @@ def _print_import(shell: Shell, imported: IngestResult, n_chunks: int | None, pa
             shell.note(f"{title}: {path}: {reason.removeprefix(path + ': ')}")
         if len(items) > _MAX_LISTED:
             shell.note(f"{title}: {format_count(len(items) - _MAX_LISTED, 'more file')} (--json lists them)")
+    if embedding[1] and imported.n_runs:
+        shell.out.print(embedding[1])
     if imported.n_runs:
         shell.suggest(actions)
 

