@@ -29,7 +29,7 @@ def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
     place = tmp_path / "home"
     noise = b"".join(line(f"Buoy {n} drifts to the east by the old lighthouse in the fog.") for n in range(30))
     with perdure.open(place) as home:
-        assert told(place, status=4)["error"]["code"] == "not-found"
+        assert told(place, status=4)["error"]["code"] == "recall-missing"
         home.capture(line("The staging server listens on port 8642."), runtime="messages", session="old")
         home.capture(noise, runtime="messages", session="noise")
         event = HookEvent("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")

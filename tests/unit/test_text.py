@@ -110,11 +110,11 @@ def test_bounds_that_cannot_be_kept_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["x", "word ", "a line of text\n", "\u0301", "文。", "\r\n"])
-def test_a_hundred_million_characters_take_linear_time(unit: str) -> None:
-    text = unit * (100_000_000 // len(unit))
+def test_twenty_million_characters_take_linear_time(unit: str) -> None:
+    text = unit * (20_000_000 // len(unit))
     before = time.process_time()
-    assert len(split(text)) < 120_000
-    assert time.process_time() - before < 60
+    assert len(split(text)) < 24_000
+    assert time.process_time() - before < 15
 
 
 # -------------------------------------------------------------------------------------------------- search terms
@@ -282,7 +282,7 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     text = unit * (2_000_000 // len(unit))
     before = time.process_time()
     entities(text), index_terms(text), query_terms(text), printable("\x1b]" + text), snippet(text, ("aa", "a-b"))
-    assert time.process_time() - before < 60
+    assert time.process_time() - before < 15
 
 
 # ------------------------------------------------------------------------------------------------------ excerpts

@@ -43,7 +43,6 @@ def test_floor_shows_its_text_first_and_folds_empty_layers(floor):
     assert empty == "Empty: system, profile, notes, insights, cards, overall, diary"
     layers = {text.split()[0]: text for text in seen.texts(".layer li")}
     assert "at most 8,000 tokens" in layers["Diary"]  # two pages of 4,000
-    assert "at most 300 tokens" in layers["Recent"]
     assert "at most 4,800 tokens" in layers["Overall"]  # it may outgrow its 4,000 by a fifth
     assert visitor.get("/floor/core").text("article") == "The house is called Alder."
 

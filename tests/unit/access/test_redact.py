@@ -270,7 +270,7 @@ def test_any_text_is_accepted_even_lone_surrogates(text: str) -> None:
     assert isinstance(mask(text + "\ud800"), str)
 
 
-N_CHARS = 10_000_000
+N_CHARS = 2_000_000
 ADVERSARIAL = {
     "one run": "a1B" * (N_CHARS // 3),
     "dashes": "-" * N_CHARS,
@@ -292,8 +292,8 @@ ADVERSARIAL = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ADVERSARIAL)
-def test_ten_million_hostile_characters_take_linear_time(name: str) -> None:
-    """A quadratic expression would take hours; the bound is some ten times what a slow machine needs."""
+def test_two_million_hostile_characters_take_linear_time(name: str) -> None:
+    """A quadratic expression would take an hour; the bound is some ten times what a slow machine needs."""
     before = time.process_time()
     mask(ADVERSARIAL[name])
-    assert time.process_time() - before < 60
+    assert time.process_time() - before < 15
