@@ -256,7 +256,7 @@ def test_session_gets_the_floor_once_and_keeps_it_unchanged(name, client, home, 
 
 
 def hits_of(client, home: Path, words: str) -> list:
-    return json.loads(client.perdure("search", words, "--json", home=home).out)["result"]["hits"]
+    return json.loads(client.perdure("search", words, "--mode=keyword", "--json", home=home).out)["result"]["hits"]
 
 
 def times(words: str, body) -> int:

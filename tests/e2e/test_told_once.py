@@ -34,7 +34,8 @@ def test_each_client_knows_what_the_one_before_it_was_told_last(client, home: Pa
             .say(f"We moved staging to port {7000 + n}, because {6900 + n} clashed.\n@say Noted.")
             .out
         )
-        assert str(7000 + n) in asked(patient(client(asker)), model), (teller, asker)
+        body = asked(patient(client(asker)), model)
+        assert str(7000 + n) in body, (teller, asker, told(body))
 
 
 def patient(client):
@@ -42,6 +43,11 @@ def patient(client):
     for path in (path for path in client.user_home.rglob("perdure*") if path.suffix in (".ts", ".js")):
         path.write_text(re.sub(r"const LIMIT_MS = \d+", f"const LIMIT_MS = {PATIENT_MS}", path.read_text()))
     return client
+
+
+def told(body: str) -> list[str]:
+    """What Perdure put into a request."""
+    return re.findall(r"\[perdure-recall.*?ends\]", body)
 
 
 def asked(client, model) -> str:
