@@ -16,7 +16,7 @@ CLIENTS = ("claude-code", "codex", "pi", "gemini-cli", "opencode")
 
 @pytest.mark.parametrize("teller", CLIENTS)
 def test_all_other_clients_know_it_with_nothing_running(teller, client, home: Path, model) -> None:
-    clients = {name: patient(client(name)) for name in CLIENTS}
+    clients = {name: client(name) for name in CLIENTS}
     (home / "config.toml").write_text(f"[hooks]\nlimit_ms = {PATIENT_MS}\n")
     assert clients[teller].say("We moved staging to port 48642, because 8080 clashed.\n@say Noted.").status == 0
     knows = {name: asked(clients[name], model) for name in CLIENTS if name != teller}
@@ -29,20 +29,9 @@ def test_each_client_knows_what_the_one_before_it_was_told_last(client, home: Pa
     (home / "config.toml").write_text(f"[hooks]\nlimit_ms = {PATIENT_MS}\n")
     serving(home)
     for n, (teller, asker) in enumerate(zip(CLIENTS, (*CLIENTS[1:], CLIENTS[0]), strict=True)):
-        assert (
-            patient(client(teller))
-            .say(f"We moved staging to port {7000 + n}, because {6900 + n} clashed.\n@say Noted.")
-            .out
-        )
-        body = asked(patient(client(asker)), model)
+        assert client(teller).say(f"We moved staging to port {7000 + n}, because {6900 + n} clashed.\n@say Noted.").out
+        body = asked(client(asker), model)
         assert str(7000 + n) in body, (teller, asker, told(body))
-
-
-def patient(client):
-    """Let the client's plugin wait longer."""
-    for path in (path for path in client.user_home.rglob("perdure*") if path.suffix in (".ts", ".js")):
-        path.write_text(re.sub(r"const LIMIT_MS = \d+", f"const LIMIT_MS = {PATIENT_MS}", path.read_text()))
-    return client
 
 
 def told(body: str) -> list[str]:

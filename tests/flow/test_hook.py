@@ -89,12 +89,18 @@ def recorded(name: str, place: Path) -> list[dict]:
     return [json.loads(row) for row in text.splitlines()]
 
 
+def set_up(client: str, path: Path, home: Path) -> None:
+    program = setup.make_program(home)
+    setup.write_script(program)
+    setup.apply_change(setup.plan_install(client, path, program), keep_copy=True)
+
+
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_recorded_events_are_captured_and_recalled(name: str, home: Path, tmp_path: Path) -> None:
     """Each transcript grows by a line before each event, half a line among them, as clients write."""
     said = recorded(name, tmp_path)
     path = setup.find_client_settings(name, tmp_path, lambda _: None)
-    setup.apply_change(setup.plan_install(name, path, setup.make_program(home)), keep_copy=True)
+    set_up(name, path, home)
     commands = setup.read_commands(name, path)
     written: dict[Path, bytes] = {}
     with ScriptedResident(home, "MARK-{kind}") as resident:
@@ -120,7 +126,7 @@ def test_recorded_events_are_captured_and_recalled(name: str, home: Path, tmp_pa
 def test_gemini_start_is_told_with_the_next_message(home: Path, tmp_path: Path) -> None:
     """As recorded of a session and its resumption, at whose start the file that is named is not the session's."""
     path = setup.find_client_settings("gemini-cli", tmp_path, lambda _: None)
-    setup.apply_change(setup.plan_install("gemini-cli", path, setup.make_program(home)), keep_copy=True)
+    set_up("gemini-cli", path, home)
     commands = setup.read_commands("gemini-cli", path)
     assert {
         hook["timeout"] for groups in json.loads(path.read_text())["hooks"].values() for hook in groups[0]["hooks"]
@@ -371,11 +377,11 @@ def test_moved_interpreter_or_package_is_reported(gone: str, home: Path, tmp_pat
     for path, target in ((python, Path(sys.executable)), (hook, HOOK)):
         path.parent.mkdir()
         path.symlink_to(target)
-    program = entries.HookProgram(str(python), str(hook), str(home))
+    setup.write_script(entries.HookProgram(str(python), str(hook), str(home)))
     {"python": python, "hook": hook}[gone].rename(tmp_path / "moved")
     for event in entries.EVENTS["claude-code"]:
         called = Called(
-            home, {"hook_event_name": event}, command=entries.make_command(program, "claude-code", event=event)
+            home, {"hook_event_name": event}, command=entries.make_command(str(home), "claude-code", event=event)
         )
         assert called.status == 0 and called.err == b""
         assert ("perdure install claude-code" in called.said.get("systemMessage", "")) == (event == "SessionStart")

@@ -114,8 +114,9 @@ def test_doctor_proves_a_client_by_a_round_trip(client: str, run, tmp_path: Path
     (first, *_) = checks(run("doctor", "--json"), f"{client} hooks")
     assert first["grade"] == "ok" and "captured a turn and recalled it" in first["found"]
     assert list((tmp_path / "home" / "cache").glob("probe*")) == []
-    path = tmp_path / FILES[client]
-    path.write_text(path.read_text().replace("__main__.py", "moved.py"))
+    path, script = tmp_path / FILES[client], tmp_path / "home" / entries.HOOK_MARK
+    for file in (path, script):
+        file.write_text(file.read_text().replace("__main__.py", "moved.py"))
     done = run("doctor", "--json")
     assert done.returncode == 1
     assert [check["grade"] for check in checks(done, f"{client} hooks")] == ["problem"]

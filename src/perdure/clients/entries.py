@@ -20,8 +20,19 @@ from perdure.errors import ClientFault
 
 # hooks --------------------------------------------------------------------------------------------------------
 
-HOOK_MARK = "perdure-hook"  # also the script's name in a list of processes
-_SCRIPT = 'if [ -x "$1" ] && [ -f "$2" ]; then "$1" -IS "$2" "$3" --home "$4"; else printf %s "$5"; fi; exit 0'
+HOOK_MARK = "perdure-hook"  # name of the script in the home that hooks run
+_OWN_COMMAND = re.compile(rf"(/bin/)?sh\s.*(?<![\w-]){HOOK_MARK}['\"]?\s", re.DOTALL)
+_SCRIPT = """\
+# Written by `perdure install`. Clients run it for each event: sh {name} CLIENT
+python={python} hook={hook}
+if [ -x "$python" ] && [ -f "$hook" ]; then
+  "$python" -IS "$hook" --home {home} "$@"
+elif grep -q '"SessionStart"'; then
+  said="Perdure was moved or removed: nothing is captured. Run \\`perdure install $1\\` again."
+  printf '{{"systemMessage": "%s"}}' "$said"
+fi
+exit 0
+"""
 _TIMEOUT_S = 5  # after which a client ends a hook itself; ours end long before
 _LAST_TIMEOUT_S = 3  # the most that Codex gives the end of a session; Claude Code would give 1.5 without it
 _EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact", "PostCompact", "SessionEnd")
@@ -42,56 +53,59 @@ class HookProgram(NamedTuple):
     home: str  # path of the home
 
 
-def make_command(program: HookProgram, client: str, *, event: str) -> str:
-    """Return the line for a client's shell. Its status is 0 even if interpreter or package have moved away since.
+def to_script_path(home: str) -> str:
+    """Return the path of the script in a home that hooks run."""
+    return f"{home.rstrip('/')}/{HOOK_MARK}"
+
+
+def render_script(program: HookProgram) -> str:
+    """Return the script. Its status is 0 even if interpreter or package have moved away since.
 
     Then nothing is captured or recalled, and the start of each session says so.
     """
-    words = ["/bin/sh", "-c", _SCRIPT, HOOK_MARK, program.python, program.hook, client, program.home]
+    quoted = {name: shlex.quote(value) for name, value in program._asdict().items()}
+    return _SCRIPT.format(name=HOOK_MARK, **quoted)
+
+
+def make_command(home: str, client: str, *, event: str) -> str:
+    """Return the line for a client's shell. It is short, because clients show it. Its status is always 0."""
+    fallback = "true"
     if event == "SessionStart":
-        text = f"Perdure was moved or removed: nothing is captured. Run `perdure install {client}` again."
-        words.append(json.dumps({"systemMessage": text}))
-    return shlex.join(words)
+        text = f"The home of Perdure was moved or removed: nothing is captured. `perdure uninstall {client}` ends this."
+        fallback = shlex.join(["echo", json.dumps({"systemMessage": text})])
+    return f"{shlex.join(['sh', to_script_path(home), client])} || {fallback}"
 
 
 def change_home(command: str, home: str) -> str:
     """Return the same command for another home. Raises ClientFault if the command is not ours."""
-    words = shlex.split(command)
-    words[_find_home_index(words)] = home
-    return shlex.join(words)
+    old_home = get_home(command)
+    words, bar, fallback = command.rpartition(" || ")
+    if bar:
+        return f"{words} {shlex.join(['--home', home])}{bar}{fallback}"
+    return shlex.join(home if word == old_home else word for word in shlex.split(command))
 
 
 def get_home(command: str) -> str:
     """Return the home that one of our commands names. Raises ClientFault if the command is not ours."""
     words = shlex.split(command)
-    return words[_find_home_index(words)]
+    if "--home" in words[:-1]:
+        return words[words.index("--home") + 1]
+    if len(words) > 2 and words[0] == "sh" and words[1].endswith(f"/{HOOK_MARK}"):
+        return words[1].removesuffix(f"/{HOOK_MARK}") or "/"
+    raise ClientFault("a hook of Perdure was changed by hand, or is of another version")
 
 
-def _find_home_index(words: list[str]) -> int:
-    """Return the index of the home: after the script's four other words, or after its flag."""
-    index = (
-        words.index(HOOK_MARK) + 4
-        if HOOK_MARK in words
-        else words.index("--home") + 1
-        if "--home" in words
-        else len(words)
-    )
-    if index >= len(words):
-        raise ClientFault("a hook of Perdure was changed by hand")
-    return index
-
-
-def add_hooks(settings: JsonObject, client: str, program: HookProgram) -> JsonObject:
+def add_hooks(settings: JsonObject, client: str, home: str) -> JsonObject:
     """Return the settings with our hooks, everything else unchanged. Raises ClientFault for another shape."""
     result = remove_hooks(settings)
     groups = dict(_get_groups(result))
     for event in EVENTS[client]:
-        groups[event] = [*groups.get(event, []), {"hooks": [_make_hook(program, client, event)]}]
+        groups[event] = [*groups.get(event, []), {"hooks": [_make_hook(home, client, event)]}]
     return {**result, "hooks": groups}
 
 
-def _make_hook(program: HookProgram, client: str, event: str) -> JsonObject:
-    hook = {"type": "command", "command": make_command(program, client, event=event)}
+def _make_hook(home: str, client: str, event: str) -> JsonObject:
+    hook = {"type": "command", "command": make_command(home, client, event=event)}
     timeout = _LAST_TIMEOUT_S if event == "SessionEnd" else _TIMEOUT_S
     if client == "gemini-cli":  # it counts in milliseconds, and shows the name while the hook runs
         return {"name": "perdure", **hook, "timeout": timeout * 1000}
@@ -163,7 +177,7 @@ def _drop_own_hooks(entries: list[JsonObject]) -> list[JsonObject]:
 
 
 def _is_own_hook(hook: Any) -> bool:
-    return isinstance(hook, dict) and f" {HOOK_MARK} " in str(hook.get("command", ""))
+    return isinstance(hook, dict) and _OWN_COMMAND.match(str(hook.get("command", ""))) is not None
 
 
 # the MCP server -----------------------------------------------------------------------------------------------

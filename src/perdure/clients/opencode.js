@@ -3,14 +3,30 @@
 // It never blocks OpenCode and never fails it: everything has a time limit, and an error is an answer without text. What
 // is said and what is kept is decided by the hook, a process; here is only when it is asked.
 import { spawn } from "node:child_process";
+import * as fs from "node:fs";
+import * as os from "node:os";
+import * as path from "node:path";
 
 const COMMAND = null;
 
-const LIMIT_MS = 1500; // the most that a message waits; the hook ends itself before
 const LAST_MS = 2000; // the most that the end of OpenCode does
 const NOTHING = { text: "", notice: "" };
 
 const command = COMMAND ?? ["perdure-hook", "opencode"];
+
+const at = command.indexOf("--home");
+const home = at >= 0 ? command[at + 1] : process.env.PERDURE_HOME || path.join(os.homedir(), ".perdure");
+
+/** The longest that a message waits: `hooks.limit_ms` of the settings, and a moment for the hook to end itself. */
+function readLimit() {
+  try {
+    const settings = fs.readFileSync(path.join(home, "config.toml"), "utf8");
+    return Number(/^[^#\n]*\blimit_ms\s*=\s*(\d+)/m.exec(settings)?.[1] ?? 1000) + 500;
+  } catch {
+    return 1500;
+  }
+}
+const LIMIT_MS = readLimit();
 
 /** What the lines of a hook say; nothing where they mean nothing. */
 function read(answer) {

@@ -11,7 +11,6 @@ import * as path from "node:path";
 
 const COMMAND: string[] | null = null;
 
-const LIMIT_MS = 1000; // the most that a message waits for us
 const LAST_MS = 2000; // the most that the end of a session does
 const MAX_TEXT_CHARS = 1_000_000; // a floor within its budgets is a quarter of that; pi itself has no limit
 const MAX_ADDRESS = 100; // bytes of a socket's path that every system takes
@@ -22,6 +21,17 @@ const NOTHING: Said = { text: "", notice: "" };
 const command = COMMAND ?? ["perdure-hook", "pi"];
 const at = command.indexOf("--home");
 const home = at >= 0 ? command[at + 1] : process.env.PERDURE_HOME || path.join(os.homedir(), ".perdure");
+
+/** The longest that a message waits: `hooks.limit_ms` of the settings. */
+function readLimit(): number {
+  try {
+    const settings = fs.readFileSync(path.join(home, "config.toml"), "utf8");
+    return Number(/^[^#\n]*\blimit_ms\s*=\s*(\d+)/m.exec(settings)?.[1] ?? 1000);
+  } catch {
+    return 1000;
+  }
+}
+const LIMIT_MS = readLimit();
 
 /** Where the resident home of this home listens: the same path as `perdure.capture.events.to_socket_path`. */
 function address(): string {

@@ -83,12 +83,20 @@ def plan_install(client: str, path: Path, hook_program: entries.HookProgram) -> 
         return SettingsChange(path, before, render_extension(client, hook_program).encode())
     text = _decode_text(before, path)
     settings = entries.parse_settings(text, str(path))
-    new_settings = entries.add_hooks(settings, client, hook_program)
+    new_settings = entries.add_hooks(settings, client, hook_program.home)
     return SettingsChange(
         path,
         before,
         before if new_settings == settings else entries.render_settings(new_settings, original=text).encode(),
     )
+
+
+def write_script(hook_program: entries.HookProgram) -> None:
+    """Write the script in the home that the hooks of clients run; it serves all of them."""
+    path = Path(entries.to_script_path(hook_program.home))
+    text = entries.render_script(hook_program).encode()
+    if _read_content(path) != text:
+        _write_with_mode(path, text, path)
 
 
 def plan_uninstall(client: str, path: Path, *, earlier_change: SettingsChange | None = None) -> SettingsChange:

@@ -185,30 +185,42 @@ def test_extension_is_installed_and_removed_but_no_foreign_one(name: str, file: 
     assert not taken(path, name).has_effect
 
 
-def test_command_names_its_home_and_may_name_another() -> None:
-    for event in ("SessionStart", "Stop"):
-        line = entries.make_command(PROGRAM, "codex", event=event)
-        assert entries.get_home(line) == PROGRAM.home
-        assert entries.get_home(entries.change_home(line, "/a b/it's")) == "/a b/it's"
+@pytest.mark.parametrize("event", ["SessionStart", "Stop"])
+@pytest.mark.parametrize("home", ["/home/ada/.perdure", "/a b/it's || x"])
+def test_command_names_its_home_and_may_name_another(home: str, event: str) -> None:
+    line = entries.make_command(home, "codex", event=event)
+    assert entries.get_home(line) == home
+    assert entries.get_home(entries.change_home(line, "/c d/it's")) == "/c d/it's"
+
+
+@pytest.mark.parametrize("line", ["something perdure-hook else", "sh /bin/other codex || true", "perdure --home"])
+def test_foreign_command_has_no_home(line: str) -> None:
     with pytest.raises(ClientFault):
-        entries.get_home("something perdure-hook else")
+        entries.get_home(line)
+
+
+def test_command_is_short_enough_for_a_client_to_show() -> None:
+    assert len(entries.make_command("/home/ada/.perdure", "claude-code", event="PreCompact")) <= 60
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish"])
 def test_every_shell_reads_the_command(shell: str, tmp_path: Path) -> None:
-    """Paths with blanks and quotes reach the program whole."""
+    """Paths with blanks and quotes reach the program whole, and a failed program harms nothing."""
+    home = tmp_path / "h $x `y`"
     python = tmp_path / "a b" / "it's python"
     hook = tmp_path / "hook"
-    python.parent.mkdir()
+    for folder in (python.parent, home):
+        folder.mkdir()
     python.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
     python.chmod(0o755)
     hook.write_text("")
-    line = entries.make_command(entries.HookProgram(str(python), str(hook), "/h $x `y`"), "codex", event="SessionStart")
+    setup.write_script(entries.HookProgram(str(python), str(hook), str(home)))
+    line = entries.make_command(str(home), "codex", event="SessionStart")
     try:
         done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         pytest.skip(f"no {shell} here")
-    assert (done.returncode, done.stdout) == (0, f"-IS|{hook}|codex|--home|/h $x `y`|")
+    assert (done.returncode, done.stdout) == (0, f"-IS|{hook}|--home|{home}|codex|")
 
 
 JSON = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -224,7 +236,7 @@ def test_any_settings_survive_install_and_uninstall(given_: dict, groups: dict |
     given_.pop("hooks", None)
     if groups is not None:
         given_["hooks"] = groups
-    there = entries.add_hooks(given_, "codex", PROGRAM)
+    there = entries.add_hooks(given_, "codex", PROGRAM.home)
     assert set(entries.find_commands(there)) == set(entries.EVENTS["codex"])
     back = entries.remove_hooks(there)
     filled = {event: entries for event, entries in (groups or {}).items() if entries or event == "PreToolUse"}

@@ -58,6 +58,7 @@ def install_command(shell: Shell, client: str, mcp: bool, service: str | None, d
     if not dry_run:
         if not is_thin:
             shell.open_home(create=True).close()
+        setup.write_script(setup.make_program(home))
         for change in changes:
             setup.apply_change(change, keep_copy=True)
     is_changed = any(file_change.has_effect for file_change in changes)

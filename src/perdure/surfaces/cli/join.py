@@ -187,7 +187,9 @@ def _install_hooks(home: Path) -> tuple[list[tuple[str, setup.SettingsChange]], 
             continue
         try:
             path = setup.find_client_settings(client, settings.find_user_home(), settings.read_variable)
-            change = setup.plan_install(client, path, setup.make_program(home))
+            program = setup.make_program(home)
+            setup.write_script(program)
+            change = setup.plan_install(client, path, program)
             setup.apply_change(change, keep_copy=True)
             changes.append((client, change))
         except PerdureError as fault:

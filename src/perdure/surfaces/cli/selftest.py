@@ -42,11 +42,12 @@ def prove_hooks(client: str, commands: Mapping[str, str], home: Path) -> float:
     try:
         with open_home(scratch_home):
             (scratch_home / "config.toml").write_text(f"[hooks]\nlimit_ms = {_RECALL_LIMIT_MS}\n")
+        if "was moved or removed" in _run_hook(commands, "SessionStart", scratch_home, {}):
+            raise ClientFault(f"its hook points to a program that is gone; `perdure install {client}` sets it up again")
         word = "q" + secrets.token_hex(5)
         end_event, prompt_event = _EVENT_NAMES.get(client, (_END_EVENT, _PROMPT_EVENT))
         transcript = _write_transcript(client, scratch_home / "client", word)
         _run_hook(
-            client,
             commands,
             end_event,
             scratch_home,
@@ -57,7 +58,6 @@ def prove_hooks(client: str, commands: Mapping[str, str], home: Path) -> float:
         _index_capture(scratch_home)
         started_s = time.monotonic()
         output = _run_hook(
-            client,
             commands,
             prompt_event,
             scratch_home,
@@ -79,7 +79,7 @@ def _index_capture(scratch_home: Path) -> None:
         raise ClientFault(f"the capture of its hook could not be archived ({error})") from error
 
 
-def _run_hook(client: str, commands: Mapping[str, str], event: str, scratch_home: Path, fields: dict[str, Any]) -> str:
+def _run_hook(commands: Mapping[str, str], event: str, scratch_home: Path, fields: dict[str, Any]) -> str:
     """Run the client's command for an event; return what it prints."""
     command = commands.get(event) or next(iter(commands.values()))
     scratch_command = entries.change_home(command, str(scratch_home))
@@ -98,8 +98,6 @@ def _run_hook(client: str, commands: Mapping[str, str], event: str, scratch_home
         raise ClientFault(f"its hook did not end within {_HOOK_LIMIT_S:.0f} s") from None
     if process.returncode:
         raise ClientFault(f"its hook ended with status {process.returncode}")
-    if b"not where it was set up" in process.stdout:
-        raise ClientFault(f"its hook points to a program that is gone; `perdure install {client}` sets it up again")
     return process.stdout.decode("utf-8", "replace")
 
 
