@@ -74,7 +74,8 @@ class PerdureError(Exception):
         """`detail` names the thing (a path, an id); the class docstring tells what to do about it."""
         self.detail = detail
         doc = " ".join((type(self).__doc__ or "").split())
-        super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
+        is_advised = self.advises and type(self) is not PerdureError  # whose docstring advises nothing
+        super().__init__(f"{detail}: {doc}" if detail and is_advised else detail or doc)
 
     @property
     def code(self) -> str:
@@ -111,7 +112,7 @@ class EmbedderMissing(NotFound):
 
 
 class RecallMissing(NotFound):
-    """A recall is recorded when a client asks for one, or `perdure context`. `perdure why` shows the newest."""
+    """A recall is recorded when a client asks for one (`perdure install` sets one up), and by `perdure context`."""
 
 
 class JobMissing(NotFound):
@@ -124,6 +125,8 @@ class MemoryMissing(NotFound):
 
 class FloorMissing(NotFound):
     """`perdure floor` lists the pages, `perdure floor cards` the cards, `perdure floor proposals` the proposals."""
+
+    advises = False
 
 
 class ProposalMissing(NotFound):

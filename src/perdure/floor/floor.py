@@ -119,7 +119,7 @@ class Floor:
         self.read(name)
         page = self.load_state().pages.get(name)
         if page is None:
-            raise FloorMissing(f"page {name} of the floor (it is not written yet)")
+            raise FloorMissing(f"the page {name} is not written yet: `perdure floor edit {name}` creates it")
         if len(page.versions) < state.MAX_VERSIONS:
             return page.versions
         return self._list_all_versions(name)
@@ -150,7 +150,7 @@ class Floor:
             else None
         )
         if page_event is None:
-            raise FloorMissing(f"version {event_key!r} of {name} (`perdure floor history {name}` lists them)")
+            raise FloorMissing(f"{name} has no version {event_key!r}: `perdure floor history {name}` lists them")
         return str(page_event.data["text"])
 
     # writing ----------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Floor:
             raise EditRefused(f"{name}: only the owner can remove a page")
         with self._hold_lock():
             if not self._settle_page(name):
-                raise FloorMissing(f"page {name} of the floor")
+                raise FloorMissing(f"there is no page {name}: `perdure floor` lists the pages")
             self._record_write(
                 name, state.build_page_event(self.agent, name, "", by=by, read_hash=self._hash_current_text(name))
             )
@@ -246,7 +246,9 @@ class Floor:
         name = pages.resolve_name(name)
         self.read(name)  # this records the file's text in the journal
         if not notes.parse_line(text).key or not forget.has_line(self.journal, self.agent, name, text):
-            raise FloorMissing(f"line {printable(text)!r} in any state of {name}")
+            raise FloorMissing(
+                f"no version of {name} has the line {printable(text)!r}: `perdure floor history {name}` shows them"
+            )
         return name
 
     def forget_item(self, identifier: str) -> str:
@@ -266,7 +268,9 @@ class Floor:
             item_id for item_id in forget.list_item_ids(self.journal, self.agent) if item_id.startswith(identifier)
         ]
         if len(item_ids) != 1 or not identifier:
-            raise FloorMissing(f"card or proposal {printable(identifier)!r} (`perdure floor cards` lists cards)")
+            raise FloorMissing(
+                f"no card or proposal {printable(identifier)!r}: `perdure floor cards` and `floor proposals` list them"
+            )
         return item_ids[0]
 
     def _apply_tombstones(self) -> None:
@@ -311,7 +315,7 @@ class Floor:
         """Return the card of this id, or the only one whose id begins so. Raises FloorMissing."""
         matches = [card for card_id, card in self.load_state().cards.items() if card_id.startswith(identifier)]
         if len(matches) != 1 or not identifier:
-            raise FloorMissing(f"card {printable(identifier)!r} (`perdure floor cards` lists them)")
+            raise FloorMissing(f"no card {printable(identifier)!r}: `perdure floor cards` lists them")
         return matches[0]
 
     def add_card(
@@ -395,7 +399,7 @@ class Floor:
             if proposal_id.startswith(identifier)
         ]
         if len(matches) != 1 or not identifier:
-            raise FloorMissing(f"proposal {printable(identifier)!r} (`perdure floor proposals` lists them)")
+            raise FloorMissing(f"no proposal {printable(identifier)!r}: `perdure floor proposals` lists them")
         return matches[0]
 
     def approve(self, identifier: str) -> PageVersion:

@@ -58,7 +58,7 @@ def resolve_name(name: str) -> str:
         if is_page(candidate):
             return candidate
     raise FloorMissing(
-        f"page {printable(name)!r} of the floor (known pages: {', '.join(STANDARD_PAGES)} and diary/YYYY-MM-DD.md)"
+        f"there is no page {printable(name)!r}: the pages are {', '.join(STANDARD_PAGES)} and diary/YYYY-MM-DD.md"
     )
 
 

@@ -225,7 +225,7 @@ def _find_suspect(suspects: Sequence[Suspect], name: str) -> Suspect:
         suspect for suspect in suspects if suspect.digest.startswith(name) or suspect.location.startswith(name)
     ]
     if not name or not matches:
-        raise FloorMissing(f"{text.printable(name)!r} among what is left out (`perdure floor alerts` lists it)")
+        raise FloorMissing(f"no text {text.printable(name)!r} is left out: `perdure floor alerts` lists the texts")
     if len({suspect.digest for suspect in matches}) > 1:
         raise UsageError(f"{name!r} matches {format_count(len(matches), 'text')}: give more characters of the digest")
     return matches[0]

@@ -168,7 +168,7 @@ def diary_command(shell: Shell, day: str | None, is_to_write: bool) -> None:
         page_text = mask(home.floor.read(name))
         print_alerts(shell, home.floor)
     if not page_text:
-        raise FloorMissing(f"page {name} (the diary has no page for that day)")
+        raise FloorMissing(f"the diary has no page {name}: `perdure floor` lists the pages")
     if shell.as_json:
         shell.print_json({"page": name, "text": page_text})
     else:

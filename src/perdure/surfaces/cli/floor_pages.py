@@ -89,7 +89,7 @@ def _show_page(shell: Shell, floor: Floor, name: str) -> None:
     page_text = mask(floor.read(name))
     print_alerts(shell, floor)
     if not page_text:
-        raise FloorMissing(f"page {name} (`perdure floor edit {name}` creates it)")
+        raise FloorMissing(f"the page {name} is not written yet: `perdure floor edit {name}` creates it")
     if shell.as_json:
         version = _version_to_json(floor.list_versions(name)[-1]) if floor.writable else None
         shell.print_json(

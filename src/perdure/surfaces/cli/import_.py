@@ -23,7 +23,7 @@ from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin
 from perdure.capture import deliver, enqueue, policy, transcripts
 from perdure.capture.policy import CaptureRules
 from perdure.capture.transcripts import OriginFields
-from perdure.errors import ConfigFault, FormatFault, PerdureError, UsageError
+from perdure.errors import ConfigFault, FormatFault, IndexFault, PerdureError, UsageError
 from perdure.service import lock
 from perdure.surfaces.cli.common import (
     Shell,
@@ -170,13 +170,18 @@ def import_command(
             imported = home.import_files(
                 paths or None, tags=tags, runtime=runtime, index=False, progress=lambda _, n: step(n)
             )
-        indexed, embedding = None, (0, "")
-        if not no_index:
-            with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
-                indexed = home.upkeep.catch_up(progress=lambda _, n: step(n))
-            home.upkeep.embed_new()
-            embedding = _describe_embedding(home)
-        _print_import(shell, imported, indexed.n_chunks if indexed else 0, paths, embedding)
+        n_chunks, embedding = 0, (0, "")
+        try:
+            if not no_index:
+                with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
+                    n_chunks = home.upkeep.catch_up(progress=lambda _, n: step(n)).n_chunks
+                home.upkeep.embed_new()
+                embedding = _describe_embedding(home)
+        except IndexFault:
+            if not shell.as_json:  # what was captured is safe, and the error does not say so
+                _print_import(shell, imported, 0, paths)
+            raise
+        _print_import(shell, imported, n_chunks, paths, embedding)
     if _has_refused(imported, paths):
         sys.exit(1)
 
