@@ -58,6 +58,7 @@ class Connections:
         self.user = user
         self.writable = writable
         self.chats = chats
+        self.catch_up_elsewhere: Callable[[float], None] | None = None  # asks the thread that keeps the index
         self.is_used_remotely = False  # from another machine: the folders it names do not lie on this disk
         self.archive = Archive(path, parse=parse_run, writable=writable)
         self._read_grants = read_grants

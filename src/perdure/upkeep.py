@@ -137,7 +137,8 @@ class Upkeep:
         """Archive and index what was captured, if possible; return how many captures cannot be found yet.
 
         limit_s: for somebody who waits: all of it within so many seconds, the session captured last first, and no
-        model is loaded. Without it the outbox is emptied, and the index gets SEARCH_CATCH_UP_S.
+        model is loaded. Without it the outbox is emptied, and the index gets SEARCH_CATCH_UP_S. A home that is only
+        read asks the one that writes in this process.
         """
         if self._connections.writable:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is there is searched all the same
@@ -148,6 +149,8 @@ class Upkeep:
                     self.embed_new()
                 else:
                     self.catch_up(limit_s=max(0.0, limit_s - (time.monotonic() - started_s)))
+        elif self._connections.catch_up_elsewhere:
+            self._connections.catch_up_elsewhere(SEARCH_CATCH_UP_S if limit_s is None else limit_s)
         n_unprojected = catchup.count_unprojected(index, self._archive, self._connections.user)
         return n_unprojected + self._captures.count_waiting()
 
@@ -163,6 +166,9 @@ class Upkeep:
             with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # what is archived is scanned all the same
                 if self._connections.writable and self._captures.drain(limit_s=limit_s) and not held_any:
                     return self._connections.index(create=True)
+            if self._connections.catch_up_elsewhere:
+                self._connections.catch_up_elsewhere(SEARCH_CATCH_UP_S if limit_s is None else limit_s)
+                return self._connections.index()
             raise
 
     def index_all(self) -> None:

@@ -80,7 +80,7 @@ if where:
 
     setattr(scope, name, dies)
 with perdure.open(sys.argv[1], embedder=FakeEmbedder()) as home, UserHomes(home) as user_homes:
-    worker = IngestWorker(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=60, prove_s=60)
+    worker = IngestWorker(home.path, home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=60, prove_s=60)
     for _ in range(2):
         worker.run_round(home, user_homes)
     assert not worker._health_state.failure_codes, worker._health_state.failure_codes

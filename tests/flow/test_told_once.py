@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.flow.test_opencode import OpenCode
 
 import perdure
 from perdure.capture import enqueue
+from perdure.service.server import HomeServer, Intervals
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 PROMPTS = {  # client -> the event before a message
@@ -124,6 +126,24 @@ def test_newest_session_is_read_first(home: Path) -> None:
     assert [delta.header["origin"]["session"] for delta in deltas] == ["s0", "s0", "s2", "s1"]
     offsets = [delta.header["from_offset"] for delta in deltas if delta.header["origin"]["session"] == "s0"]
     assert offsets[0] == 0 < offsets[1], "the deltas of one session stay in order"
+
+
+@pytest.mark.parametrize("teller", ["claude-code", "codex", "pi", "gemini-cli"])
+def test_resident_reads_what_waits_before_it_answers(teller: str, tmp_path: Path) -> None:
+    """Also in the long pause between two rounds, and in a home that holds nothing yet."""
+    path = tmp_path / "home"
+    with perdure.open(path) as home:
+        resident = HomeServer(home, intervals=Intervals(round_s=3600))
+        thread = threading.Thread(target=resident.run, daemon=True)
+        thread.start()
+        try:
+            for n in range(3):
+                tell(path, teller, f"s{n}", f"We moved staging to port {7000 + n}.", n)
+                assert f"We moved staging to port {7000 + n}." in ask(path, "pi", f"ask-{n}")
+        finally:
+            resident.stop_event.set()
+            thread.join(timeout=20)
+    assert not thread.is_alive()
 
 
 def test_block_says_how_many_captures_are_unread(home: Path) -> None:

@@ -55,7 +55,7 @@ def fill(place: Path, *users: str, data: Callable[[str], bytes] = lambda user: l
 
 
 def keeper(home: Home, **how: Any) -> IngestWorker:
-    return IngestWorker(home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=60, prove_s=60, **how)
+    return IngestWorker(home.path, home.clone_for_thread, HealthState(datetime.now(UTC)), round_s=60, prove_s=60, **how)
 
 
 def texts(home: Home, user: str) -> list[str]:

@@ -68,6 +68,7 @@ class HomeServer:
         )
         self.clock = JobClock(self.clone_home, home, tick_s=self.intervals.tick_s)
         self.ingest_worker = IngestWorker(
+            home.path,
             self.clone_home,
             self.health_state,
             round_s=self.intervals.round_s,
@@ -80,7 +81,10 @@ class HomeServer:
     def clone_home(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
         """Open the home once more, for another thread; as this identity, if one is given."""
         with self._clone_lock:
-            return self.home.clone_for_thread(read_only=read_only, identity=identity)
+            clone = self.home.clone_for_thread(read_only=read_only, identity=identity)
+        if read_only:
+            clone.connections.catch_up_elsewhere = self.ingest_worker.catch_up_for_reader
+        return clone
 
     def run(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until stopped.

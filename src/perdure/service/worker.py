@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +33,7 @@ from perdure.archive.store import Ledger
 from perdure.capture.events import HookEvent
 from perdure.errors import Busy, PerdureError, UsageError
 from perdure.home import Home
-from perdure.index.catchup import ProjectedRun
+from perdure.index.catchup import CatchUpResult, ProjectedRun
 from perdure.jobs import JobResult, UserJobResult, sum_user_results
 from perdure.memories.stated import build_mark
 from perdure.service.builtin_jobs import BuiltinJob, StopCheck
@@ -277,6 +278,7 @@ class IngestWorker:
 
     def __init__(
         self,
+        home_path: Path,
         open_home: Callable[[], Home],
         health_state: HealthState,
         *,
@@ -299,6 +301,9 @@ class IngestWorker:
         self._request_embedding = request_embedding
         self._embedding_requested_upto = 0  # number of a chunk
         self._wake = threading.Event()
+        self._outbox = home_path / "outbox"
+        self._catch_up_lock = threading.Lock()
+        self._readers_home: Home | None = None  # used under the lock, in the threads of those who wait
         self._proved_write_s = 0.0
         self._last_change = ""
         self._statement_progress = StatementProgress()
@@ -308,6 +313,23 @@ class IngestWorker:
         """Start the next round at once, because something was captured."""
         self._wake.set()
 
+    def catch_up_for_reader(self, limit_s: float) -> None:
+        """Archive and index what waits, newest first, for at most so many seconds, in the thread of a reader.
+
+        A round would take longer: it also embeds, and may load the model for that.
+        """
+        ends_s = time.monotonic() + limit_s
+        if not (self._catch_up_lock.locked() or any(self._outbox.glob("*.delta"))):
+            return
+        if self._catch_up_lock.acquire(timeout=limit_s):
+            try:
+                self._readers_home = self._readers_home or self._open_home()
+                self._catch_up(self._readers_home, ends_s - time.monotonic(), newest_first=True)
+            except Exception as error:  # noqa: BLE001 - the next round meets it, too; health says what it was
+                self._health_state.failure_codes["keeper"] = str(getattr(error, "code", type(error).__name__))
+            finally:
+                self._catch_up_lock.release()
+
     def run(self, stop_event: threading.Event) -> None:
         """Run rounds until stopped."""
         with self._open_home() as home, UserHomes(home) as user_homes:
@@ -315,6 +337,9 @@ class IngestWorker:
                 if not self.run_round(home, user_homes):
                     self._wake.wait(self._round_s)
                 self._wake.clear()
+        with self._catch_up_lock:
+            if self._readers_home is not None:
+                self._readers_home.close()
 
     def run_round(self, home: Home, user_homes: UserHomes) -> bool:
         """Run one round; return True if work is left over.
@@ -333,12 +358,15 @@ class IngestWorker:
             self._health_state.counts["failed-rounds"] += 1
             return False
 
-    def _run_steps(self, home: Home, user_homes: UserHomes) -> bool:
-        self._health_state.counts["drained"] += home.captures.drain(limit_s=self._slice_s)
+    def _catch_up(self, home: Home, limit_s: float, *, newest_first: bool = False) -> CatchUpResult:
+        """Archive and index what was captured. Called under the lock."""
+        self._health_state.counts["drained"] += home.captures.drain(limit_s=limit_s, newest_first=newest_first)
         self._health_state.record_proof("keeper")
-        catch_up_result = home.upkeep.catch_up(
-            limit_s=self._slice_s, note=lambda run: self._log_capture(home, run), everyone=True
-        )
+        return home.upkeep.catch_up(limit_s=limit_s, note=lambda run: self._log_capture(home, run), everyone=True)
+
+    def _run_steps(self, home: Home, user_homes: UserHomes) -> bool:
+        with self._catch_up_lock:
+            catch_up_result = self._catch_up(home, self._slice_s)
         self._health_state.n_behind = catch_up_result.n_behind
         self._health_state.record_proof("keeper")
         if time.monotonic() - self._proved_write_s >= self._prove_s:

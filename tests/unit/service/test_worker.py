@@ -1,6 +1,7 @@
 """The worker decides whose turn it is; one user's failure or backlog costs nobody else theirs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -118,7 +119,7 @@ def test_least_recently_used_home_is_closed_first(monkeypatch):
 
 @pytest.fixture
 def ingest():
-    return IngestWorker(lambda: None, HealthState(START), round_s=1, prove_s=1, slice_s=-1.0)
+    return IngestWorker(Path("/nowhere"), lambda: None, HealthState(START), round_s=1, prove_s=1, slice_s=-1.0)
 
 
 def test_users_take_turns_while_the_index_is_behind(ingest):
