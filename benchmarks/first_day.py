@@ -115,17 +115,17 @@ def main() -> None:
             with perdure.open(folder / "real") as home:
                 home.import_files([options.transcripts])
                 home.upkeep.catch_up()
+                home.upkeep.embed()
                 results["foreign"] = measure_foreign(home)
             table("messages of other projects", [results["foreign"]])
     if options.clients:
         for name, with_resident in (("alone", False), ("resident", True)):
             results[name] = matrix = measure_clients(with_resident=with_resident)
-            table(
-                [
-                    {"told": teller, **{asker: known.get(asker, "") for asker in CLIENTS}}
-                    for teller, known in matrix.items()
-                ]
-            )
+            rows = [
+                {"told": teller, **{asker: known.get(asker, "") for asker in CLIENTS}}
+                for teller, known in matrix.items()
+            ]
+            table(f"told in the row, known in the column: {name}", rows)
     save("first_day", results)
 
 
