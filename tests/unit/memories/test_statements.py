@@ -164,8 +164,9 @@ def test_other_sentences_are_left_alone(text: str) -> None:
         ("ok so we use uv as the package manager. Why is CI slow?", ["we use uv as the package manager."]),
         ("Thanks! I live in Utrecht. Now fix the parser bug.", ["I live in Utrecht."]),
         ("I prefer tea, do you know a good shop?", ["I prefer tea"]),
-        ("- Always use tabs in Go code.\n- never log secrets\n", ["Always use tabs in Go code.", "never log secrets"]),
-        ("see below\n> I work at Acme\nI work at Initech", ["I work at Initech"]),
+        ("- Always use tabs in Go code.\n- never log secrets\n", ["Always use tabs in Go code."]),
+        ("We use tabs in Go code.\n\nNever log secrets.\n\nFix it.", ["We use tabs in Go code.", "Never log secrets."]),
+        ("see below\n> I work at Acme\nI work at Initech", []),
         ("übrigens, mein Editor ist Helix, kannst du die Doku anpassen", ["mein Editor ist Helix"]),
         ("对了,我的编辑器是 Helix,帮我改一下配置", ["我的编辑器是 Helix"]),
     ],
@@ -231,3 +232,35 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
     started = time.process_time()
     stated(message)
     assert time.process_time() - started < 1
+
+
+PASTED = {
+    "letter": "summarise this mail for me:\n\nHi Bob,\n{}\nBest, Eve",
+    "letter with empty lines": "what should I answer?\n\nDear Bob,\n\n{}\n\nBest, Eve",
+    "letter with a head": "From: Eve\nTo: Bob\nSubject: News\n\n{}\n\nEve",
+    "diff": "review this\n\ndiff --git a/notes b/notes\n@@ -1 +1 @@\n+{}\n",
+    "diff without a head": "is this right?\n\n+{}\n",
+    "role play": "Let's play a game: you are Bob and I am Eve. {}",
+    "role play in lines": "Pretend that you are my bank.\n\n{}",
+    "file": "@notes.txt contains: {}",
+    "document": "<document>\n\n{}\n\n</document>",
+    "issue": "Fix this issue\n\n## Staging is away\n\n{}\n\n### Steps",
+    "introduced": "My colleague wrote this:\n\n{}",
+    "three quotes": 'translate """{}""" to German',
+    "quoted by words": "my boss said: {}",
+    "German letter": "Was antworte ich darauf?\n\nHallo Bob,\n\n{}\n\nGrüße",
+    "rule": "see this\n\n---\n\n{}",
+    "log": "2026-01-01 10:00 eve: {}\n2026-01-01 10:01 bob: ok",
+}
+
+
+@pytest.mark.parametrize("said", ["I live in Evilville.", "We moved staging to port 6664.", "I prefer evil tabs."])
+@pytest.mark.parametrize("shape", PASTED)
+def test_pasted_words_are_no_statement_of_the_person(shape: str, said: str) -> None:
+    assert stated(said), "by itself it is one"
+    assert stated(PASTED[shape].format(said)) == []
+
+
+def test_own_words_before_pasted_ones_count() -> None:
+    message = "We moved staging to port 7000.\n\nHere is the mail:\n\nWe moved staging to port 6664."
+    assert [statement.text for statement in stated(message)] == ["We moved staging to port 7000."]

@@ -6,6 +6,7 @@ Questions, suppositions, quotations, code, logs and commands for the task at han
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from perdure.memories.grammar import chinese, words
 from perdure.memories.grammar.claims import claim
 from perdure.memories.grammar.forms import kind_by_form, rule_kind
 from perdure.memories.grammar.grammar import languages_of
+from perdure.memories.grammar.own_words import own_lines
 from perdure.memories.grammar.sentences import MAX_CHARS, MIN_CHARS, MIN_WIDE, quotations, sentences, unfenced
 from perdure.memories.grammar.values import Claim
 from perdure.regex import lazy_re
@@ -42,7 +44,11 @@ def stated(text: str) -> list[Statement]:
     found: list[Statement] = []
     if _is_document(text):
         return found
+    lines = [*own_lines(text)]
     for start, end in sentences(text):
+        line_index = bisect_right(lines, (start, len(text))) - 1
+        if line_index < 0 or end > lines[line_index][1]:
+            continue
         for at, to, kind in _found_in(text, start, end):
             found.append(Statement(kind, text[at:to], at, to, _language(text[at:to])))
         if len(found) >= MAX_STATEMENTS:
