@@ -369,6 +369,15 @@ def test_transcript_that_is_no_file_ends_with_status_zero(kind: str, home: Path,
     assert called.status == 0 and called.took_s < LIMIT_S + SLACK_S
 
 
+@pytest.mark.parametrize("text", ["root:x:0:0:root\nada:x:1:1:ada\n", '{\n  "auths": {}\n}\n', "[1]\n[2]\n", "a\n"])
+def test_file_that_is_no_transcript_is_refused(text: str, home: Path, tmp_path: Path) -> None:
+    """Whoever writes the event of a hook must not choose a file of the person to be read into later sessions."""
+    (tmp_path / "t.jsonl").write_text(text * 2)
+    called = Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+    assert called.status == 0 and "no transcript" in called.said["systemMessage"]
+    assert archived(home) == {}
+
+
 @pytest.mark.parametrize("gone", ["python", "hook"])
 def test_moved_interpreter_or_package_is_reported(gone: str, home: Path, tmp_path: Path) -> None:
     """Moved away for real; the start of a session says so, every other event says nothing."""

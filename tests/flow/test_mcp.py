@@ -106,6 +106,12 @@ def test_found_turns_and_memories_can_be_read(talk):
     assert "Alder" in talk(call("show", id=f"mem-{memory}"))
 
 
+def test_damaged_index_does_not_stop_a_search(talk, filled):
+    (filled / "index.db").resolve().write_bytes(b"not a database" * 1000)
+    found = talk(call("search", query="nginx"))
+    assert "8443" in found and "perdure rebuild" in found and "ERROR" not in found
+
+
 def test_the_context_has_floor_and_recall(talk):
     assert "notes.md" in talk(call("note", text="Deploys happen on Tuesdays"))
     assert "Stored as card-" in talk(call("note", text="Future me: the archive is the truth", place="card"))

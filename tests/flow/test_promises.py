@@ -434,3 +434,16 @@ def test_a_home_outlives_the_installation(place: Path, tmp_path: Path) -> None:
     ]
     assert "hangs by the door" in json.dumps(installed("second", "memories", "list"))
     assert before[0]["machine"] == "laptop" and before
+
+
+def test_only_the_owner_reads_any_file_of_a_lived_in_home(opened, message):
+    """The promise of the README, for all that a home gathers: archive, index, floor, marks, logs."""
+    home = opened()
+    home.capture(message("user", "We moved staging to port 7000.", 0), runtime="messages", session="s")
+    home.remember("I prefer Helix over vim.", kind="preference")
+    home.floor.write("notes", "- one")
+    home.floor.note("two")
+    home.recall("Which port is staging?")
+    home.context("Which port is staging?")
+    open_to_others = [path for path in home.path.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o077]
+    assert open_to_others == [] and len([*home.path.rglob("*")]) > 10

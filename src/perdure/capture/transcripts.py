@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.disk import make_folder, replace_file
+from perdure.errors import FormatFault
 
 # the origin ---------------------------------------------------------------------------------------------------
 
@@ -69,11 +70,17 @@ def clean_origin(origin: OriginFields) -> OriginFields:
 
 
 def read_origin(client: str, path: Path, *, session: str, cwd: str) -> OriginFields:
-    """Read the origin of a client's transcript; `session` and `cwd` from its hook are used if the file has none."""
+    """Read the origin of a client's transcript; `session` and `cwd` from its hook are used if the file has none.
+
+    Raises FormatFault for a file that is no transcript: none of its first lines is a JSON object.
+    """
     with path.open("rb") as file:
         first_bytes = file.readline(_MAX_LINE_BYTES)
         first_bytes += file.read(max(0, _HEAD_BYTES - len(first_bytes)))
-    return _READERS[client]([*_parse_objects(first_bytes)], path, session, cwd or None)
+    objects = _parse_objects(first_bytes)
+    if not objects and b"\n" in first_bytes.strip():
+        raise FormatFault(str(path))
+    return _READERS[client](objects, path, session, cwd or None)
 
 
 def _parse_objects(first_bytes: bytes) -> list[OriginFields]:

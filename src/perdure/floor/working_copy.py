@@ -219,7 +219,8 @@ def _record_next_text(path: Path, unfinished_path: Path) -> None:
 def _write_marks(path: Path, marks: list[str]) -> None:
     new_path = _to_marks_path(path).with_suffix(".tmp")
     with map_os_errors(path):
-        with new_path.open("w", encoding="ascii") as file:
+        descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(" ".join([str(os.fstat(file.fileno()).st_ino), *marks]))
         new_path.replace(_to_marks_path(path))
 

@@ -8,6 +8,7 @@ blocking the event loop.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from perdure.access.redact import mask
 from perdure.archive import injections
 from perdure.archive.forget import ForgetTarget
 from perdure.archive.memory_events import is_unscoped
-from perdure.errors import NotFound, UsageError
+from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.floor.floor import PageChange
 from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
@@ -64,9 +65,14 @@ class ToolFilters:
 def search(home: Home, query: str, tool_filters: ToolFilters, *, limit: int = 10) -> str:
     """Find turns and memories that match, best first."""
     result = home.search(query, filters=tool_filters.to_filters(), limit=limit)
-    memories = [] if tool_filters != ToolFilters() else [memory for memory, _ in home.memories.search(query, limit=5)]
+    memories: list[Memory] = []
+    if tool_filters == ToolFilters():
+        with contextlib.suppress(IndexFault):  # the archive itself was searched, which holds no memories
+            memories = [memory for memory, _ in home.memories.search(query, limit=5)]
     items = [*map(_format_memory, memories), *(_format_hit(hit, result.terms, home.user) for hit in result.hits)]
     notes = [f"({result.n_behind} runs are not indexed yet; try again in a moment.)"] if result.n_behind else []
+    if "index" in result.degraded:
+        notes.append("(The index cannot be used, so the archive was searched. `perdure rebuild` makes a new one.)")
     return _wrap_answer(home, items, empty="Nothing found.", notes=notes)
 
 
