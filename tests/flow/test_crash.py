@@ -136,6 +136,8 @@ def test_kill_9_at_any_moment(opened, tmp_path):
     assert home.index().select("SELECT count(*) FROM turn") == [(n_turns,)]
     assert home.upkeep.rebuild().same_digest
     assert n_turns > 300
+    home.capture(b'{"role": "user", "content": "the end"}\n', runtime="messages", session="last")
+    assert [*home.path.rglob(".*.metadata.json.*.tmp")] == []
 
 
 def _check_slot(home, root: Path, slot: int) -> int:

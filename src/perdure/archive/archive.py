@@ -270,6 +270,8 @@ class Archive:
         for entry in self.ledger.list_pending():
             self._finish_replacement(entry)
             path = self.root / run_files.to_metadata_path(entry.user, entry.run_id)
+            for temporary in path.parent.glob(f".{path.name}.*.tmp"):
+                temporary.unlink(missing_ok=True)
             try:
                 self.ledger.commit([run_files.decode_run(path.read_bytes(), location=str(path))])
             except (FileNotFoundError, DamagedRun):  # never committed, or torn by a power cut before the commit
