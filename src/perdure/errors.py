@@ -57,6 +57,7 @@ PerdureError
 ├── SyncFault                  two homes could not exchange all data; the next sync continues
 │   └── OtherVersion
 ├── ClientFault                a client's settings are not what they are expected to be; nothing was changed
+├── ServiceFault               the resident home does not start, stop or work as it should
 └── Busy                       another process holds the lock
     └── AlreadyServing
 """
@@ -74,8 +75,7 @@ class PerdureError(Exception):
         """`detail` names the thing (a path, an id); the class docstring tells what to do about it."""
         self.detail = detail
         doc = " ".join((type(self).__doc__ or "").split())
-        is_advised = self.advises and type(self) is not PerdureError  # whose docstring advises nothing
-        super().__init__(f"{detail}: {doc}" if detail and is_advised else detail or doc)
+        super().__init__(f"{detail}: {doc}" if detail and self.advises else detail or doc)
 
     @property
     def code(self) -> str:
@@ -180,7 +180,7 @@ class NetworkFileSystem(HomeFault):
 
 
 class ReadOnlyHome(HomeFault):
-    """This home is not writable. Reading still works; nothing was captured. Check permissions and mount options."""
+    """This home is not writable. Reading still works; nothing was stored. Check free space, permissions and mounts."""
 
 
 class PackageMissing(PerdureError):
@@ -341,6 +341,12 @@ class SyncFault(PerdureError):
 
 class OtherVersion(SyncFault):
     """The two homes have versions of Perdure that do not fit. Nothing was exchanged. Upgrade the older version."""
+
+
+class ServiceFault(PerdureError):
+    """The resident home does not start, stop or work as it should. `perdure doctor` shows more."""
+
+    advises = False
 
 
 class Busy(PerdureError):

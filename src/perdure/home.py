@@ -27,7 +27,7 @@ from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.memory_events import check_project
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
-from perdure.errors import ReadOnlyHome, ThinHome, UnsupportedPlatform
+from perdure.errors import DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
 from perdure.forgetting import Forgetting, floor_cache
 from perdure.identity import check_user
 from perdure.index import store
@@ -431,5 +431,5 @@ def open_home(
     principal = Principal(check_user(user or config.user))
     try:
         return Home(folder, config, principal, writable=writable, embedder=embedder, chats=chats)
-    except ReadOnlyHome:
+    except (ReadOnlyHome, DiskFull):  # it can still be read
         return Home(folder, config, principal, writable=False, embedder=embedder, chats=chats)

@@ -100,7 +100,7 @@ class Upkeep:
         result = catchup.catch_up(index, self._archive, limit_s=limit_s, progress=progress, on_run=note, user=user)
         if self.has_unread_captures():
             left_s = None if limit_s is None else max(0.0, limit_s - (time.monotonic() - started_s))
-            with contextlib.suppress(Busy):  # another process is at it, and finishes it
+            with contextlib.suppress(Busy, DiskFull):  # another process is at it, or a later one has space
                 result.n_memories += self._keep_statements(left_s)
         return result
 

@@ -74,6 +74,11 @@ def test_full_disk_refuses_one_capture_and_keeps_the_others(small_disk, message)
         assert home.upkeep.verify().ok
     with perdure.open(small_disk / "home", user="ada") as home:  # opened anew on the full disk
         assert home.search("anchor3x").hits != ()
+    for words in (("search", "anchor3x"), ("recall", "anchor3x"), ("status",), ("tree",), ("memories", "list")):
+        line = [sys.executable, "-m", "perdure.surfaces.cli", *words]
+        env = {**os.environ, "PERDURE_HOME": str(small_disk / "home")}
+        done = subprocess.run(line, capture_output=True, env=env, check=False)
+        assert done.returncode == 0, (words, done.stderr)
     (small_disk / "ballast").unlink()
     (small_disk / "reserve").unlink()
     with perdure.open(small_disk / "home", user="ada") as home:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
-from perdure.errors import Busy, DamagedRun
+from perdure.errors import Busy, DamagedRun, DiskFull
 from perdure.index import store
 from perdure.index.store import IndexConnection
 from perdure.types import Run
@@ -67,13 +67,13 @@ def catch_up(
     """
     result = CatchUpResult()
     deadline = time.monotonic() + limit_s if limit_s is not None else None
-    while _project_batch_unless_busy(index, archive, result, on_run):
+    while _project_batch_if_possible(index, archive, result, on_run):
         if progress:
             progress(result.n_runs, result.n_bytes)
         if deadline is not None and time.monotonic() > deadline:
             result.n_behind = count_unprojected(index, archive)
             break
-    with contextlib.suppress(Busy):  # another process does it
+    with contextlib.suppress(Busy, DiskFull):  # another process does it, or the next one with space
         result.n_memories = catch_up_journals(index, archive, user)
     return result
 
@@ -90,13 +90,13 @@ def catch_up_journals(index: IndexConnection, archive: Archive, user: str | None
     return apply_journals(index, folders)
 
 
-def _project_batch_unless_busy(
+def _project_batch_if_possible(
     index: IndexConnection, archive: Archive, result: CatchUpResult, on_run: ProjectionCallback | None
 ) -> bool:
-    """Project one batch; when another process holds the lock for long, leave the rest to it."""
+    """Project one batch; leave the rest to another process that holds the lock for long, or to a time with space."""
     try:
         return _project_batch(index, archive, result, on_run)
-    except Busy:
+    except (Busy, DiskFull):
         result.n_behind = count_unprojected(index, archive)
         return False
 

@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.config import EmbedderConfig
 from perdure.disk import lock_file
-from perdure.errors import ConfigFault, EmbedderMissing, IndexFault
+from perdure.errors import ConfigFault, DiskFull, EmbedderMissing, IndexFault, ReadOnlyHome
 from perdure.index import embed, hybrid, store, vector_search
 from perdure.index.embed import FillResult, Lane
 from perdure.index.store import IndexConnection
@@ -208,7 +208,8 @@ class HomeVectors:
             return lead._lanes[key]
 
     def _open_lanes(self, embedder: Embedder, item_chars: int) -> EmbeddingLanes:
-        inner_embedder = CachingEmbedder(embedder, self.open_cache()) if self.writable else embedder
+        cache = self._open_cache_to_read()
+        inner_embedder = CachingEmbedder(embedder, cache) if cache else embedder
         return EmbeddingLanes(
             inner_embedder,
             bulk_lock_path=self.home / "cache" / "embed.turn" if self.writable else None,
@@ -222,6 +223,13 @@ class HomeVectors:
             if lead._cache is None:
                 lead._cache = VectorCache(self.home / "cache" / "embeddings.db")
             return lead._cache
+
+    def _open_cache_to_read(self) -> VectorCache | None:
+        """Return the embedding cache; None where nothing can be written, because even a reader writes there."""
+        try:
+            return self.open_cache() if self.writable else None
+        except (ReadOnlyHome, DiskFull):
+            return None
 
     # filling ----------------------------------------------------------------------------------------------
 
@@ -298,7 +306,7 @@ class HomeVectors:
             model=self.tag.key if self.tag else "",
             notice=self.choice.notice,
             slabs=slab_statuses,
-            cached=self.open_cache().count_by_model() if self.writable else {},
+            cached=cache.count_by_model() if (cache := self._open_cache_to_read()) else {},
             depth=self._count_depth(index, infos),
             waiting_s=embed.measure_oldest_waiting_s(index, self._find_current(infos)),
         )

@@ -31,7 +31,7 @@ import perdure
 from perdure import log, turn
 from perdure.archive.store import Ledger
 from perdure.capture.events import HookEvent
-from perdure.errors import Busy, PerdureError, UsageError
+from perdure.errors import Busy, PerdureError, ServiceFault, UsageError
 from perdure.home import Home
 from perdure.index.catchup import CatchUpResult, ProjectedRun
 from perdure.jobs import JobResult, UserJobResult, sum_user_results
@@ -446,7 +446,7 @@ class IngestWorker:
             with index.begin_write():
                 index.set_meta(probe=stamp)
             if index.get_meta("probe") != stamp:
-                raise PerdureError("data written to the index could not be read back")
+                raise ServiceFault("data written to the index could not be read back")
         except Busy:
             self._health_state.failure_codes["write"] = "busy"
             if (index.get_meta("change") or "") == self._last_change:

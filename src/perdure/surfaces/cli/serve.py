@@ -28,7 +28,7 @@ from perdure.archive.journal import JournalEvent
 from perdure.capture import events
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
-from perdure.errors import AlreadyServing, PerdureError, RecallMissing, UsageError
+from perdure.errors import AlreadyServing, PerdureError, RecallMissing, ServiceFault, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
@@ -143,14 +143,14 @@ def _stop_resident(shell: Shell) -> None:
         try:
             reply = events.ask_resident(home, {"op": "stop"}, timeout_s=5)
         except (OSError, ValueError) as error:
-            raise PerdureError(
+            raise ServiceFault(
                 f"process {resident.pid} does not answer; run `kill {resident.pid}` to end it; no data is lost"
             ) from error
         deadline_s = time.monotonic() + _STOP_LIMIT_S
         while lock.find_resident(home) is not None and time.monotonic() < deadline_s:
             time.sleep(0.05)
         if not reply.get("ok") or lock.find_resident(home) is not None:
-            raise PerdureError(f"process {resident.pid} does not end")
+            raise ServiceFault(f"process {resident.pid} does not end")
     if shell.as_json:
         shell.print_json({"stopped": resident.pid if resident else None})
     else:
@@ -189,12 +189,12 @@ def _wait_until_ready(home: Path, process: subprocess.Popen[bytes]) -> dict[str,
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
             log_text = get_log_path(home).read_text("utf-8", "replace").strip()
-            raise PerdureError(log_text.removeprefix("perdure: ") or "it ended at once")
+            raise ServiceFault(log_text.removeprefix("perdure: ") or "it ended at once")
         try:
             return events.ask_resident(home, {"op": "health"}, timeout_s=1)
         except (OSError, ValueError):
             time.sleep(0.05)
-    raise PerdureError(f"process {process.pid} does not answer after {_START_LIMIT_S:.0f} s")
+    raise ServiceFault(f"process {process.pid} does not answer after {_START_LIMIT_S:.0f} s")
 
 
 # service --------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def service_command(shell: Shell, action: str, dry_run: bool) -> None:
     else:
         _print_service_change(shell, system_service, action, commands, dry_run=dry_run)
     if failed:
-        raise PerdureError(
+        raise ServiceFault(
             f"the file is written, but `{shlex.join(failed[0])}` failed; run this command to see the reason"
         )
 

@@ -10,7 +10,7 @@ import click
 
 from perdure.capture import events
 from perdure.config import find_home_path
-from perdure.errors import PackageMissing, PerdureError, UsageError
+from perdure.errors import PackageMissing, PerdureError, ServiceFault, UsageError
 from perdure.service import lock
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.cli.serve import start_in_background
@@ -67,7 +67,7 @@ def _request_link(shell: Shell, home: Path) -> str:
     try:
         reply = events.ask_resident(home, {"op": "page"}, timeout_s=_ANSWER_LIMIT_S)
     except (OSError, ValueError) as error:
-        raise PerdureError("the resident home does not answer; run `perdure serve --stop`, then try again") from error
+        raise ServiceFault("the resident home does not answer; run `perdure serve --stop`, then try again") from error
     if "page" not in reply:
         fault = reply.get("error", {})
         error_class = PackageMissing if fault.get("code") == PackageMissing().code else PerdureError
