@@ -107,6 +107,7 @@ class Home:
         if writable:
             self.forgetting.apply_tombstones()
             self.upkeep.drop_stale_index()
+            self.upkeep.drop_old_index()
 
     def __enter__(self) -> Home:
         return self

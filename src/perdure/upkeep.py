@@ -219,6 +219,17 @@ class Upkeep:
                 self._connections.vectors().delete_unused_slabs()
         self._archive.ledger.drop_meta("stale-index")
 
+    def drop_old_index(self) -> None:
+        """Begin the index anew if an older version made it.
+
+        It is filled like that of a new home: for a moment at each search, and at once by the resident home and by
+        commands that need all of it. The cache still has its vectors.
+        """
+        if store.is_old(self._path):
+            self._connections.close_index()
+            self._connections.delete_index()
+            self._connections.index(create=True)
+
     def clean_index(self) -> bool:
         """Project rewritten runs again and leave no old page behind; make a broken index anew instead.
 

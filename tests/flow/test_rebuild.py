@@ -76,8 +76,8 @@ def test_a_damaged_index_has_no_say(filled, opened):
     assert again.search("harbour").degraded == () and found(again) == before
 
 
-def test_index_of_an_older_version_is_rebuilt(filled, opened):
-    filled.index().db.pragma("user_version", store.SCHEMA - 1)
+def test_index_of_a_newer_version_is_rebuilt(filled, opened):
+    filled.index().db.pragma("user_version", store.SCHEMA + 1)
     filled.close()
     again = opened()
     assert not again.upkeep.rebuild().compared
@@ -111,3 +111,13 @@ def test_capture_during_a_rebuild_is_found_after_it(filled, opened, message):
 
     filled.upkeep.rebuild(progress=capture)
     assert len(found(filled)) == 7
+
+
+def test_index_of_an_older_version_is_made_anew_at_opening(filled, opened):
+    before = found(filled)
+    filled.index().db.pragma("user_version", store.SCHEMA - 1)
+    filled.close()
+    home = opened()
+    assert found(home) == before
+    assert store.list_files(home.path) == [store.find_current_file(home.path)]
+    assert not store.is_old(home.path) and len(home.runs.forest()) == 6

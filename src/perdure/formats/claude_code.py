@@ -21,16 +21,11 @@ import msgspec
 from perdure.formats.json_text import make_session_id, read_objects
 from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines, make_part
 from perdure.formats.parts import add_call, add_result, build_image_part, collect_images
-from perdure.formats.prompt_text import is_client_summary, is_machine_text, split_typed_text
+from perdure.formats.prompt_text import BUILT_IN_COMMANDS, is_client_summary, is_machine_text, split_typed_text
 from perdure.formats.values import Tokens, clean_id, make_reader, text_or_empty, to_utc
 from perdure.regex import lazy_re
 from perdure.types import Author, Json, Line, Origin, ParsedLines, Part
 
-_BUILT_IN_COMMANDS = lazy_re(  # slash commands of the client itself; any other is a skill
-    r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
-    r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
-    r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
-)
 _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 _UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 _COMMAND_TAG = lazy_re(r"<command-(name|message|args)>(.*?)</command-\1>", re.S)
@@ -296,7 +291,7 @@ def _build_typed_parts(texts: list[str], draft: TurnDraft) -> list[Part]:
         command = _parse_command(text)
         if command is not None:
             name, arguments = command
-            if not _BUILT_IN_COMMANDS.fullmatch(name):
+            if not BUILT_IN_COMMANDS.fullmatch(name):
                 draft.skills += (name,)
             parts += split_typed_text(f"/{name} {arguments}") if arguments else []
             is_typed = is_typed or bool(arguments)

@@ -11,18 +11,27 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from perdure.capture.events import MACHINE_OPENINGS, SUMMARY_OPENINGS
+from perdure.capture.events import MACHINE_OPENINGS, SUMMARY_OPENINGS, is_command
 from perdure.regex import lazy_re
+from perdure.text import one_line
 from perdure.types import Part, PartKind
 
 MIN_MACHINE_LINES = 3  # fewer log-like lines in a row may have been typed
 _MAX_MATCHED_CHARS = 200  # of a line that are matched
+_MIN_REQUEST_LETTERS = 6  # "3", "ok" and "y" name nothing
+_MIN_REQUEST_WORDS = 2
 
 _TAGS = (
     "system-reminder|environment_context|hook_context|user_instructions|ide_selection|ide_opened_file|"
     "ide_diagnostics|skill|context|file|persisted-output|untrusted_context|session_context|state_snapshot"
 )
 _OPENING_TAG = lazy_re(rf"<({_TAGS})(?: [^<>\n]{{0,500}})?>")
+_FIELD_MARK = lazy_re(r"\[\[ ## \w+ ## \]\]")  # of a program's prompt template
+BUILT_IN_COMMANDS = lazy_re(  # slash commands of the client itself; any other is a skill
+    r"add-dir|agents|bashes|bug|clear|compact|config|context|copy|cost|doctor|effort|exit|export|fast|help|hooks|ide|"
+    r"install-github-app|login|logout|mcp|memory|model|output-style|permissions|plugin|quit|release-notes|rename|resume|"
+    r"rewind|sandbox|settings|skills|status|statusline|tasks|terminal-setup|theme|todos|upgrade|usage|vim"
+)
 _PASTED_MARK = lazy_re(r"(\[Pasted text[^\]\n]{0,80}\])")
 _PASTE_SIGN = lazy_re(r"[`~>\n<]|\[Pasted")
 _FENCE = lazy_re(r" {0,3}(`{3,}|~{3,})")
@@ -65,6 +74,34 @@ def is_machine_text(text: str) -> bool:
 def is_client_summary(text: str) -> bool:
     """Return True if a message is a client's own summary of the messages it compacted."""
     return text.lstrip().startswith(SUMMARY_OPENINGS)
+
+
+def strip_wrappers(text: str, n_chars: int) -> str:
+    """Return the typed text of a message on one line; "" if a program wrote it, or if it is a command of the client.
+
+    >>> strip_wrappers("<environment_context>\\n<cwd>/w</cwd>\\n</environment_context>hello", 80)
+    'hello'
+    """
+    text = _FIELD_MARK.sub(" ", text).lstrip()
+    is_for_client = is_command(text) and BUILT_IN_COMMANDS.fullmatch(text.split()[0][1:])
+    if is_for_client or is_machine_text(text):
+        return ""
+    return one_line(" ".join(part.text for part in split_typed_text(text) if part.kind == "text"), n_chars)
+
+
+def find_request(prompt: str, n_chars: int) -> str:
+    """Return what the person asked in a message, on one line; "" if the message names no request.
+
+    A message that says too little to name a conversation names none. This is the only rule for titles.
+
+    >>> find_request("[[ ## user_query ## ]] Why does the build fail?", 80), find_request("3", 80)
+    ('Why does the build fail?', '')
+    """
+    request = strip_wrappers(prompt, n_chars)
+    n_letters = sum(character.isalpha() for character in request)
+    is_spaced = request.isascii()  # a script without spaces says much in one word
+    has_words = len(request.split()) >= _MIN_REQUEST_WORDS or not is_spaced
+    return request if has_words and n_letters >= (_MIN_REQUEST_LETTERS if is_spaced else 2) else ""
 
 
 # parts of one message -----------------------------------------------------------------------------------------

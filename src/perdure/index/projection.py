@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.formats.prompt_text import find_request, strip_wrappers
 from perdure.identity import make_thread_run_id, make_turn_id
 from perdure.index.encoding import to_ms
 from perdure.index.write import ChunkRow, RunRow, TurnRow
@@ -20,6 +22,7 @@ from perdure.types import ParsedLines, Part, Run, Turn
 CHUNK_CHARS = 2000  # decisions/005: the unit of ranking; about 500 tokens
 OVERLAP_CHARS = 200
 MAX_INTENT_CHARS = 500
+MAX_TITLE_CHARS = 200
 _SPEAKER = lazy_re(r"([^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}(?: [^\W\d_a-zß-öø-ÿ][\w.'-]{0,30}){0,2}): ")
 _CHUNK_KINDS = {"pasted": "text", "image": "result"}  # parts that are stored under another kind
 
@@ -38,8 +41,8 @@ def _build_run_row(run: Run, thread: str, turns: Sequence[Turn], title: str) -> 
     return RunRow(
         run_id=make_thread_run_id(run.run_id, thread) if thread else run.run_id,
         thread=thread,
-        title=text.one_line(mask(title), 200),
-        intent=_find_intent(turns),
+        title=build_title(title),
+        intent=find_intent(turns),
         turns=rows,
         n_calls=sum(part.kind == "call" for turn in turns for part in turn.parts),
         n_tokens=sum(turn.n_tokens for turn in turns),
@@ -48,12 +51,20 @@ def _build_run_row(run: Run, thread: str, turns: Sequence[Turn], title: str) -> 
     )
 
 
-def _find_intent(turns: Sequence[Turn]) -> str:
-    user_turns = [user_turn for user_turn in turns if user_turn.role == "user" and not user_turn.is_summary]
-    first_turn = next(
-        (user_turn for user_turn in user_turns if user_turn.author == "person"), user_turns[0] if user_turns else None
-    )
-    return mask(text.clip(first_turn.text("text", "pasted").strip(), MAX_INTENT_CHARS)) if first_turn else ""
+def build_title(client_title: str) -> str:
+    """Return the title that a client gave a session, masked; "" for a text that a program wrapped around something."""
+    return mask(strip_wrappers(client_title, MAX_TITLE_CHARS))
+
+
+def find_intent(turns: Sequence[Turn]) -> str:
+    """Return what was asked first in these turns, masked: by a person, or else by the program that started them."""
+    user_turns = [turn for turn in turns if turn.role == "user" and not turn.is_summary]
+    typed_texts = [turn.text("text") for turn in user_turns if turn.author == "person"]
+    other_texts = [turn.text("text") for turn in user_turns if turn.author != "person"]
+    requests = (find_request(turn_text, MAX_INTENT_CHARS) for turn_text in typed_texts)
+    short_requests = (strip_wrappers(turn_text, MAX_INTENT_CHARS) for turn_text in typed_texts)
+    tasks = (find_request(turn_text, MAX_INTENT_CHARS) for turn_text in other_texts)
+    return mask(next(filter(None, chain(requests, short_requests, tasks)), ""))
 
 
 def _build_turn_row(run: Run, turn: Turn) -> TurnRow:

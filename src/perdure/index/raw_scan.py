@@ -18,6 +18,7 @@ from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.errors import DamagedRun
 from perdure.identity import make_turn_id
+from perdure.index import projection
 from perdure.index.visibility import list_grants_in_force
 from perdure.types import Filters, Grant, Hit, PartKind, Principal, Run, SearchResult, Source, Turn
 
@@ -111,13 +112,14 @@ def _find_hits(
         _, parsed = archive.read_turns(entry)
     except DamagedRun:
         return  # `verify` reports it; the other runs are still searched
+    title = projection.build_title(parsed.title) or projection.find_intent(parsed.turns)
     for turn in parsed.turns:
         if _is_turn_in_filters(turn, filters):
             masked_text = mask(turn.text(*_SEARCHED_KINDS))
             lowered = text.normalise(masked_text)
             score = sum(text.normalise(term) in lowered for term in terms) if terms else 1
             if score:
-                hit = _make_hit(run, turn, mask(parsed.title), masked_text, float(score))
+                hit = _make_hit(run, turn, title, masked_text, float(score))
                 yield (f"{hit.user}\0{hit.runtime}\0{turn.native_id}" if turn.native_id else hit.turn_id), hit
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from perdure.formats.prompt_text import strip_wrappers
 from perdure.index import visibility
 from perdure.index.encoding import from_ms, to_ms
 from perdure.index.store import IndexConnection
@@ -22,6 +23,7 @@ MAX_TIME_GAP = timedelta(seconds=60)  # greatest distance between the time of a 
 MAX_ANSWER_TIME = timedelta(days=1)  # of an answer
 _MAX_ANSWER_TURNS = 500  # of an answer
 _MAX_QUOTED_CHUNKS = 40  # of a quoted turn
+_MIN_TASK_CHARS = 1  # of the text of a sub-agent's task
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,13 @@ def find_exchange(
             for turn in turns
             if turn.role == "user"
             and abs(turn.stated_ms - _to_known_ms(moment)) <= MAX_TIME_GAP // timedelta(milliseconds=1)
+            and is_prompt(turn.author, "\n".join(_list_texts(index, [turn.number], "text")))
         ]
         if not prompts:
             return None
-        prompt = min(prompts, key=lambda turn: (abs(turn.stated_ms - _to_known_ms(moment)), turn.number))
+        prompt = min(
+            prompts, key=lambda turn: (turn.author != "person", abs(turn.stated_ms - _to_known_ms(moment)), turn.number)
+        )
         later_turns = turns[turns.index(prompt) + 1 :]
         answer_turns = list(takewhile(lambda turn: turn.author != "person", later_turns))
         agent_turns = [turn.number for turn in answer_turns if turn.role == "assistant"]
@@ -83,12 +88,13 @@ def find_exchange(
 
 @dataclass(frozen=True, slots=True)
 class PromptTurn:
-    """A message of a person in a session."""
+    """A message of a person in a session, or the task of a sub-agent."""
 
     turn_id: str
     at: datetime
     text: str  # its beginning, masked
     project: str | None
+    is_typed: bool = True  # a person wrote it
 
 
 def list_prompts(
@@ -97,7 +103,8 @@ def list_prompts(
     """Return the prompts of a session between two moments, in order; only runs with anything from then are
     read.
     """
-    query = """SELECT turn_id, stated_ms, nullif(project.value, ''), (SELECT text FROM chunk JOIN chunk_text USING (id)
+    query = """SELECT turn_id, stated_ms, nullif(project.value, ''), author,
+          (SELECT text FROM chunk JOIN chunk_text USING (id)
             WHERE chunk.turn = turn.id AND chunk.kind = ? ORDER BY n LIMIT 1)
         FROM run JOIN turn ON turn.run = run.id JOIN name AS project ON project.id = run.project
         WHERE run.user = ? AND run.runtime = ? AND run.session = ? AND run.thread = ''
@@ -112,15 +119,21 @@ def list_prompts(
     since, until = _to_known_ms(since_at), _to_known_ms(until_at)
     rows = index.select(query, *session_key, until, since, since, until)
     return [
-        PromptTurn(turn_id, datetime.fromtimestamp(stated_ms / 1000, UTC), text or "", project)
-        for turn_id, stated_ms, project, text in rows
+        PromptTurn(turn_id, datetime.fromtimestamp(stated_ms / 1000, UTC), text or "", project, author == "person")
+        for turn_id, stated_ms, project, author, text in rows
+        if is_prompt(author, text or "")
     ]
+
+
+def is_prompt(author: str, text: str) -> bool:
+    """Return True for a message of a person and for the task of a sub-agent, False for a notice of a program."""
+    return author == "person" or bool(strip_wrappers(text, _MIN_TASK_CHARS))
 
 
 def find_nearest_prompt(prompts: Sequence[PromptTurn], moment: datetime) -> PromptTurn | None:
     """Return the prompt that belongs to an injection at a moment; None when there is no prompt near it."""
     near_prompts = [prompt for prompt in prompts if abs(prompt.at - moment) <= MAX_TIME_GAP]
-    return min(near_prompts, key=lambda prompt: abs(prompt.at - moment), default=None)
+    return min(near_prompts, key=lambda prompt: (not prompt.is_typed, abs(prompt.at - moment)), default=None)
 
 
 def list_turn_chunks(index: IndexConnection, user: str, turn_id: str) -> list[str]:

@@ -26,10 +26,11 @@ from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
 from perdure.sqlite import transaction
 
-SCHEMA = 20  # a file with another number is rebuilt, never migrated: it is a cache
+SCHEMA = 21  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000
 MMAP_BYTES = 134217728
 BUSY_MS = 5000
+_VERSION_START, _VERSION_END = 60, 64  # where the header of a SQLite file has its user_version
 
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -123,6 +124,15 @@ def find_current_file(home: Path) -> Path | None:
     """Return the index file in use, or None when there is none."""
     link = home / "index.db"
     return link.resolve() if link.exists() else None
+
+
+def is_old(home: Path) -> bool:
+    """Return True if an older version of Perdure made the index file in use."""
+    path = find_current_file(home)
+    if path is None:
+        return False
+    with path.open("rb") as file:
+        return 0 < int.from_bytes(file.read(_VERSION_END)[_VERSION_START:], "big") < SCHEMA
 
 
 class IndexConnection:

@@ -69,6 +69,27 @@ def test_intent_is_the_first_text_of_a_person():
     assert rows[0].count_role("user") == 2
 
 
+WRAPPER = "<environment_context>\n<cwd>/w</cwd>\n</environment_context>"
+
+
+def test_intent_is_the_first_request_not_a_wrapper():
+    turns = [turn(Part("text", text), at=100 * n) for n, text in enumerate([WRAPPER, "ok", "/clear", "fix the quay"])]
+    assert run_of(*turns)[0].intent == "fix the quay"
+    assert run_of(*turns[:3])[0].intent == "ok"  # nothing better was typed
+    assert run_of(turns[0])[0].intent == ""
+
+
+def test_intent_without_a_person_is_the_task():
+    notice, task = Part("text", "<task-notification>done</task-notification>"), Part("text", "Review the last commit")
+    (row,) = run_of(turn(notice, author="machine"), turn(task, author="machine", at=100))
+    assert row.intent == "Review the last commit"
+
+
+def test_a_wrapper_is_no_title():
+    assert run_of(turn(Part("text", "hi there all")), title=WRAPPER)[0].title == ""
+    assert run_of(turn(Part("text", "hi there all")), title="Moorings")[0].title == "Moorings"
+
+
 def test_empty_parts_make_no_chunk():
     (row,) = run_of(turn(Part("text", "  \n"), Part("image", "")))
     assert row.turns[0].chunks == ()

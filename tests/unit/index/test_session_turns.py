@@ -78,6 +78,29 @@ def test_prompts_of_a_session_between_two_moments(talk):
     assert list_prompts(talk.index, "bob", "messages", "s", since_at=START, until_at=until) == []
 
 
+NOTICE = "<task-notification>the job is done</task-notification>"
+
+
+def test_a_notice_is_no_prompt(file):
+    """The notice comes at the time of the injection; the person's message 30 seconds (0.5 minutes) before it."""
+    file.add_run("s", say("which port?"), say(NOTICE, author="machine", minute=0.5), reply("8080.", minute=1))
+    at = START + timedelta(seconds=30)
+    assert find_exchange(file.index, "ada", "messages", "s", at).prompt == "which port?"
+    prompts = list_prompts(file.index, "ada", "messages", "s", since_at=START, until_at=at)
+    assert [prompt.text for prompt in prompts] == ["which port?"]
+    file.add_run("t", say(NOTICE, author="machine"), reply("8080.", minute=1))
+    assert find_exchange(file.index, "ada", "messages", "t", START) is None
+
+
+def test_the_task_of_a_sub_agent_is_a_prompt(file):
+    """Beside a person's message it comes second, even if it is nearer."""
+    file.add_run("s/a", say("find the port", author="machine"), reply("8080.", minute=1), parent_session="s")
+    assert find_exchange(file.index, "ada", "messages", "s/a", START).prompt == "find the port"
+    (task,) = list_prompts(file.index, "ada", "messages", "s/a", since_at=START, until_at=START)
+    assert (task.text, task.is_typed) == ("find the port", False)
+    assert find_nearest_prompt([task, asked("typed", START - AT + timedelta(seconds=9))], START).turn_id == "typed"
+
+
 def test_a_turn_is_quoted_only_for_those_who_may_read_it(file):
     long = " ".join(f"word{n}" for n in range(1000))
     run = file.add_run("s", say("short words", Part("call", "{}", "ls"), minute=4), say(long), tags=("open",))

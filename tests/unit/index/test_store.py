@@ -79,6 +79,14 @@ def test_an_index_of_another_version_is_not_read(tmp_path, index):
         store.open_current(tmp_path, writable=True)
 
 
+def test_only_an_index_of_an_older_version_is_old(tmp_path, index):
+    assert not store.is_old(tmp_path / "empty") and not store.is_old(tmp_path)
+    for version, expected in ((store.SCHEMA - 1, True), (store.SCHEMA, False), (store.SCHEMA + 1, False)):
+        index.db.pragma("user_version", version)
+        index.checkpoint()
+        assert store.is_old(tmp_path) == expected
+
+
 def test_the_link_moves_in_one_step_and_a_reader_notices(tmp_path, index):
     other = store.choose_new_path(tmp_path)
     store.IndexConnection(other, create=True).close()

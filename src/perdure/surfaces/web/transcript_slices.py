@@ -234,7 +234,7 @@ def find_spawned(thread: SessionThread, turn_slice: TranscriptSlice) -> dict[str
 def find_injections(home: Home, view: RunView, turns: Sequence[ThreadTurn]) -> Mapping[str, list[Injection]]:
     """Map each turn to the reader's own injections beside it.
 
-    An injection belongs to the user message that is nearest to it in time.
+    An injection belongs to the user message that is nearest to it in time; one that a person typed comes first.
     """
     prompts = [(turn, turn.stated_at) for turn in turns if turn.role == "user" and turn.stated_at is not None]
     injections_by_turn: defaultdict[str, list[Injection]] = defaultdict(list)
@@ -245,10 +245,9 @@ def find_injections(home: Home, view: RunView, turns: Sequence[ThreadTurn]) -> M
     for injection in home.memories.injections.list_between(
         session, since_at=since_at - MAX_TIME_GAP, until_at=until_at + MAX_TIME_GAP
     ):
-        turn, stated_at = min(prompts, key=lambda prompt: abs(prompt[1] - injection.at))
-        if (injection.runtime, injection.agent) == (view.runtime, agent) and abs(
-            stated_at - injection.at
-        ) <= MAX_TIME_GAP:
+        near_turns = [(turn, gap) for turn, at in prompts if (gap := abs(at - injection.at)) <= MAX_TIME_GAP]
+        if near_turns and (injection.runtime, injection.agent) == (view.runtime, agent):
+            turn, _ = min(near_turns, key=lambda near: (near[0].author != "person", near[1]))
             injections_by_turn[turn.turn_id].append(injection)
     return injections_by_turn
 

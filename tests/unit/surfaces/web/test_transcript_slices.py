@@ -92,8 +92,8 @@ def test_timer_drops_an_expired_transcript():
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def turn(name, after, role="user"):
-    return SimpleNamespace(turn_id=name, role=role, stated_at=AT + after)
+def turn(name, after, role="user", author="person"):
+    return SimpleNamespace(turn_id=name, role=role, author=author, stated_at=AT + after)
 
 
 def told(nonce, after, runtime="pi", agent=""):
@@ -119,6 +119,11 @@ TURNS = [turn("t1", timedelta()), turn("t2", timedelta(minutes=1), "assistant"),
 def test_recall_is_placed_at_the_nearest_message_in_time():
     given = [told("a", timedelta(seconds=1)), told("b", timedelta(seconds=90)), told("c", timedelta(minutes=4))]
     assert beside(given, TURNS) == {"t1": ["a"], "t3": ["b"]}
+
+
+def test_recall_is_placed_at_what_a_person_typed_not_at_a_nearer_notice():
+    notice = turn("n", timedelta(seconds=1), author="machine")
+    assert beside([told("a", timedelta(seconds=1))], [*TURNS, notice]) == {"t1": ["a"]}
 
 
 @pytest.mark.parametrize("other", [{"runtime": "codex"}, {"agent": "x"}])
