@@ -1,4 +1,4 @@
-"""Text functions for the other layers: chunks, search terms, names, excerpts, safe lines. Pure, standard
+"""Text functions for the other layers: chunks, search terms, names, excerpts, safe lines, ages. Pure, standard
 library only.
 
 Offsets are characters of the Python string, never bytes. Nothing here splits a character that a person
@@ -14,6 +14,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import islice, pairwise
 
 from perdure.regex import lazy_re
@@ -24,6 +25,7 @@ MAX_TERMS = 64  # of one query: a longer message is a document, and FTS5 gets sl
 MAX_ENTITIES = 32  # of one text
 MAX_HITS = 2000  # that a snippet considers; a chunk of 2,000 characters has fewer
 NAME_WEIGHT = 1000  # weight of a sighting that proves that a word is a name; any other counts 1
+MAX_PROJECT_CHARS = 40  # of the short name of a project
 MAX_CLUSTER_CHARS = 32  # longer stacks of marks are cut: they are an attack, not a letter
 
 # --------------------------------------------------------------------------------------------------- characters
@@ -415,6 +417,37 @@ def _fit_window(text: str, span: CharSpan, n_chars: int) -> CharSpan:
         space = _SPACE.search(text, start, span[0])
         start = space.end() if space else _find_border_before(text, min(start, span[0]), -1)
     return start, min(len(text), start + n_chars)
+
+
+# --------------------------------------------------------------------------------------------- ages and projects
+
+_AGE_UNITS = ((365.25 * 86400, "year"), (365.25 / 12 * 86400, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
+
+
+def format_age(instant: datetime | None, now: datetime) -> str:
+    """Return how long before `now` an instant was, in words; "" for None.
+
+    >>> format_age(datetime(2026, 8, 12), datetime(2026, 11, 23)), format_age(None, datetime(2026, 11, 23))
+    ('3 months ago', '')
+    """
+    if instant is None:
+        return ""
+    age_s = (now - instant).total_seconds()
+    for unit_s, unit in _AGE_UNITS:
+        if age_s >= unit_s:
+            n = int(age_s // unit_s)
+            return f"{n} {unit}{'' if n == 1 else 's'} ago"
+    return "just now"
+
+
+def shorten_project(project: str | None) -> str:
+    """Return the short name of a project: the last folder of its path; "" for none.
+
+    >>> shorten_project("/home/ada/work/tide-server/"), shorten_project("D:\\\\tide"), shorten_project(None)
+    ('tide-server', 'tide', '')
+    """
+    path = (project or "").replace("\\", "/").rstrip("/")
+    return one_line(path.rpartition("/")[2] or project or "", MAX_PROJECT_CHARS)
 
 
 # -------------------------------------------------------------------------------------------------------- names

@@ -383,6 +383,8 @@ class Cue:
     user: str = ""  # its owner
     is_shared: bool = False  # the owner is not the user who asks
     chunk: int | None = None  # which piece of the turn matched, from 0; None for a memory
+    project: str | None = None  # of the turn or the memory
+    age: str = ""  # how long before the message it was said, in words
 
 
 class WithheldText(NamedTuple):

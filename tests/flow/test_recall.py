@@ -56,6 +56,7 @@ def test_cue_names_its_source_time_and_reason(home):
     assert cue.text == TALK[2][1]
     assert (cue.role, cue.runtime, cue.conversation) == ("user", "messages", "tides")
     assert cue.stated_at == START + timedelta(days=2)
+    assert (cue.project, cue.age) == ("/work/tidepool", "16 days ago")  # from 4 to 20 March
     assert cue.run_id and cue.machine and any("words" in reason for reason in cue.why)
     assert home.resolve(cue.turn_id) == ("turn", cue.turn_id)
 

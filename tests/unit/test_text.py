@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import time
 import unicodedata
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import apsw
@@ -17,12 +18,14 @@ from perdure.text import (
     STOPWORDS,
     clip,
     entities,
+    format_age,
     fts_quote,
     index_terms,
     normalise,
     one_line,
     printable,
     query_terms,
+    shorten_project,
     snippet,
     split,
     tokens,
@@ -359,3 +362,29 @@ def test_token_estimate_is_worked_out_by_hand() -> None:
     assert tokens("abcdefghij " * 4) == 7
     assert tokens("我们把数据库迁移到新") == 9
     assert tokens("\ud800") == 2
+
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("age", "words"),
+    [
+        (timedelta(seconds=59), "just now"),
+        (timedelta(seconds=-5), "just now"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(hours=23, minutes=59), "23 hours ago"),
+        (timedelta(days=30), "30 days ago"),  # a month has 30.4375 days
+        (timedelta(days=31), "1 month ago"),
+        (timedelta(days=365), "11 months ago"),  # a year has 365.25 days
+        (timedelta(days=366), "1 year ago"),
+        (timedelta(days=800), "2 years ago"),
+    ],
+)
+def test_an_age_is_in_whole_units(age: timedelta, words: str) -> None:
+    assert format_age(NOON - age, NOON) == words
+
+
+def test_a_project_is_named_by_its_last_folder() -> None:
+    paths = ("/w/tide", "/w/tide/", "D:\\work\\tide", "tide", "/", "", None)
+    assert [shorten_project(path) for path in paths] == ["tide", "tide", "tide", "tide", "/", "", ""]

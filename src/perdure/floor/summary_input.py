@@ -25,7 +25,7 @@ from perdure.errors import DamagedRun, NotFound
 from perdure.index import session_turns
 from perdure.index.store import IndexConnection
 from perdure.regex import lazy_re
-from perdure.text import ELLIPSIS, clip, one_line
+from perdure.text import ELLIPSIS, clip, one_line, shorten_project
 from perdure.types import Origin, Run, Span, Turn
 
 MAX_QUESTION_CHARS = 30_000  # of the messages in one question (row F09)
@@ -61,7 +61,7 @@ class SummarySession:
     @property
     def project_name(self) -> str:
         """The last part of the project's path, on any system; "" without a project."""
-        return (self.project or "").replace("\\", "/").rstrip("/").rpartition("/")[2].translate(_WITHOUT_MARKUP)
+        return shorten_project(self.project).translate(_WITHOUT_MARKUP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class CandidateDetail:
     user: str = ""  # its owner
     is_shared: bool = False  # the owner is not the one who asks
     chunk: int | None = None  # chunk number within the turn; None for a memory
+    project: str | None = None  # masked if it is another owner's
 
 
 @dataclass(frozen=True, slots=True)

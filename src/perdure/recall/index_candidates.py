@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from perdure.access.redact import mask
 from perdure.index import keyword, memory_replay, memory_rows, visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
 from perdure.index.store import IndexConnection
@@ -237,6 +238,7 @@ class IndexCandidates:
                 user=hit.user,
                 is_shared=hit.user != self.principal.user,
                 chunk=hit.chunk,
+                project=hit.project if hit.user == self.principal.user else mask(hit.project or "") or None,
             )
             for hit in hits
         }
@@ -373,6 +375,7 @@ def _to_detail(memory: Memory, user: str) -> CandidateDetail:
         memory,
         user=memory.shared_by or user,
         is_shared=bool(memory.shared_by),
+        project=memory.project,
     )
 
 

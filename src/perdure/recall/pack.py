@@ -47,15 +47,18 @@ def is_dependent(words: str) -> bool:
 def render_cue(cue: Cue) -> str:
     """Return one cue as a model or a person reads it."""
     date_label = f"{cue.stated_at:%Y-%m-%d %H:%M}" if cue.stated_at else "undated"
-    note_line = f"\n({cue.note})" if cue.note else ""
-    if cue.memory is not None:
+    age_label = f" ({cue.age})" if cue.age else ""
+    if cue.memory is None:
+        speaker = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
+        labels = [speaker, f"{cue.runtime} @{cue.machine}", text.shorten_project(cue.project), f"turn {cue.turn_id}"]
+    else:
         speaker = SPEAKER_LABELS[cue.memory.trust]
         if cue.is_shared:  # names the owner; the label for unverified words stays
             speaker = f"shared by {cue.user}" + (f" · {speaker}" if cue.memory.trust in ("tool", "web") else "")
-        return f"[{date_label} · memory, {cue.memory.kind} · {speaker} · {cue.turn_id}]\n{cue.text}{note_line}"
-    speaker = f"shared by {cue.user} ({cue.role})" if cue.is_shared else cue.role
-    header = f"[{date_label} · {speaker} · {cue.runtime} @{cue.machine} · turn {cue.turn_id}]"
+        labels = [f"memory, {cue.memory.kind}", speaker, text.shorten_project(cue.project), cue.turn_id]
+    header = f"[{' · '.join(filter(None, [date_label + age_label, *labels]))}]"
     context_line = f"\n> {cue.before}" if cue.before else ""
+    note_line = f"\n({cue.note})" if cue.note else ""
     return f"{header}{context_line}\n{cue.text}{note_line}"
 
 

@@ -20,7 +20,7 @@ from perdure.recall.pack import BEFORE_CHARS, explain_cue, is_dependent, pack, r
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.text import one_line
+from perdure.text import format_age, one_line
 from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 
 N_JUDGED = 10  # best candidates whose words the judge reads
@@ -414,6 +414,8 @@ def _build_cues(
                 user=detail.user,
                 is_shared=detail.is_shared,
                 chunk=detail.chunk,
+                project=detail.project,
+                age=format_age(detail.stated_at, plan.asked_at),
             )
         )
     return cues

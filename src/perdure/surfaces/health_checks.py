@@ -25,7 +25,8 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
-from perdure.surfaces.units import format_age, format_count, format_size, format_time
+from perdure.surfaces.units import format_count, format_size, format_time
+from perdure.text import format_age
 
 # describing a home --------------------------------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from datetime import datetime
 from rich.text import Text
 
 from perdure import text
-from perdure.surfaces.units import format_age
+from perdure.surfaces.units import format_count, format_time_and_age
 from perdure.types import Node, RunView
 
+_TITLE_CHARS = 72
 _MAX_UNFOLDED = 4  # deltas of one session in a row before the middle is folded
 
 
@@ -22,11 +23,9 @@ def draw_trees(nodes: Sequence[Node], now: datetime, *, fold: bool, reader: str 
     stack = [(node, "", i == len(nodes) - 1) for i, node in reversed(list(enumerate(nodes)))]
     while stack:
         node, indent, is_last = stack.pop()
-        yield Text(f"{indent}{'└─' if is_last else '├─'} ") + _draw_badges(node.run, now, reader)
+        yield Text(f"{indent}{'└─' if is_last else '├─'} ") + _draw_name(node.run)
         inner_indent = indent + ("   " if is_last else "│  ")
-        intent = text.one_line(node.run.intent, 72)
-        if intent:
-            yield Text(f'{inner_indent}  "{intent}"', style="italic dim")
+        yield Text(f"{inner_indent}  ") + _draw_badges(node.run, now, reader)
         children, n_folded = _fold_children(node) if fold else (node.children, 0)
         if n_folded:
             yield Text(f"{inner_indent}⋮ {n_folded} more deltas of this session (--all)", style="dim")
@@ -66,13 +65,19 @@ def is_same_session(run: RunView, other_run: RunView) -> bool:
     )
 
 
-def _draw_badges(run: RunView, now: datetime, reader: str) -> Text:
-    line = Text(run.runtime, style="bold cyan")
-    line.append(f" @{run.machine}", style="magenta")
-    line.append(f" {format_age(run.ended_at or run.captured_at, now)}", style="green")
-    line.append(f" {run.n_turns}t")
+def _draw_name(run: RunView) -> Text:
+    """Return the project and the title of a run."""
+    line = Text(text.shorten_project(run.project) or "no project", style="bold cyan")
     if kind := describe_kinship(run):
         line.append(f" ⤷{kind}", style="yellow")
+    return line.append(f"  {text.one_line(run.title or run.intent, _TITLE_CHARS) or 'no request'}", style="default")
+
+
+def _draw_badges(run: RunView, now: datetime, reader: str) -> Text:
+    line = Text(format_time_and_age(run.ended_at or run.captured_at, now), style="green")
+    line.append(f"  {run.runtime}", style="dim cyan")
+    line.append(f" @{run.machine}", style="magenta")
+    line.append(f"  {format_count(run.n_turns, 'turn')}")
     for tag in run.tags:
         line.append(f" #{text.one_line(tag, 40)}", style="blue")
     if reader and run.user != reader:

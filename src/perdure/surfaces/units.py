@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from perdure.errors import UsageError
+from perdure.text import format_age
 
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE_PATTERN = re.compile(r"(\d{1,6})([mhdw])\Z")
@@ -41,20 +42,15 @@ def parse_future_moment(text: str | None, *, now: datetime | None = None) -> dat
         raise UsageError(f"{text!r} is out of the range of dates") from None
 
 
-def format_age(instant: datetime | None, now: datetime) -> str:
-    """Format the age of an instant, as short as a badge."""
-    if instant is None:
-        return "?"
-    seconds = max(0, int((now - instant).total_seconds()))
-    for unit_seconds, unit in ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= unit_seconds:
-            return f"{seconds // unit_seconds}{unit} ago"
-    return "0m ago"
-
-
 def format_time(instant: datetime | None) -> str:
     """Format a date and time for people, in their own time zone."""
     return instant.astimezone().strftime("%Y-%m-%d %H:%M") if instant else "no date"
+
+
+def format_time_and_age(instant: datetime | None, now: datetime) -> str:
+    """Format a date and time for people, and how long ago it was."""
+    age = format_age(instant, now)
+    return f"{format_time(instant)} ({age})" if age else format_time(instant)
 
 
 def from_hybrid_time(hybrid_time: str) -> datetime:

@@ -317,7 +317,7 @@ def test_recall_can_be_tried_as_for_a_model(visitor):
     seen = visitor.get("/recall/try?message=Which+port+does+the+tide+server+listen+on")
     block = seen.tree.css("pre.code.wrap")[-1].text()
     assert re.search(r"\[perdure-recall [0-9a-f]{16} begins\]", block) and "port 8642" in block
-    assert re.search(r"\[\d{4}-\d\d-\d\d \d\d:\d\d · memory, fact · the user said · mem-", block)
+    assert re.search(r"\[\d{4}-\d\d-\d\d \d\d:\d\d \([\w ]+\) · memory, fact · the user said · (\w+ · )?mem-", block)
     assert "of at most 2,000 tokens" in seen.text("main") and seen.texts(".cue")
     with perdure.open(visitor.home, user="ada", read_only=True) as home:
         assert home.memories.injections.list_newest() == []

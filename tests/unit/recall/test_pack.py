@@ -1,6 +1,7 @@
 """Cues within their tokens, and the reasons that a cue states."""
 
 import unicodedata
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from perdure import text
 from perdure.recall.candidates import TurnFact
 from perdure.recall.pack import cut_excerpt, explain_cue, is_dependent, pack, render_cue
 from perdure.recall.plan import plan
-from perdure.types import Cue
+from perdure.types import Cue, Memory
 
 
 def _cue(name, words, before=""):
@@ -21,6 +22,16 @@ def _cue(name, words, before=""):
 def test_cue_names_its_date_source_and_role():
     assert render_cue(_cue("t1", "Port 8642.", "Which port?")) == (
         "[2026-03-01 12:30 · user · pi @laptop · turn t1]\n> Which port?\nPort 8642."
+    )
+
+
+def test_cue_names_its_age_and_the_folder_of_its_project():
+    cue = replace(_cue("t1", "Port 8642."), project="/home/ada/tide", age="8 months ago")
+    assert render_cue(cue) == "[2026-03-01 12:30 (8 months ago) · user · pi @laptop · tide · turn t1]\nPort 8642."
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    memory = Memory("mem-1", "Port 8642.", "fact", "tide/port", "default", "/w/tide", at, at, "owner", "stated")
+    assert render_cue(replace(cue, turn_id="mem-1", memory=memory)).startswith(
+        "[2026-03-01 12:30 (8 months ago) · memory, fact · the user said · tide · mem-1]"
     )
 
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from perdure.errors import PerdureError, ThinHome, UsageError
-from perdure.surfaces.units import format_age, format_count, format_size, format_time, parse_future_moment, parse_moment
+from perdure.surfaces.units import (
+    format_count,
+    format_size,
+    format_time,
+    format_time_and_age,
+    parse_future_moment,
+    parse_moment,
+)
+from perdure.text import format_age
 
 if TYPE_CHECKING:  # costs 0.1 s; commands that the resident home answers do not need it
     from rich.console import Console
@@ -33,6 +41,7 @@ __all__ = [
     "format_count",
     "format_size",
     "format_time",
+    "format_time_and_age",
     "parse_future_moment",
     "parse_moment",
     "show_progress",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from rich.text import Text
 from perdure import text
 from perdure.errors import EditRefused, MemoryMissing, PerdureError, UsageError
 from perdure.identity import find_project
-from perdure.surfaces.cli.common import Actions, Shell, format_count, format_time
+from perdure.surfaces.cli.common import Actions, Shell, format_count, format_time, format_time_and_age
 from perdure.types import Memory, Span
 
 if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
@@ -148,12 +149,14 @@ def format_marks(memory: Memory) -> str:
 
 
 def format_memory(memory: Memory, n_chars: int = _LINE_CHARS) -> Text:
-    """Format a memory on two lines: its words with marks, then path, date, trust and id."""
+    """Format a memory on two lines: its words with marks, then project, path, date, trust and id."""
     row = Text(text.one_line(memory.text, n_chars), style="" if memory.is_current else "dim")
     if marks_text := format_marks(memory):
         row.append(f"  [{marks_text}]", style="yellow")
     origin = f"shared by {memory.shared_by}" if memory.shared_by else memory.trust
-    details = f"\n    {memory.path}  {format_time(memory.stated_at)}  {origin}  {memory.memory_id}"
+    project = text.shorten_project(memory.project) or "all projects"
+    time_text = format_time_and_age(memory.stated_at, datetime.now(UTC))
+    details = f"\n    {project}  {memory.path}  {time_text}  {origin}  {memory.memory_id}"
     return row.append(text.printable(details), style="dim")
 
 

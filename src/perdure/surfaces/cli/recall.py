@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,16 @@ from perdure.recall import pack
 from perdure.recall.pack import SPEAKER_LABELS
 from perdure.remote_home import open_remote_home
 from perdure.service import client
-from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.common import (
+    ROLE_STYLES,
+    Actions,
+    Shell,
+    command,
+    format_count,
+    format_time,
+    format_time_and_age,
+    parse_moment,
+)
 from perdure.types import Cue, Recalled
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
@@ -66,8 +75,9 @@ def recall_command(
         shell.print_json({**_recall_to_json(recalled), "why_not": reason or None}, next_actions=actions)
         return
     _print_notices(shell, recalled, mode)
+    now = datetime.now(UTC)
     for number, cue in enumerate(recalled.cues):
-        _print_cue(shell, cue, number, None if full else _MAX_CUE_CHARS, explain=explain)
+        _print_cue(shell, cue, number, None if full else _MAX_CUE_CHARS, now=now, explain=explain)
     if not recalled.cues:
         shell.out.print(f"Nothing: {recalled.silent}.", markup=False)
     if explain:
@@ -131,20 +141,20 @@ def _print_notices(shell: Shell, recalled: Recalled, mode: str | None) -> None:
         shell.note("Some captures are not indexed yet. Try again in a moment.")
 
 
-def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, explain: bool) -> None:
+def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now: datetime, explain: bool) -> None:
     header = Text("\n" if number else "")
     header.append(f"{number + 1}. ", style="bold")
     owner = cue.user if cue.is_shared else ""
+    time_text = format_time_and_age(cue.stated_at, now)
     if cue.memory is not None:
         header.append(f"memory, {cue.memory.kind}", style="magenta")
-        location = (
-            f"  {format_time(cue.stated_at)}  "
-            f"{label_with_owner(SPEAKER_LABELS[cue.memory.trust], owner, '')}  {cue.turn_id}"
-        )
+        location = f"{label_with_owner(SPEAKER_LABELS[cue.memory.trust], owner, '')}"
     else:
         header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
-        location = f"  {format_time(cue.stated_at)}  {cue.runtime} @{cue.machine}  {cue.turn_id}"
-    header.append(text.printable(location), style="dim")
+        location = f"{cue.runtime} @{cue.machine}"
+    if cue.project:
+        header.append(f"  {text.shorten_project(cue.project)}", style="bold cyan")
+    header.append(text.printable(f"  {time_text}  {location}  {cue.turn_id}"), style="dim")
     shell.out.print(header)
     if cue.before:
         shell.out.print(Text(f"   > {text.one_line(cue.before, 200)}", style="dim"))

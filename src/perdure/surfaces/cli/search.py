@@ -14,12 +14,20 @@ from rich.text import Text
 from perdure import placed_turns, text
 from perdure.access.redact import mask
 from perdure.capture.policy import CaptureRules
-from perdure.config import find_user_home
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
 from perdure.home import Home
 from perdure.placed_turns import PlacedTurn, label_with_owner
 from perdure.remote_home import RemoteHome, ResolvedId, open_remote_home
-from perdure.surfaces.cli.common import ROLE_STYLES, Actions, Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.common import (
+    ROLE_STYLES,
+    Actions,
+    Shell,
+    command,
+    format_count,
+    format_time,
+    format_time_and_age,
+    parse_moment,
+)
 from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids, open_memories
 from perdure.surfaces.trees import draw_trees
 from perdure.types import Filters, Hit, Node, Part, RunView, SearchResult, Turn
@@ -128,10 +136,11 @@ def search_command(
     if not result.hits:
         shell.out.print("Nothing found.")
         return
+    now = datetime.now(UTC)
     for number, (title, hits) in enumerate(_group_hits(result.hits)):
         shell.out.print(title if number == 0 else Text("\n") + title)
         for hit in hits:
-            shell.out.print(_format_hit(hit, result.terms, reader))
+            shell.out.print(_format_hit(hit, result.terms, reader, now))
             if explain:
                 shell.out.print(f"      {_describe_hit(hit)}", style="dim", markup=False)
     if explain:
@@ -184,17 +193,19 @@ def _group_hits(hits: Sequence[Hit]) -> Iterator[tuple[Text, list[Hit]]]:
         groups.setdefault(hit.conversation, []).append(hit)
     for conversation, members in groups.items():
         first = members[0]
-        header = Text(f"[Session: {text.one_line(first.title, 70) or conversation[:36]}]", style="bold")
-        location = f"  {first.runtime} @{first.machine}  {_shorten_path(first.project)}"
-        yield header + Text(text.printable(location), style="dim"), members
+        title = next((hit.title for hit in members if hit.title), "")
+        header = Text(f"[Session: {text.one_line(title, 70) or conversation[:36]}]", style="bold")
+        project = text.shorten_project(first.project)
+        location = f"  {first.runtime} @{first.machine}"
+        yield (
+            header
+            + Text(f"  {project}" if project else "", style="bold cyan")
+            + Text(text.printable(location), style="dim"),
+            members,
+        )
 
 
-def _shorten_path(path: str | None) -> str:
-    home = str(find_user_home())
-    return path.replace(home, "~", 1) if path and path.startswith(home) else path or ""
-
-
-def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> Text:
+def _format_hit(hit: Hit, terms: Sequence[str], reader: str, now: datetime) -> Text:
     speaker = hit.role.capitalize() if hit.author != "machine" else f"{hit.role.capitalize()} (machine)"
     row = Text("  ")
     row.append(f"{label_with_owner(speaker, hit.user, reader)}: ", style=ROLE_STYLES[hit.role])
@@ -204,7 +215,7 @@ def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> Text:
         snippet_text.stylize("bold yellow", start, end)
     row.append_text(snippet_text)
     marks_text = " [abandoned branch]" if hit.abandoned else " [summary]" if hit.is_summary else ""
-    row.append(f"{marks_text}  {format_time(hit.stated_at)}  {hit.turn_id}", style="dim")
+    row.append(f"{marks_text}  {format_time_and_age(hit.stated_at, now)}  {hit.turn_id}", style="dim")
     return row
 
 
@@ -397,11 +408,10 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[PlacedTurn], *,
 
 
 def _format_session(view: RunView, reader: str) -> Text:
+    owner_note = f"shared by {view.user}" if view.user != reader else ""
     title = text.one_line(view.title or view.intent, 80)
-    owner_note = f"  shared by {view.user}" if view.user != reader else ""
-    return Text(
-        f"── {view.runtime} @{view.machine}{owner_note}  {_shorten_path(view.project)}  {title} ──\n", style="bold"
-    )
+    names = (text.shorten_project(view.project), title, f"{view.runtime} @{view.machine}", owner_note)
+    return Text(f"── {'  '.join(filter(None, names))} ──\n", style="bold")
 
 
 def _format_part(part: Part, *, full: bool) -> Text:

@@ -230,27 +230,30 @@ def forget(home: Home, preview: ForgetPreview) -> str:
 
 def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> str:
     snippet, _ = text.snippet(text.printable(hit.text), terms, _SNIPPET_CHARS)
-    time_text = f"{hit.stated_at:%Y-%m-%d %H:%M}" if hit.stated_at else "undated"
-    project_text = f" · {hit.project}" if hit.project else ""
+    project_text = f" · {text.shorten_project(hit.project)}" if hit.project else ""
     role = label_with_owner(hit.role, hit.user, reader)
-    return (
-        f"[{time_text} · {role} · {hit.runtime} @{hit.machine} · turn {hit.turn_id} · run "
-        f"{hit.run_id}{project_text}]\n{snippet}"
-    )
+    origin = f"{_format_time(hit.stated_at)} · {role} · {hit.runtime} @{hit.machine}{project_text}"
+    return f"[{origin} · turn {hit.turn_id} · run {hit.run_id}]\n{snippet}"
 
 
 def _format_memory(memory: Memory) -> str:
     state = "" if memory.is_current else f" · superseded since {memory.ended_at:%Y-%m-%d}" if memory.ended_at else ""
     speaker = label_with_owner(SPEAKER_LABELS[memory.trust], memory.shared_by, "")
-    header = f"[{memory.stated_at:%Y-%m-%d %H:%M} · memory, {memory.kind} · {speaker} · {memory.memory_id}"
+    project_text = f"{text.shorten_project(memory.project)} · " if memory.project else ""
+    header = f"[{_format_time(memory.stated_at)} · memory, {memory.kind} · {speaker} · {project_text}{memory.memory_id}"
     return f"{header} · {memory.path}{state}]\n{text.printable(mask(memory.text))}"
 
 
 def _format_turn(view: RunView, turn: Turn, identifier: str, reader: str) -> str:
-    time_text = f"{turn.stated_at:%Y-%m-%d %H:%M}" if turn.stated_at else "undated"
     turn_text = text.clip(text.printable(mask(turn.text("text", "pasted", "call", "result"))).strip(), _TURN_CHARS)
     role = label_with_owner(turn.role, view.user, reader)
-    return f"[{time_text} · {role} · {view.runtime} @{view.machine} · turn {identifier}]\n{turn_text or '(no text)'}"
+    header = f"[{_format_time(turn.stated_at)} · {role} · {view.runtime} @{view.machine} · turn {identifier}]"
+    return f"{header}\n{turn_text or '(no text)'}"
+
+
+def _format_time(instant: datetime | None) -> str:
+    """Format a time, with its age, as a header in a fence begins."""
+    return f"{instant:%Y-%m-%d %H:%M} ({text.format_age(instant, datetime.now(UTC))})" if instant else "undated"
 
 
 def _wrap_answer(

@@ -18,7 +18,7 @@ from perdure.recall.candidates import TurnFact
 from perdure.recall.pack import SPEAKER_LABELS, TEXT_SIZES, cut_excerpt, explain_cue, remove_scores, render_cue
 from perdure.recall.plan import choose_filters
 from perdure.recall.truth import Belief, describe_belief
-from perdure.text import tokens
+from perdure.text import format_age, tokens
 from perdure.types import Cue, Hit, Memory, Plan, Recalled, Role
 
 CueSubject: TypeAlias = "Hit | Memory"  # anything that recall can return
@@ -188,6 +188,8 @@ def _restore_turn(reason: CueReason, pieces: Sequence[Hit], plan: Plan, reader: 
         user=hit.user,
         is_shared=hit.user != reader,
         chunk=hit.chunk,
+        project=hit.project,
+        age=format_age(hit.stated_at, plan.asked_at),
     )
 
 
@@ -210,6 +212,8 @@ def _restore_memory(reason: CueReason, memory: Memory, plan: Plan, reader: str) 
         memory=memory,
         user=memory.shared_by or reader,
         is_shared=bool(memory.shared_by),
+        project=memory.project,
+        age=format_age(memory.stated_at, plan.asked_at),
     )
 
 

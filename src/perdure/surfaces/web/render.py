@@ -106,7 +106,8 @@ def _make_environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        ago=format_ago,
+        ago=text.format_age,
+        folder=text.shorten_project,
         when=units.format_time,
         number=format_number,
         ms=format_ms,
@@ -129,16 +130,6 @@ def _make_environment() -> Environment:
 def clean(content: str) -> str:
     """Return a text without the characters that change how others are read, or that no page may contain."""
     return _CONTROL_CHARS.sub("\ufffd", _ANSI_COLOURS.sub("", content)).encode("utf-8", "replace").decode()
-
-
-def format_ago(instant: datetime | None, now: datetime) -> str:
-    """Return how long ago something was, as a page says it.
-
-    >>> format_ago(datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 5, 1, 0, 0, 59, tzinfo=UTC))
-    'just now'
-    """
-    phrase = units.format_age(instant, now)
-    return "just now" if phrase == "0m ago" else phrase
 
 
 def mask_name(name: str) -> str:

@@ -163,12 +163,8 @@ def describe_filter(name: str, value: str) -> str:
 
 
 def shorten_project(project: str | None) -> str:
-    """Return the end of a project's path, masked.
-
-    >>> shorten_project("/home/ada/work/tide-server"), shorten_project(None)
-    ('tide-server', '')
-    """
-    return (mask(project).rstrip("/").rpartition("/")[2] or mask(project)) if project else ""
+    """Return the last folder of a project's path, masked; "" for none."""
+    return text.shorten_project(mask(project or ""))
 
 
 # the page -----------------------------------------------------------------------------------------------------------
