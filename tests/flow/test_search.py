@@ -526,3 +526,21 @@ def test_deleted_index_is_rebuilt_equal(opened, message):
     again.upkeep.rebuild()
     assert answers(again) == before and again.upkeep.digest() == digest
     check_integrity(again.index())
+
+
+def test_a_call_is_shown_in_words_and_found_by_its_input(home, claude):
+    call = {"file_path": "/w/tide/server.py", "old_string": 'PORT = "1"\n', "new_string": 'PORT = "8642"\n'}
+    lines = [
+        claude("user", "change the harbour port", "u1", 0),
+        claude("assistant", [{"type": "tool_use", "id": "t1", "name": "Edit", "input": call}], "a1", 1),
+    ]
+    capture(home, "s", *lines, runtime="claude-code", cwd="/w/tide")
+    words = 'edited `server.py`\n- PORT = "1"\n\n+ PORT = "8642"\n'
+    (hit,) = home.search("8642").hits
+    assert (hit.text, hit.kind) == (words, "call")
+    assert home.search("8642", scan=True).hits[0].text == words
+    assert home.search("old_string").hits[0].turn_id == hit.turn_id  # the index holds the input as it was
+    cue = next(cue for cue in home.recall("harbour PORT 8642", cwd="/w/tide").cues if cue.turn_id == hit.turn_id)
+    assert cue.text == words.strip()
+    assert home.preview(hit.turn_id) == 'edited `server.py` - PORT = "1" + PORT = "8642"'
+    assert [chunk.text for chunk in home.runs.first_chunks([hit.turn_id])[hit.turn_id]] == [words]

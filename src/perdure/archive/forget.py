@@ -31,6 +31,7 @@ from perdure.archive.run_files import FORGOTTEN, split_source_lines
 from perdure.archive.store import LedgerEntry
 from perdure.archive.tombstones import Tombstones
 from perdure.errors import DamagedRun, NotFound
+from perdure.formats.call_text import describe_turn
 from perdure.formats.run_turns import parse_run
 from perdure.identity import make_turn_id
 from perdure.types import Line, Memory, Run, Source, Span, Turn
@@ -53,7 +54,9 @@ class ForgetTarget:
         """One line that shows its content."""
         if self.turn is None:
             return f"{len(self.ranges)} lines that are not turns (titles, settings, prompts of the client)"
-        message_text = self.turn.text("text", "pasted") or self.turn.text()
+        message_text = self.turn.text("text", "pasted") or describe_turn(
+            self.turn, self.run.project, "thinking", "call", "result"
+        )
         return text.one_line(mask(message_text), 100)
 
 

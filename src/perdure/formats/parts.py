@@ -46,7 +46,7 @@ def find_files_and_skills(tool: str, tool_input: Any) -> tuple[tuple[str, ...], 
     tool_input: the call's decoded input: an object, or a string for tools that take free text.
     """
     if isinstance(tool_input, str):
-        return _list_patched_files(tool_input), ()
+        return list_patched_files(tool_input), ()
     if not isinstance(tool_input, dict):
         return (), ()
     kind = _classify_tool(tool[:MAX_NAME_CHARS])
@@ -59,7 +59,7 @@ def find_files_and_skills(tool: str, tool_input: Any) -> tuple[tuple[str, ...], 
     files = _list_named_files(tool_input)
     for key in _PATCH_KEYS:
         if key in tool_input:
-            files += _list_patched_files(tool_input[key])
+            files += list_patched_files(tool_input[key])
     return files, _list_read_skills(files) if kind == "read" else ()
 
 
@@ -78,7 +78,7 @@ def _read_shell_call(tool_input: dict[str, Any]) -> tuple[tuple[str, ...], tuple
     if not isinstance(command, str):
         return (), ()
     if "*** Begin Patch" in command:
-        return _list_patched_files(command), ()
+        return list_patched_files(command), ()
     files = _list_printed_files(command) if len(command) <= MAX_PATH_CHARS else ()
     return files, _list_read_skills(files)
 
@@ -118,7 +118,7 @@ def _is_possible_path(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_PATH_CHARS and value.isprintable()
 
 
-def _list_patched_files(text: Any) -> tuple[str, ...]:
+def list_patched_files(text: Any) -> tuple[str, ...]:
     """Return the files that an apply_patch body changes."""
     return tuple(_PATCH_HEADER.findall(text)) if isinstance(text, str) and "*** " in text else ()
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from perdure import text
 from perdure.access.redact import mask
+from perdure.formats import call_text
 from perdure.index import visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
@@ -699,6 +700,14 @@ def _take_best_per_turn(scored: Sequence[ScoredChunk], limit: int) -> list[tuple
     for item in scored:
         best.setdefault(item.turn, (item.chunk, item.score))
     return list(best.values())[:limit]
+
+
+def describe_calls(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Return the hits as their reader sees them: tool calls in words."""
+    return tuple(
+        replace(hit, text=call_text.describe_calls(hit.text, hit.project)) if hit.kind == "call" else hit
+        for hit in hits
+    )
 
 
 def list_first_chunks(index: IndexConnection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:

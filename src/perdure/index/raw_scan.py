@@ -17,6 +17,7 @@ from perdure.access.redact import mask
 from perdure.archive.archive import Archive
 from perdure.archive.store import LedgerEntry
 from perdure.errors import DamagedRun
+from perdure.formats.call_text import describe_turn
 from perdure.identity import make_turn_id
 from perdure.index import projection
 from perdure.index.visibility import list_grants_in_force
@@ -119,7 +120,8 @@ def _find_hits(
             lowered = text.normalise(masked_text)
             score = sum(text.normalise(term) in lowered for term in terms) if terms else 1
             if score:
-                hit = _make_hit(run, turn, title, masked_text, float(score))
+                shown_text = describe_turn(turn, run.project, *_SEARCHED_KINDS)
+                hit = _make_hit(run, turn, title, shown_text, float(score))
                 yield (f"{hit.user}\0{hit.runtime}\0{turn.native_id}" if turn.native_id else hit.turn_id), hit
 
 

@@ -238,6 +238,7 @@ class IndexCandidates:
                 user=hit.user,
                 is_shared=hit.user != self.principal.user,
                 chunk=hit.chunk,
+                is_call=hit.kind == "call",
                 project=hit.project if hit.user == self.principal.user else mask(hit.project or "") or None,
             )
             for hit in hits

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from perdure.access.scan import Finding, digest_text
+from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
-from perdure.recall.candidates import CandidateSource, NameSighting
+from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
 from perdure.recall.diversify import Likeness, diversify
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
@@ -398,7 +399,7 @@ def _build_cues(
                 detail.stated_at,
                 detail.machine,
                 detail.runtime,
-                detail.text,
+                _show_text(detail),
                 ranking.scores.get(turn_id, 0.0),
                 {leg: scores[turn_id] for leg, scores in ranking.legs.items() if turn_id in scores},
                 explain_cue(
@@ -409,7 +410,7 @@ def _build_cues(
                     entity=names_by_turn.get(turn_id, ""),
                     is_memory=detail.memory is not None,
                 ),
-                before=preceding_turns[0].text if preceding_turns else "",
+                before=_show_text(preceding_turns[0]) if preceding_turns else "",
                 memory=detail.memory,
                 user=detail.user,
                 is_shared=detail.is_shared,
@@ -419,6 +420,11 @@ def _build_cues(
             )
         )
     return cues
+
+
+def _show_text(detail: CandidateDetail) -> str:
+    """Return the text of a candidate as its reader sees it: tool calls in words."""
+    return describe_calls(detail.text, detail.project) if detail.is_call else detail.text
 
 
 def _explain_passed_over(

@@ -15,6 +15,7 @@ from perdure import placed_turns, text
 from perdure.access.redact import mask
 from perdure.capture.policy import CaptureRules
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
+from perdure.formats.call_text import describe_call
 from perdure.home import Home
 from perdure.placed_turns import PlacedTurn, label_with_owner
 from perdure.remote_home import RemoteHome, ResolvedId, open_remote_home
@@ -403,7 +404,7 @@ def _print_turns(shell: Shell, kind: str, name: str, items: list[PlacedTurn], *,
         )
         shell.out.print(header)
         for part in turn.parts:
-            shell.out.print(_format_part(part, full=full))
+            shell.out.print(_format_part(part, view.project, full=full))
         shell.out.print()
 
 
@@ -414,12 +415,13 @@ def _format_session(view: RunView, reader: str) -> Text:
     return Text(f"── {'  '.join(filter(None, names))} ──\n", style="bold")
 
 
-def _format_part(part: Part, *, full: bool) -> Text:
-    part_text = text.printable(mask(part.text))
+def _format_part(part: Part, folder: str | None, *, full: bool) -> Text:
+    part_text = describe_call(part.name, part.text, folder) if part.kind == "call" else mask(part.text)
+    part_text = text.printable(part_text)
     if part.kind in ("call", "result", "thinking") and not full and len(part_text) > _RESULT_CHARS:
         part_text = f"{part_text[:_RESULT_CHARS]}\n… {len(part_text) - _RESULT_CHARS:,} more characters (--full)"
     if part.kind == "call":
-        return Text(f"  → {part.name} {part_text}", style="cyan")
+        return Text("  → " + part_text.replace("\n", "\n    "), style="cyan")
     if part.kind == "result":
         return Text(f"  ← {part_text}", style="red" if part.is_error else "")
     return Text(part_text, style="dim italic" if part.kind == "thinking" else "")

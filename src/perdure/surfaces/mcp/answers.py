@@ -29,6 +29,7 @@ from perdure.errors import IndexFault, NotFound, UsageError
 from perdure.floor.floor import PageChange
 from perdure.floor.layers import to_diary_day
 from perdure.floor.pages import DIARY
+from perdure.formats.call_text import describe_turn
 from perdure.home import Home
 from perdure.memories.stated import guess_kind
 from perdure.placed_turns import label_with_owner
@@ -245,7 +246,8 @@ def _format_memory(memory: Memory) -> str:
 
 
 def _format_turn(view: RunView, turn: Turn, identifier: str, reader: str) -> str:
-    turn_text = text.clip(text.printable(mask(turn.text("text", "pasted", "call", "result"))).strip(), _TURN_CHARS)
+    turn_text = describe_turn(turn, view.project, "text", "pasted", "call", "result")
+    turn_text = text.clip(text.printable(turn_text).strip(), _TURN_CHARS)
     role = label_with_owner(turn.role, view.user, reader)
     header = f"[{_format_time(turn.stated_at)} · {role} · {view.runtime} @{view.machine} · turn {identifier}]"
     return f"{header}\n{turn_text or '(no text)'}"
