@@ -411,6 +411,8 @@ class Recalled:
         default_factory=dict
     )  # turn or memory id -> a text that reads like an order to a model
     depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
+    relevance: float | None = None  # of the best match, as the judge measures it; None if nothing was looked for
+    threshold: float | None = None  # below which recall is silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ def run(tmp_path, message, monkeypatch):
 
 def test_cue_is_shown_with_its_source_and_reason(run):
     shown = run("recall", "Which", "port", "does", "the", "server", "use?").stdout
-    assert "port 8417" in shown and "because it contains the words" in shown and "messages @" in shown
+    assert "port 8417" in shown and "because it contains your words: " in shown and "messages @" in shown
     assert "perdure show t" in shown
 
 
@@ -63,7 +63,7 @@ def test_json_output_holds_every_field(run):
 def test_why_not_and_standard_input(run):
     noted = json.loads(run("search", "--json", "noted").stdout)["result"]["hits"][0]["turn_id"]
     assert f"{noted}: " in run("recall", "-", "--why-not", noted, stdin="Who is Ismet?").stdout
-    assert "it is cue" in run("recall", "which port", "--why-not", noted).stdout
+    assert "It is cue" in run("recall", "which port", "--why-not", noted).stdout
 
 
 def test_explain_shows_the_plan_and_the_times(run):

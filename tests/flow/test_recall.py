@@ -153,7 +153,7 @@ def test_why_not_has_an_answer_for_every_turn(home):
     assert len(every) == len(TALK) + len(BAKERY)
     assert all(explain_absence(found, turn) for turn in every)
     bread = next(hit.turn_id for hit in home.search("sourdough").hits)
-    assert "not a candidate" in explain_absence(found, bread)
+    assert "It does not match" in explain_absence(found, bread)
 
 
 def test_newest_of_contradicting_turns_is_recalled(home):

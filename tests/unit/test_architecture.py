@@ -44,6 +44,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "surfaces/cli/mcp.py": "the package `mcp` is optional",
     "surfaces/cli/memory_common.py": "a home or a remote home, never both",
     "surfaces/cli/models.py": "the miner with its grammar, 40 ms, is for one command",
+    "surfaces/cli/recall.py": "only --why-not reads what a page shows, 150 ms",
     "surfaces/cli/search.py": "only `show` of a memory needs the commands of memories",
     "surfaces/health_checks.py": "the miner with its grammar, 40 ms, is for homes that mine",
     "surfaces/http/server.py": "the package `mcp` is optional",

@@ -15,7 +15,7 @@ from dataclasses import replace
 from perdure import text
 from perdure.recall.candidates import TurnFact
 from perdure.recall.fuse import Scores
-from perdure.recall.judge import extract_stems
+from perdure.recall.judge import extract_query_words, extract_stems
 from perdure.regex import lazy_re
 from perdure.types import Cue, Plan, Recalled
 
@@ -113,57 +113,70 @@ def cut_excerpt(full_text: str, query_stems: frozenset[str], n_chars: int) -> st
     return f"{lead}{pieces[best_number]}{tail}"
 
 
-_SCORE_NOTE = lazy_re(r" \((?:the best has |cosine )?-?\d+\.\d+(?: of the best)?\)| with -?\d+\.\d+")
 _STRONG_LEG = 0.5  # normalised score from which a leg is a reason of its own
+_LIKENESS_LABELS = (  # (lowest cosine, how alike two texts are)
+    (0.6, "means nearly the same"),
+    (0.4, "is close in meaning"),
+    (0.25, "is somewhat close in meaning"),
+)
+_MAX_WORDS_NAMED = 6
+
+
+def find_matching_words(candidate_text: str, plan: Plan) -> tuple[str, ...]:
+    """Return the words of a message that a text holds, in any of their forms."""
+    held_stems = extract_stems(candidate_text)
+    return tuple(word for word in extract_query_words(plan.question) if extract_stems(word) <= held_stems)
 
 
 def explain_cue(
-    turn_id: str, legs: Mapping[str, Scores], fact: TurnFact, plan: Plan, *, entity: str = "", is_memory: bool = False
+    turn_id: str,
+    legs: Mapping[str, Scores],
+    fact: TurnFact,
+    plan: Plan,
+    *,
+    words: Sequence[str] = (),
+    entity: str = "",
+    is_memory: bool = False,
 ) -> tuple[str, ...]:
-    """Return the reasons for a cue, the strongest first. A memory has no neighbours: its score is its own."""
+    """Return the reasons for a cue, the strongest first. A memory has no neighbours: its score is its own.
+
+    words: those of the message that its text holds.
+    """
     scores_by_leg = {leg: scores[turn_id] for leg, scores in legs.items() if turn_id in scores}
     reasons = [f"contains the rare name {entity}"] if entity else []
     if scores_by_leg.get("keyword", 0.0) > 0:
-        reasons.append(f"contains the words ({scores_by_leg['keyword']:.2f} of the best)")
-    if scores_by_leg.get("vector", 0.0) > 0:
-        reasons.append(f"is close in meaning (cosine {scores_by_leg['vector']:.2f})")
-    is_weak = max(scores_by_leg.get("keyword", 0.0), scores_by_leg.get("vector", 0.0)) < _STRONG_LEG
+        reasons.append(_name_words(words))
+    cosine = scores_by_leg.get("vector", 0.0)
+    reasons += [label for lowest, label in _LIKENESS_LABELS if cosine >= lowest][:1]
+    is_weak = max(scores_by_leg.get("keyword", 0.0), cosine) < _STRONG_LEG
     if is_weak and not entity and not is_memory:
         reasons.append("is next to a turn that matches")
     if is_memory and not reasons and "keyword" in scores_by_leg:
-        reasons.append("contains some of the words")
+        reasons.append(_name_words(words))
     if "speaker" in scores_by_leg:
-        reasons.append(f"said by {fact.speaker or {'user': 'you', 'assistant': 'the agent'}.get(fact.role, fact.role)}")
+        speaker = fact.speaker or {"user": "you", "assistant": "the agent"}.get(fact.role, fact.role)
+        reasons.append(f"was said by {speaker}")
     if "time" in scores_by_leg:
         reasons.append("is from " + ", ".join(window.words for window in plan.windows))
-    if "done" in scores_by_leg:
-        reasons.append("is an action, not a statement")
     if scores_by_leg.get("recent", 0.0) > 0:
         reasons.append("is recent")
     return tuple(reasons)
 
 
-def remove_scores(reason: str) -> str:
-    """Return a reason without its scores.
-
-    >>> remove_scores("contains the words (0.83 of the best)")
-    'contains the words'
-    """
-    return _SCORE_NOTE.sub("", reason)
+def _name_words(words: Sequence[str]) -> str:
+    return f"contains your words: {', '.join(words[:_MAX_WORDS_NAMED])}" if words else "contains some of your words"
 
 
 def explain_absence(recalled: Recalled, turn_id: str) -> str:
-    """Return what a turn lacked to be a cue, or that it is one."""
+    """Return in a sentence what a turn lacked to be a cue, or that it is one."""
     for rank, cue in enumerate(recalled.cues, start=1):
         if cue.turn_id == turn_id:
-            return f"it is cue {rank}: " + "; ".join(cue.why)
+            return f"It is cue {rank}, because it {'; '.join(cue.why) or 'matches best'}."
     if turn_id in recalled.held_back:
-        return (
-            "it reads like an instruction to a model "
-            f"({recalled.held_back[turn_id].rule}); `perdure floor alerts` lists it"
-        )
+        rule = recalled.held_back[turn_id].rule
+        return f"It reads like an instruction to a model ({rule}), so it is held back; `perdure floor alerts` lists it."
     if recalled.silent:
-        return f"recall stayed silent: {recalled.silent}"
-    return recalled.passed_over.get(
-        turn_id, "not a candidate: it has too few of the words, and its meaning is not close enough"
-    )
+        return f"Nothing was recalled: {recalled.silent}."
+    if turn_id in recalled.passed_over:
+        return f"It matched, {recalled.passed_over[turn_id]}."
+    return "It does not match: it shares too few words with the message, and its meaning is not close enough."

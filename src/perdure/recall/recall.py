@@ -17,7 +17,7 @@ from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSigh
 from perdure.recall.diversify import Likeness, diversify
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
-from perdure.recall.pack import BEFORE_CHARS, explain_cue, is_dependent, pack, remove_scores
+from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
 from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
@@ -89,7 +89,8 @@ def recall(
         recalled = replace(
             recalled, passed_over=_explain_passed_over(assessment.ranking, recalled, session_turn_ids, tuning)
         )
-    return replace(recalled, timings_ms=timer.steps_ms)
+    verdict = assessment.verdict
+    return replace(recalled, timings_ms=timer.steps_ms, relevance=verdict.relevance, threshold=verdict.threshold)
 
 
 def assess(
@@ -184,11 +185,9 @@ def hide_scores(recalled: Recalled) -> Recalled:
     """Return recalled cues with scores by rank alone: others' word counts are part of the real ones."""
     return replace(
         recalled,
-        cues=tuple(
-            replace(cue, score=1 / rank, legs={}, why=tuple(map(remove_scores, cue.why)))
-            for rank, cue in enumerate(recalled.cues, start=1)
-        ),
-        passed_over={turn_id: remove_scores(reason) for turn_id, reason in recalled.passed_over.items()},
+        cues=tuple(replace(cue, score=1 / rank, legs={}) for rank, cue in enumerate(recalled.cues, start=1)),
+        relevance=None,
+        threshold=None,
     )
 
 
@@ -407,6 +406,7 @@ def _build_cues(
                     ranking.legs,
                     facts[turn_id],
                     plan,
+                    words=find_matching_words(detail.text, plan),
                     entity=names_by_turn.get(turn_id, ""),
                     is_memory=detail.memory is not None,
                 ),
@@ -433,24 +433,19 @@ def _explain_passed_over(
     """Say for each candidate that is no cue why."""
     packed_ids = {cue.turn_id for cue in recalled.cues}
     ranked_ids = rank_ids(ranking.scores)
-    best = ranking.scores[ranked_ids[0]] if ranked_ids else 0.0
     reasons = {}
     for position, turn_id in enumerate(ranked_ids, start=1):
         if turn_id in packed_ids:
             continue
-        position_note = (
-            f"candidate {position} of {len(ranked_ids)} with {ranking.scores[turn_id]:.2f} (the best has {best:.2f})"
-        )
         if turn_id in recalled.held_back:
-            reasons[turn_id] = (
-                f"{position_note}, but it reads like an instruction to a model ({recalled.held_back[turn_id].rule})"
-            )
+            reason = f"it reads like an instruction to a model ({recalled.held_back[turn_id].rule})"
         elif turn_id in session_turn_ids:
-            reasons[turn_id] = f"{position_note}, but the session already has it"
+            reason = "this session was already told it"
         elif turn_id in recalled.without_room:
-            reasons[turn_id] = f"{position_note}, but it did not fit into {tuning.max_tokens} tokens"
+            reason = f"it did not fit into {tuning.max_tokens:,} tokens"
         elif position <= N_DIVERSIFIED:
-            reasons[turn_id] = f"{position_note}: others were more relevant, or it repeats one of them"
+            reason = "the cues match better or say the same"
         else:
-            reasons[turn_id] = f"{position_note}: not among the first {N_DIVERSIFIED}, from which the cues are chosen"
+            reason = f"only the best {N_DIVERSIFIED} matches can become cues"
+        reasons[turn_id] = f"in place {position} of {len(ranked_ids)}, but {reason}"
     return reasons

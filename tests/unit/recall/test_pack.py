@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure import text
 from perdure.recall.candidates import TurnFact
-from perdure.recall.pack import cut_excerpt, explain_cue, is_dependent, pack, render_cue
+from perdure.recall.pack import cut_excerpt, explain_cue, find_matching_words, is_dependent, pack, render_cue
 from perdure.recall.plan import plan
 from perdure.types import Cue, Memory
 
@@ -91,17 +91,28 @@ PLAN = plan("Which port does the server use?", now=NOW)
 
 
 def reasons(*, is_memory: bool, **legs: float) -> tuple[str, ...]:
-    return explain_cue("x", {leg: {"x": score} for leg, score in legs.items()}, FACT, PLAN, is_memory=is_memory)
+    return explain_cue(
+        "x", {leg: {"x": score} for leg, score in legs.items()}, FACT, PLAN, words=("port",), is_memory=is_memory
+    )
+
+
+def test_reasons_say_how_alike_the_meaning_is() -> None:
+    labels = [reasons(is_memory=True, vector=cosine) for cosine in (0.6, 0.4, 0.25, 0.2)]
+    assert labels == [("means nearly the same",), ("is close in meaning",), ("is somewhat close in meaning",), ()]
+
+
+def test_words_of_the_message_are_found_in_any_of_their_forms() -> None:
+    assert find_matching_words("Two servers with one port", PLAN) == ("port", "server")
 
 
 def test_weak_turn_names_its_neighbour_and_a_memory_does_not() -> None:
     assert reasons(is_memory=False, keyword=0.2)[-1] == "is next to a turn that matches"
     assert reasons(is_memory=True, keyword=0.2, vector=0.3) == (
-        "contains the words (0.20 of the best)",
-        "is close in meaning (cosine 0.30)",
+        "contains your words: port",
+        "is somewhat close in meaning",
     )
 
 
 def test_weakest_candidate_has_a_reason_too() -> None:
     """The worst of a leg scores 0 there, whatever it holds."""
-    assert reasons(is_memory=True, keyword=0.0) == ("contains some of the words",)
+    assert reasons(is_memory=True, keyword=0.0) == ("contains your words: port",)

@@ -37,7 +37,7 @@ def test_recall_finds_the_turn_with_its_source_and_reason():
     cue = found.cues[0]
     assert (cue.turn_id, cue.role, cue.runtime, cue.machine) == ("t2", "user", "pi", "laptop")
     assert cue.stated_at == START + timedelta(days=2)
-    assert any("contains the words" in reason for reason in cue.why)
+    assert any("contains your words" in reason for reason in cue.why)
     assert found.n_tokens == sum(cue.n_tokens for cue in found.cues) <= DEFAULT.max_tokens
 
 
@@ -114,10 +114,10 @@ def test_second_question_with_the_same_best_answer_adds_its_next():
 
 def test_why_not_has_an_answer_for_every_turn():
     found = _recall("Why did we choose SQLite over Postgres?", tuning=DEFAULT.__class__(k=1), explain=True)
-    assert explain_absence(found, "t2").startswith("it is cue 1")
-    assert "candidate" in explain_absence(found, "t3")
-    assert "not a candidate" in explain_absence(found, "t8")
-    assert "silent" in explain_absence(_recall("Which violin did Paganini play?"), "t2")
+    assert explain_absence(found, "t2").startswith("It is cue 1, because it ")
+    assert "It matched, in place " in explain_absence(found, "t3")
+    assert "It does not match" in explain_absence(found, "t8")
+    assert "Nothing was recalled" in explain_absence(_recall("Which violin did Paganini play?"), "t2")
 
 
 def test_texts_to_embed_are_the_queries():

@@ -39,7 +39,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "mcp": ("mcp", "Serve this home to a client over the Model Context Protocol."),
     "service": ("serve", "Start `perdure serve` automatically after login."),
     "jobs": ("serve", "List, run, pause and resume the scheduled jobs."),
-    "why": ("serve", "Show the last recall: its results, the reasons, the time and the tokens."),
+    "why": ("why", "Show the last recall: the message, the texts beside it, and the reason for each."),
     "status": ("maintenance", "Show the size, the growth and the queues of this home."),
     "doctor": ("maintenance", "Check the installation with a real write, search and forget."),
     "verify": ("maintenance", "Check every byte of the archive: hashes, lines, packs."),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
@@ -32,6 +32,9 @@ from perdure.surfaces.cli.common import (
     parse_moment,
 )
 from perdure.types import Cue, Recalled
+
+if TYPE_CHECKING:  # costs 0.1 s; the resident home answers most recalls
+    from perdure.home import Home
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 
@@ -83,7 +86,7 @@ def recall_command(
     if explain:
         _print_plan(shell, recalled)
     if reason:
-        shell.out.print(f"\n{why_not}: {reason}.", markup=False)
+        shell.out.print(f"\n{why_not}: {reason}", markup=False)
     shell.suggest(actions)
 
 
@@ -106,9 +109,25 @@ def _run_recall(
         if recalled is not None:
             return recalled, ""
     with shell.open_home() as home:
-        turn_id = home.resolve(why_not)[1] if why_not else ""
-        recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(turn_id), as_of=as_of)
-    return recalled, pack.explain_absence(recalled, turn_id) if turn_id else ""
+        name = home.resolve(why_not)[1] if why_not else ""
+        recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(name), as_of=as_of)
+        return recalled, _explain_omission(home, recalled, name, cwd) if name else ""
+
+
+def _explain_omission(home: Home, recalled: Recalled, name: str, cwd: str | None) -> str:
+    """Say why a turn or a memory was left out, after its project and date."""
+    from perdure.surfaces.web import cue_cards, recall_sources  # 0.15 s
+
+    subject = recall_sources.to_subjects(recall_sources.read_sources(home, [name])).get(name)
+    if subject is None:
+        return pack.explain_absence(recalled, name)
+    origin = f"{text.shorten_project(subject.project) or 'no project'}, {_format_age(subject.stated_at)}"
+    context = cue_cards.OmissionContext(project=home.connections.project_of(cwd) if cwd else None)
+    return f"({origin}) {cue_cards.explain_omission(subject, recalled, context)}"
+
+
+def _format_age(instant: datetime | None) -> str:
+    return format_time_and_age(instant, datetime.now(UTC))
 
 
 def _read_message(message: Sequence[str]) -> str:
@@ -162,7 +181,7 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
     shell.out.print(Text("\n".join(f"   {line}" for line in cue_text.splitlines())))
     if cue.note:
         shell.out.print(Text(f"   ({text.one_line(cue.note, 400)})", style="cyan"))
-    shell.out.print(Text(f"   because it {'; '.join(cue.why) or 'is the best there is'}", style="yellow"))
+    shell.out.print(Text(f"   because it {'; '.join(cue.why) or 'matches best'}", style="yellow"))
     if explain:
         legs = ", ".join(f"{name} {value:.3f}" for name, value in cue.legs.items())
         shell.out.print(Text(f"   score {cue.score:.3f} ({legs}), {format_count(cue.n_tokens, 'token')}", style="dim"))
@@ -171,9 +190,10 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
 def _print_plan(shell: Shell, recalled: Recalled) -> None:
     plan = recalled.plan
     rows = {
-        "asked": " | ".join(plan.queries),
+        "searched for": " | ".join(plan.queries),
         "names": ", ".join(plan.names),
-        "intent": plan.intent,
+        "question": plan.intent,
+        "relevance": _format_relevance(recalled),
         "times": ", ".join(
             f"{window.words} = {format_time(window.since_at)} to {format_time(window.until_at)}"
             for window in plan.windows
@@ -185,7 +205,13 @@ def _print_plan(shell: Shell, recalled: Recalled) -> None:
     shell.out.print()
     for name, value in rows.items():
         if value:
-            shell.out.print(f"{name + ':':<13}{text.printable(value)}", style="dim", markup=False)
+            shell.out.print(f"{name + ':':<14}{text.printable(value)}", style="dim", markup=False)
+
+
+def _format_relevance(recalled: Recalled) -> str:
+    if recalled.relevance is None or recalled.threshold is None:
+        return ""
+    return f"{recalled.relevance:.2f}, recall speaks from {recalled.threshold:.2f} on"
 
 
 def _suggest_next(recalled: Recalled, all_projects: bool) -> Actions:
@@ -209,5 +235,7 @@ def _recall_to_json(recalled: Recalled) -> dict[str, Any]:
         "plan": asdict(recalled.plan),
         "timings_ms": recalled.timings_ms,
         "depth": recalled.depth,
+        "relevance": recalled.relevance,
+        "threshold": recalled.threshold,
         "held_back": {name: finding._asdict() for name, finding in recalled.held_back.items()},
     }

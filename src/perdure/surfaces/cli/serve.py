@@ -1,4 +1,4 @@
-"""Commands of the resident home: serve, service, jobs, why; and the log of a home that is served in the
+"""Commands of the resident home: serve, service, jobs; and the log of a home that is served in the
 background.
 
 The log `run/serve.log` holds what a background process would write to a terminal. Only its owner can read
@@ -23,17 +23,15 @@ from typing import Any
 import click
 
 from perdure import disk, jobs
-from perdure.archive import injections
-from perdure.archive.journal import JournalEvent
 from perdure.capture import events
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
-from perdure.errors import AlreadyServing, PerdureError, RecallMissing, ServiceFault, UsageError
+from perdure.errors import AlreadyServing, PerdureError, ServiceFault, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
 from perdure.service.outbox_sender import OutboxSender
-from perdure.surfaces.cli.common import Shell, command, format_age, format_count, format_time
+from perdure.surfaces.cli.common import Shell, command, format_age
 from perdure.surfaces.web.listener import Listener
 
 MAX_LOG_BYTES = 1_000_000
@@ -379,72 +377,3 @@ def _format_job_run(item: dict[str, Any], now: datetime) -> str:
     return (
         f"{format_age(item['started_at'], now)}, by {item['trigger']}: {item['result']}{duration_text} {item['why']}"
     ).rstrip()
-
-
-# why ------------------------------------------------------------------------------------------------------------
-
-
-@command(
-    "why",
-    epilog="""\
-  perdure why                      the last recall of all sessions
-  perdure why --session 5f0c       the last recall of one session
-  perdure why --json""",
-)
-@click.option("--session", help="Show the last recall of this session (the beginning of its id).")
-def why_command(shell: Shell, session: str | None) -> None:
-    """Show the last recall that went into a session: the chosen memories and turns, the reasons, the time and the
-    tokens.
-    """
-    with shell.open_home() as home:
-        event = _find_last_injection(home, session)
-        injection = {
-            **event.data,
-            "at": event.happened_at,
-            "cues": [_add_preview(home, reason) for reason in event.data["cues"]],
-        }
-    if shell.as_json:
-        shell.print_json(injection)
-        return
-    session_text = f"{injection['runtime']} session {injection['session']}" + (
-        f", agent {injection['agent']}" if injection["agent"] else ""
-    )
-    cost_text = f"{injection['n_tokens']} tokens, {injection['n_chars']} characters, {injection['took_ms']:.0f} ms"
-    shell.out.print(f"{format_time(injection['at'])} · {session_text}", style="bold", markup=False)
-    shell.out.print(
-        f"{format_count(len(injection['cues']), 'cue')}, {cost_text} ({_format_values(injection['timings_ms'])})",
-        markup=False,
-    )
-    if injection["degraded"]:
-        shell.note(f"Without: {', '.join(injection['degraded'])}.")
-    for cue in injection["cues"]:
-        shell.out.print(
-            f"\n{_shorten_id(cue['turn'])}  score {cue['score']:.2f}, {_format_values(cue['legs'])}", markup=False
-        )
-        shell.out.print(f"  {cue['text'] or '(no longer there)'}", style="dim", markup=False)
-
-
-def _find_last_injection(home: Home, session: str | None) -> JournalEvent:
-    """Return the last injection (into a session). Raises RecallMissing."""
-    for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
-        if not injections.is_floor(event) and str(event.data["session"]).startswith(session or ""):
-            return event
-    raise RecallMissing(f"no recall for session {session}" if session else "no session has had a recall yet")
-
-
-def _add_preview(home: Home, reason: dict[str, Any]) -> dict[str, Any]:
-    """Add the beginning of the turn as it is now to a reason; "" if the turn was forgotten."""
-    try:
-        preview = home.preview(reason["turn"])
-    except PerdureError:
-        preview = ""
-    return {**reason, "text": preview}
-
-
-def _shorten_id(name: str) -> str:
-    """Shorten the id of a turn to what finds it; the id of a memory stays whole."""
-    return name if name.startswith("mem-") else name[:8]
-
-
-def _format_values(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in values.items())

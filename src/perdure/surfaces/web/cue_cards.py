@@ -15,7 +15,15 @@ from perdure.index.injections import CueReason, Injection
 from perdure.memories import cue_use
 from perdure.recall import judge
 from perdure.recall.candidates import TurnFact
-from perdure.recall.pack import SPEAKER_LABELS, TEXT_SIZES, cut_excerpt, explain_cue, remove_scores, render_cue
+from perdure.recall.pack import (
+    SPEAKER_LABELS,
+    TEXT_SIZES,
+    cut_excerpt,
+    explain_absence,
+    explain_cue,
+    find_matching_words,
+    render_cue,
+)
 from perdure.recall.plan import choose_filters
 from perdure.recall.truth import Belief, describe_belief
 from perdure.text import format_age, tokens
@@ -92,7 +100,7 @@ def make_card(cue: Cue, *, reader: str, source: Hit | None = None) -> CueCard:
         cue,
         describe_speaker(cue, reader),
         make_leg_bars(cue.legs),
-        tuple(map(remove_scores, cue.why)),
+        cue.why,
         describe_change(cue),
         source=source,
     )
@@ -183,7 +191,7 @@ def _restore_turn(reason: CueReason, pieces: Sequence[Hit], plan: Plan, reader: 
         hit.text,
         reason.score,
         reason.legs,
-        explain_cue(reason.cue, _to_leg_scores(reason), fact, plan),
+        explain_cue(reason.cue, _to_leg_scores(reason), fact, plan, words=find_matching_words(hit.text, plan)),
         n_tokens=reason.n_tokens,
         user=hit.user,
         is_shared=hit.user != reader,
@@ -195,7 +203,8 @@ def _restore_turn(reason: CueReason, pieces: Sequence[Hit], plan: Plan, reader: 
 
 def _restore_memory(reason: CueReason, memory: Memory, plan: Plan, reader: str) -> Cue:
     role: Role = "user" if memory.trust == "owner" else "assistant"
-    reasons = explain_cue(reason.cue, _to_leg_scores(reason), TurnFact(role, memory.stated_at), plan, is_memory=True)
+    words, fact = find_matching_words(memory.text, plan), TurnFact(role, memory.stated_at)
+    reasons = explain_cue(reason.cue, _to_leg_scores(reason), fact, plan, words=words, is_memory=True)
     return Cue(
         memory.memory_id,
         "",
@@ -310,9 +319,8 @@ def explain_omission(subject: CueSubject, recalled: Recalled, context: OmissionC
     name = subject.memory_id if isinstance(subject, Memory) else subject.turn_id
     if context.injected_before:
         return f"The session already has it: it was recalled {context.injected_before}, and recall does not repeat."
-    for rank, cue in enumerate(recalled.cues, start=1):
-        if cue.turn_id == name:
-            return f"It is recalled now, as cue {rank}: {'; '.join(map(remove_scores, cue.why)) or 'it matches best'}."
+    if any(cue.turn_id == name for cue in recalled.cues):
+        return explain_absence(recalled, name)
     if name in recalled.held_back:
         rule = recalled.held_back[name].rule
         return (
@@ -322,7 +330,7 @@ def explain_omission(subject: CueSubject, recalled: Recalled, context: OmissionC
     return (
         _explain_by_kind(subject)
         or _explain_by_project(subject.project, context.project, recalled.plan)
-        or _explain_by_rank(name, recalled)
+        or explain_absence(recalled, name)
     )
 
 
@@ -349,17 +357,7 @@ def _explain_by_project(project: str | None, recall_project: str | None, plan: P
     return f"It belongs to another project {names}."
 
 
-def _explain_by_rank(name: str, recalled: Recalled) -> str:
-    """Explain by its rank among the candidates."""
-    if recalled.silent:
-        return f"Recall was silent: {recalled.silent}."
-    reason = recalled.passed_over.get(name)
-    if reason is None:
-        return "It was not a candidate: it has too few of the words, and its meaning is not close enough."
-    return f"It was {reason}."
-
-
 def list_passed_over(recalled: Recalled, subjects: Mapping[str, CueSubject], *, limit: int) -> list[Omission]:
     """List the best candidates that were left out and can be shown, each with its reason."""
     names = [name for name in recalled.passed_over if name in subjects]
-    return [Omission(name, subjects[name].text, f"It was {recalled.passed_over[name]}.") for name in names[:limit]]
+    return [Omission(name, subjects[name].text, f"It matched, {recalled.passed_over[name]}.") for name in names[:limit]]

@@ -19,7 +19,7 @@ PLAN = plan("Which port does staging use?", now=NOW)
 MEMORY = Memory("mem-1", "Staging uses port 8443.", "fact", "staging/port", "default", None, NOW, NOW, "owner", "mined")
 HIT = Hit("t1", "r1", "c", "", "pi", "laptop", "default", None, "user", "person", "text", NOW, "Use 8443.", 1.0,
           user="ada")  # fmt: skip
-WHY = ("contains the words (0.83 of the best)",)
+WHY = ("contains your words: port",)
 CUE = Cue("t1", "r1", "c", "user", NOW, "laptop", "pi", "Use 8443.", 0.8, {}, WHY)
 EMPTY = Recalled((), PLAN)
 
@@ -102,7 +102,7 @@ def test_cue_text_is_restored_from_the_matching_chunk():
     asked = replace(HIT, text="The staging port is 8443.", chunk=1)
     cue = cue_cards.restore_cue(CueReason("t1", 0.7, {"keyword": 0.9}, 12), [other, asked], PLAN, "ada")
     assert cue is not None and (cue.text, cue.chunk, cue.score, cue.n_tokens) == (asked.text, 1, 0.7, 12)
-    assert cue.why == ("contains the words (0.90 of the best)",) and not cue.is_shared
+    assert cue.why == ("contains your words: port, staging",) and not cue.is_shared
     assert cue_cards.restore_cue(CueReason("t1"), [replace(HIT, user="bob")], PLAN, "ada").is_shared
     assert cue_cards.restore_cue(CueReason("t1"), None, PLAN, "ada") is None
 
@@ -117,17 +117,17 @@ def test_outcome_of_an_injection_is_described():
 @pytest.mark.parametrize(
     ("subject", "recalled", "told", "said"),
     [
-        (HIT, replace(EMPTY, cues=(CUE,)), OmissionContext(), "It is recalled now, as cue 1: contains the words."),
+        (HIT, replace(EMPTY, cues=(CUE,)), OmissionContext(), "It is cue 1, because it contains your words: port."),
         (HIT, replace(EMPTY, held_back={"t1": WithheldText("override", "d")}), OmissionContext(), "(override)"),
         (HIT, EMPTY, OmissionContext("at noon"), "recalled at noon"),
         (replace(MEMORY, retired=True), EMPTY, OmissionContext(), "retired"),
         (replace(HIT, role="tool", kind="result"), EMPTY, OmissionContext(), "tool result"),
         (replace(HIT, author="machine"), EMPTY, OmissionContext(), "No person typed it"),
         (replace(HIT, project="/w/bank"), EMPTY, OmissionContext(project="/w/web"), "another project (/w/bank)"),
-        (HIT, replace(EMPTY, silent="nothing relevant enough (0.20, needs 0.33)"), OmissionContext(), "0.20, needs 0.33"),  # noqa: E501
-        (HIT, replace(EMPTY, passed_over={"t1": "candidate 7 of 9, but it did not fit"}), OmissionContext(), "candidate 7 of 9"),  # noqa: E501
-        (HIT, EMPTY, OmissionContext(project="/w/web"), "not a candidate"),
-        (replace(HIT, project="/w/staging"), EMPTY, OmissionContext(project="/w/web"), "not a candidate"),  # the message names it  # noqa: E501
+        (HIT, replace(EMPTY, silent="nothing is relevant enough"), OmissionContext(), "Nothing was recalled: nothing is relevant enough."),  # noqa: E501
+        (HIT, replace(EMPTY, passed_over={"t1": "in place 7 of 9, but it did not fit"}), OmissionContext(), "It matched, in place 7 of 9"),  # noqa: E501
+        (HIT, EMPTY, OmissionContext(project="/w/web"), "It does not match"),
+        (replace(HIT, project="/w/staging"), EMPTY, OmissionContext(project="/w/web"), "It does not match"),  # the message names it  # noqa: E501
     ],
 )  # fmt: skip
 def test_omission_is_explained(subject, recalled, told, said):
@@ -142,7 +142,7 @@ def test_words_that_lead_nowhere_and_ids_that_do():
 def test_passed_over_candidates_are_listed_best_first():
     found = replace(EMPTY, passed_over={"t9": "a", "t1": "b", "mem-1": "c"})
     said = cue_cards.list_passed_over(found, {"mem-1": MEMORY, "t1": HIT}, limit=1)
-    assert [(one.name, one.text, one.why) for one in said] == [("t1", "Use 8443.", "It was b.")]
+    assert [(one.name, one.text, one.why) for one in said] == [("t1", "Use 8443.", "It matched, b.")]
 
 
 def test_every_week_is_in_the_chart_and_periods_are_sums():
