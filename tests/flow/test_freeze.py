@@ -341,7 +341,7 @@ if __name__ == "__main__":
 _MEMORY = re.compile(r"\bmem-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{6}\b")
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d(\.\d+)?)?(Z|\+00:00)?(#\d{4})?")
 _TEXT_RULES = (  # (what it looks like, what stands in its place)
-    (re.compile(r"\b(\d+[smhdwy] ago|just now)\b"), "<age>"),
+    (re.compile(r"\b(\d+ (minute|hour|day|month|year)s? ago|just now)\b"), "<age>"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s)\b"), "<time>"),
     (re.compile(r"\b\d+(\.\d+)? [kMG]B\b"), "<size>"),
     (re.compile(r"\b(card|edit)-[0-9a-f]{8}\b"), r"\1-<id>"),
@@ -351,6 +351,7 @@ _TEXT_RULES = (  # (what it looks like, what stands in its place)
     (re.compile(r"^[0-9a-f]{12}(?=  )"), "<event>"),  # `floor history`, for people
     (re.compile(r"(?<=^perdure floor revert )(\S+) [0-9a-f]{12}$"), r"\1 <event>"),
     (re.compile(r"^[0-9a-f]{64}$"), "<digest>"),  # of everything in the archive, ids of events included
+    (re.compile(r"(?<=\), )\d+ tokens$|(?<=^tokens: {7})[\d,]+$"), "<tokens>"),  # of cues, with their ages
     (re.compile(r"(?<=^── recall: )(.*), \d+ tokens"), r"\1, <tokens>"),  # a random nonce has more tokens or fewer
     (re.compile(r"(?<=^══ in total: ).*"), "<tokens>"),
 )
@@ -392,6 +393,7 @@ class Masks:
             return [self.value(item) for item in value]
         if isinstance(value, dict):
             masked = _MASKED | {key for key in value if key.endswith("_ms")}
+            masked |= {"n_tokens"} if "why" in value or "cues" in value else set()  # an age has more digits or fewer
             masked |= _COUNTED if value.get("name") == "recall" or "n_cacheable_tokens" in value else set()
             return {
                 self.text(key): "<varies>" if key in masked and item is not None else self.value(item)
