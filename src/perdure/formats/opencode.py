@@ -46,8 +46,10 @@ from perdure.formats.store import (
     open_database,
 )
 from perdure.formats.values import clean_id, parse_instant, sum_token_counts, text_or_empty
+from perdure.regex import lazy_re
 from perdure.types import Json, Line, Origin, ParsedLines, Part
 
+_DEFAULT_TITLE = lazy_re(r"(?:New|Child) session - \d{4}-\d\d-\d\dT")  # until a model gives the session a title
 _HEADER_KEYS = ("id", "parentID", "directory")  # keys that never change in a session
 
 
@@ -232,7 +234,8 @@ def _read_line(
         draft.lines.append(line.span)
         _fill_draft(collector, draft, row, spawned or row.spawned is True)
     else:
-        collector.title = text_or_empty(row.title) or collector.title
+        title = text_or_empty(row.title)
+        collector.title = collector.title if _DEFAULT_TITLE.match(title) else title or collector.title
         label = "header" if row.session is not None else "title" if row.title is not None else None
         collector.skip(label or "message", None if label else _read_role(row.info))
 

@@ -141,6 +141,12 @@ def test_parsing_a_database_writes_nothing(database):
     ]
 
 
+def test_default_title_is_no_title(as_lines):
+    lines = [{"session": {"id": "s"}}, {"title": "Read a"}, {"title": "New session - 2026-01-15T09:00:00.000Z"}]
+    assert parse("opencode", as_lines(*(json.dumps(line).encode() for line in lines))).title == "Read a"
+    assert parse("opencode", as_lines(*(json.dumps(line).encode() for line in lines[::2]))).title == ""
+
+
 def test_exported_session_is_read(as_lines):
     export = {
         "info": {"id": "ses_9", "title": "T", "directory": "/w", "time": {"created": 1, "updated": 2}},

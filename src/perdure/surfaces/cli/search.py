@@ -431,6 +431,7 @@ def _turn_to_json(view: RunView, turn: Turn, abandoned: bool) -> dict[str, Any]:
     return {
         "turn_id": placed_turns.get_turn_id((view, turn, abandoned)),
         "run_id": view.run_id,
+        "project": view.project,
         "role": turn.role,
         "author": turn.author,
         "stated_at": turn.stated_at,
