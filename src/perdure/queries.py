@@ -54,7 +54,7 @@ def search_turns(
             index = upkeep.index_for_search()
             n_behind = upkeep.catch_up_for_search(index)
             result = _search_index(connections, index, query, filters=filters, limit=limit, mode=mode)
-            return replace(result, hits=keyword.describe_calls(result.hits), n_behind=n_behind)
+            return replace(result, hits=keyword.describe_calls(index, result.hits), n_behind=n_behind)
     from perdure.index import raw_scan
 
     return raw_scan.search(connections.archive, connections.principal, query, filters=filters, limit=limit)

@@ -166,8 +166,9 @@ class Runs:
 
     def first_chunks(self, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:
         """Return the first chunks, masked, of those turns that the principal may read: what a search shows of them."""
-        chunks = keyword.list_first_chunks(self._connections.index(), self._connections.principal, turn_ids)
-        return {turn_id: list(keyword.describe_calls(hits)) for turn_id, hits in chunks.items()}
+        index = self._connections.index()
+        chunks = keyword.list_first_chunks(index, self._connections.principal, turn_ids)
+        return {turn_id: list(keyword.describe_calls(index, hits)) for turn_id, hits in chunks.items()}
 
     def source_of(self, span: Span) -> tuple[RunView, str | None]:
         """Return (the run of a span, the id of its first turn or None if that is gone). Raises NotFound."""

@@ -544,3 +544,16 @@ def test_a_call_is_shown_in_words_and_found_by_its_input(home, claude):
     assert cue.text == words.strip()
     assert home.preview(hit.turn_id) == 'edited `server.py` - PORT = "1" + PORT = "8642"'
     assert [chunk.text for chunk in home.runs.first_chunks([hit.turn_id])[hit.turn_id]] == [words]
+
+
+def test_a_long_call_names_its_beginning_in_every_chunk(home, claude):
+    call = {
+        "file_path": "/w/tide/plan.md",
+        "content": "\n".join(f"step {n} of the plan" for n in range(400)) + " zanzibar",
+    }
+    line = claude("assistant", [{"type": "tool_use", "id": "t1", "name": "Write", "input": call}], "a1", 1)
+    capture(home, "s", claude("user", "write the plan", "u1", 0), line, runtime="claude-code", cwd="/w/tide")
+    (hit,) = home.search("zanzibar").hits
+    assert hit.chunk > 2 and hit.text.startswith("wrote `plan.md`\n…") and hit.text.endswith("plan zanzibar")
+    cue = next(cue for cue in home.recall("where is zanzibar?", cwd="/w/tide").cues if cue.turn_id == hit.turn_id)
+    assert cue.text.endswith("plan zanzibar") and "\\n" not in cue.text

@@ -58,10 +58,16 @@ _TOOLS = (  # (kind, its tools in lower case)
 )
 
 
-def describe_calls(chunk_text: str, folder: str | None = None) -> str:
+def is_cut_call(chunk_text: str) -> bool:
+    """Return True if a chunk of calls begins inside an input."""
+    return _CALL_START.match(chunk_text) is None
+
+
+def describe_calls(chunk_text: str, folder: str | None = None, *, before: str = "") -> str:
     r"""Return a chunk of tool calls in words, each on a line of its own, before what it wrote or was given.
 
-    folder: the project; paths inside it are shown relative to it.
+    folder: the project; paths inside it are shown relative to it. before: the chunks of the turn before this one, which
+    name the call that a chunk continues.
 
     >>> describe_calls('Read {"file_path":"/w/a.py"}\n\nBash {"command":"ls \\"x y\\""}', "/w")
     'read `a.py`\nran `ls "x y"`'
@@ -69,7 +75,7 @@ def describe_calls(chunk_text: str, folder: str | None = None) -> str:
     starts = list(_CALL_START.finditer(chunk_text))
     rest = chunk_text[: starts[0].start()] if starts else chunk_text
     ends = [*(start.start() for start in starts[1:]), len(chunk_text)]
-    pieces = [_describe_rest(rest)] if rest.strip() else []
+    pieces = [*_describe_cut_call(before, folder), _describe_rest(rest)] if rest.strip() else []
     pieces += [
         _describe(start[1], chunk_text[start.end() : end].strip(), folder)
         for start, end in zip(starts, ends, strict=False)
@@ -134,6 +140,12 @@ def _describe_unknown(tool: str, fields: Mapping[str, Any]) -> str:
     name = tool.removeprefix("mcp__").replace("__", ".")
     values = {key: one_line(_to_words(value), _VALUE_CHARS) for key, value in fields.items() if value not in ("", None)}
     return f"{name}({', '.join(f'{key}={value}' if key else value for key, value in values.items())})"
+
+
+def _describe_cut_call(before: str, folder: str | None) -> list[str]:
+    """Return what the last call of these chunks did, on one line; nothing if they hold none."""
+    starts = list(_CALL_START.finditer(before))
+    return [_describe(starts[-1][1], before[starts[-1].end() :], folder).partition("\n")[0]] if starts else []
 
 
 def _describe_rest(rest: str) -> str:

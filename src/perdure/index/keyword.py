@@ -702,12 +702,32 @@ def _take_best_per_turn(scored: Sequence[ScoredChunk], limit: int) -> list[tuple
     return list(best.values())[:limit]
 
 
-def describe_calls(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+def describe_calls(index: IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ...]:
     """Return the hits as their reader sees them: tool calls in words."""
+    before = read_text_before(index, hits)
     return tuple(
-        replace(hit, text=call_text.describe_calls(hit.text, hit.project)) if hit.kind == "call" else hit
+        replace(
+            hit, text=call_text.describe_calls(hit.text, hit.project, before=before.get((hit.turn_id, hit.chunk), ""))
+        )
+        if hit.kind == "call"
+        else hit
         for hit in hits
     )
+
+
+def read_text_before(index: IndexConnection, hits: Iterable[Hit]) -> dict[tuple[str, int], str]:
+    """Return, for each of these hits that begins inside a tool call, the earlier chunks of calls of its turn."""
+    cut_hits = [hit for hit in hits if hit.kind == "call" and hit.chunk and call_text.is_cut_call(hit.text)]
+    if not cut_hits:
+        return {}
+    query = """SELECT turn_id, chunk.n, chunk_text.text FROM turn JOIN chunk ON chunk.turn = turn.id
+        JOIN chunk_text ON chunk_text.id = chunk.id
+        WHERE turn_id IN (SELECT value FROM json_each(?)) AND chunk.kind = ? ORDER BY chunk.n"""
+    rows = index.select(query, json.dumps([hit.turn_id for hit in cut_hits]), index.find_name("kind", "call"))
+    return {
+        (hit.turn_id, hit.chunk): "".join(text for turn_id, n, text in rows if turn_id == hit.turn_id and n < hit.chunk)
+        for hit in cut_hits
+    }
 
 
 def list_first_chunks(index: IndexConnection, principal: Principal, turn_ids: Sequence[str]) -> dict[str, list[Hit]]:

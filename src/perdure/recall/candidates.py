@@ -45,6 +45,7 @@ class CandidateDetail:
     chunk: int | None = None  # chunk number within the turn; None for a memory
     project: str | None = None  # masked if it is another owner's
     is_call: bool = False  # the chunk holds tool calls
+    before_call: str = ""  # the chunks before it, if it begins inside a call
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,7 @@ class IndexCandidates:
         first_chunks = dict(self._query_in("SELECT turn, id FROM chunk WHERE turn IN ({}) AND n = 0", unmatched))
         chunks = [self._matched_chunks.get(turn) or first_chunks.get(turn) for turn in numbers]
         hits = keyword.read_hits(self.index, [(chunk, 0.0) for chunk in chunks if chunk is not None])
+        before = keyword.read_text_before(self.index, hits)
         details_by_id = {
             hit.turn_id: CandidateDetail(
                 hit.turn_id,
@@ -239,6 +240,7 @@ class IndexCandidates:
                 is_shared=hit.user != self.principal.user,
                 chunk=hit.chunk,
                 is_call=hit.kind == "call",
+                before_call=before.get((hit.turn_id, hit.chunk), ""),
                 project=hit.project if hit.user == self.principal.user else mask(hit.project or "") or None,
             )
             for hit in hits

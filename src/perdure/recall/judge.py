@@ -142,4 +142,4 @@ def judge(evidence: Evidence, model: str) -> Verdict:
     relevance = word_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
     if relevance >= threshold or (evidence.covered >= ENOUGH_COVERAGE and evidence.n_held >= MIN_HELD_WORDS):
         return Verdict(relevance, threshold)
-    return Verdict(relevance, threshold, "nothing is relevant enough: the best match is below the threshold")
+    return Verdict(relevance, threshold, "the best match is below the threshold")

@@ -169,7 +169,7 @@ def compose(
     reason = (
         "the matching text reads like an instruction to a model"
         if held_back
-        else "the session already has every candidate"
+        else "this session was already told everything that matches"
     )
     return Recalled(
         packed_cues,
@@ -229,7 +229,7 @@ def _judge_candidates(
     candidates: CandidateSource, plan: Plan, ranking: Ranking, name_sightings: Mapping[str, NameSighting], model: str
 ) -> Verdict:
     if not ranking.scores:
-        return Verdict(0.0, 0.0, "no candidates: none of the words are known")
+        return Verdict(0.0, 0.0, "none of its words occur here")
     if not plan.queries:
         return Verdict(1.0, 0.0)  # only a time: everything from that time was asked for
     best_texts = [detail.text for detail in candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED]).values()]
@@ -424,7 +424,7 @@ def _build_cues(
 
 def _show_text(detail: CandidateDetail) -> str:
     """Return the text of a candidate as its reader sees it: tool calls in words."""
-    return describe_calls(detail.text, detail.project) if detail.is_call else detail.text
+    return describe_calls(detail.text, detail.project, before=detail.before_call) if detail.is_call else detail.text
 
 
 def _explain_passed_over(

@@ -288,7 +288,7 @@ def test_silent_recall_has_a_reason(house):
 
     visitor = house(prepare=prepare).visitor()
     words = visitor.get("/recall/silent").texts("#silences li")
-    assert any("xylophone" in one and "silent" in one and "no candidates" in one for one in words)
+    assert any("xylophone" in one and "silent" in one and "none of its words" in one for one in words)
     assert any("slash command" in one and "skipped" in one for one in words)
     (again,) = [href for href in visitor.get("/recall/silent").links("#silences a") if "?of=" in href]
     assert "Nothing would be recalled." in visitor.get(again).text(".empty")

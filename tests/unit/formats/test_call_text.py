@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.formats.call_text import describe_call, describe_calls, describe_turn
+from perdure.formats.call_text import describe_call, describe_calls, describe_turn, is_cut_call
 from perdure.types import Part, Turn
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** Add File: b.py\n+y = 3\n*** End Patch"
@@ -74,6 +74,13 @@ def test_a_call_that_is_cut_shows_what_can_be_read():
     assert describe_calls(whole[whole.index("int(") :]) == '…int("x")\n\treturn\nlog("x")'
     assert describe_calls(whole[45:] + '\n\nRead {"file_path":"b"}').endswith('log("x")\nread `b`')
     assert describe_calls("just a line of a patch\n+x = '\\n'") == "…just a line of a patch\n+x = '\\n'"
+
+
+def test_a_call_that_continues_names_its_beginning():
+    first = 'Bash {"command":"ls"}\n\nWrite {"file_path":"/w/plan.md","content":"# Plan\\none'
+    assert describe_calls('two\\nthree"}', "/w", before=first) == "wrote `plan.md`\n…two\nthree"
+    assert describe_calls('two\\nthree"}', before="no call") == "…two\nthree"
+    assert is_cut_call('two"}') and not is_cut_call(first)
 
 
 def test_a_secret_behind_escapes_is_masked():

@@ -57,7 +57,7 @@ def test_an_uncalibrated_model_is_judged_by_words():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_missing_evidence_is_silent_with_a_reason(model):
-    assert "relevant" in judge(_evidence(cosine=None if not model else 0.1), model).silent
+    assert "below the threshold" in judge(_evidence(cosine=None if not model else 0.1), model).silent
 
 
 @given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(MODELS))

@@ -82,7 +82,7 @@ def recall_command(
     for number, cue in enumerate(recalled.cues):
         _print_cue(shell, cue, number, None if full else _MAX_CUE_CHARS, now=now, explain=explain)
     if not recalled.cues:
-        shell.out.print(f"Nothing: {recalled.silent}.", markup=False)
+        shell.out.print(f"Nothing is recalled: {recalled.silent}.", markup=False)
     if explain:
         _print_plan(shell, recalled)
     if reason:
