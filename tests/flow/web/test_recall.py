@@ -231,7 +231,7 @@ def test_omission_of_a_memory_is_explained(told, asked, said):
 
 def test_repeated_recall_lists_passed_over_candidates(told):
     seen = told.get(f"{first(told)}?again=1")
-    reasons = [words for words in seen.texts("main .list li") if "candidate" in words]
+    reasons = [words for words in seen.texts("main .list li") if "It matched, in place" in words]
     assert reasons and "run recall again now" in seen.text("main")
 
 
