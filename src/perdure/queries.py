@@ -7,7 +7,7 @@ matters. The answer names in `degraded` what could not be done. Nothing is writt
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from perdure.recall import plan as planning
 from perdure.recall.index_candidates import IndexCandidates
 from perdure.recall.rank import list_texts_to_embed
 from perdure.recall.recall import TextScan, hide_scores, recall
-from perdure.types import Filters, Live, Plan, Recalled, SearchResult
+from perdure.types import Filters, Hit, Live, Plan, Recalled, SearchResult
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall by words needs no numpy (0.2 s), and only a home without an index is scanned.
@@ -54,10 +54,18 @@ def search_turns(
             index = upkeep.index_for_search()
             n_behind = upkeep.catch_up_for_search(index)
             result = _search_index(connections, index, query, filters=filters, limit=limit, mode=mode)
-            return replace(result, hits=keyword.describe_calls(index, result.hits), n_behind=n_behind)
+            return replace(result, hits=_show_hits(connections, index, result.hits), n_behind=n_behind)
     from perdure.index import raw_scan
 
     return raw_scan.search(connections.archive, connections.principal, query, filters=filters, limit=limit)
+
+
+def _show_hits(connections: Connections, index: store.IndexConnection, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Return hits as their reader sees them: tool calls in words, under the title of the whole session."""
+    views = runs.find_first_runs(index, connections.principal, {hit.run_id for hit in hits})
+    titles = {run_id: view.title or view.intent for run_id, view in views.items()}
+    described_hits = keyword.describe_calls(index, hits)
+    return tuple(replace(hit, title=titles.get(hit.run_id) or hit.title) for hit in described_hits)
 
 
 def _search_index(

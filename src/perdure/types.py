@@ -228,7 +228,7 @@ class Hit:
     turn_id: str
     run_id: str
     conversation: str
-    title: str  # the client's title of the session, or the beginning of the run
+    title: str  # the client's title of the session, or what was asked first in it
     runtime: str
     machine: str
     agent: str

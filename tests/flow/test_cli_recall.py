@@ -50,7 +50,9 @@ def test_a_helper_that_fails_is_named(run, tmp_path):
 
 def test_silence_is_printed_with_its_reason(run):
     assert run("recall", "Which violin did Paganini play?").stdout.startswith("Nothing is recalled: none of its words")
-    assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith("Nothing is recalled: the best match is below")
+    assert run("recall", "Which server does Paganini run in Genoa?").stdout.startswith(
+        "Nothing is recalled: the best match is below"
+    )
 
 
 def test_json_output_holds_every_field(run):

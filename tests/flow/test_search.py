@@ -557,3 +557,10 @@ def test_a_long_call_names_its_beginning_in_every_chunk(home, claude):
     assert hit.chunk > 2 and hit.text.startswith("wrote `plan.md`\n…") and hit.text.endswith("plan zanzibar")
     cue = next(cue for cue in home.recall("where is zanzibar?", cwd="/w/tide").cues if cue.turn_id == hit.turn_id)
     assert cue.text.endswith("plan zanzibar") and "\\n" not in cue.text
+
+
+def test_a_hit_is_titled_by_the_first_request_of_its_session(home, message):
+    first, later = message("user", "Repair the harbour light.", 0), message("user", "ok and now the zanzibar", 1)
+    capture(home, "s", first)
+    home.capture(later, runtime="messages", session="s", from_offset=len(first))
+    assert [hit.title for hit in home.search("zanzibar").hits] == ["Repair the harbour light."]
