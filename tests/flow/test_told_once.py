@@ -32,6 +32,7 @@ TURN_ENDS = {
     "gemini-cli": "AfterAgent",
     "opencode": "session.idle",
 }
+PATIENCE = "[hooks]\nlimit_ms = 6000\n"  # what is recalled is tested here, not how fast on a busy machine
 QUESTION = "On which port is staging?"
 
 
@@ -106,6 +107,7 @@ def ask(home: Path, client: str, session: str) -> str:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     with perdure.open(tmp_path / "home"):
+        (tmp_path / "home" / "config.toml").write_text(PATIENCE)
         return tmp_path / "home"
 
 
@@ -132,6 +134,8 @@ def test_newest_session_is_read_first(home: Path) -> None:
 def test_resident_reads_what_waits_before_it_answers(teller: str, tmp_path: Path) -> None:
     """Also in the long pause between two rounds, and in a home that holds nothing yet."""
     path = tmp_path / "home"
+    path.mkdir(mode=0o700)
+    (path / "config.toml").write_text(PATIENCE)
     with perdure.open(path) as home:
         resident = HomeServer(home, intervals=Intervals(round_s=3600))
         thread = threading.Thread(target=resident.run, daemon=True)

@@ -26,7 +26,7 @@ from perdure import disk, jobs
 from perdure.capture import events
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
-from perdure.errors import AlreadyServing, PerdureError, ServiceFault, UsageError
+from perdure.errors import AlreadyServing, ServiceFault, UsageError
 from perdure.home import Home
 from perdure.jobs import JobLog, JobRun
 from perdure.service import builtin_jobs, clock, lock, server, unit
