@@ -47,11 +47,13 @@ PerdureError
 │   └── DimensionMismatch
 ├── RemoteFault                the remote home cannot be used; captures wait in the outbox
 │   ├── RemoteAway
-│   │   └── RemoteNotNow
+│   │   ├── RemoteNotNow
+│   │   └── CertificateRefused
 │   ├── RemoteRefused
 │   │   ├── CredentialMissing
 │   │   └── SecretRefused
 │   ├── RemoteNonsense
+│   ├── JoinFault
 │   └── LineRefused
 ├── FormatFault                bytes of no known format, or damaged ones
 ├── SyncFault                  two homes could not exchange all data; the next sync continues
@@ -299,6 +301,18 @@ class RemoteAway(RemoteFault):
 
 class RemoteNotNow(RemoteAway):
     """The remote home answers, but accepts no data now. Captures wait in the outbox and are sent later."""
+
+
+class CertificateRefused(RemoteAway):
+    """This machine does not trust the certificate of the home, so nothing was sent. For a certificate authority of your
+    own, name its file: `perdure join URL --ca FILE`, or `ca` under [remote] in config.toml.
+    """
+
+
+class JoinFault(RemoteFault):
+    """No home answers there, so this machine joined none; nothing was changed. Check that `perdure serve` runs at the
+    home, and that the address is the one which `perdure machine register` printed.
+    """
 
 
 class RemoteRefused(RemoteFault):

@@ -370,6 +370,44 @@ def test_refused_join_changes_nothing(
     assert done.stderr.startswith("perdure: ") and "config.toml" not in done.stderr and not laptop.home.exists()
 
 
+def test_join_looks_for_a_home_before_it_asks(laptop: Machine, afar: ScriptedRemote) -> None:
+    """A closed standard input would end the question, so a refusal without one came before it."""
+    afar.replies["/api/alive"] = 404, {"error": {"code": "not-found"}}
+    done = laptop.run("join", afar.url)
+    assert done.returncode == 2 and "does not answer as a Perdure home" in done.stderr, done.stderr
+    afar.shutdown()
+    afar.server_close()
+    done = laptop.run("join", afar.url)
+    assert done.returncode == 1 and "No home answers there" in done.stderr, done.stderr
+    assert "Secret" not in done.stderr and "outbox" not in done.stderr and not laptop.home.exists()
+    with ScriptedRemote(port=afar.server_address[1]) as back:
+        assert "Secret" in laptop.run("join", back.url).stderr
+        assert [path for _, path, _, _ in back.asked] == ["/api/alive"] and not laptop.home.exists()
+
+
+def test_failed_join_leaves_the_outbox_and_the_old_home(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    afar.secrets.clear()
+    laptop.turn("kept", "here")
+    before = {path: path.read_bytes() for path in laptop.home.rglob("*") if path.is_file()}
+    with ScriptedRemote() as other:
+        other.secrets = {"another"}
+        done = laptop.run("join", other.url, "--secret-file", "-", "--replace", said=SECRET)
+        assert done.returncode == 1 and "does not accept this secret" in done.stderr
+    done = laptop.run("join", "http://127.0.0.1:9", "--replace")
+    assert done.returncode == 1 and laptop.waiting()
+    assert {path: path.read_bytes() for path in laptop.home.rglob("*") if path.is_file()} == before
+
+
+def test_join_that_cannot_write_its_settings_leaves_no_credential(laptop: Machine, afar: ScriptedRemote) -> None:
+    code = "import perdure.disk as d; r = d.replace_file\ndef replace(path, *a, **k):\n"
+    code += " if path.name == 'config.toml': raise OSError(28, 'full')\n r(path, *a, **k)\nd.replace_file = replace"
+    line = [sys.executable, "-c", f"{code}\nfrom perdure.surfaces.cli import main\nmain()", "join", afar.url]
+    line += ["--secret-file", "-"]
+    done = subprocess.run(line, input=SECRET, env=laptop.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and not laptop.home.exists()
+
+
 def test_captures_of_one_user_never_go_to_the_home_of_another(laptop: Machine, afar: ScriptedRemote) -> None:
     laptop.settings()
     afar.secrets.clear()

@@ -112,6 +112,8 @@ class ScriptedRemote(ThreadingHTTPServer):
         _, path, query, body = asked
         if self.script:
             return self.script.pop(0)
+        if path == "/api/alive" and path not in self.replies:
+            return 200, {"alive": True}
         if authorization.removeprefix("Bearer ") not in self.secrets:
             return 401, {"error": {"code": "unauthorized"}}
         if path in self.replies:

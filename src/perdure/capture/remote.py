@@ -21,6 +21,7 @@ from perdure.capture import credential
 from perdure.capture.policy import RemoteSettings
 from perdure.disk import make_folder, replace_file
 from perdure.errors import (
+    CertificateRefused,
     ConfigFault,
     CredentialMissing,
     PerdureError,
@@ -144,12 +145,15 @@ def _is_loopback(host: str) -> bool:
 class RemoteConnection:
     """A connection to the remote home, opened by the first request, and again when it broke. For one thread."""
 
-    def __init__(self, remote: RemoteSettings, token: str) -> None:
-        """Check the address, but connect nothing yet. Raises ConfigFault for an address that may not be used."""
+    def __init__(self, remote: RemoteSettings, token: str = "") -> None:
+        """Check the address, but connect nothing yet. Raises ConfigFault for an address that may not be used.
+
+        token: the secret of this machine; without it only the public operations answer.
+        """
         self.timeout_s = TIMEOUT_S  # of the next request; the caller sets it
         self._address = parse_address(remote)
         self._ca = remote.ca
-        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
@@ -236,9 +240,7 @@ class RemoteConnection:
 def _to_remote_error(error: Exception, remote_address: RemoteAddress) -> PerdureError:
     endpoint = f"{remote_address.host}:{remote_address.port}"
     if type(error).__name__ == "SSLCertVerificationError":
-        return RemoteAway(
-            f"{endpoint}: its certificate is not trusted ({error}); `remote.ca` sets your own certificate authority"
-        )
+        return CertificateRefused(f"{endpoint} ({getattr(error, 'verify_message', '') or error})")
     if getattr(error, "reason", None) in _NO_TLS_REASONS:
         return RemoteNonsense(f"{endpoint} does not answer in https: perhaps it uses http, or a proxy answers")
     if isinstance(error, (http.client.BadStatusLine, http.client.LineTooLong)) and not isinstance(error, OSError):
@@ -263,6 +265,23 @@ def _check_response(response: RemoteResponse, retry_after: str) -> RemoteRespons
     if response.status not in _ALLOWED_STATUSES:
         raise RemoteNonsense(f"status {response.status}")
     return response
+
+
+def check_home(remote: RemoteSettings, *, timeout_s: float = TIMEOUT_S) -> None:
+    """Return if a Perdure home answers at an address; no secret is sent.
+
+    Raises RemoteAway, CertificateRefused, RemoteNonsense, ConfigFault.
+    """
+    connection = RemoteConnection(remote)
+    connection.timeout_s = timeout_s
+    try:
+        response = connection.ask("GET", "alive")
+    except RemoteRefused as error:
+        raise RemoteNonsense(f"{remote.url}: {error.detail} to the request `alive`") from error
+    finally:
+        connection.close()
+    if response.status != 200 or response.body.get("alive") is not True:
+        raise RemoteNonsense(f"{remote.url}: status {response.status} to the request `alive`")
 
 
 def open_connection(home: Path, remote: RemoteSettings) -> RemoteConnection:

@@ -17,7 +17,7 @@ from perdure.capture import credential, remote
 from perdure.capture.credential import Credential
 from perdure.capture.policy import RemoteSettings
 from perdure.capture.remote import RemoteConnection
-from perdure.errors import ConfigFault, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
+from perdure.errors import CertificateRefused, ConfigFault, PerdureError, RemoteAway, RemoteNonsense, RemoteRefused
 from rig.remote import SECRET, ScriptedRemote
 
 
@@ -239,7 +239,7 @@ def test_home_is_trusted_only_by_its_certificate(certificate: Path) -> None:
         server.asked.clear()
         with (
             contextlib.closing(RemoteConnection(RemoteSettings(url), SECRET)) as line,
-            pytest.raises(RemoteAway, match=r"remote\.ca"),
+            pytest.raises(CertificateRefused, match=r"`perdure join URL --ca FILE`"),
         ):
             line.ask("GET", "me")
         other = url.replace("127.0.0.1", "localhost")  # a name that the certificate does not have
@@ -249,6 +249,8 @@ def test_home_is_trusted_only_by_its_certificate(certificate: Path) -> None:
         ):
             line.ask("GET", "me")
         assert server.asked == []  # the secret was told to nobody
+        remote.check_home(RemoteSettings(url, str(certificate)))
+        assert [path for _, path, _, _ in server.asked] == ["/api/alive"]
 
 
 @pytest.mark.parametrize("ca", ["/nowhere/ca.pem", __file__])

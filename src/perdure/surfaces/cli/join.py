@@ -21,9 +21,11 @@ from perdure.capture.credential import Credential
 from perdure.capture.policy import CaptureRules, RemoteSettings
 from perdure.clients import entries, setup
 from perdure.errors import (
+    CertificateRefused,
     ClientFault,
     ConfigFault,
     CredentialFault,
+    JoinFault,
     PerdureError,
     RemoteAway,
     RemoteNonsense,
@@ -33,6 +35,7 @@ from perdure.errors import (
 )
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size
 
+_PROBE_LIMIT_S = 10.0  # limit for the first answer of an address
 _BACKLOG_LIMIT_S = 20.0  # limit for sending what waits when a machine joins
 _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
 _SECTION_HEADER = re.compile(r"\s*\[")
@@ -72,25 +75,41 @@ def join_command(
     """
     home = settings.find_home_path(shell.home)
     remote_settings = RemoteSettings(url.rstrip("/"), str(Path(ca).expanduser().absolute()) if ca else "", plain)
-    with _raise_as_usage_errors():
-        remote.parse_address(remote_settings)
     _refuse_own_archive(home)
     if not replace_credential:
         credential.check_same_home(home, remote_settings.url)
     settings_text = add_remote(_read_settings(home), remote_settings)
+    with _raise_join_faults():
+        remote.check_home(remote_settings, timeout_s=_PROBE_LIMIT_S)
     secret = _read_secret(secret_file)
-    with _raise_as_usage_errors():
+    with _raise_join_faults():
         own_credential = _verify_credential(remote_settings, secret, name)
     if not replace_credential:
         credential.check_same_owner(home, own_credential)
     _refuse_foreign_captures(home, own_credential)
-    disk.make_folder(home)
-    credential.write_credential(home, own_credential, overwrite=replace_credential)
-    disk.replace_file(home / "config.toml", settings_text.encode())
+    _store_membership(home, own_credential, settings_text)
     remote.mark_available(home)
     failures.end_remote_incidents(home)
     changes, faults = ([], []) if no_hooks else _install_hooks(home)
     _print_joined(shell, own_credential, changes, faults, _send_backlog(shell))
+
+
+def _store_membership(home: Path, own_credential: Credential, settings_text: str) -> None:
+    """Write the credential and the settings; if that fails, restore what was there before."""
+    is_new = not home.exists()
+    path = home / credential.CREDENTIAL_FILE
+    earlier = path.read_bytes() if path.exists() else None
+    try:
+        credential.write_credential(home, own_credential, overwrite=True)  # the caller has checked that it may
+        disk.replace_file(home / "config.toml", settings_text.encode())
+    except (PerdureError, OSError):
+        with contextlib.suppress(PerdureError, OSError):  # the first fault is the one to report
+            path.unlink(missing_ok=True)
+            if earlier is not None:
+                disk.replace_file(path, earlier)
+            if is_new:
+                home.rmdir()
+        raise
 
 
 class _BacklogResult(NamedTuple):
@@ -112,12 +131,16 @@ def _send_backlog(shell: Shell) -> _BacklogResult:
 
 
 @contextlib.contextmanager
-def _raise_as_usage_errors() -> Iterator[None]:
-    """Raise faults of the settings as UsageError: the settings are not written yet, so the arguments are wrong."""
+def _raise_join_faults() -> Iterator[None]:
+    """Raise what an address does with the advice for joining: nothing is written yet, so nothing waits or is wrong."""
     try:
         yield
     except ConfigFault as fault:
         raise UsageError(f"{fault.detail}; nothing was changed") from fault
+    except CertificateRefused:
+        raise
+    except RemoteAway as fault:
+        raise JoinFault(fault.detail) from fault
     except RemoteNonsense as fault:
         advice = "ask the owner of the home for its address, as https://home.example:8443"
         raise UsageError(f"this address does not answer as a Perdure home ({fault.detail}): {advice}") from fault
