@@ -14,10 +14,8 @@ from perdure.service import server
 from perdure.sharing.machines import Machine
 from perdure.surfaces.cli.common import Shell, command, format_time
 from perdure.surfaces.cli.lazy import LazyGroup
-from perdure.surfaces.health_checks import make_http_address
+from perdure.surfaces.join_line import compose_join_line
 from perdure.text import printable
-
-_ANY_HOST = ("", "0.0.0.0", "[::]")
 
 _MACHINE_COMMANDS: dict[str, tuple[str, str]] = {
     "register": ("machine", "Register a machine of a user, and print its secret once."),
@@ -73,10 +71,10 @@ def register_command(
             credential.check_same_home(home.path, home_url)
         machine, secret = home.sharing.machines.register(user or home.user, name)
         credential_path = None if is_only_shown else str(_store_credential(home, machine, secret, home_url))
-        join_command = f"perdure join {home_url or _find_address(home) or 'URL'}"
+        join_line = compose_join_line(home.config.server, server.ask_health(home.path), home_url)
     if shell.as_json:
         shell.print_json(
-            {**_machine_to_json(machine), "secret": secret, "join": join_command, "written": credential_path}
+            {**_machine_to_json(machine), "secret": secret, "join": join_line.command, "written": credential_path}
         )
         return
     message = f"{machine.name} of {machine.user} is registered, as {machine.machine_id}."
@@ -86,23 +84,15 @@ def register_command(
     if credential_path:
         shell.out.print(printable(f"It is kept in {credential_path}, readable to you alone."), markup=False)
     shell.out.print("On that machine run this, and give it the secret when it asks:\n")
-    shell.out.print(printable(f"  {join_command}"), markup=False)
+    shell.out.print(printable(f"  {join_line.command}"), markup=False)
+    for note in join_line.notes:
+        shell.note(note)
 
 
 def _check_url(url: str) -> str:
     if url and not url.startswith(("http://", "https://")):
         raise UsageError(f"{url!r} is not an address: write https://home.example:8443")
     return url.rstrip("/")
-
-
-def _find_address(home: Home) -> str:
-    """Return the address where another machine may find this home.
-
-    Empty if the home does not answer, or answers under any name of this machine.
-    """
-    own_address = make_http_address(home.config.server, server.ask_health(home.path))
-    host, _, port = own_address.partition("://")[2].rpartition(":")
-    return "" if host in _ANY_HOST or port == "0" else own_address
 
 
 def _store_credential(home: Home, machine: Machine, secret: str, url: str) -> object:
