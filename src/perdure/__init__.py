@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from perdure.errors import NotFound, PerdureError, UsageError
     from perdure.home import Home
     from perdure.home import open_home as open
+    from perdure.remote_home import RemoteHome, connect
     from perdure.types import Cue, Filters, Hit, Live, Principal, Recalled, RunView, SearchResult
 
 __version__ = "0.1.0"
@@ -37,21 +38,24 @@ __all__ = [
     "PerdureError",
     "Principal",
     "Recalled",
+    "RemoteHome",
     "RunView",
     "SearchResult",
     "UsageError",
+    "connect",
     "open",
 ]  # fmt: skip
 
 _PLACES = {
     "Cue": "types", "Filters": "types", "SearchResult": "types", "Hit": "types", "Live": "types", "Principal": "types",
     "Recalled": "types", "RunView": "types",
+    "RemoteHome": "remote_home", "connect": "remote_home",
     "Home": "home", "NotFound": "errors", "PerdureError": "errors", "UsageError": "errors",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("open", "Home"):
+    if name in ("open", "connect", "Home", "RemoteHome"):
         _refuse_windows()
     if name == "open":
         return importlib.import_module("perdure.home").open_home

@@ -29,6 +29,7 @@ from perdure.captures import Captures
 from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
 from perdure.errors import DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
 from perdure.forgetting import Forgetting, floor_cache
+from perdure.home_protocol import HomeProtocol
 from perdure.identity import check_user
 from perdure.index import store
 from perdure.runs import Runs
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from perdure.models.embedder import Embedder
 
 
-class Home:
+class Home(HomeProtocol):
     """One home, opened for one principal. Use it from one thread, and close it."""
 
     captures: Captures

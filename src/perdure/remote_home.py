@@ -7,10 +7,11 @@ made.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -18,50 +19,65 @@ import msgspec
 from perdure import formats
 from perdure.archive.memory_events import fold_path
 from perdure.capture import credential, lines, remote
-from perdure.capture.policy import CaptureRules
+from perdure.capture.policy import CaptureRules, RemoteSettings
 from perdure.capture.remote import RemoteConnection, RemoteResponse, UrlQuery
-from perdure.errors import MemoryMissing, NotFound, RemoteAway, RemoteNonsense, ThinHome, UsageError
+from perdure.errors import MemoryMissing, NotFound, RecallMissing, RemoteAway, RemoteNonsense, ThinHome, UsageError
+from perdure.home_protocol import HomeProtocol
 from perdure.identity import find_project, is_run_id
 from perdure.placed_turns import PlacedTurn, get_turn_id
 from perdure.sharing.grants import GrantRecord
 from perdure.types import (
     RUNTIMES,
-    Cue,
     Filters,
     GrantScope,
-    Hit,
     Live,
     Memory,
     MemoryKind,
     Node,
-    Plan,
     Recalled,
     RunView,
     SearchResult,
     Span,
 )
 
+if TYPE_CHECKING:  # 30 ms; only a context and a floor need them
+    from perdure.context import Context, WindowMessage
+    from perdure.floor.layers import KeptLayer, Layers
+    from perdure.floor.state import PageVersion
+
 _PAGE_ITEMS = 100  # hits in one answer
 _MAX_TREE_RUNS = 500  # runs in one answer
+_TICK = timedelta(milliseconds=1)  # the resolution of the index
 _API_FILTER_NAMES = {  # field of Filters -> what the API calls it
     "agents": "agent", "projects": "project", "runtimes": "agent_runtime", "machines": "machine_id", "roles": "role",
-    "kinds": "kind", "tags": "tags",
+    "kinds": "kind", "tags": "tags", "conversations": "conversation_id", "files": "file", "tools": "tool",
+    "skills": "skill", "entities": "entity",
 }  # fmt: skip
 
 Noun = TypeVar("Noun")
 
 
-@contextlib.contextmanager
-def open_remote_home(rules: CaptureRules) -> Iterator[RemoteHome]:
-    """Open the remote home of this machine for the block. Raises CredentialMissing, CredentialFault."""
-    connection, stored_credential = (
-        remote.open_connection(rules.home, rules.remote),
-        credential.read_credential(rules.home),
-    )
+def open_remote_home(rules: CaptureRules) -> RemoteHome:
+    """Open the home that this machine has joined. Raises CredentialMissing, CredentialFault."""
+    connection = remote.open_connection(rules.home, rules.remote)
+    stored_credential = credential.read_credential(rules.home)
+    return RemoteHome(connection, stored_credential.user_id if stored_credential else "", rules.remote.url)
+
+
+def connect(url: str, secret: str, *, ca: str = "", plain: bool = False) -> RemoteHome:
+    """Open a home on another machine; close it, or use it in a `with` block.
+
+    secret: of a machine, as `perdure machine register` printed it. ca: a file with your own certificate authority.
+    plain: allow http:// to another machine, in a private network. Raises RemoteFault, UsageError.
+    """
+    settings = RemoteSettings(url.rstrip("/"), ca, plain)
+    remote_home = RemoteHome(RemoteConnection(settings, secret), "", settings.url)
     try:
-        yield RemoteHome(connection, stored_credential.user_id if stored_credential else "", rules.remote.url)
-    finally:
-        connection.close()
+        remote_home.user = str(remote_home.read_identity().get("user") or "")
+    except BaseException:
+        remote_home.close()
+        raise
+    return remote_home
 
 
 class ResolvedId(NamedTuple):
@@ -72,67 +88,123 @@ class ResolvedId(NamedTuple):
     runs: tuple[str, ...]
 
 
-class RemoteHome:
-    """A remote home, asked over one connection."""
+class RemoteHome(HomeProtocol):
+    """A remote home, asked over one connection. It answers `HomeProtocol`, as a local home does."""
 
     def __init__(self, connection: RemoteConnection, user: str, url: str = "") -> None:
-        """connection: closed by the caller who opened it. user: the owner of this machine. url: address of the home."""
+        """user: the owner of this machine. url: address of the home."""
         self.user = user
         self.url = url
         self._connection = connection
+
+    def __enter__(self) -> RemoteHome:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def read_identity(self) -> dict[str, Any]:
         """Ask the home whose machine this is."""
         return self.request("GET", "me")
 
-    def search(self, query: str, filters: Filters, *, limit: int, mode: str | None) -> SearchResult:
-        """Search the turns of the remote home; return the matches, best first."""
-        if not query.strip():
-            raise UsageError("a remote home cannot search with filters only: add words")
-        body: dict[str, Any] = {"query": query, "filters": _to_api_filters(filters), "limit": min(limit, _PAGE_ITEMS)}
-        body |= {"mode": mode} if mode else {}
-        hits: list[Hit] = []
-        took_ms = 0.0
+    @cached_property
+    def memories(self) -> RemoteMemories:
+        """The memories of this user."""
+        return RemoteMemories(self)
+
+    @cached_property
+    def floor(self) -> RemoteFloor:
+        """The floor that a session of this user gets."""
+        return RemoteFloor(self)
+
+    @property
+    def runs(self) -> RemoteHome:
+        """This object: what is asked of runs."""
+        return self
+
+    def projects(self) -> list[str]:
+        """Return the projects of which this user may read anything, by their paths."""
+        return [str(item.get("project") or "") for item in self.iterate_items("projects", (), _PAGE_ITEMS)]
+
+    def search(
+        self,
+        query: str,
+        *,
+        filters: Filters | None = None,
+        limit: int = 20,
+        mode: str | None = None,
+        scan: bool = False,
+    ) -> SearchResult:
+        """Return the turns that match, best first, as `Home.search` does. Raises UsageError for `scan`."""
+        if scan:
+            raise UsageError("a remote home does not scan its archive; run the command on the machine of the home")
+        body: dict[str, Any] = {"query": query, "filters": _to_api_filters(filters or Filters()), "full": True}
+        body |= {"limit": min(limit, _PAGE_ITEMS)} | ({"mode": mode} if mode else {})
+        pages: list[SearchResult] = []
         while True:
             response = self.request("POST", "runs/search", body=body)
-            hits += [_to_hit(item) for item in get_items(response, "hits")]
-            took_ms += float(response.get("timing", {}).get("total_ms", 0))
-            if not response.get("next_cursor") or len(hits) >= limit:
+            pages.append(to_noun(response.get("result"), SearchResult))
+            if not response.get("next_cursor") or sum(len(page.hits) for page in pages) >= limit:
                 break
             body["cursor"] = response["next_cursor"]
-        return SearchResult(
-            hits=tuple(hits[:limit]),
-            terms=tuple(query.split()),
-            degraded=tuple(response.get("degraded", ())),
-            n_behind=int(response.get("behind") or 0),
-            took_ms=took_ms,
-            mode=str(response.get("mode") or mode or "hybrid"),
-        )
+        hits = tuple(hit for page in pages for hit in page.hits)[:limit]
+        return replace(pages[-1], hits=hits, took_ms=sum(page.took_ms for page in pages))
 
     def recall(
-        self, message: str, *, cwd: str | None, all_projects: bool, mode: str | None, as_of: datetime | None
+        self,
+        message: str,
+        *,
+        now: datetime | None = None,
+        cwd: str | None = None,
+        all_projects: bool = False,
+        mode: str | None = None,
+        explain: bool = False,
+        as_of: datetime | None = None,
     ) -> Recalled:
-        """Return what a model would be given for a message."""
-        fields = {
-            "message": message,
-            "cwd": cwd,
-            "project": find_project(cwd),
-            "all_projects": all_projects,
-            "mode": mode,
-            "as_of": as_of.isoformat() if as_of else None,
-        }
-        response = self.request(
-            "POST", "recall", body={name: value for name, value in fields.items() if value is not None}
-        )
-        plan = Plan(message, datetime.now(UTC), tuple(message.split()[:1]))
-        return Recalled(
-            cues=tuple(_to_cue(item) for item in get_items(response, "cues")),
-            plan=plan,
-            silent=str(response.get("silent") or ""),
-            degraded=tuple(response.get("degraded", ())),
-            timings_ms=response.get("timings_ms") or {},
-            n_tokens=int(response.get("n_tokens") or 0),
-        )
+        """Return the few turns and memories that matter for a message, as `Home.recall` does."""
+        fields = {"all_projects": all_projects, "explain": explain, "as_of": as_of}
+        response = self.request("POST", "recall", body=_to_body(message, now=now, cwd=cwd, mode=mode, **fields))
+        return to_noun(response.get("recalled"), Recalled)
+
+    def context(
+        self,
+        message: str,
+        *,
+        window: Sequence[WindowMessage] = (),
+        cwd: str | None = None,
+        platform: str = "api",
+        session: Live | None = None,
+        now: datetime | None = None,
+        mode: str | None = None,
+    ) -> Context:
+        """Return the context of one message for any model, as `Home.context` does."""
+        from perdure.context import Context
+
+        fields = {"window": list(window), "platform": platform, "session": session.conversation if session else None}
+        response = self.request("POST", "context", body=_to_body(message, now=now, cwd=cwd, mode=mode, **fields))
+        self.floor.alerts = read_strings(response, "alerts")
+        return to_noun(response.get("context"), Context)
+
+    def why(self, session: str = "") -> dict[str, Any]:
+        """Return the last recall that a session was given, with the reason for each text. Raises RecallMissing."""
+        try:
+            response = self.request("GET", "why", query=[("session", session)] if session else [])
+        except NotFound as error:
+            raise RecallMissing(
+                f"no recall for session {session}" if session else "no session has had a recall yet"
+            ) from error
+        event = {name: value for name, value in response.items() if name not in ("_links", "next_actions")}
+        cues = [
+            {**cue, "stated_at": to_noun(cue["stated_at"], datetime | None)} if "stated_at" in cue else cue  # type: ignore[arg-type]
+            for cue in get_items(event, "cues")
+        ]
+        return {**event, "at": to_noun(event.get("at"), datetime), "cues": cues}
+
+    # runs ---------------------------------------------------------------------------------------------------------
 
     def load_forest(self, *, since: str | None, runtime: str | None, root: str | None, limit: int) -> list[Node]:
         """Return the newest runs as trees."""
@@ -180,6 +252,24 @@ class RemoteHome:
         is_spawned = view.session != view.conversation and not view.fork
         raw_lines = lines.split_lines(self.read_jsonl(view.run_id), from_offset=view.from_offset)
         return [(view, turn, False) for turn in formats.parse(runtime, raw_lines, spawned=is_spawned).turns]
+
+    @property
+    def upkeep(self) -> RemoteHome:
+        """This object, for catching up."""
+        return self
+
+    def catch_up(self) -> None:
+        """Do nothing: the home keeps itself up to date."""
+
+    def remember(
+        self, text: str, *, kind: MemoryKind = "fact", path: str = "", cwd: str | None = None, **more: Any
+    ) -> Memory:
+        """Store a memory, durably, as `Home.remember` does."""
+        return self.memories.remember(text, kind=kind, path=path, cwd=cwd, **more)
+
+    def preview(self, identifier: str) -> str:
+        """Return the text of a source turn on one line."""
+        return self.memories.preview(identifier)
 
     # what is shared -----------------------------------------------------------------------------------------------
 
@@ -239,6 +329,11 @@ def _check_response(response: RemoteResponse) -> RemoteResponse:
     raise UsageError(message)
 
 
+def read_strings(response: dict[str, Any], name: str) -> list[str]:
+    """Return a list of strings from a response. Raises RemoteNonsense if there is none."""
+    return to_noun(response.get(name), list[str])
+
+
 def get_items(response: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:
     """Return a list of objects from a response. Raises RemoteNonsense if there is none."""
     items = response.get(name)
@@ -247,43 +342,38 @@ def get_items(response: dict[str, Any], name: str) -> Sequence[dict[str, Any]]:
     return items
 
 
+def _to_body(message: str, *, now: datetime | None, cwd: str | None, **fields: Any) -> dict[str, Any]:
+    """Build the body of a question about a message. The time and the project are those of this machine."""
+    body = {"message": message, "now": now or datetime.now().astimezone(), "cwd": cwd, "project": find_project(cwd)}
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in {**body, **fields, "full": True}.items()
+        if value is not None
+    }
+
+
 def _to_api_filters(filters: Filters) -> dict[str, Any]:
     """Translate filters into the API's names. Raises UsageError for filters that the API does not have."""
-    for name in ("files", "tools", "skills", "entities"):
-        if getattr(filters, name):
-            raise UsageError(f"{name} does not work on a remote home; run the command on the machine of the home")
-    if len(filters.conversations) > 1:
-        raise UsageError("a remote home accepts only one conversation in a search")
+    if unknown := [name for name in ("runs", "held", "memories") if getattr(filters, name)]:
+        raise UsageError(f"a remote home has no filter {unknown[0]!r}")
     api_filters: dict[str, Any] = {
         api_name: list(getattr(filters, name)) for name, api_name in _API_FILTER_NAMES.items() if getattr(filters, name)
     }
-    if filters.conversations:
-        api_filters["conversation_id"] = filters.conversations[0]
-    times = {"gte": filters.since_at, "lte": filters.until_at}
-    time_range = {name: instant.isoformat() for name, instant in times.items() if instant is not None}
-    return {**api_filters, "stated_at": time_range} if time_range else api_filters
+    ranges = {
+        "stated_at": _to_time_range(filters.since_at, filters.until_at),
+        "started_at": _to_time_range(filters.begun_since_at, filters.begun_until_at),
+    }
+    return api_filters | {name: time_range for name, time_range in ranges.items() if time_range}
+
+
+def _to_time_range(since_at: datetime | None, until_at: datetime | None) -> dict[str, str]:
+    """Build a range of the API, to which its end belongs."""
+    times = {"gte": since_at, "lte": until_at - _TICK if until_at else None}
+    return {name: instant.isoformat() for name, instant in times.items() if instant is not None}
 
 
 def _to_grant(item: dict[str, Any]) -> GrantRecord:
     return to_noun({**item, "grant": item}, GrantRecord)
-
-
-def _to_hit(item: dict[str, Any]) -> Hit:
-    score = item.get("score") or {}
-    distance = score.get("vector_distance")
-    fields = {
-        **item,
-        "user": item.get("user") or "",
-        "score": float(score.get("fused") or 0.0),
-        "keyword_score": score.get("text_match"),
-        "vector_score": None if distance is None else 1 - distance,
-    }
-    return to_noun(fields, Hit)
-
-
-def _to_cue(item: dict[str, Any]) -> Cue:
-    fields = {"conversation": "", "legs": {}, **item}
-    return to_noun({name: value for name, value in fields.items() if name != "memory"}, Cue)
 
 
 def _to_run_view(item: Any) -> RunView:
@@ -310,6 +400,52 @@ def _build_trees(rows: Sequence[tuple[int, RunView]]) -> list[Node]:
     return list(reversed(children_by_depth.get(0, [])))
 
 
+class RemoteFloor:
+    """The floor of a remote home, as far as a thin machine reads it."""
+
+    folder = None  # no working copies on this machine
+    writable = True
+
+    def __init__(self, remote_home: RemoteHome) -> None:
+        self._remote_home = remote_home
+        self.alerts: list[str] = []  # what is wrong with the working copies there, as of the last answer
+
+    def layers(self, *, cwd: str | None = None, platform: str = "api") -> Layers:
+        """Return C₀ for a session that begins now, as a local floor does."""
+        from perdure.floor.layers import Layers
+
+        return to_noun(self._fetch(cwd, platform).get("floor"), Layers)
+
+    def list_kept(self) -> list[KeptLayer]:
+        """Return what the home keeps in each of its layers."""
+        from perdure.floor.layers import KeptLayer
+
+        return to_noun(self._fetch(None, "api").get("kept"), list[KeptLayer])
+
+    def read(self, name: str) -> str:
+        """Return the text of a page; "" if there is none."""
+        try:
+            return str(self._fetch_page(name).get("text") or "")
+        except NotFound:
+            return ""
+
+    def list_versions(self, name: str) -> list[PageVersion]:
+        """Return every state of a page, oldest first. Raises NotFound."""
+        from perdure.floor.state import PageVersion
+
+        return to_noun(self._fetch_page(name).get("versions"), list[PageVersion])
+
+    def _fetch_page(self, name: str) -> dict[str, Any]:
+        return self._remote_home.request("GET", f"floor/{quote(name)}")
+
+    def _fetch(self, cwd: str | None, platform: str) -> dict[str, Any]:
+        project = find_project(cwd)
+        query = [("platform", platform), ("full", "true"), *([("project", project)] if project else [])]
+        response = self._remote_home.request("GET", "floor", query=query)
+        self.alerts = read_strings(response, "alerts")
+        return response
+
+
 _PAGE_MEMORIES = 100  # memories in one answer
 _MEMORY_ID_PREFIX = "mem-"
 _CHANGEABLE_FIELDS = ("pinned", "retired", "path", "kind")  # what a change can name
@@ -317,38 +453,16 @@ _DEFAULT_OPTIONS = {"trust": "owner", "pinned": False}
 
 
 class RemoteMemories:
-    """The memories of a remote home; takes the place of a local home in commands about memories."""
+    """The memories of a remote home, with the methods of the room of a local one."""
 
     def __init__(self, remote_home: RemoteHome) -> None:
         self._remote_home = remote_home
         self._responses: dict[str, dict[str, Any]] = {}  # id or its beginning -> the answer about it
         self._turn_texts: dict[str, str] = {}  # id of a turn -> its words on one line
 
-    @property
-    def memories(self) -> RemoteMemories:
-        """This object: a local home has rooms, and the memories are the only room needed of a remote one."""
-        return self
-
-    @property
-    def runs(self) -> RemoteMemories:
-        """This object, for the names of projects."""
-        return self
-
-    @property
-    def upkeep(self) -> RemoteMemories:
-        """This object, for catching up."""
-        return self
-
     def holder_of(self, identifier: str) -> RemoteMemories:  # noqa: ARG002 - the home there finds out whose it is
         """Return this object: the remote home finds out whose memory it is."""
         return self
-
-    def catch_up(self) -> None:
-        """Do nothing: the remote home keeps itself up to date."""
-
-    def projects(self) -> list[str]:
-        """Return nothing: this machine knows no projects of the remote home. A folder still names one."""
-        return []
 
     def get(self, identifier: str) -> Memory:
         """Return the memory with this id, or with the one id that begins so. Raises MemoryMissing."""

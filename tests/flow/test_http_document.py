@@ -10,7 +10,8 @@ jsonschema = pytest.importorskip("jsonschema")
 
 SAMPLES: dict[str, Any] = {
     "post_runs": b'{"role": "user", "content": "The quokka lives in alder.", "timestamp": "2026-01-15T09:00Z"}\n',
-    "post_runs_search": {"query": "quokka"}, "post_recall": {"message": "Where does the quokka live?"},
+    "post_runs_search": {"query": "quokka"},
+    "post_recall": {"message": "I prefer Helix over vim", "session": "s", "all_projects": True},
     "post_hook": {"event": {"client": "codex", "kind": "prompt", "session": "s", "prompt": "Where is the quokka?"}},
     "post_context": {"message": "Where does the quokka live?"}, "post_memories": {"text": "I prefer Helix over vim"},
     "post_memories_search": {"query": "helix"}, "patch_memories_memory_id": {"pinned": True},

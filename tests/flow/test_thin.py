@@ -659,6 +659,37 @@ def test_joined_machine_keeps_reads_and_changes_memories(joined: tuple[Tower, Ma
         assert done.returncode == 3 and f"`{shlex.join(['perdure', *words])}`" in done.stderr, done.stderr
 
 
+def test_joined_machine_asks_with_all_options(joined: tuple[Tower, Machine]) -> None:
+    """Filters, context, floor and why give there what they give at the home."""
+    tower, laptop = joined
+    since = ["--since", "2026-01-01", "--until", "2026-02-01"]
+    for words in (
+        ["search", "quarry", "--role", "assistant", *since], ["search", "--runtime", "claude-code", *since],
+        ["search", "herons", "--machine", "laptop", "--kind", "text", "--project", "project"],
+        ["search", "quarry", "--entity", "Foxglove"], ["search", "--tool", "Bash"], ["search", "--file", "a.py"],
+        ["recall", "Where do the herons nest?", "--all-projects", "--mode", "keyword"],
+        ["floor", "--project", ""], ["context", "Where do the herons nest?", "--project", "", "--mode", "keyword"],
+    ):  # fmt: skip
+        there, here = tower.run(*words), _json(laptop, *words)
+        for changing in ("took_ms", "timings_ms", "parts", "n_tokens", "anthropic", "openai", "plan"):
+            assert (changing in here) == (changing in there)
+            here.pop(changing, None), there.pop(changing, None)
+        assert here == there, words
+        assert laptop.run(*words).returncode == 0
+    assert "not recalled" not in laptop.run("recall", "Where do the herons nest?", "--why-not", "t1").stderr
+    assert laptop.run("search", "quarry", "--scan").returncode == 2
+    tower.run("floor", "write", "profile", "Ada counts herons.")
+    shown = _json(laptop, "floor", "show", "profile")
+    assert shown | {"file": None} == shown and shown["text"] == "Ada counts herons.\n" and shown["version"]
+    assert "Ada counts herons." in laptop.run("context", "Which birds?").stdout
+    assert laptop.run("floor", "show", "core").returncode == 4
+    done = laptop.run("why")
+    assert done.returncode == 4 and "no session has had a recall yet" in done.stderr
+    began, _ = laptop.hook("UserPromptSubmit", prompt="Where do the herons nest?", session_id="another")
+    assert "quarry" in began["hookSpecificOutput"]["additionalContext"]
+    assert _json(laptop, "why") == tower.run("why") and "quarry" in laptop.run("why", "--session", "anoth").stdout
+
+
 def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
     tower, laptop = joined
     given = _json(laptop, "share", "project", ".", "--with", "bob", "--until", "30d")

@@ -25,7 +25,7 @@ SQL_FILES = {  # outside of index/ and jobs/, sqlite.py and files called store.p
 }
 START_UP = {  # a hook, a command or a recall by words loads these, so they load the rest when it is used
     "__init__.py", "capture/hook.py", "connections.py", "floor/room.py", "forgetting.py", "home.py",
-    "memories/room.py", "queries.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
+    "memories/room.py", "queries.py", "remote_home.py", "runs.py", "sharing/room.py", "turn.py", "upkeep.py",
 }  # fmt: skip
 LATER = {  # outside of these paths, the files that import something of ours when it is used: each with its reason
     "capture/enqueue.py": "a hook copies lines with it; few captures need projects or emitted lines",
@@ -42,7 +42,7 @@ LATER = {  # outside of these paths, the files that import something of ours whe
     "surfaces/cli/floor_common.py": "only completion of names needs the home here",
     "surfaces/cli/maintenance.py": "a thin machine's status needs http, a home's own does not",
     "surfaces/cli/mcp.py": "the package `mcp` is optional",
-    "surfaces/cli/memory_common.py": "a home or a remote home, never both",
+    "surfaces/cli/memory_common.py": "only completion of ids needs the home here",
     "surfaces/cli/models.py": "the miner with its grammar, 40 ms, is for one command",
     "surfaces/cli/recall.py": "only --why-not reads what a page shows, 150 ms",
     "surfaces/cli/search.py": "only `show` of a memory needs the commands of memories",

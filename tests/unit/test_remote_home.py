@@ -120,45 +120,50 @@ def hit(turn: str) -> dict:
     return {
         "turn_id": turn, "run_id": "r", "conversation": "c", "title": "t", "runtime": "pi", "machine": "laptop",
         "agent": "a", "project": None, "role": "user", "author": "person", "kind": "text", "text": "words",
-        "stated_at": "2026-01-15T09:00:00Z", "score": {"fused": 2.5, "vector_distance": 0.25, "text_match": 1.5},
-        "chunk_idx": None, "_links": {},
+        "stated_at": "2026-01-15T09:00:00Z", "score": 2.5,
     }  # fmt: skip
 
 
 def test_hits_are_paged_until_there_are_enough(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
+    pages = ([hit(f"t{n}") for n in range(100)], "on"), ([hit("t100"), hit("t101")], None)
     server.script = [
-        (200, {"hits": [hit(f"t{n}") for n in range(100)], "mode": "hybrid", "next_cursor": "on", "timing": {}}),
-        (200, {"hits": [hit("t100"), hit("t101")], "mode": "hybrid", "next_cursor": None, "timing": {}}),
+        (200, {"result": {"hits": hits, "terms": ["words"], "took_ms": 2.0, "mode": "hybrid"}, "next_cursor": cursor})
+        for hits, cursor in pages
     ]
-    filters = Filters(tags=("x",), runtimes=("pi",), conversations=("c",), since_at=datetime(2026, 1, 1, tzinfo=UTC))
+    filters = Filters(
+        tags=("x",), runtimes=("pi",), conversations=("c", "d"), files=("a.py",), entities=("Ada",),
+        since_at=datetime(2026, 1, 1, tzinfo=UTC), begun_until_at=datetime(2026, 2, 1, tzinfo=UTC),
+    )  # fmt: skip
     with remote_home.open_remote_home(rules) as home:
-        found = home.search("words", filters, limit=101, mode="hybrid")
+        found = home.search("words", filters=filters, limit=101, mode="hybrid")
     assert [h.turn_id for h in found.hits] == [f"t{n}" for n in range(101)]
-    assert (found.hits[0].score, found.hits[0].keyword_score, found.hits[0].vector_score) == (2.5, 1.5, 0.75)
+    assert (found.terms, found.took_ms, found.hits[0].score) == (("words",), 4.0, 2.5)
     first, second = (msgspec.json.decode(body) for *_, body in server.asked)
-    narrowed = {"tags": ["x"], "agent_runtime": ["pi"], "conversation_id": "c"}
-    assert first["filters"] == {**narrowed, "stated_at": {"gte": "2026-01-01T00:00:00+00:00"}}
+    assert first["filters"] == {
+        "tags": ["x"], "agent_runtime": ["pi"], "conversation_id": ["c", "d"], "file": ["a.py"], "entity": ["Ada"],
+        "stated_at": {"gte": "2026-01-01T00:00:00+00:00"}, "started_at": {"lte": "2026-01-31T23:59:59.999000+00:00"},
+    }  # fmt: skip
     assert (first["limit"], "cursor" in first, second["cursor"]) == (100, False, "on")
 
 
-@pytest.mark.parametrize(
-    "filters", [Filters(files=("a",)), Filters(entities=("b",)), Filters(conversations=("a", "b"))]
-)
-def test_unsupported_filter_is_refused_without_a_request(
-    filters: Filters, there: tuple[ScriptedRemote, CaptureRules]
-) -> None:
+def test_unsupported_filter_is_refused_without_a_request(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
-    with remote_home.open_remote_home(rules) as home, pytest.raises(UsageError):
-        home.search("words", filters, limit=5, mode=None)
+    with remote_home.open_remote_home(rules) as home:
+        for filters in (Filters(runs=("r",)), Filters(memories=True)):
+            with pytest.raises(UsageError):
+                home.search("words", filters=filters, limit=5)
+        with pytest.raises(UsageError, match="does not scan"):
+            home.search("words", scan=True)
     assert server.asked == []
 
 
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [((404, {"error": {"code": "not-found", "message": "none"}}), NotFound), ((404, b"<html>"), RemoteNonsense),
-     ((400, {"error": {"code": "usage-error", "message": "no"}}), UsageError), ((200, {"hits": 3}), RemoteNonsense),
-     ((200, {"hits": [{"turn_id": 3}]}), RemoteNonsense), ((200, b"[]"), RemoteNonsense), ((200, {}), RemoteNonsense)],
+     ((400, {"error": {"code": "usage-error", "message": "no"}}), UsageError), ((200, {"result": 3}), RemoteNonsense),
+     ((200, {"result": {"hits": [{"turn_id": 3}]}}), RemoteNonsense),
+     ((200, b"[]"), RemoteNonsense), ((200, {}), RemoteNonsense)],
 )  # fmt: skip
 def test_malformed_answers_are_refused(
     answer: tuple[int, object], kind: type[Exception], there: tuple[ScriptedRemote, CaptureRules]
@@ -166,7 +171,7 @@ def test_malformed_answers_are_refused(
     server, rules = there
     server.script = [answer]  # type: ignore[list-item]
     with remote_home.open_remote_home(rules) as home, pytest.raises(kind):
-        home.search("words", Filters(), limit=5, mode=None)
+        home.search("words")
 
 
 def test_home_resolves_the_beginning_of_an_id(there: tuple[ScriptedRemote, CaptureRules]) -> None:

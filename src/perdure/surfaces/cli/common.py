@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # costs 0.1 s; commands that the resident home answers do not
 
     from perdure.capture.policy import CaptureRules
     from perdure.home import Home
+    from perdure.remote_home import RemoteHome
 
 __all__ = [
     "ROLE_STYLES",
@@ -94,6 +95,18 @@ class Shell:
         if home.writable and (warning := home.captures.outbox_warning()):
             self.note(f"{warning}. Run `perdure doctor`.")
         return home
+
+    @contextmanager
+    def use_home(self, *, create: bool = False) -> Iterator[Home | RemoteHome]:
+        """Open the home that answers this call: the local one, or the remote one on a thin machine."""
+        if (rules := self.load_thin_rules()) is None:
+            with self.open_home(create=create) as home:
+                yield home
+            return
+        from perdure.remote_home import open_remote_home
+
+        with open_remote_home(rules) as remote_home:
+            yield remote_home
 
     def note(self, text: str) -> None:
         """Print a message that the person should read, on stderr: stdout carries data only. Silent with --json."""

@@ -63,7 +63,7 @@ def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Conte
     if not message.strip():
         raise UsageError("a message needs words")
     now = parse_moment(options["now"])
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         context = home.context(
             message,
             cwd=choose_folder(home, options["project"], str(Path.cwd())),

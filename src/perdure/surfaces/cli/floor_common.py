@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
     from perdure.floor.floor import Floor
     from perdure.floor.layers import KeptLayer, Layers
     from perdure.home import Home
+    from perdure.remote_home import RemoteFloor, RemoteHome
 
 NEXT_SESSION = "The change applies from the next session on."
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -49,7 +50,7 @@ def name_writer(*, by_agent: bool) -> str:
     return "agent" if by_agent else "owner"
 
 
-def choose_folder(home: Home, project: str | None, current_folder: str | None) -> str | None:
+def choose_folder(home: Home | RemoteHome, project: str | None, current_folder: str | None) -> str | None:
     """Return the folder whose project counts: the named project, none for "", or else the current folder."""
     return current_folder if project is None else resolve_project(home, project)
 
@@ -68,14 +69,14 @@ def print_difference(shell: Shell, old: str, new: str, name: str) -> None:
 # the bill -----------------------------------------------------------------------------------------------------
 
 
-def build_layers(shell: Shell, home: Home, cwd: str | None, platform: str) -> Layers:
+def build_layers(shell: Shell, home: Home | RemoteHome, cwd: str | None, platform: str) -> Layers:
     """Build C₀ for a session here, and print what a person must know about the working copies."""
     floor_layers = home.floor.layers(cwd=cwd, platform=platform)
     print_alerts(shell, home.floor)
     return floor_layers
 
 
-def print_alerts(shell: Shell, floor: Floor) -> None:
+def print_alerts(shell: Shell, floor: Floor | RemoteFloor) -> None:
     """Print the problems of the working copies."""
     for alert in floor.alerts:
         shell.note(alert)

@@ -17,6 +17,7 @@ from perdure.errors import EditRefused, FloorMissing, PerdureError, UsageError
 from perdure.floor import layers, pages
 from perdure.floor.floor import Floor
 from perdure.floor.state import PageVersion
+from perdure.remote_home import RemoteFloor
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.cli.floor_common import (
     NEXT_SESSION,
@@ -59,7 +60,7 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
     cards, diary) and the total. Below are the texts that are left out because they look like
     an injection. With PAGE, show one page.
     """
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         if page is not None:
             _show_page(shell, home.floor, pages.resolve_name(page))
             return
@@ -85,7 +86,7 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
         )
 
 
-def _show_page(shell: Shell, floor: Floor, name: str) -> None:
+def _show_page(shell: Shell, floor: Floor | RemoteFloor, name: str) -> None:
     page_text = mask(floor.read(name))
     print_alerts(shell, floor)
     if not page_text:
@@ -97,7 +98,7 @@ def _show_page(shell: Shell, floor: Floor, name: str) -> None:
                 "page": name,
                 "text": page_text,
                 "tokens": text.tokens(page_text),
-                "file": str(floor.folder / name),
+                "file": str(floor.folder / name) if floor.folder else None,  # not of this machine
                 "version": version,
             }
         )

@@ -18,7 +18,7 @@ from perdure.identity import find_project
 from perdure.memories.grammar import claims
 from perdure.memories.markdown_io import FileRefusal, ImportResult, ImportTerms
 from perdure.memories.stated import guess_kind
-from perdure.remote_home import RemoteMemories
+from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
     complete_memory_ids,
@@ -27,7 +27,6 @@ from perdure.surfaces.cli.memory_common import (
     list_replaced,
     list_successors,
     memory_to_json,
-    open_memories,
     read_words,
     resolve_project,
     suggest_for_memory,
@@ -82,7 +81,7 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options:
     if not statement:
         raise UsageError("a memory cannot be empty")
     kind: MemoryKind = options["kind"] or guess_kind(statement)
-    with open_memories(shell, create=True) as home:
+    with shell.use_home(create=True) as home:
         project = _choose_project(home, statement, kind, path, options)
         memory = home.remember(
             statement,
@@ -96,7 +95,7 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options:
 
 
 def _choose_project(
-    home: Home | RemoteMemories, statement: str, kind: str, path: str, options: dict[str, Any]
+    home: Home | RemoteHome, statement: str, kind: str, path: str, options: dict[str, Any]
 ) -> str | None:
     """Return the project of a new memory: from the options, or else from its path and kind."""
     if (options["project"] is not None) + options["here"] + options["everywhere"] > 1:
@@ -123,7 +122,7 @@ def _read_statement_options(options: dict[str, Any]) -> dict[str, Any]:
     return fields | ({"entities": options["entities"]} if options["entities"] else {})
 
 
-def _print_remembered(shell: Shell, home: Home | RemoteMemories, memory: Memory) -> None:
+def _print_remembered(shell: Shell, home: Home | RemoteHome, memory: Memory) -> None:
     """Print the result of `remember`."""
     predecessors = list_replaced(home, memory)[-1:] if memory.n_stated == 1 else []
     successors = list_successors(home, memory)
@@ -158,9 +157,9 @@ def _print_remembered(shell: Shell, home: Home | RemoteMemories, memory: Memory)
         )
 
 
-def _check_suspicion(home: Home | RemoteMemories, memory: Memory) -> str:
+def _check_suspicion(home: Home | RemoteHome, memory: Memory) -> str:
     """Return the rule that keeps a memory from models, or "". From now on `perdure floor alerts` lists the memory."""
-    if isinstance(home, RemoteMemories):  # the remote home scans it each time before a model gets it
+    if isinstance(home, RemoteHome):  # the remote home scans it each time before a model gets it
         return ""
     findings = home.floor.find_injections(memory.text) if scan.scan(memory.text) else ()
     if not findings:
@@ -195,7 +194,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
     """
     if editor and words:
         raise UsageError("give the new text or --editor, not both")
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         memory = find_memory(home, identifier)
         fields = _read_changes(home, options)
         if not (editor or words or fields):
@@ -211,7 +210,7 @@ def edit_command(shell: Shell, identifier: str, words: tuple[str, ...], editor: 
         _print_edited(shell, memory, is_changed=is_reworded or bool(fields))
 
 
-def _read_changes(home: Home | RemoteMemories, options: dict[str, Any]) -> dict[str, Any]:
+def _read_changes(home: Home | RemoteHome, options: dict[str, Any]) -> dict[str, Any]:
     """Return the changes that the options ask for, as fields of a memory."""
     if options["everywhere"] and options["project"]:
         raise UsageError("give only one of --project and --everywhere")
@@ -232,7 +231,7 @@ def _edit_words(memory: Memory) -> str:
     return edited_text.strip() if edited_text is not None else memory.text
 
 
-def _replace_words(home: Home | RemoteMemories, memory: Memory, new_words: str, fields: dict[str, Any]) -> Memory:
+def _replace_words(home: Home | RemoteHome, memory: Memory, new_words: str, fields: dict[str, Any]) -> Memory:
     if not new_words:
         raise UsageError("a memory cannot be empty; `perdure memories retire` retires it, `perdure forget` deletes it")
     if memory.superseded_by is not None:
@@ -278,7 +277,7 @@ def restore_command(shell: Shell, ids: tuple[str, ...]) -> None:
 
 
 def _change_memories(shell: Shell, ids: tuple[str, ...], outcome: str, **fields: Any) -> None:
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         is_restore = fields.get("retired") is False
         memory_ids = [find_memory(home, name, retired=is_restore).memory_id for name in ids]
         memories = home.memories.change(memory_ids, **fields)

@@ -9,7 +9,7 @@ import click
 from perdure import text
 from perdure.home import Home
 from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, sum_months
-from perdure.remote_home import RemoteMemories
+from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
     complete_memory_ids,
@@ -20,7 +20,6 @@ from perdure.surfaces.cli.memory_common import (
     list_replaced,
     list_successors,
     memory_to_json,
-    open_memories,
     print_memory,
     resolve_project,
     sources_to_json,
@@ -71,7 +70,7 @@ def list_command(
     limit: int,
 ) -> None:
     """List the current memories, newest first: text, path, time of the statement, level of trust."""
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         memories = home.memories.list_memories(
             prefix=prefix,
             kind=kind or "",
@@ -102,11 +101,11 @@ def show_command(shell: Shell, identifier: str) -> None:
     """Show everything about one memory, by its path or the beginning of its id: words, times, trust, sources,
     history.
     """
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         show_memory(shell, home, identifier)
 
 
-def show_memory(shell: Shell, home: Home | RemoteMemories, identifier: str) -> None:
+def show_memory(shell: Shell, home: Home | RemoteHome, identifier: str) -> None:
     """Print a memory with everything that is known about it."""
     home.upkeep.catch_up()
     memory = find_memory(home, identifier)
@@ -142,7 +141,7 @@ def show_memory(shell: Shell, home: Home | RemoteMemories, identifier: str) -> N
 @click.option("--touch", is_flag=True, help="Count the results as used, so that they fade more slowly.")
 def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all: bool, touch: bool) -> None:
     """Find memories by words, and by meaning if there are vectors. Only --touch changes data."""
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         scored_memories = home.memories.search(" ".join(words), limit=limit, every=include_all, touch=touch)
     if shell.as_json:
         hits = [{"score": score, **memory_to_json(memory)} for memory, score in scored_memories]
@@ -169,7 +168,7 @@ def history_command(shell: Shell, identifier: str) -> None:
     """Show the history of a memory: each statement on its path, oldest first, with the times from and until which it
     was current, and its source turns.
     """
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         home.upkeep.catch_up()
         memories = home.memories.history(identifier)
         stages = [(memory, sources_to_json(home, home.memories.sources(memory.memory_id))) for memory in memories]
@@ -202,7 +201,7 @@ def sources_command(shell: Shell, identifier: str) -> None:
     """Show the source turns of a memory, and of the memories that it was made from, with one line of text each. A turn
     that this home does not hold is marked UNRESOLVED.
     """
-    with open_memories(shell) as home:
+    with shell.use_home() as home:
         home.upkeep.catch_up()
         memory = find_memory(home, identifier)
         rows = sources_to_json(home, home.memories.sources(memory.memory_id))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,25 +21,11 @@ from perdure.types import Memory, Span
 
 if TYPE_CHECKING:  # costs 0.1 s; `--help` does not need it
     from perdure.home import Home
-    from perdure.remote_home import RemoteMemories
+    from perdure.remote_home import RemoteHome
 
 ID_PREFIX = "mem-"
 _LINE_CHARS = 100
 _MAX_COMPLETIONS = 50  # ids offered to the shell
-
-
-@contextmanager
-def open_memories(shell: Shell, *, create: bool = False) -> Iterator[Home | RemoteMemories]:
-    """Open the home whose memories a command needs: the local one, or the remote one on a thin machine."""
-    rules = shell.load_thin_rules()
-    if rules is None:
-        with shell.open_home(create=create) as home:
-            yield home
-        return
-    from perdure.remote_home import RemoteMemories, open_remote_home
-
-    with open_remote_home(rules) as remote_home:
-        yield RemoteMemories(remote_home)
 
 
 def complete_memory_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
@@ -74,7 +59,7 @@ def read_words(words: Sequence[str], noun: str, *, page: str = "") -> str:
     return " ".join(words)
 
 
-def resolve_project(home: Home | RemoteMemories, name: str) -> str | None:
+def resolve_project(home: Home | RemoteHome, name: str) -> str | None:
     """Return the project of a name: a folder's project, or the one known project whose path ends with it; None for
     "".
 
@@ -92,7 +77,7 @@ def resolve_project(home: Home | RemoteMemories, name: str) -> str | None:
     return find_project(str(folder.absolute()))
 
 
-def find_memory(home: Home | RemoteMemories, name: str, *, retired: bool = False) -> Memory:
+def find_memory(home: Home | RemoteHome, name: str, *, retired: bool = False) -> Memory:
     """Return the memory of an id or its beginning, or the one that is current (or retired) at a path. Raises
     MemoryMissing.
 
@@ -120,7 +105,7 @@ def memory_to_json(memory: Memory) -> dict[str, Any]:
     return {**fields, "sources": [span._asdict() for span in memory.sources], "current": memory.is_current}
 
 
-def sources_to_json(home: Home | RemoteMemories, sources: Iterable[tuple[Span, str | None]]) -> list[dict[str, Any]]:
+def sources_to_json(home: Home | RemoteHome, sources: Iterable[tuple[Span, str | None]]) -> list[dict[str, Any]]:
     """Convert sources to JSON values; a source that cannot be found any more has no turn."""
     return [
         {
@@ -168,7 +153,7 @@ def format_source(source: dict[str, Any]) -> str:
     return f"{source['turn_id']}  {source['text']}"
 
 
-def print_memory(shell: Shell, home: Home | RemoteMemories, memory: Memory) -> None:
+def print_memory(shell: Shell, home: Home | RemoteHome, memory: Memory) -> None:
     """Print everything about a memory, for people."""
     shell.out.print(Text(text.printable(memory.text), style="bold"))
     for name, value in _list_details(home, memory):
@@ -176,7 +161,7 @@ def print_memory(shell: Shell, home: Home | RemoteMemories, memory: Memory) -> N
             shell.out.print(Text(f"  {name:<12}", style="dim") + Text(text.printable(value)))
 
 
-def _list_details(home: Home | RemoteMemories, memory: Memory) -> Iterable[tuple[str, str]]:
+def _list_details(home: Home | RemoteHome, memory: Memory) -> Iterable[tuple[str, str]]:
     yield "id", memory.memory_id
     yield "shared by", memory.shared_by
     yield "path", f"{memory.path} ({memory.kind})"
@@ -204,13 +189,13 @@ def _format_validity(memory: Memory) -> str:
     return ", ".join(f"{name} {format_time(instant)}" for name, instant in bounds if instant)
 
 
-def list_replaced(home: Home | RemoteMemories, memory: Memory) -> list[Memory]:
+def list_replaced(home: Home | RemoteHome, memory: Memory) -> list[Memory]:
     """Return the memories that this memory replaced, oldest first."""
     history = home.memories.holder_of(memory.memory_id).history(memory.memory_id)
     return [m for m in history if m.superseded_by == memory.memory_id]
 
 
-def list_successors(home: Home | RemoteMemories, memory: Memory) -> list[Memory]:
+def list_successors(home: Home | RemoteHome, memory: Memory) -> list[Memory]:
     """Return the memory that replaced this memory, if there is one."""
     successor_id = memory.superseded_by
     return [home.memories.holder_of(successor_id).get(successor_id)] if successor_id else []

@@ -19,7 +19,6 @@ from perdure.errors import UsageError
 from perdure.placed_turns import label_with_owner
 from perdure.recall import pack
 from perdure.recall.pack import SPEAKER_LABELS
-from perdure.remote_home import open_remote_home
 from perdure.service import client
 from perdure.surfaces.cli.common import (
     ROLE_STYLES,
@@ -35,6 +34,7 @@ from perdure.types import Cue, Recalled
 
 if TYPE_CHECKING:  # costs 0.1 s; the resident home answers most recalls
     from perdure.home import Home
+    from perdure.remote_home import RemoteHome
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 
@@ -98,24 +98,23 @@ def _run_recall(
     The resident home answers if it would say the same as this process.
     """
     cwd = None if all_projects else str(Path.cwd())
-    if (rules := shell.load_thin_rules()) is not None:
-        if why_not:
-            raise UsageError("--why-not works only on the machine of the home; run it there")
-        with open_remote_home(rules) as remote_home:
-            return remote_home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of), ""
-    if not why_not and as_of is None:
+    if not why_not and as_of is None and shell.load_thin_rules() is None:
         home_folder = settings.find_home_path(shell.home)
         recalled = client.ask_recall(home_folder, words, cwd=cwd, all_projects=all_projects, mode=mode)
         if recalled is not None:
             return recalled, ""
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         name = home.resolve(why_not)[1] if why_not else ""
         recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(name), as_of=as_of)
         return recalled, _explain_omission(home, recalled, name, cwd) if name else ""
 
 
-def _explain_omission(home: Home, recalled: Recalled, name: str, cwd: str | None) -> str:
+def _explain_omission(home: Home | RemoteHome, recalled: Recalled, name: str, cwd: str | None) -> str:
     """Say why a turn or a memory was left out, after its project and date."""
+    from perdure.remote_home import RemoteHome
+
+    if isinstance(home, RemoteHome):  # the cards need the index
+        return pack.explain_absence(recalled, name)
     from perdure.surfaces.web import cue_cards, recall_sources  # 0.15 s
 
     subject = recall_sources.to_subjects(recall_sources.read_sources(home, [name])).get(name)

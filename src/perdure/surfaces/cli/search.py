@@ -29,7 +29,7 @@ from perdure.surfaces.cli.common import (
     format_time_and_age,
     parse_moment,
 )
-from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids, open_memories
+from perdure.surfaces.cli.memory_common import ID_PREFIX, complete_memory_ids
 from perdure.surfaces.trees import draw_trees
 from perdure.types import Filters, Hit, Node, Part, RunView, SearchResult, Turn
 
@@ -118,18 +118,10 @@ def search_command(
     filters = build_filters(**options)
     if not words and filters == Filters():
         raise UsageError("say what to search for: words, or at least one filter")
-    query, rules = " ".join(words), shell.load_thin_rules()
-    if rules is not None:
-        if scan:
-            raise UsageError(
-                "--scan reads the archive, and this machine has none; run the command on the machine of the home"
-            )
-        with open_remote_home(rules) as remote_home:
-            result, reader = remote_home.search(query, filters, limit=limit, mode=mode), remote_home.user
-    else:
-        with shell.open_home() as home:
-            result, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
-    actions = _suggest_after_search(result, is_thin=rules is not None)
+    query = " ".join(words)
+    with shell.use_home() as home:
+        result, reader = home.search(query, filters=filters, limit=limit, mode=mode, scan=scan), home.user
+    actions = _suggest_after_search(result, is_thin=shell.load_thin_rules() is not None)
     if shell.as_json:
         shell.print_json(_search_to_json(result, query), next_actions=actions)
         return
@@ -328,7 +320,7 @@ def _show_remote(shell: Shell, rules: CaptureRules, identifier: str, n_context: 
     if identifier.startswith(ID_PREFIX):
         from perdure.surfaces.cli import memories_read
 
-        with open_memories(shell) as home:
+        with shell.use_home() as home:
             memories_read.show_memory(shell, home, identifier)
         return
     with open_remote_home(rules) as remote_home:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from perdure.capture.policy import CaptureRules
-from perdure.remote_home import RemoteMemories, open_remote_home
+from perdure.remote_home import open_remote_home
 from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -80,7 +80,7 @@ def _share_remotely(
 ) -> GrantRecord:
     """Share it at the remote home."""
     with open_remote_home(rules) as remote_home:
-        project = resolve_project(RemoteMemories(remote_home), value) if scope == "project" else value
+        project = resolve_project(remote_home, value) if scope == "project" else value
         return remote_home.share(grantee, scope, project or value, until_at=until_at)
 
 

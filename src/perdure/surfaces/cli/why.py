@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from perdure import text
-from perdure.archive import injections
-from perdure.archive.journal import JournalEvent
-from perdure.errors import PerdureError, RecallMissing
-from perdure.home import Home
-from perdure.index.injections import CueReason
+from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time_and_age
-from perdure.surfaces.web import recall_sources
-from perdure.surfaces.web.cue_cards import CueCard, MissingCue
-from perdure.surfaces.web.recall_sources import InjectionView
+from perdure.surfaces.last_recall import describe_last_recall
 
 
 @command(
@@ -34,45 +27,28 @@ def why_command(shell: Shell, session: str | None, explain: bool) -> None:
     """Show the last recall that went into a session: the message, the memories and turns beside it, and the reason for
     each.
     """
-    with shell.open_home() as home:
-        event = _find_last_injection(home, session)
-        with contextlib.suppress(PerdureError):  # then the message may be missing
-            home.upkeep.index_all()
-        injection = home.memories.injections.get(event.data["nonce"])
-        moment = recall_sources.to_moment(injection)
-        prompt = recall_sources.find_messages(home, [moment]).get(moment)
-        view = recall_sources.read_injection(home, injection, prompt.text if prompt else "")
-    cues = [_build_why(reason, card) for reason, card in zip(injection.reasons, view.cards, strict=True)]
+    with shell.use_home() as home:
+        recall = home.why(session or "") if isinstance(home, RemoteHome) else describe_last_recall(home, session or "")
     if shell.as_json:
-        shell.print_json({**event.data, "at": event.happened_at, "message": view.message or None, "cues": cues})
+        shell.print_json(recall)
         return
-    _print_why(shell, view, cues, explain=explain)
+    _print_why(shell, recall, explain=explain)
 
 
-def _build_why(reason: CueReason, card: CueCard | MissingCue) -> dict[str, Any]:
-    """Return the numbers of a cue, its words as they are now, its origin, and why it was chosen; no words if it is
-    forgotten.
-    """
-    numbers = {"turn": reason.cue, "score": reason.score, "legs": reason.legs, "n_tokens": reason.n_tokens}
-    if isinstance(card, MissingCue):
-        return {**numbers, "text": ""}
-    origin = {"project": card.project, "said_by": card.said_by, "stated_at": card.cue.stated_at}
-    return {**numbers, "text": card.cue.text, **origin, "why": card.why}
-
-
-def _print_why(shell: Shell, view: InjectionView, cues: Sequence[dict[str, Any]], *, explain: bool) -> None:
-    injection, now = view.injection, datetime.now(UTC)
-    agent = f", agent {injection.agent}" if injection.agent else ""
-    session_text = f"{injection.runtime} session {injection.session}{agent}"
-    shell.out.print(f"{format_time_and_age(injection.at, now)} · {session_text}", style="bold", markup=False)
-    if view.message:
-        shell.out.print(f'message: "{text.one_line(view.message, 200)}"', markup=False)
-    cost_text = f"{format_count(injection.n_tokens, 'token')}, {injection.took_ms:.0f} ms"
+def _print_why(shell: Shell, recall: Mapping[str, Any], *, explain: bool) -> None:
+    cues, now = recall["cues"], datetime.now(UTC)
+    agent = f", agent {recall['agent']}" if recall["agent"] else ""
+    session_text = f"{recall['runtime']} session {recall['session']}{agent}"
+    shell.out.print(f"{format_time_and_age(recall['at'], now)} · {session_text}", style="bold", markup=False)
+    if recall["message"]:
+        message = text.one_line(recall["message"], 200)
+        shell.out.print(f'message: "{message}"', markup=False)
+    cost_text = f"{format_count(recall['n_tokens'], 'token')}, {recall['took_ms']:.0f} ms"
     shell.out.print(f"{format_count(len(cues), 'text')} put beside it: {cost_text}", markup=False)
     if explain:
-        shell.out.print(f"milliseconds: {_format_values(injection.timings_ms)}", style="dim", markup=False)
-    if injection.degraded:
-        shell.note(f"Without: {', '.join(injection.degraded)}.")
+        shell.out.print(f"milliseconds: {_format_values(recall['timings_ms'])}", style="dim", markup=False)
+    if recall["degraded"]:
+        shell.note(f"Without: {', '.join(recall['degraded'])}.")
     for number, cue in enumerate(cues, start=1):
         if not cue["text"]:
             shell.out.print(f"\n{number}. {_shorten_id(cue['turn'])}  (forgotten)", style="dim", markup=False)
@@ -84,18 +60,6 @@ def _print_why(shell: Shell, view: InjectionView, cues: Sequence[dict[str, Any]]
         shell.out.print(f"   because it {'; '.join(cue['why']) or 'matches best'}", style="yellow", markup=False)
         if explain:
             shell.out.print(f"   score {cue['score']:.2f}: {_format_values(cue['legs'])}", style="dim", markup=False)
-
-
-def _find_last_injection(home: Home, session: str | None) -> JournalEvent:
-    """Return the last injection (into a session). Raises RecallMissing."""
-    for event in reversed(home.journal().read(type_=injections.EVENT_TYPE)):
-        if (
-            "cues" in event.data
-            and not injections.is_floor(event)
-            and str(event.data["session"]).startswith(session or "")
-        ):
-            return event
-    raise RecallMissing(f"no recall for session {session}" if session else "no session has had a recall yet")
 
 
 def _shorten_id(name: str) -> str:

@@ -15,6 +15,7 @@ from perdure.surfaces.http.responses import (
     build_item,
     build_list,
     build_list_item,
+    encode_noun,
 )
 
 FLOOR_PATH = f"{API_PATH}/floor"
@@ -23,7 +24,7 @@ CARDS_PATH = f"{API_PATH}/cards"
 
 def read_floor(call: HttpCall) -> HttpResponse:
     """Return the floor that a session gets if it begins now, layer by layer, and the list of pages."""
-    bill = call.home.floor.layers(cwd=call.query.project)
+    bill = call.home.floor.layers(cwd=call.query.project, platform=call.query.platform)
     layers = [
         {
             "name": layer.name,
@@ -37,9 +38,10 @@ def read_floor(call: HttpCall) -> HttpResponse:
         for layer in bill.layers
     ]
     page_items = [{"name": name, "_links": _build_page_links(name)} for name in call.home.floor.list_pages()]
-    return HttpResponse(
-        {"layers": layers, "pages": page_items, "_links": {"self": FLOOR_PATH, "cards": CARDS_PATH}, "next_actions": []}
-    )
+    fields = {"layers": layers, "pages": page_items, "alerts": list(call.home.floor.alerts)}
+    if call.query.full:
+        fields |= {"floor": encode_noun(bill), "kept": encode_noun(call.home.floor.list_kept())}
+    return HttpResponse(build_item(fields, {"self": FLOOR_PATH, "cards": CARDS_PATH}))
 
 
 def _build_page_links(name: str) -> Links:
@@ -56,12 +58,10 @@ def read_page(call: HttpCall) -> HttpResponse:
 
 
 def _build_page(name: str, text: str, versions: list[PageVersion]) -> Json:
-    version_items = [
-        {"event": version.event, "at": version.at, "by": version.by, "why": version.why, "unseen": version.unseen}
-        for version in versions
-    ]
     actions = [build_action("write it again", "PUT", f"{FLOOR_PATH}/{name}")]
-    return build_item({"name": name, "text": text}, _build_page_links(name), actions=actions, versions=version_items)
+    return build_item(
+        {"name": name, "text": text}, _build_page_links(name), actions=actions, versions=encode_noun(versions)
+    )
 
 
 def write_page(call: HttpCall) -> HttpResponse:

@@ -48,6 +48,11 @@ def build_action(do: str, method: str, href: str) -> Json:
     return {"do": do, "method": method, "href": href}
 
 
+def encode_noun(noun: Any) -> Any:
+    """Encode a noun with the names of its Python fields; `remote_home` decodes it to an equal one."""
+    return msgspec.to_builtins(noun, str_keys=True)
+
+
 def build_item(item: Any, links: Links, *, actions: Sequence[Json] = (), **extra_fields: Any) -> Json:
     """Build the body of one item."""
     fields = msgspec.to_builtins(item, str_keys=True) if not isinstance(item, dict) else item

@@ -141,6 +141,23 @@ OPERATIONS: tuple[ApiOperation, ...] = (
     ),
     ApiOperation(
         "GET",
+        "/api/why",
+        search.explain_last_recall,
+        "The last recall that a session was given",
+        query_shape=shapes.WhyQuery,
+        response_shape=shapes.InjectionJson,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/projects",
+        runs.list_projects,
+        "List the projects of the runs that the caller may read",
+        query_shape=shapes.PageQuery,
+        response_shape=shapes.ProjectListJson,
+    ),
+    ApiOperation(
+        "GET",
         "/api/memories",
         memories.list_memories,
         "List memories",

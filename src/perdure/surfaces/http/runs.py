@@ -82,6 +82,14 @@ def list_conversation(call: HttpCall) -> HttpResponse:
     )
 
 
+def list_projects(call: HttpCall) -> HttpResponse:
+    """List the projects of the runs that the caller may read."""
+    page = call.read_list_page("projects")
+    projects, next_cursor = page.cut_items(call.home.runs.projects())
+    items = [{"project": project, "_links": {}} for project in projects]
+    return HttpResponse(build_list(items, next_cursor, {"self": f"{API_PATH}/projects"}))
+
+
 def read_run(call: HttpCall) -> HttpResponse:
     """Read one run with everything that is derived from it."""
     view = _read_view(call)

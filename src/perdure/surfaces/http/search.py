@@ -24,7 +24,16 @@ from perdure.errors import IndexFault, NotFound
 from perdure.home import Home
 from perdure.surfaces.http import runs, shapes
 from perdure.surfaces.http.calls import HttpCall
-from perdure.surfaces.http.responses import API_PATH, HttpResponse, Json, build_action, build_item, refuse_usage
+from perdure.surfaces.http.responses import (
+    API_PATH,
+    HttpResponse,
+    Json,
+    build_action,
+    build_item,
+    encode_noun,
+    refuse_usage,
+)
+from perdure.surfaces.last_recall import describe_last_recall
 from perdure.types import Cue, Filters, Hit, Live, Recalled, RunView, SearchResult
 
 MAX_DEPTH = 1000  # most hits of one question that can be listed page by page
@@ -45,6 +54,8 @@ def search_runs(call: HttpCall) -> HttpResponse:
     hits, next_cursor = page.cut_items(result.hits)
     fields = _build_search_body(call, result, hits, next_cursor, _count_facets(call, filters))
     fields["timing"]["total_ms"] = (time.perf_counter() - started_s) * 1000
+    if body.full:
+        fields["result"] = encode_noun(replace(result, hits=tuple(hits)))
     return HttpResponse(fields)
 
 
@@ -56,10 +67,16 @@ def _build_filters(call: HttpCall, json_filters: shapes.SearchFilters) -> Filter
         machines=machines,
         projects=json_filters.project,
         runs=_list_tree_ids(home, json_filters.root_run_id) if json_filters.root_run_id else (),
-        conversations=(json_filters.conversation_id,) if json_filters.conversation_id else (),
+        conversations=(json_filters.conversation_id,)
+        if isinstance(json_filters.conversation_id, str)
+        else json_filters.conversation_id or (),
         roles=json_filters.role,
         kinds=json_filters.kind,
         agents=json_filters.agent,
+        files=json_filters.file,
+        tools=json_filters.tool,
+        skills=json_filters.skill,
+        entities=json_filters.entity,
         since_at=json_filters.stated_at.gte,
         until_at=_end_after(json_filters.stated_at.lte),
         begun_since_at=json_filters.started_at.gte,
@@ -166,9 +183,11 @@ def recall_for_message(call: HttpCall) -> HttpResponse:
     session = injections.read_injected_context(home.journal(), body.runtime, body.session) if body.session else None
     result = home.recall(
         body.message,
+        now=body.now,
         cwd=choose_folder(body.project, body.cwd),
         all_projects=body.all_projects,
         mode=body.mode or call.choose_mode(),
+        explain=body.explain,
         as_of=body.as_of,
         session=Live(body.session, session.since_at) if session else None,
         already=session.turns if session else (),
@@ -183,7 +202,8 @@ def recall_for_message(call: HttpCall) -> HttpResponse:
         event = HookEvent(body.runtime, "prompt", body.session)
         data = turn.build_injection(event, turn.RecallBlock(block, nonce, cues), result, took_ms)
         home.journal().append(injections.EVENT_TYPE, data, now=datetime.now(UTC))
-    return HttpResponse(_build_recall_body(home, result, block, cues))
+    full_fields = {"recalled": encode_noun(result)} if body.full else {}
+    return HttpResponse(_build_recall_body(home, result, block, cues) | full_fields)
 
 
 def choose_folder(project: str | None, cwd: str | None) -> str | None:
@@ -246,9 +266,22 @@ def answer_hook(call: HttpCall) -> HttpResponse:
 def build_context(call: HttpCall) -> HttpResponse:
     """Build the text that a model is to read for a message, in its provider's format, with the cost of each part."""
     body = call.body
-    context = call.home.context(body.message, window=body.window, cwd=choose_folder(body.project, body.cwd))
-    messages = context.anthropic() if body.format == "anthropic" else context.openai()
-    parts = [msgspec.to_builtins(part) for part in context.parts]
-    return HttpResponse(
-        build_item({"format": body.format, **messages, "parts": parts, "n_tokens": context.n_tokens}, {})
+    context = call.home.context(
+        body.message,
+        window=body.window,
+        cwd=choose_folder(body.project, body.cwd),
+        platform=body.platform,
+        session=Live(body.session) if body.session else None,
+        now=body.now,
+        mode=body.mode,
     )
+    messages = context.anthropic() if body.format == "anthropic" else context.openai()
+    fields = {"format": body.format, **messages, "parts": encode_noun(context.parts), "n_tokens": context.n_tokens}
+    if body.full:
+        fields |= {"context": encode_noun(context), "alerts": list(call.home.floor.alerts)}
+    return HttpResponse(build_item(fields, {}))
+
+
+def explain_last_recall(call: HttpCall) -> HttpResponse:
+    """Return the last recall that a session was given, with the reasons, the time and the tokens."""
+    return HttpResponse(build_item(describe_last_recall(call.home, call.query.session), {"self": f"{API_PATH}/why"}))

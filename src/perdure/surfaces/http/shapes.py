@@ -85,7 +85,7 @@ class SearchFilters(Struct, frozen=True, forbid_unknown_fields=True):
     tags: NameList = ()
     agent_runtime: NameList = ()
     machine_id: NameList = ()  # ids or names
-    conversation_id: ShortText | None = None
+    conversation_id: ShortText | NameList | None = None
     root_run_id: ShortText | None = None
     started_at: TimeRange = TimeRange()  # of the run
     stated_at: TimeRange = TimeRange()  # of the turn
@@ -93,6 +93,10 @@ class SearchFilters(Struct, frozen=True, forbid_unknown_fields=True):
     role: NameList = ()
     kind: NameList = ()
     agent: NameList = ()
+    file: NameList = ()
+    tool: NameList = ()
+    skill: NameList = ()
+    entity: NameList = ()
 
 
 class SearchBody(Struct, frozen=True):
@@ -103,6 +107,7 @@ class SearchBody(Struct, frozen=True):
     limit: Limit = 20
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     filters: SearchFilters = SearchFilters()
+    full: bool = False  # also the page as Python has it, in `result`
 
 
 class ConversationQuery(PageQuery, frozen=True, kw_only=True):
@@ -142,8 +147,11 @@ class RecallBody(Struct, frozen=True):
     session: ShortText = ""  # a running session: it is not told twice, and each injection is recorded
     runtime: ShortText = "messages"  # of that session
     mode: Literal["hybrid", "keyword"] | None = None
+    now: Instant | None = None  # "yesterday" is counted from here
     as_of: Instant | None = None
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
+    explain: bool = False  # with `full`: why other turns were passed over
+    full: bool = False  # also the recall as Python has it, in `recalled`
 
 
 class HookEventBody(Struct, frozen=True):
@@ -191,7 +199,12 @@ class ContextBody(Struct, frozen=True):
     window: Annotated[tuple[dict[str, Any], ...], Meta(max_length=1000)] = ()
     cwd: Annotated[str, Meta(max_length=4096)] | None = None
     project: Annotated[str, Meta(max_length=4096)] | None = None
+    platform: ShortText = "api"
+    session: ShortText = ""  # a running session, whose own turns are left out
+    mode: Literal["hybrid", "keyword"] | None = None
+    now: Instant | None = None
     format: Literal["anthropic", "openai"] = "anthropic"
+    full: bool = False  # also the context as Python has it, in `context`
 
 
 # identity ------------------------------------------------------------------------------------------------------------
@@ -265,9 +278,17 @@ class CardBody(Struct, frozen=True):
 
 
 class FloorQuery(Struct, frozen=True):
-    """The project of the floor."""
+    """The session that the floor is for."""
 
     project: Annotated[str, Meta(max_length=4096)] | None = None
+    platform: ShortText = "api"
+    full: bool = False  # also the floor as Python has it, in `floor`, and all that is kept
+
+
+class WhyQuery(Struct, frozen=True):
+    """The session whose last recall is shown."""
+
+    session: ShortText = ""  # the beginning of its id; "" for all sessions
 
 
 class FloorPageBody(Struct, frozen=True):
@@ -435,6 +456,22 @@ class RecallJson(AnswerEnvelope, frozen=True):
     timings_ms: dict[str, float]
 
 
+class ProjectListJson(ListEnvelope, frozen=True):
+    """The projects of the runs that the caller may read."""
+
+    items: list[dict[str, Any]]
+
+
+class InjectionJson(AnswerEnvelope, frozen=True):
+    """A recall that a session was given, as the journal recorded it."""
+
+    at: datetime
+    runtime: str
+    session: str
+    n_tokens: int
+    cues: list[dict[str, Any]]
+
+
 class JobListJson(ListEnvelope, frozen=True):
     """The list of jobs."""
 
@@ -523,6 +560,7 @@ class FloorJson(AnswerEnvelope, frozen=True):
 
     layers: list[FloorLayerJson]
     pages: list[dict[str, Any]]
+    alerts: list[str]  # what is wrong with the working copies of the pages
 
 
 class PageVersionJson(Struct, frozen=True):

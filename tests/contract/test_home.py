@@ -1,0 +1,180 @@
+"""A home answers the same on this machine and over HTTP: one contract for `perdure.open()` and `perdure.connect()`."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+import perdure
+from perdure import turn
+from perdure.capture.events import HookEvent
+from perdure.errors import RecallMissing, RemoteRefused, UsageError
+from perdure.home_protocol import HomeProtocol
+from perdure.service.server import HomeServer, Intervals
+from perdure.sharing.machines import LocalAuthority
+from perdure.surfaces.http.server import HttpServer
+from perdure.surfaces.last_recall import describe_last_recall
+from perdure.types import Filters, Live
+
+START = datetime(2026, 1, 15, 9, tzinfo=UTC)
+SAMPLES = Path(perdure.__file__).parent / "samples"
+SETTINGS = """user = "ada"
+machine = "tower"
+[models.embedder]
+kind = "off"
+[server]
+http = "127.0.0.1:0"
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[tuple[Path, str, str]]:
+    """(the folder of a served home with the samples in it, its address, the secret of a machine)."""
+    folder = tmp_path_factory.mktemp("served") / "home"
+    folder.mkdir(mode=0o700)
+    (folder / "config.toml").write_text(SETTINGS)
+    with perdure.open(folder) as home:
+        home.import_files([SAMPLES])
+        home.remember("The staging server listens on port 8642", cwd=None)
+        home.floor.write("profile.md", "Ada builds tide gauges.")
+        event = HookEvent("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")
+        assert turn.answer_event(home, event, limit_ms=20_000, mode="keyword").text
+        _, secret = home.sharing.machines.register("ada", "tower")
+        serving = HomeServer(home, intervals=Intervals(round_s=0.2, prove_s=0.5, tick_s=60))
+        http = HttpServer(serving, LocalAuthority(folder, ["ada"]))
+        thread = threading.Thread(target=serving.run, daemon=True)
+        address = http.start()
+        thread.start()
+        yield folder, address, secret
+        http.stop()
+        serving.stop_event.set()
+        thread.join(timeout=10)
+
+
+@pytest.fixture(params=["local", "remote"])
+def home(request, served) -> Iterator[HomeProtocol]:
+    folder, address, secret = served
+    opened = perdure.open(folder) if request.param == "local" else perdure.connect(address, secret)
+    with opened:
+        yield opened
+
+
+@pytest.fixture
+def both(served) -> Iterator[tuple[HomeProtocol, HomeProtocol]]:
+    folder, address, secret = served
+    with perdure.open(folder) as here, perdure.connect(address, secret) as there:
+        yield here, there
+
+
+def test_home_belongs_to_one_user(home: HomeProtocol) -> None:
+    assert home.user == "ada"
+
+
+@pytest.mark.parametrize(
+    ("query", "filters"),
+    [
+        ("TIDE-4711", Filters()),
+        ("tide", Filters(roles=("user",))),
+        ("tide", Filters(runtimes=("codex", "pi"))),
+        ("tide", Filters(kinds=("call", "result"))),
+        ("", Filters(tools=("Bash",))),
+        ("", Filters(files=("server.py",))),
+        ("", Filters(machines=("tower",), since_at=START - timedelta(days=400), until_at=START + timedelta(days=400))),
+        ("tide", Filters(entities=("TIDE-4711",))),
+        ("tide", Filters(projects=("nowhere",))),
+        ("port", Filters(begun_since_at=START - timedelta(days=3000))),
+    ],
+)  # fmt: skip
+def test_search_is_the_same(query: str, filters: Filters, both: tuple[HomeProtocol, HomeProtocol]) -> None:
+    here, there = (home.search(query, filters=filters, limit=7) for home in both)
+    assert replace(there, took_ms=0, timings_ms={}) == replace(here, took_ms=0, timings_ms={})
+    assert here.hits or filters.projects or filters.files or filters.entities
+
+
+def test_search_finds_and_limits(home: HomeProtocol) -> None:
+    everything = home.search("tide", limit=30)
+    assert len(everything.hits) > 3 and len(home.search("tide", limit=2).hits) == 2
+    conversations = tuple(dict.fromkeys(hit.conversation for hit in everything.hits))[:2]
+    found = home.search("tide", filters=Filters(conversations=conversations), limit=30)
+    assert {hit.conversation for hit in found.hits} == set(conversations)
+    exact = everything.hits[0].stated_at
+    assert exact is not None
+    assert everything.hits[0].turn_id not in {
+        hit.turn_id for hit in home.search("tide", filters=Filters(until_at=exact), limit=30).hits
+    }
+    with pytest.raises(UsageError):
+        home.search("tide", mode="magic")
+
+
+def test_recall_is_the_same(both: tuple[HomeProtocol, HomeProtocol]) -> None:
+    for message, options in (
+        ("which port does the staging server use?", {}),
+        ("which port does the tide server use?", {"all_projects": True}),
+        ("which port does the tide server use?", {"all_projects": True, "explain": True}),
+        ("thanks", {}),
+        ("which port does the tide server use?", {"as_of": START - timedelta(days=3000)}),
+    ):
+        here, there = (home.recall(message, now=START, mode="keyword", **options) for home in both)
+        assert replace(there, timings_ms={}) == replace(here, timings_ms={})
+        assert here.timings_ms.keys() == there.timings_ms.keys()
+
+
+def test_recall_gives_cues_with_reasons(home: HomeProtocol) -> None:
+    cue, *_ = home.recall("which port does the staging server listen on?").cues
+    assert "8642" in cue.text and cue.why and cue.legs and cue.memory is not None
+
+
+def test_context_is_the_same(both: tuple[HomeProtocol, HomeProtocol]) -> None:
+    for options in ({}, {"platform": "telegram", "session": Live("live-1")}):
+        here, there = (
+            home.context("which port does the staging server use?", now=START, mode="keyword", **options)
+            for home in both
+        )
+        assert replace(there.recalled, timings_ms={}) == replace(here.recalled, timings_ms={})
+        assert (there.parts, there.n_tokens) == (here.parts, here.n_tokens)
+        assert (there.anthropic(), there.openai()) == (here.anthropic(), here.openai())
+    assert "Ada builds tide gauges." in str(there.anthropic())
+
+
+def test_floor_is_the_same(both) -> None:
+    here, there = (home.floor for home in both)
+    assert there.layers(platform="telegram") == here.layers(platform="telegram")
+    assert there.list_kept() == here.list_kept()
+    assert there.read("profile.md") == here.read("profile.md") == "Ada builds tide gauges.\n"
+    assert there.read("core.md") == here.read("core.md") == ""
+    assert there.list_versions("profile.md") == here.list_versions("profile.md")
+
+
+def test_names_of_projects_are_the_same(both) -> None:
+    here, there = both
+    assert there.runs.projects() == here.runs.projects() != []
+
+
+def test_why_is_the_same(both) -> None:
+    here, there = both
+    injection = there.why("live")
+    assert injection == describe_last_recall(here, "live") == there.why()
+    assert (injection["runtime"], injection["session"]) == ("pi", "live-1")
+    assert "8642" in injection["cues"][0]["text"] and injection["at"].tzinfo is not None
+    with pytest.raises(RecallMissing, match="no recall for session other"):
+        there.why("other")
+
+
+def test_memories_are_the_same(both) -> None:
+    here, there = both
+    memory = there.remember("The backup runs at 03:40", kind="fact")
+    here.upkeep.catch_up()
+    assert here.memories.get(memory.memory_id) == there.memories.get(memory.memory_id) == memory
+    assert there.memories.list_memories() == here.memories.list_memories()
+    assert here.remember("The backup runs at 03:40").n_stated == 2
+
+
+def test_unknown_secret_opens_nothing(served) -> None:
+    _, address, _ = served
+    with pytest.raises(RemoteRefused):
+        perdure.connect(address, "wrong")
