@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-import apsw
 import msgspec
 
 from perdure import config as settings
@@ -23,6 +22,7 @@ from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
 from perdure.errors import FormatFault, PerdureError, UsageError
 from perdure.identity import find_project
+from perdure.sqlite import apsw
 from perdure.types import Origin
 
 _LOCK_WAIT_S = 60.0  # for another process that empties the outbox, where nobody waits for an answer

@@ -18,6 +18,7 @@ PerdureError
 │   ├── NewerFormat
 │   ├── UnsupportedPlatform
 │   ├── ThinHome
+│   ├── ClientOnly
 │   ├── NetworkFileSystem
 │   └── ReadOnlyHome
 ├── PackageMissing             an optional part is not installed
@@ -175,6 +176,10 @@ class UnsupportedPlatform(HomeFault):
 
 class ThinHome(HomeFault):
     """This machine uses a remote home and stores no archive. Run this command on the machine of that home."""
+
+
+class ClientOnly(HomeFault):
+    """This is the client, for a home on another machine: run `perdure join URL`. A home of yours needs `perdure`."""
 
 
 class NetworkFileSystem(HomeFault):

@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import apsw
-
 from perdure import config as settings
 from perdure import disk
 from perdure.access import shown_alerts
@@ -26,6 +24,7 @@ from perdure.index import catchup, keyword, runs
 from perdure.runs import Runs
 from perdure.sharing import grants
 from perdure.sharing.room import UNFINISHED_ERASURE
+from perdure.sqlite import apsw
 from perdure.text import index_terms, query_terms
 from perdure.types import Filters, Memory, Principal
 from perdure.upkeep import UNSETTLED, Upkeep

@@ -27,11 +27,12 @@ from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.memory_events import check_project
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
-from perdure.errors import DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
+from perdure.errors import ClientOnly, DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
 from perdure.forgetting import Forgetting, floor_cache
 from perdure.home_protocol import HomeProtocol
 from perdure.identity import check_user
 from perdure.index import store
+from perdure.lazy_module import is_installed
 from perdure.runs import Runs
 from perdure.sharing.grants import list_grants_to
 from perdure.sharing.room import Sharing
@@ -421,11 +422,13 @@ def open_home(
     chats: your own models by role, on the socket of `perdure.models.chat`, in the same way.
 
     Raises HomeMissing (with create=False), HomeNotPrivate, NetworkFileSystem, UnsupportedPlatform, NewerFormat,
-    ReadOnlyHome, ThinHome (the home is elsewhere), ConfigFault.
+    ReadOnlyHome, ThinHome (the home is elsewhere), ClientOnly, ConfigFault.
     """
     if sys.platform.startswith("win"):
         raise UnsupportedPlatform(sys.platform)
     folder = settings.find_home_path(path)
+    if not is_installed("apsw") and not settings.load(folder).remote.url:
+        raise ClientOnly(str(folder))
     writable = prepare_folder(folder, create=create, read_only=read_only)
     config = settings.load(folder)
     if config.remote.url:

@@ -1,4 +1,4 @@
-"""One way to write into a SQLite file, for all code here that does."""
+"""SQLite for all code here: the library, loaded at its first use, and one way to write into a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perdure.lazy_module import LazyModule
+
 if TYPE_CHECKING:
-    import apsw
+    import apsw as apsw  # noqa: PLC0414 - others import it from here
+else:
+    apsw = LazyModule("apsw")
 
 
 @contextlib.contextmanager

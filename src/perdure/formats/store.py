@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apsw
-
 from perdure.errors import FormatFault
+from perdure.sqlite import apsw
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _BUSY_MS = 2_000  # a client's write takes milliseconds; do not wait longer for its lock

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import apsw
 import msgspec
 
 from perdure.archive.journal import FilePosition, measure_files
 from perdure.disk import lock_file
 from perdure.errors import Busy, DiskFull, IndexDamaged, IndexMissing, ReadOnlyHome
-from perdure.sqlite import transaction
+from perdure.sqlite import apsw, transaction
 
 SCHEMA = 21  # a file with another number is rebuilt, never migrated: it is a cache
 PAGE_CACHE_KIB = 64000

@@ -15,12 +15,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import apsw
-
 from perdure.config import CapsConfig, PriceConfig
 from perdure.errors import BudgetSpent, MeterFault
 from perdure.models.chat import TokenUsage
-from perdure.sqlite import transaction
+from perdure.sqlite import apsw, transaction
 
 MILLION = 1_000_000  # tokens: the unit of prices
 

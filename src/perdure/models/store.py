@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import apsw
 import numpy as np
 import numpy.typing as npt
 
@@ -30,7 +29,7 @@ from perdure.models.embedder import (
     quantise,
     restore,
 )
-from perdure.sqlite import transaction
+from perdure.sqlite import apsw, transaction
 
 SCHEMA = 1  # a file with another number is deleted: it is a cache
 BUSY_MS = 10_000

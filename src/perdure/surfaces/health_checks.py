@@ -15,8 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-import apsw
-
 from perdure import log, turn
 from perdure.capture import enqueue, failures
 from perdure.config import ServerConfig
@@ -25,6 +23,7 @@ from perdure.home import Home
 from perdure.index import catchup, store
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
+from perdure.sqlite import apsw
 from perdure.surfaces.units import format_count, format_size, format_time
 from perdure.text import format_age
 

@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import apsw
-
 from perdure.disk import make_folder
 from perdure.errors import DiskFull, HomeFault
-from perdure.sqlite import transaction
+from perdure.sqlite import apsw, transaction
 
 REQUEST_KEEP_S = 24 * 3600
 _BUSY_MS = 5_000
