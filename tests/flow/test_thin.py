@@ -769,25 +769,31 @@ def test_turns_and_conversations_are_shown_on_a_joined_machine(joined: tuple[Tow
 
 
 def test_every_command_of_the_guide_runs(tmp_path: Path) -> None:
+    """`.ci/machines` follows the page from two bare environments, with TLS; here each `perdure` of it runs once."""
     page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text(encoding="utf-8")
+    prompts = re.findall(r"^(home|laptop)\$ (.*)$", page, re.MULTILINE)
     blocks = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
-    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 10
+    assert len(prompts) == sum(len(block.splitlines()) for block in blocks) == 20
     tower = Tower(tmp_path / "tower")
-    tower.start()
     laptop, secret = Machine(tmp_path / "laptop", tower.url), ""
+    machines_run = []
     try:
-        for line in lines:
+        for machine, line in prompts:
             words = shlex.split(line)[1:]
-            if words[0] == "machine":
-                secret = tower.run(*words).get("secret", secret)
+            if not line.startswith("perdure "):
                 continue
-            if words[0] == "join":
-                words = ["join", tower.url, "--secret-file", "-"]
-            done = laptop.run(*words, said=secret)
-            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+            machines_run.append(machine)
+            if words[0] == "serve":
+                tower.start()
+            elif machine == "home":
+                secret = tower.run(*words).get("secret", secret)
+            else:
+                words = ["join", tower.url, "--secret-file", "-"] if words[0] == "join" else words
+                done = laptop.run(*words, said=secret)
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     finally:
         tower.kill()
+    assert machines_run.count("home") == 3 and machines_run.count("laptop") == 9
 
 
 @pytest.mark.slow
