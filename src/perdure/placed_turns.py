@@ -11,6 +11,7 @@ from perdure.types import RunView, Source, Turn
 
 if TYPE_CHECKING:  # who shows a shared hit needs no home
     from perdure.home import Home
+    from perdure.remote_home import RemoteHome
     from perdure.runs import Transcript
 
 PlacedTurn = tuple[RunView, Turn, bool]  # where a turn stands, the turn, whether its branch was left
@@ -25,12 +26,13 @@ def label_with_owner(label: str, owner: str, reader: str) -> str:
     return label if owner in ("", reader) else f"shared by {owner} ({label})"
 
 
-def load_placed_turns(home: Home, kind: str, name: str) -> list[PlacedTurn]:
+def load_placed_turns(home: Home | RemoteHome, kind: str, name: str) -> list[PlacedTurn]:
     """Load the turns of a run or a conversation, or of the session of a turn. Raises NotFound."""
     if kind == "turn":
         run_id, _ = home.runs.locate_turn(name)
-        views = home.runs.conversation(home.runs.get(run_id).conversation)
-        views = [view for view in views if view.session == home.runs.get(run_id).session]
+        turn_view = home.runs.get(run_id)
+        views = home.runs.conversation(turn_view.conversation)
+        views = [view for view in views if view.session == turn_view.session]
     elif kind == "run":
         views = [home.runs.get(name)]
     else:
@@ -38,7 +40,7 @@ def load_placed_turns(home: Home, kind: str, name: str) -> list[PlacedTurn]:
     return list(_iterate_turns(home, views))
 
 
-def _iterate_turns(home: Home, views: Iterable[RunView]) -> Iterator[PlacedTurn]:
+def _iterate_turns(home: Home | RemoteHome, views: Iterable[RunView]) -> Iterator[PlacedTurn]:
     """Yield every turn of these runs in order; one that is in several runs comes once, in its newest state."""
     turns_by_id: dict[str, PlacedTurn] = {}
     for view in views:

@@ -11,23 +11,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from perdure import formats
 from perdure.archive.memory_events import fold_path
-from perdure.capture import credential, lines, remote
+from perdure.capture import credential, remote
 from perdure.capture.policy import CaptureRules, RemoteSettings
 from perdure.capture.remote import RemoteConnection, RemoteResponse, UrlQuery
 from perdure.errors import MemoryMissing, NotFound, RecallMissing, RemoteAway, RemoteNonsense, ThinHome, UsageError
 from perdure.home_protocol import HomeProtocol
-from perdure.identity import find_project, is_run_id
-from perdure.placed_turns import PlacedTurn, get_turn_id
+from perdure.identity import find_project
 from perdure.sharing.grants import GrantRecord
 from perdure.types import (
-    RUNTIMES,
     Filters,
     GrantScope,
     Live,
@@ -44,6 +41,7 @@ if TYPE_CHECKING:  # 30 ms; only a context and a floor need them
     from perdure.context import Context, WindowMessage
     from perdure.floor.layers import KeptLayer, Layers
     from perdure.floor.state import PageVersion
+    from perdure.runs import Transcript
 
 _PAGE_ITEMS = 100  # hits in one answer
 _MAX_TREE_RUNS = 500  # runs in one answer
@@ -80,14 +78,6 @@ def connect(url: str, secret: str, *, ca: str = "", plain: bool = False) -> Remo
     return remote_home
 
 
-class ResolvedId(NamedTuple):
-    """The meaning of an id. runs: the runs that hold its turns, in order; empty for a memory."""
-
-    kind: str  # turn, run, conversation, memory
-    id: str
-    runs: tuple[str, ...]
-
-
 class RemoteHome(HomeProtocol):
     """A remote home, asked over one connection. It answers `HomeProtocol`, as a local home does."""
 
@@ -121,14 +111,10 @@ class RemoteHome(HomeProtocol):
         """The floor that a session of this user gets."""
         return RemoteFloor(self)
 
-    @property
-    def runs(self) -> RemoteHome:
-        """This object: what is asked of runs."""
-        return self
-
-    def projects(self) -> list[str]:
-        """Return the projects of which this user may read anything, by their paths."""
-        return [str(item.get("project") or "") for item in self.iterate_items("projects", (), _PAGE_ITEMS)]
+    @cached_property
+    def runs(self) -> RemoteRuns:
+        """The runs that this user may read."""
+        return RemoteRuns(self)
 
     def search(
         self,
@@ -204,54 +190,12 @@ class RemoteHome(HomeProtocol):
         ]
         return {**event, "at": to_noun(event.get("at"), datetime), "cues": cues}
 
-    # runs ---------------------------------------------------------------------------------------------------------
+    def resolve(self, prefix: str) -> tuple[str, str]:
+        """Return ("turn" | "run" | "conversation" | "memory", full id) for the beginning of an id. Raises NotFound."""
+        response = self.runs.resolve(prefix)
+        return str(response.get("kind")), str(response.get("id"))
 
-    def load_forest(self, *, since: str | None, runtime: str | None, root: str | None, limit: int) -> list[Node]:
-        """Return the newest runs as trees."""
-        parameters = {"since": since, "runtime": runtime, "root_run_id": root}
-        query = [(name, value) for name, value in parameters.items() if value]
-        query += [("limit", str(min(limit, _MAX_TREE_RUNS))), ("flat", "true")]
-        response = self.request("GET", "runs/forest", query=query)
-        return _build_trees([(int(item["depth"]), _to_run_view(item["run"])) for item in get_items(response, "items")])
-
-    def resolve(self, prefix: str) -> ResolvedId:
-        """Ask the home what an id, or the beginning of one, means. Raises NotFound, UsageError."""
-        if is_run_id(prefix):
-            return ResolvedId("run", prefix, (prefix,))
-        try:
-            response = self.request("GET", f"resolve/{quote(prefix, safe='')}")
-        except NotFound as error:
-            raise NotFound(prefix) from error
-        return to_noun([response.get(name) for name in ResolvedId._fields], ResolvedId)
-
-    def find_run_id(self, prefix: str) -> str:
-        """Return the id of a run. Raises NotFound; UsageError if the id names something else."""
-        resolved_id = self.resolve(prefix)
-        if resolved_id.kind != "run":
-            raise UsageError(f"{prefix!r} is a {resolved_id.kind}, not a run")
-        return resolved_id.id
-
-    def get_run(self, run_id: str) -> RunView:
-        """Return a run with everything that is derived about it. Raises NotFound."""
-        return _to_run_view(self.request("GET", f"runs/{quote(run_id, safe='')}"))
-
-    def read_jsonl(self, run_id: str) -> bytes:
-        """Return the bytes of a run, as this user may read them. Raises NotFound."""
-        return _check_response(self._connection.ask("GET", f"runs/{quote(run_id, safe='')}/jsonl")).raw
-
-    def load_turns(self, resolved_id: ResolvedId) -> list[PlacedTurn]:
-        """Return the turns of all the runs of an id, in order; a message that is in several runs comes once."""
-        turns_by_id: dict[str, PlacedTurn] = {}
-        for run_id in resolved_id.runs:
-            for item in self._load_run_turns(self.get_run(run_id)):
-                turns_by_id[item[1].native_id or get_turn_id(item)] = item
-        return list(turns_by_id.values())
-
-    def _load_run_turns(self, view: RunView) -> list[PlacedTurn]:
-        runtime = view.runtime if view.runtime in RUNTIMES else "messages"
-        is_spawned = view.session != view.conversation and not view.fork
-        raw_lines = lines.split_lines(self.read_jsonl(view.run_id), from_offset=view.from_offset)
-        return [(view, turn, False) for turn in formats.parse(runtime, raw_lines, spawned=is_spawned).turns]
+    writable = False  # its archive is not on this machine
 
     @property
     def upkeep(self) -> RemoteHome:
@@ -309,6 +253,10 @@ class RemoteHome(HomeProtocol):
             cursor = str(response.get("next_cursor") or "")
             if not cursor:
                 return
+
+    def download(self, path: str, *, query: UrlQuery = ()) -> bytes:
+        """Return the bytes of an answer that is not JSON. Raises NotFound, RemoteFault."""
+        return _check_response(self._connection.ask("GET", path, query=query)).raw
 
     def request(self, method: str, path: str, *, query: UrlQuery = (), body: object = None) -> dict[str, Any]:
         """Send a request; return the body of the answer. Raises NotFound, UsageError, RemoteFault."""
@@ -376,10 +324,6 @@ def _to_grant(item: dict[str, Any]) -> GrantRecord:
     return to_noun({**item, "grant": item}, GrantRecord)
 
 
-def _to_run_view(item: Any) -> RunView:
-    return to_noun(item, RunView)
-
-
 def to_noun(item: Any, shape: type[Noun]) -> Noun:
     """Convert an item of a response to one of our types. Raises RemoteNonsense if it does not fit."""
     try:
@@ -398,6 +342,85 @@ def _build_trees(rows: Sequence[tuple[int, RunView]]) -> list[Node]:
         node = Node(view, tuple(reversed(children_by_depth.pop(depth + 1, []))))
         children_by_depth.setdefault(depth, []).append(node)
     return list(reversed(children_by_depth.get(0, [])))
+
+
+class RemoteRuns:
+    """The runs of a remote home, with the methods of the room of a local one."""
+
+    def __init__(self, remote_home: RemoteHome) -> None:
+        self._remote_home = remote_home
+
+    def resolve(self, prefix: str) -> dict[str, Any]:
+        """Ask what an id, or the beginning of one, means. Raises NotFound, UsageError."""
+        try:
+            return self._remote_home.request("GET", f"resolve/{quote(prefix, safe='')}")
+        except NotFound as error:
+            raise NotFound(prefix) from error
+
+    def projects(self) -> list[str]:
+        """Return the projects of which this user may read anything, by their paths."""
+        items = self._remote_home.iterate_items("projects", (), _PAGE_ITEMS)
+        return [str(item.get("project") or "") for item in items]
+
+    def get(self, run_id: str) -> RunView:
+        """Return a run with everything that is derived about it. Raises NotFound."""
+        return to_noun(self._remote_home.request("GET", _to_run_path(run_id)), RunView)
+
+    def conversation(self, conversation: str) -> list[RunView]:
+        """Return the captured runs of a conversation in the order in which they were said. Raises NotFound."""
+        query = [("conversation_id", conversation)]
+        return [to_noun(item, RunView) for item in self._remote_home.iterate_items("runs", query, _PAGE_ITEMS)]
+
+    def locate_turn(self, turn_id: str) -> tuple[str, int]:
+        """Return (captured run, offset) of a turn. Raises NotFound."""
+        response = self.resolve(turn_id)
+        return to_noun((response.get("run"), response.get("offset")), tuple[str, int])
+
+    def transcript(self, run_id: str) -> Transcript:
+        """Return a captured run and its turns. Raises NotFound."""
+        from perdure.runs import Transcript
+
+        response = self._remote_home.request("GET", f"{_to_run_path(run_id)}/transcript")
+        return to_noun(response.get("transcript"), Transcript)
+
+    def turn_offsets(self, run_id: str) -> set[int]:
+        """Return the offsets of a run's turns in the bytes that hold them. Raises NotFound."""
+        response = self._remote_home.request("GET", f"{_to_run_path(run_id)}/transcript")
+        return to_noun(response.get("turn_offsets"), set[int])
+
+    def raw(self, run_id: str) -> bytes:
+        """Return the bytes of a captured run, as this user may read them. Raises NotFound."""
+        return self._remote_home.download(f"{_to_run_path(run_id)}/jsonl")
+
+    def raw_lines(self, run_id: str, offsets: Collection[int]) -> list[bytes]:
+        """Return the lines of a captured run that begin at these offsets of its source."""
+        query = [("offset", str(offset)) for offset in offsets]
+        return self._remote_home.download(f"{_to_run_path(run_id)}/jsonl", query=query).splitlines()
+
+    def forest(self, filters: Filters | None = None, *, root: str | None = None, limit: int = 500) -> list[Node]:
+        """Return the trees of the newest runs, newest first. filters: a runtime, and since when a run was active."""
+        filters = filters or Filters()
+        fields = {
+            "since": filters.since_at.isoformat() if filters.since_at else None,
+            "runtime": next(iter(filters.runtimes), None),
+            "root_run_id": root,
+        }
+        query = [(name, value) for name, value in fields.items() if value]
+        query += [("limit", str(min(limit, _MAX_TREE_RUNS))), ("flat", "true")]
+        items: list[dict[str, Any]] = []
+        cursor = ""
+        while not items or (cursor and len(items) < limit):
+            page_query = [*query, ("cursor", cursor)] if cursor else query
+            response = self._remote_home.request("GET", "runs/forest", query=page_query)
+            items += get_items(response, "items")
+            cursor = str(response.get("next_cursor") or "")
+            if not items:
+                break
+        return _build_trees([(int(item["depth"]), to_noun(item["run"], RunView)) for item in items])
+
+
+def _to_run_path(run_id: str) -> str:
+    return f"runs/{quote(run_id, safe='')}"
 
 
 class RemoteFloor:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("uvicorn")
 
 import perdure
-from perdure import turn
+from perdure import placed_turns, turn
 from perdure.capture.events import HookEvent
 from perdure.errors import RecallMissing, RemoteRefused, UsageError
 from perdure.home_protocol import HomeProtocol
@@ -172,6 +172,29 @@ def test_memories_are_the_same(both) -> None:
     assert here.memories.get(memory.memory_id) == there.memories.get(memory.memory_id) == memory
     assert there.memories.list_memories() == here.memories.list_memories()
     assert here.remember("The backup runs at 03:40").n_stated == 2
+
+
+def test_runs_are_the_same(both) -> None:
+    here, there = both
+    nodes = here.runs.forest(limit=50)
+    assert there.runs.forest(limit=50) == nodes and len(nodes) > 2
+    pi_runs = Filters(runtimes=("pi",), since_at=START - timedelta(days=3000))
+    assert there.runs.forest(pi_runs) == here.runs.forest(pi_runs) != nodes
+    for node in nodes:
+        view, *rest = here.runs.conversation(node.run.conversation)
+        assert there.runs.conversation(view.conversation) == [view, *rest] and there.runs.get(view.run_id) == view
+        assert there.runs.raw(view.run_id) == here.runs.raw(view.run_id)
+        assert there.resolve(view.run_id[:16]) == here.resolve(view.run_id[:16]) == ("run", view.run_id)
+        turns = placed_turns.load_placed_turns(here, "run", view.run_id)
+        assert placed_turns.load_placed_turns(there, "run", view.run_id) == turns != []
+        turn_id = placed_turns.get_turn_id(turns[-1])
+        assert there.runs.locate_turn(turn_id) == here.runs.locate_turn(turn_id)
+        offsets = [low for low, _ in turns[-1][1].lines]
+        assert there.runs.raw_lines(view.run_id, offsets) == here.runs.raw_lines(view.run_id, offsets) != []
+    sidechains = [node.run for node in nodes for node in (node, *node.children) if node.run.sidechain]
+    for view in sidechains:
+        turns = placed_turns.load_placed_turns(here, "run", view.run_id)
+        assert placed_turns.load_placed_turns(there, "run", view.run_id) == turns != []
 
 
 def test_unknown_secret_opens_nothing(served) -> None:

@@ -111,9 +111,14 @@ def test_a_chain_of_thousands_needs_no_recursion(there: tuple[ScriptedRemote, Ca
     server, rules = there
     server.replies["/api/runs/forest"] = 200, {"items": [said(view(f"r{n}"), n) for n in range(3000)]}
     with remote_home.open_remote_home(rules) as home:
-        (top,) = home.load_forest(since="7d", runtime="pi", root=None, limit=10_000)
+        (top,) = home.runs.forest(Filters(runtimes=("pi",), since_at=datetime(2026, 1, 1, tzinfo=UTC)), limit=500)
     assert len(rows([top])) == 3000
-    assert server.asked[-1][2] == {"since": ["7d"], "runtime": ["pi"], "limit": ["500"], "flat": ["true"]}
+    assert server.asked[-1][2] == {
+        "since": ["2026-01-01T00:00:00+00:00"],
+        "runtime": ["pi"],
+        "limit": ["500"],
+        "flat": ["true"],
+    }
 
 
 def hit(turn: str) -> dict:
@@ -176,12 +181,9 @@ def test_malformed_answers_are_refused(
 
 def test_home_resolves_the_beginning_of_an_id(there: tuple[ScriptedRemote, CaptureRules]) -> None:
     server, rules = there
-    server.replies["/api/resolve/01ab"] = 200, {"kind": "run", "id": "01ab" + "0" * 22, "runs": ["01ab" + "0" * 22]}
-    server.replies["/api/resolve/t123"] = 200, {"kind": "turn", "id": "t123456", "runs": ["01ab" + "0" * 22]}
+    server.replies["/api/resolve/t123"] = 200, {"kind": "turn", "id": "t123456", "run": "01ab", "offset": 7}
     server.replies["/api/resolve/x"] = 404, {"error": {"code": "not-found", "message": "none"}}
     with remote_home.open_remote_home(rules) as home:
-        assert home.find_run_id("01ab") == "01ab" + "0" * 22
-        with pytest.raises(UsageError, match="is a turn, not a run"):
-            home.find_run_id("t123")
+        assert home.resolve("t123") == ("turn", "t123456") and home.runs.locate_turn("t123") == ("01ab", 7)
         with pytest.raises(NotFound, match="x"):
             home.resolve("x")

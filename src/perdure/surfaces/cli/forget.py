@@ -67,14 +67,14 @@ def forget_remotely(
 def _resolve_remote_run(remote_home: RemoteHome, name: str) -> str:
     """Return the run of an id. Raises ThinHome for anything else, also for the path of a memory."""
     try:
-        target = remote_home.resolve(name)
+        kind, run_id = remote_home.resolve(name)
     except (NotFound, UsageError):
         if "/" in name:
             raise ThinHome(remote_home.url) from None
         raise
-    if target.kind != "run":
+    if kind != "run":
         raise ThinHome(remote_home.url)
-    return target.id
+    return run_id
 
 
 def _collect_turns(replies: Sequence[ForgetReply]) -> list[ForgetReply]:

@@ -13,12 +13,11 @@ from rich.text import Text
 
 from perdure import placed_turns, text
 from perdure.access.redact import mask
-from perdure.capture.policy import CaptureRules
 from perdure.errors import Busy, DiskFull, ReadOnlyHome, UsageError
 from perdure.formats.call_text import describe_call
 from perdure.home import Home
 from perdure.placed_turns import PlacedTurn, label_with_owner
-from perdure.remote_home import RemoteHome, ResolvedId, open_remote_home
+from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import (
     ROLE_STYLES,
     Actions,
@@ -279,10 +278,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
     """Show a turn, a run, a conversation or a memory, by the beginning of its id. Secrets are masked, except with
     --raw.
     """
-    if (rules := shell.load_thin_rules()) is not None:
-        _show_remote(shell, rules, identifier, n_context, full=full, raw=raw)
-        return
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         if identifier.startswith(ID_PREFIX):
             from perdure.surfaces.cli import memories_read  # a search does not need it
 
@@ -297,6 +293,8 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
         window_turns = placed_turns.select_window(all_turns, name, n_context) if kind == "turn" else all_turns
         abandoned_turns = [item for item in window_turns if item[2] and not everything]
         window_turns = [item for item in window_turns if everything or not item[2]]
+        actions = _suggest_after_show(kind, name)
+        actions = actions if kind == "run" or isinstance(home, Home) else actions[:1]  # there it can forget runs only
         if shell.as_json:
             result = {
                 "kind": kind,
@@ -304,7 +302,7 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
                 "turns": [_turn_to_json(*item) for item in window_turns],
                 "abandoned_left_out": len(abandoned_turns),
             }
-            shell.print_json(result, next_actions=_suggest_after_show(kind, name))
+            shell.print_json(result, next_actions=actions)
             return
         _print_turns(shell, kind, name, window_turns, full=full, reader=home.user)
         if abandoned_turns:
@@ -312,56 +310,18 @@ def show_command(shell: Shell, identifier: str, n_context: int, full: bool, ever
                 f"{format_count(len(abandoned_turns), 'turn')} on abandoned branches of the session: "
                 "left: add --all to see them."
             )
-        shell.suggest(_suggest_after_show(kind, name))
+        shell.suggest(actions)
 
 
-def _show_remote(shell: Shell, rules: CaptureRules, identifier: str, n_context: int, *, full: bool, raw: bool) -> None:
-    """Show a turn, a run, a conversation or a memory of the remote home."""
-    if identifier.startswith(ID_PREFIX):
-        from perdure.surfaces.cli import memories_read
-
-        with shell.use_home() as home:
-            memories_read.show_memory(shell, home, identifier)
-        return
-    with open_remote_home(rules) as remote_home:
-        target = remote_home.resolve(identifier)
-        if raw:
-            _print_remote_bytes(remote_home, target)
-            return
-        turns_shown, reader = remote_home.load_turns(target), remote_home.user
-    turns_shown = (
-        placed_turns.select_window(turns_shown, target.id, n_context) if target.kind == "turn" else turns_shown
-    )
-    actions = _suggest_after_show(target.kind, target.id)
-    actions = actions if target.kind == "run" else actions[:1]  # a thin machine can forget runs only
-    if shell.as_json:
-        turn_rows = [_turn_to_json(*item) for item in turns_shown]
-        shell.print_json(
-            {"kind": target.kind, "id": target.id, "turns": turn_rows, "abandoned_left_out": 0}, next_actions=actions
-        )
-        return
-    _print_turns(shell, target.kind, target.id, turns_shown, full=full, reader=reader)
-    shell.suggest(actions)
-
-
-def _print_remote_bytes(remote_home: RemoteHome, target: ResolvedId) -> None:
-    """Write the bytes of remote runs to stdout."""
-    if target.kind == "turn":
-        raise UsageError("on a machine without an archive --raw works for runs only: give the id of the run")
-    sys.stdout.flush()
-    for run_id in target.runs:
-        sys.stdout.buffer.write(remote_home.read_jsonl(run_id))
-
-
-def _catch_up(home: Home) -> None:
+def _catch_up(home: Home | RemoteHome) -> None:
     """Move what waits into the archive, if the archive can be written, and index what is archived."""
-    if home.writable:
+    if isinstance(home, Home) and home.writable:
         with contextlib.suppress(DiskFull, ReadOnlyHome, Busy):  # then show what the archive holds already
             home.captures.drain()
     home.upkeep.catch_up()
 
 
-def _print_bytes(home: Home, kind: str, name: str, all_turns: list[PlacedTurn]) -> None:
+def _print_bytes(home: Home | RemoteHome, kind: str, name: str, all_turns: list[PlacedTurn]) -> None:
     """Write captured bytes to stdout: the lines of a turn, or everything of its runs."""
     sys.stdout.flush()
     write = sys.stdout.buffer.write
@@ -478,20 +438,11 @@ def tree_command(
     them.
     """
     since_at = parse_moment(since)
-    if (rules := shell.load_thin_rules()) is not None:
-        with open_remote_home(rules) as remote_home:
-            top_run = remote_home.find_run_id(root) if root else None
-            since_text = since_at.isoformat() if since_at else None
-            nodes, reader = (
-                remote_home.load_forest(since=since_text, runtime=runtime, root=top_run, limit=limit),
-                remote_home.user,
-            )
-    else:
-        filters = Filters(since_at=since_at, runtimes=(runtime,) if runtime else ())
-        with shell.open_home() as home:
-            _catch_up(home)
-            top_run = home.resolve(root)[1] if root else None
-            nodes, reader = home.runs.forest(filters, root=top_run, limit=limit), home.user
+    filters = Filters(since_at=since_at, runtimes=(runtime,) if runtime else ())
+    with shell.use_home() as home:
+        _catch_up(home)
+        top_run = home.resolve(root)[1] if root else None
+        nodes, reader = home.runs.forest(filters, root=top_run, limit=limit), home.user
     if shell.as_json:
         shell.print_json({"runs": [_node_to_json(node, depth) for node, depth in _walk_nodes(nodes)]})
         return

@@ -100,7 +100,16 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "/api/runs/{run_id}/jsonl",
         runs.read_jsonl,
         "The bytes of a run",
+        query_shape=shapes.JsonlQuery,
         content_type=runs.JSONL_TYPE,
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "GET",
+        "/api/runs/{run_id}/transcript",
+        runs.read_transcript,
+        "The turns of a run",
+        response_shape=shapes.TranscriptJson,
         extra_statuses=(404,),
     ),
     ApiOperation(

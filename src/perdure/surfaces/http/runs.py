@@ -23,6 +23,7 @@ from perdure.surfaces.http.responses import (
     build_item,
     build_list,
     build_list_item,
+    encode_noun,
     refuse_for_now,
 )
 from perdure.surfaces.units import parse_moment
@@ -133,8 +134,21 @@ def _is_archived(call: HttpCall, run_id: str) -> bool:
 
 
 def read_jsonl(call: HttpCall) -> HttpResponse:
-    """Return the bytes of a run."""
-    return HttpResponse(call.home.runs.raw(_read_run_id(call)), content_type=JSONL_TYPE)
+    """Return the bytes of a run, or those of its lines that begin at the offsets of the query."""
+    run_id, offsets = _read_run_id(call), call.query.offset
+    raw_lines = call.home.runs.raw_lines(run_id, offsets) if offsets else []
+    raw = b"".join(line + b"\n" for line in raw_lines) if offsets else call.home.runs.raw(run_id)
+    return HttpResponse(raw, content_type=JSONL_TYPE)
+
+
+def read_transcript(call: HttpCall) -> HttpResponse:
+    """Return the turns of a run as Python has them; of a sidechain its parent's, and the offsets of its own turns."""
+    view = _read_view(call)
+    fields = {
+        "transcript": encode_noun(call.home.runs.transcript(call.home.runs.find_captured_run(view.run_id))),
+        "turn_offsets": sorted(call.home.runs.turn_offsets(view.run_id)),
+    }
+    return HttpResponse(build_item(fields, build_run_links(view)))
 
 
 def list_descendants(call: HttpCall) -> HttpResponse:
@@ -154,10 +168,11 @@ def list_descendants(call: HttpCall) -> HttpResponse:
 def resolve_id(call: HttpCall) -> HttpResponse:
     """Resolve an id, or the beginning of one, and list the runs of its turns in order."""
     kind, full_id = call.home.resolve(call.path_params["identifier"])
-    run_id = call.home.runs.locate_turn(full_id)[0] if kind == "turn" else full_id if kind == "run" else None
+    turn_run, offset = call.home.runs.locate_turn(full_id) if kind == "turn" else (None, None)
+    run_id = full_id if kind == "run" else turn_run
     views = _list_runs_around(call.home, kind, full_id, run_id)
     target_links = {"run": build_run_links(views[0])["self"]} if views else {"memory": f"{API_PATH}/memories/{full_id}"}
-    fields = {"kind": kind, "id": full_id, "run": run_id or (views[0].run_id if views else None)}
+    fields = {"kind": kind, "id": full_id, "run": run_id or (views[0].run_id if views else None), "offset": offset}
     return HttpResponse({**fields, "runs": [view.run_id for view in views], "_links": target_links, "next_actions": []})
 
 

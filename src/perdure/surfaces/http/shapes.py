@@ -116,6 +116,12 @@ class ConversationQuery(PageQuery, frozen=True, kw_only=True):
     conversation_id: Annotated[str, Meta(max_length=400)]
 
 
+class JsonlQuery(Struct, frozen=True):
+    """The lines of a run: all, or those that begin at these offsets of its source."""
+
+    offset: Annotated[tuple[Offset, ...], Meta(max_length=1000)] = ()
+
+
 class RunForestQuery(Struct, frozen=True):
     """The filters of the newest trees of runs."""
 
@@ -521,6 +527,13 @@ class SourceTurnJson(Struct, frozen=True, rename={"links": "_links"}):
     turn_id: str | None
     text: str | None
     links: dict[str, str]
+
+
+class TranscriptJson(AnswerEnvelope, frozen=True):
+    """The turns of a run, as Python has them, and the offsets of those that are the run's own."""
+
+    transcript: dict[str, Any]
+    turn_offsets: list[int]
 
 
 class RunBranchJson(Struct, frozen=True):
