@@ -10,8 +10,8 @@ from perdure.archive.journal import JournalEvent
 from perdure.errors import PerdureError, RecallMissing
 from perdure.home import Home
 from perdure.index.injections import CueReason
-from perdure.surfaces.web import recall_sources
-from perdure.surfaces.web.cue_cards import CueCard, MissingCue
+from perdure.surfaces import recall_sources
+from perdure.surfaces.cue_cards import CueCard, MissingCue
 
 
 def describe_last_recall(home: Home, session: str = "") -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _build_why(reason: CueReason, card: CueCard | MissingCue) -> dict[str, Any]:
     if isinstance(card, MissingCue):
         return {**numbers, "text": ""}
     origin = {"project": card.project, "said_by": card.said_by, "stated_at": card.cue.stated_at}
-    return {**numbers, "text": card.cue.text, **origin, "why": card.why}
+    return {**numbers, "text": card.cue.text, **origin, "why": list(card.why)}
 
 
 def _find_last_injection(home: Home, session: str) -> JournalEvent:

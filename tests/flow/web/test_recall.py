@@ -9,7 +9,7 @@ import pytest
 import perdure
 from perdure import turn
 from perdure.capture.events import HookEvent
-from perdure.surfaces.web import recall_sources
+from perdure.surfaces import recall_sources
 
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 PORT = "Which port does the tide server listen on?"

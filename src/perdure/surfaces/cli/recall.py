@@ -115,7 +115,7 @@ def _explain_omission(home: Home | RemoteHome, recalled: Recalled, name: str, cw
 
     if isinstance(home, RemoteHome):  # the cards need the index
         return pack.explain_absence(recalled, name)
-    from perdure.surfaces.web import cue_cards, recall_sources  # 0.15 s
+    from perdure.surfaces import cue_cards, recall_sources  # 0.15 s
 
     subject = recall_sources.to_subjects(recall_sources.read_sources(home, [name])).get(name)
     if subject is None:

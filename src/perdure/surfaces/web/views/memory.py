@@ -18,7 +18,8 @@ from perdure.errors import NotFound, UsageError
 from perdure.index import memory_replay
 from perdure.index.injections import Injection
 from perdure.index.session_turns import QuotedTurn
-from perdure.surfaces.web import memory_display, recall_sources
+from perdure.surfaces import recall_sources
+from perdure.surfaces.web import memory_display
 from perdure.surfaces.web.render import to_key
 from perdure.surfaces.web.views.memories import list_project_choices, mark_suspect, resolve_project
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, ViewResult, Visit

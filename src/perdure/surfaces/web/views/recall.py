@@ -26,10 +26,10 @@ from perdure.memories import mining_answer
 from perdure.memories.cue_use import USED_SCORE, compute_expected_share
 from perdure.memories.proposals import MAX_UNUSED_SHOWN
 from perdure.recall.tuning import DEFAULT
-from perdure.surfaces import units
-from perdure.surfaces.web import cue_cards, recall_sources, visits
-from perdure.surfaces.web.cue_cards import Omission, OmissionContext
-from perdure.surfaces.web.recall_sources import InjectionMoment, PromptMessage
+from perdure.surfaces import cue_cards, recall_sources, units
+from perdure.surfaces.cue_cards import Omission, OmissionContext
+from perdure.surfaces.recall_sources import InjectionMoment, PromptMessage
+from perdure.surfaces.web import visits
 from perdure.surfaces.web.render import clean, to_key
 from perdure.surfaces.web.visits import HtmlPage, Redirect, View, Visit, parse_page_count
 from perdure.types import Recalled

@@ -8,8 +8,8 @@ import pytest
 from perdure.index.injections import CueReason, Injection, UsageWeek
 from perdure.recall.pack import cut_excerpt, render_cue
 from perdure.recall.plan import plan
-from perdure.surfaces.web import cue_cards
-from perdure.surfaces.web.cue_cards import OmissionContext
+from perdure.surfaces import cue_cards
+from perdure.surfaces.cue_cards import OmissionContext
 from perdure.surfaces.web.views.recall import UseTotals, fill_use_weeks, sum_weeks
 from perdure.text import tokens
 from perdure.types import Cue, Hit, Memory, Recalled, WithheldText

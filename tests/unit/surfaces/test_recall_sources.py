@@ -1,6 +1,6 @@
 """What is looked for in transcripts beside a recall."""
 
-from perdure.surfaces.web import recall_sources
+from perdure.surfaces import recall_sources
 
 
 def test_strings_of_a_line_are_found_unless_nested_too_deep():

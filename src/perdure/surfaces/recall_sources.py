@@ -22,8 +22,8 @@ from perdure.index.injections import Injection
 from perdure.index.session_turns import MAX_TIME_GAP, PromptTurn, find_nearest_prompt
 from perdure.recall import plan as planning
 from perdure.recall.pack import render_cue
-from perdure.surfaces.web import cue_cards
-from perdure.surfaces.web.cue_cards import CueCard, CueSubject, MissingCue
+from perdure.surfaces import cue_cards
+from perdure.surfaces.cue_cards import CueCard, CueSubject, MissingCue
 from perdure.types import Cue, Hit, Live, Memory, Plan, Recalled
 
 MEMORY_PREFIX = "mem-"
