@@ -17,6 +17,7 @@ from perdure.types import Columns, Facets, Filters, Hit, Node, ParsedLines, Prin
 
 # Loaded where they are used: only the page, the terminal and MCP ask for them.
 if TYPE_CHECKING:
+    from perdure.formats.fixes import Fix
     from perdure.index.session_turns import PromptExchange, PromptTurn, QuotedTurn
     from perdure.index.statistics import Growth, MachineCaptures
     from perdure.index.threads import SessionThread
@@ -64,6 +65,12 @@ class Runs:
         except IndexFault:
             abandoned = frozenset()
         return Transcript(run, parsed, abandoned)
+
+    def fixes(self, run_ids: Iterable[str]) -> list[Fix]:
+        """Return the failures that these runs of one session, in order, fixed. Raises NotFound."""
+        from perdure.formats.fixes import find_fixes
+
+        return find_fixes(turn for run_id in run_ids for turn in self.transcript(run_id).parsed.turns)
 
     def raw(self, run_id: str) -> bytes:
         """Return the bytes of a captured run. Raises NotFound.

@@ -67,6 +67,19 @@ def test_install_prints_one_line_for_each_file_and_the_diff_on_request(run, tmp_
     assert f"+++ {path}" in run("install", "claude-code", "--diff").stdout
 
 
+@pytest.mark.parametrize("client", setup.CLIENTS)
+def test_uninstall_restores_all_files_and_names_the_archive(client: str, run, tmp_path: Path) -> None:
+    path = tmp_path / FILES[client]
+    path.parent.mkdir(parents=True)
+    if path.suffix == ".json":
+        path.write_text('{"model":\t"opus", "hooks": {}}')
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    assert run("install", client, "--no-service").returncode == 0 and path.exists()
+    done = run("uninstall", client)
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
+    assert f"archive stays in {tmp_path / 'home'}" in done.stderr and (tmp_path / "home" / "archive").is_dir()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the service manager of Linux")
 def test_service_is_offered_only_on_a_terminal(run, systemctl: Path, tmp_path: Path) -> None:
     unit = tmp_path / ".config/systemd/user/perdure.service"

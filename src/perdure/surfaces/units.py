@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from perdure.errors import UsageError
 from perdure.text import format_age
+
+if TYPE_CHECKING:
+    from perdure.clients.retention import Retention
 
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE_PATTERN = re.compile(r"(\d{1,6})([mhdw])\Z")
@@ -98,3 +102,17 @@ def format_forgotten(n: int, noun: str, n_memories: int) -> str:
     """
     counts = [format_count(n, noun)] if n or not n_memories else []
     return " and ".join([*counts, *([format_count(n_memories, "memory")] if n_memories else [])])
+
+
+def describe_retention(item: Retention) -> str:
+    """Say how long a client keeps its transcripts.
+
+    >>> from perdure.clients.retention import Retention
+    >>> describe_retention(Retention("claude-code", 30.0)), describe_retention(Retention("codex", None))
+    ('deletes a session 30 days after its last use', 'keeps its sessions until you delete them')
+    """
+    if item.days is None:
+        return "keeps its sessions until you delete them"
+    age = format_count(round(item.days), "day") if item.days >= 1 else format_count(round(item.days * 24), "hour")
+    limit = f", and all but the newest {item.max_sessions:,}" if item.max_sessions else ""
+    return f"deletes a session {age} after its last use{limit}"

@@ -14,6 +14,7 @@ from perdure.surfaces.cli.lazy import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module, help in one line, which --help shows without importing the module)
+    "start": ("start", "Begin: import your history, see three things from it, set up your clients."),
     "import": ("import_", "Capture the transcripts that your agents have already written."),
     "capture": ("import_", "Capture the new part of one live session. Hooks call this."),
     "install": ("install", "Set up a client: capture every turn, and recall for every message."),
@@ -65,6 +66,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
+  perdure start                        begin: import, three things from your history, set-up
   perdure import                       capture the transcripts of your agents
   perdure search "why sqlite"          find a turn again
   perdure tree --since 7d              the runs of this week, with their sub-agents

@@ -16,7 +16,7 @@ from perdure.errors import ClientFault, PackageMissing, PerdureError, UsageError
 from perdure.service import server, unit
 from perdure.surfaces.cli.common import Shell, command
 
-_CLIENT_NAMES = {
+CLIENT_NAMES = {
     "claude-code": "Claude Code",
     "codex": "Codex",
     "pi": "pi",
@@ -53,7 +53,7 @@ def install_command(shell: Shell, client: str, mcp: bool, service: str | None, d
     uninstall`. On a terminal, the command asks whether Perdure may start at login.
     """
     home = settings.find_home_path(shell.home)
-    changes = _plan_install(client, home, mcp=mcp)
+    changes = plan_client_changes(client, home, mcp=mcp)
     is_thin = shell.load_thin_rules() is not None
     if not dry_run:
         if not is_thin:
@@ -64,13 +64,13 @@ def install_command(shell: Shell, client: str, mcp: bool, service: str | None, d
     is_changed = any(file_change.has_effect for file_change in changes)
     advice = _build_advice(client, home) if is_changed else "It is already set up this way."
     _print_changes(
-        shell, client, changes, f"{_CLIENT_NAMES[client]} is set up.", advice, dry_run=dry_run, with_diff=diff
+        shell, client, changes, f"{CLIENT_NAMES[client]} is set up.", advice, dry_run=dry_run, with_diff=diff
     )
     if not dry_run and not is_thin and service != "no":
-        _offer_service(shell, home, is_agreed=service == "yes")
+        offer_service(shell, home, is_agreed=service == "yes")
 
 
-def _offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
+def offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
     """Start the service of a home at login, if the person agrees, and say what was done."""
     system_service = unit.describe_local_unit(home, settings.find_user_home())
     if system_service.path.exists() or server.ask_health(home) is not None:
@@ -90,7 +90,7 @@ def _offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
         shell.note(f"The service runs now and starts at login ({system_service.path}).")
 
 
-def _plan_install(client: str, home: Path, *, mcp: bool) -> list[setup.SettingsChange]:
+def plan_client_changes(client: str, home: Path, *, mcp: bool) -> list[setup.SettingsChange]:
     """Return all changes that set up a client, one for each file, before any is made. Raises if one is refused."""
     change = setup.plan_install(client, _find_settings_path(client), setup.make_program(home))
     if not mcp:
@@ -105,7 +105,7 @@ def _plan_mcp_server(client: str, home: Path, base_change: setup.SettingsChange)
     Raises UsageError for a client without MCP, PackageMissing if the `mcp` package is not installed.
     """
     if client not in entries.CLIENTS:
-        raise UsageError(f"{_CLIENT_NAMES[client]} supports no MCP servers; its agents can run `perdure` in a shell")
+        raise UsageError(f"{CLIENT_NAMES[client]} supports no MCP servers; its agents can run `perdure` in a shell")
     if importlib.util.find_spec("mcp") is None:
         raise PackageMissing("pip install 'perdure[mcp]'")
     return setup.plan_install_server(
@@ -131,8 +131,9 @@ def uninstall_command(shell: Shell, client: str, diff: bool, dry_run: bool) -> N
         faults += [fault for change in changes for fault in _apply_removal(change)]
     is_changed = any(change.has_effect for change in changes)
     advice = "Open sessions keep the old settings until they end." if is_changed else "It is not set up."
+    advice += f" The archive stays in {settings.find_home_path(shell.home)}: delete that folder to remove it too."
     if not faults:
-        message = f"Perdure is removed from {_CLIENT_NAMES[client]}."
+        message = f"Perdure is removed from {CLIENT_NAMES[client]}."
         return _print_changes(shell, client, changes, message, advice, dry_run=dry_run, with_diff=diff)
     if is_changed and not shell.as_json:
         message = "Perdure is removed from the settings that could be changed."

@@ -20,7 +20,7 @@ from perdure.clients.retention import Retention
 from perdure.errors import IndexFault
 from perdure.index.injections import Injection
 from perdure.index.memory_rows import ListRange, MemoryFilter
-from perdure.surfaces.units import format_count
+from perdure.surfaces.units import describe_retention, format_count
 from perdure.surfaces.web import memory_display
 from perdure.surfaces.web.views import forest, recall
 from perdure.surfaces.web.visits import HtmlPage, View, Visit
@@ -189,19 +189,6 @@ def _list_retentions(visit: Visit) -> list[tuple[str, str, Retention]]:
         if client in runtimes
     ]
     return [(CLIENT_NAMES[item.client], describe_retention(item), item) for item in retentions]
-
-
-def describe_retention(item: Retention) -> str:
-    """Say how long a client keeps its transcripts.
-
-    >>> describe_retention(Retention("claude-code", 30.0)), describe_retention(Retention("codex", None))
-    ('deletes a session 30 days after its last use', 'keeps its sessions until you delete them')
-    """
-    if item.days is None:
-        return "keeps its sessions until you delete them"
-    age = format_count(round(item.days), "day") if item.days >= 1 else format_count(round(item.days * 24), "hour")
-    limit = f", and all but the newest {item.max_sessions:,}" if item.max_sessions else ""
-    return f"deletes a session {age} after its last use{limit}"
 
 
 VIEWS: tuple[View, ...] = (View("GET", "/", show_home, nav="home"),)

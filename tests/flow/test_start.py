@@ -1,0 +1,114 @@
+"""`perdure start`, as a person runs it: three things from this person's own history, one answer, the clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SESSION = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def run_(*words: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL):
+        moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
+        env = {name: value for name, value in os.environ.items() if name not in (*moved, "XDG_DATA_HOME")}
+        env |= {"HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
+        line = [sys.executable, "-m", "perdure.surfaces.cli", "start", "--no-service", *words]
+        return subprocess.run(
+            line, env=env, cwd=cwd or tmp_path, stdin=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run_
+
+
+@pytest.fixture
+def project(tmp_path: Path, claude) -> Path:
+    """A repository with one session of Claude Code: a decision, and a test that failed and was fixed."""
+    folder = tmp_path / "work"
+    (folder / ".git").mkdir(parents=True)
+
+    def use(name: str, number: int, **fields: str) -> list[dict]:
+        return [{"type": "tool_use", "id": f"c{number}", "name": name, "input": fields}]
+
+    def result(number: int, output: str, *, failed: bool = False) -> list[dict]:
+        return [{"type": "tool_result", "tool_use_id": f"c{number}", "content": output, "is_error": failed}]
+
+    steps = [
+        ("user", "We decided to use SQLite instead of Postgres for the tide tables."),
+        ("assistant", use("Bash", 1, command="make test")),
+        ("user", result(1, "Exit code 2\ntide.py:9: AssertionError: 3 != 4", failed=True)),
+        ("assistant", use("Edit", 2, file_path=str(folder / "tide.py"), old_string="3", new_string="4")),
+        ("user", result(2, "edited")),
+        ("assistant", use("Bash", 3, command="make test")),
+        ("user", result(3, "7 passed")),
+    ]
+    lines = [
+        claude(role, content, f"u{number}", number, SESSION, cwd=str(folder))
+        for number, (role, content) in enumerate(steps)
+    ]
+    transcripts = tmp_path / ".claude/projects/work"
+    transcripts.mkdir(parents=True)
+    (transcripts / f"{SESSION}.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, dict]:
+    return {finding["title"]: finding for finding in json.loads(done.stdout)["result"]["findings"]}
+
+
+def test_start_shows_three_things_of_this_project(run, project: Path, tmp_path: Path) -> None:
+    done = run("--json", "--question", "which database holds the tide tables?", cwd=project)
+    found = findings(done)
+    assert list(found) == ["A decision", "A failure that was fixed", "What a client will delete"]
+    assert "SQLite" in found["A decision"]["text"] and found["A decision"]["show"].startswith("mem-")
+    fix = found["A failure that was fixed"]
+    assert fix["text"] == "make test: tide.py:9: AssertionError: 3 != 4"
+    assert fix["detail"] == "passed after a change of tide.py"
+    assert all((finding["client"], finding["session"]) == ("claude-code", SESSION) for finding in found.values())
+    assert "30 days after its last use" in found["What a client will delete"]["detail"]
+    answer = json.loads(done.stdout)["result"]["answer"]
+    assert any("SQLite" in cue["text"] for cue in answer["cues"])
+    for finding in found.values():
+        line = [sys.executable, "-m", "perdure.surfaces.cli", "show", finding["show"]]
+        env = {**os.environ, "PERDURE_HOME": str(tmp_path / "home")}
+        assert subprocess.run(line, env=env, capture_output=True, check=False).returncode == 0
+
+
+def test_start_changes_no_client_without_a_yes(run, project: Path, tmp_path: Path) -> None:
+    done = run(cwd=project)
+    assert done.returncode == 0 and "`perdure install claude-code` sets it up" in done.stderr
+    assert "? " not in done.stderr and not (tmp_path / ".claude/settings.json").exists()
+    assert json.loads(run("--json", cwd=project).stdout)["result"]["changed"] == []
+
+
+def test_start_sets_up_the_clients_with_yes(run, project: Path, tmp_path: Path) -> None:
+    changed = json.loads(run("--yes", "--json", cwd=project).stdout)["result"]["changed"]
+    assert changed == [{"client": "claude-code", "path": str(tmp_path / ".claude/settings.json")}]
+    assert "Claude Code is set up." in run("--yes", cwd=project).stderr
+
+
+def test_start_asks_on_a_terminal(run, project: Path, tmp_path: Path) -> None:
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"which database holds the tide tables?\nn\n")
+    done = run(cwd=project, stdin=terminal)
+    assert "Set up Claude Code" in done.stderr and "From your history" in done.stdout
+    assert not (tmp_path / ".claude/settings.json").exists()
+    os.write(keyboard, b"\ny\n")
+    assert "From your history" not in run(cwd=project, stdin=terminal).stdout
+    assert (tmp_path / ".claude/settings.json").exists()
+
+
+def test_start_in_a_foreign_folder_says_whose_history_it_shows(run, project: Path) -> None:
+    done = run("--no-install")
+    assert f"busiest one: {project}" in done.stderr and "SQLite" in done.stdout
+
+
+def test_start_without_transcripts_says_what_to_do(run) -> None:
+    done = run()
+    assert done.returncode == 0 and "`perdure import PATH`" in done.stdout
