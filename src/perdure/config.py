@@ -175,6 +175,7 @@ class LiveConfig:
     repeat: str = "session"  # a cue is not repeated within a "session"; "turn" allows repetition
     subagents: bool = False  # recall for the prompts of sub-agents, too
     machine_turns: bool = False  # recall for messages that a program sends in a person's place, too
+    notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
 
 

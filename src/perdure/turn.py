@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_BLOCK_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut a hook's output at 10,000
 REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` stores it."
 UNREAD_NOTICE = "[perdure] {n} newer captures are not read yet: what they say may change this."
+TOLD_NOTICE = "Perdure remembered {n}: `perdure why` shows it. Silence for this session: /perdure:quiet"
 CATCH_UP_SHARE = 0.6  # share of the remaining time that new captures may take to become findable
 HELPER_SHARE = 0.4  # share of the remaining time that a helper model may use to plan
 MARGIN_MS = 60  # reserved at the end for recording (an fsync) and delivery
@@ -285,7 +286,13 @@ class _EventTurn:
         pending_blocks = self._render_recalled(recalled, reminder, max_chars)
         if not pending_blocks:
             self.outcome, self.log_fields["why"] = "silent", recalled.silent
-        return pending_blocks, self._list_held_back_notices(recalled)
+        return pending_blocks, [*self._list_held_back_notices(recalled), *self._list_told_notices(pending_blocks)]
+
+    def _list_told_notices(self, pending_blocks: Sequence[_PendingBlock]) -> list[str]:
+        """Return the line that says how many cues the model is told, for the person of the session alone."""
+        n_cues = sum(len(pending.data["cues"]) for pending in pending_blocks)
+        is_shown = n_cues and self.home.config.live.notice and not self.event.agent
+        return [TOLD_NOTICE.format(n=n_cues)] if is_shown else []
 
     def _list_held_back_notices(self, recalled: Recalled) -> list[str]:
         """Return notices about cues that were left out, when their texts are met for the first time."""

@@ -68,7 +68,8 @@ def test_user_is_alerted_once_for_each_text(poisoned) -> None:
     assert PLAIN in said.text and "evil@" not in said.text
     digest = scan.digest_text(ORDER)
     assert digest[: shown_alerts.DIGEST_CHARS] in said.notice and "perdure floor alerts" in said.notice
-    assert turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
+    again = turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW)
+    assert again.notice == turn.TOLD_NOTICE.format(n=1)
     assert list(shown_alerts.read_shown(poisoned.path, poisoned.user)) == [digest]
 
 
@@ -137,7 +138,8 @@ def test_only_a_delivered_answer_marks_an_alert_as_told(poisoned) -> None:
     assert shown_alerts.read_shown(poisoned.path, poisoned.user) == {}
     said = turn.answer_event(poisoned, PROMPT, limit_ms=20_000, now=NOW).notice
     assert "the disk is full" in said and "was left out" in said
-    assert turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW).notice == ""
+    again = turn.answer_event(poisoned, PROMPT._replace(session="s2"), limit_ms=20_000, now=NOW)
+    assert again.notice == turn.TOLD_NOTICE.format(n=1)
 
 
 @pytest.mark.parametrize("trust", ["agent", "tool", "web"])

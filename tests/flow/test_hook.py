@@ -123,6 +123,19 @@ def test_recorded_events_are_captured_and_recalled(name: str, home: Path, tmp_pa
     assert failures.read_failures(home) == []
 
 
+@pytest.mark.parametrize("client", ["claude-code", "codex", "pi"])
+def test_quiet_session_gets_no_recall_until_speak(client: str, home: Path) -> None:
+    """Each call is a new process, and the resident home is another one after the silence began."""
+    with ScriptedResident(home, "MARK"):
+        assert b"MARK" in Called(home, prompt(), client).raw
+        assert b"Perdure is quiet" in Called(home, prompt("/perdure:quiet"), client).raw
+    with ScriptedResident(home, "MARK") as resident:
+        assert Called(home, prompt(), client).raw == b"" and resident.asked == []
+        assert b"MARK" in Called(home, prompt(session_id="s2"), client).raw
+        assert b"recalls again" in Called(home, prompt("/perdure:speak"), client).raw
+        assert b"MARK" in Called(home, prompt(), client).raw
+
+
 def test_gemini_start_is_told_with_the_next_message(home: Path, tmp_path: Path) -> None:
     """As recorded of a session and its resumption, at whose start the file that is named is not the session's."""
     path = setup.find_client_settings("gemini-cli", tmp_path, lambda _: None)

@@ -449,7 +449,7 @@ def test_full_outbox_is_a_problem_and_alerts_once(place: Path) -> None:
         home.captures.enqueue(Origin("messages", "new", "new"), line("waits"), from_offset=0, path=None)
         assert [run_job(home) for _ in range(3)] == ["done", "nothing", "nothing"]
         notices = [prompted(place, "which port does staging use?", session=f"n{n}")["notice"] for n in range(2)]
-        assert "outbox" in notices[0] and notices[1] == ""
+        assert "outbox" in notices[0] and "outbox" not in notices[1]
         until(lambda: not health(place)["problems"])  # the questions woke the keeper
         assert run_job(home) == "done"
     assert [item["what"] for item in log.read_entries(place) if item["what"].startswith("alert")] == [

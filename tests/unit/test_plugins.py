@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import perdure
+from perdure.capture import quiet
+from perdure.capture.events import HookEvent
 from perdure.clients import entries
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,13 @@ def test_the_skill_has_agents_say_that_they_are_agents() -> None:
     writing = ("remember", "floor note", "floor card", "floor write")
     found = [line for line in lines if line.removeprefix("$ perdure ").startswith(writing)]
     assert len(found) == 4 and all(line.endswith("--by-agent") for line in found)
+
+
+def test_plugin_has_each_command_that_the_hook_follows(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in (PLUGIN / "commands").glob("*.md"))
+    event = HookEvent("claude-code", "prompt", "s1")
+    notices = [quiet.follow_command(tmp_path, event._replace(prompt=f"/perdure:{name}")) for name in names]
+    assert names == ["quiet", "speak"] and all(notices)
 
 
 def test_the_marketplace_leads_to_the_plugin() -> None:

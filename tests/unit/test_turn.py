@@ -95,9 +95,19 @@ def floors(home: Home) -> list[dict[str, Any]]:
     return [event.data for event in home.journal().read(type_=injected.EVENT_TYPE) if injected.is_floor(event)]
 
 
+def test_person_is_told_of_recall_unless_switched_off(home: Home) -> None:
+    assert ask(home).notice
+    silent = Home(home.path, (cue("t1"),), live=LiveConfig(notice=False))
+    said = ask(silent, PROMPT._replace(session="s2"))
+    assert said.text and said.notice == ""
+    said = ask(Home(home.path, (cue("t1"),), live=LiveConfig(subagents=True)), PROMPT._replace(agent="a1"))
+    assert said.text and said.notice == ""
+    assert ask(Home(home.path), PROMPT._replace(session="s3")).notice == ""
+
+
 def test_prompt_gets_fenced_cues_and_the_journal_holds_no_words(home: Home) -> None:
     said = ask(home)
-    assert said.notice == ""
+    assert said.notice.startswith("Perdure remembered 2: `perdure why`") and "remembered" not in said.text
     assert "[2026-01-15 09:00 · user · pi @laptop · turn t1]\nPort 8642." in said.text
     (event,) = injections(home)
     assert event["turns"] == ["t1", "t2"]

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from perdure.capture import enqueue, events, failures, policy, transcripts
+from perdure.capture import enqueue, events, failures, policy, quiet, transcripts
 from perdure.capture.events import HookEvent
 from perdure.disk import make_folder
 from perdure.environ import find_home_path, find_user_home, read_variable
@@ -95,7 +95,9 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
     failures.end_incident(home, "settings")
     if call.event.client in events.DELAYED_CLIENTS:
         _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
-    if events.can_recall(call.event, capture_rules.recall_for):
+    call.notices = quiet.follow_command(home, call.event)
+    can_recall = not call.notices and events.can_recall(call.event, capture_rules.recall_for)
+    if can_recall and not quiet.is_quiet(home, call.event):
         _run_stage(call, "recall", lambda: _recall_for_event(call, home))
         if events.can_read_lines(call.event):  # others read one object, printed at the end or at the limit
             _print_answer(call)
