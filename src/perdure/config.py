@@ -204,6 +204,7 @@ class ServerConfig:
     tls_key: str = ""
     plain: bool = False  # allow such an address without TLS, because the network itself is private
     admins: tuple[str, ...] = ()  # users who may administer the whole home; its own user always may
+    names: tuple[str, ...] = ()  # names of this server besides those of its certificate and its machine
     requests_per_minute: int = 600  # of each machine
 
 

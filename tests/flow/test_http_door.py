@@ -29,6 +29,32 @@ def test_request_without_a_credential_is_refused(served, sent):
     assert at.ada_laptop("GET", "/api/me")[1]["user"] == "ada"
 
 
+@pytest.mark.parametrize("path", ["/api/me", "/api/alive", "/openapi.json", "/nothing"])
+@pytest.mark.parametrize("host", ["evil.example", "EVIL.example:80", "127.0.0.1.evil.example", "", "sub.home.example"])
+def test_request_for_another_host_is_refused(served, host, path):
+    """As of a page whose own name was led to this address, even with the right secret."""
+    at = served('[server]\nnames = ["home.example"]')
+    status, said, _ = at.ada_laptop("GET", path, Host=host)
+    assert (status, said["error"]["code"]) == (421, "wrong-host") and "server.names" in said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "localhost:1",
+        "192.168.1.7:8787",
+        "[::1]:80",
+        "Home.Example.",
+        "a.team.example",
+        socket.gethostname(),
+    ],
+)
+def test_own_names_and_addresses_are_served(served, host):
+    at = served('[server]\nnames = ["home.example", "*.team.example"]')
+    assert at.ada_laptop("GET", "/api/me", Host=host)[0] == 200
+
+
 def test_a_revoked_credential_ends_at_the_next_request(served, lines):
     at = served()
     head = {"Authorization": "Bearer ada-tower"}
@@ -74,7 +100,7 @@ def test_idle_connections_block_nobody(served):
         assert at.ada_laptop("GET", "/api/me")[0] == 200
         assert crowd[0].recv(1) == b"", "cut off"
         assert len(at.served._server.server_state.connections) <= 65
-        crowd[-1].sendall(b"GET /api/alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        crowd[-1].sendall(b"GET /api/alive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert crowd[-1].recv(12) == b"HTTP/1.1 200", "the newest stands"
     finally:
         for one in crowd:
@@ -281,7 +307,7 @@ def raw_line(address):
     return socket.create_connection((host, int(port)), timeout=30)
 
 
-HEAD = b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada-laptop\r\n"
+HEAD = b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ada-laptop\r\n"
 
 
 def test_half_a_body_stores_nothing(served, lines):

@@ -263,7 +263,11 @@ def _check_response(response: RemoteResponse, retry_after: str) -> RemoteRespons
         fault.after_s = float(retry_after) if retry_after.isdigit() and len(retry_after) < 9 else 0.0
         raise fault
     if response.status not in _ALLOWED_STATUSES:
-        raise RemoteNonsense(f"status {response.status}")
+        raise RemoteNonsense(
+            f"{response.message or response.code} (status {response.status})"
+            if response.code
+            else f"status {response.status}"
+        )
     return response
 
 

@@ -68,7 +68,7 @@ def test_link_preview_does_not_use_up_the_link(house):
 
 def test_no_host_that_a_request_names_is_led_to(visitor):
     seen = visitor.ask("GET", "/memories/", Host="evil.example")
-    assert seen.status == 404 and not seen.headers["location"]
+    assert seen.status == 421 and not seen.headers["location"]
 
 
 def test_a_session_outlives_the_server(house):

@@ -27,6 +27,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from perdure import log
@@ -39,9 +40,11 @@ from perdure.surfaces.http import app, responses
 from perdure.surfaces.http.app import HttpApi, MountedApp
 from perdure.surfaces.http.calls import ServerContext
 from perdure.surfaces.http.events import ActivityFeed, Subscribers
+from perdure.surfaces.http.host_check import HostCheck
 from perdure.surfaces.http.pools import CaptureBatcher, HealthProbe, HomePool, WorkerPool
 from perdure.surfaces.http.responses import CursorSigner
 from perdure.surfaces.http.store import RequestStore
+from perdure.surfaces.join_line import read_certificate
 
 MAX_CONNECTIONS = 512  # open at the same time
 MAX_IDLE_PER_ADDRESS = 64  # of them, idle ones from one address
@@ -258,7 +261,12 @@ class HttpServer:
             task, on_error=lambda error: log.append_entry(home, "job", job=name, code=_read_error_code(error))
         )
 
-    def _build_config(self, application: Starlette) -> uvicorn.Config:
+    def _list_names(self) -> list[str]:
+        """List the names under which the settings and the certificate offer this server."""
+        certificate = read_certificate(self._settings) if self._settings.tls_certificate else None
+        return [self._address.host, *self._settings.names, *(certificate.names if certificate else ())]
+
+    def _build_config(self, application: ASGIApp) -> uvicorn.Config:
         tls: dict[str, Any] = {}
         if self._settings.tls_certificate:
             tls["ssl_certfile"] = Path(self._settings.tls_certificate).expanduser()
@@ -286,7 +294,7 @@ class HttpServer:
         self.api.bind_loop()
         mounted = self._mount_app(self.api) if self._mount_app else MountedApp()
         self.application = _build_application(self.api, self._address.host, mounted)
-        config = self._build_config(self.application)
+        config = self._build_config(HostCheck(self.application, self._list_names()))
         config.load()
         return _UvicornServer(config, self._home_path)
 
