@@ -10,7 +10,9 @@ secrets.
 
 It is fast because a byte shadow of the text, one byte per character, answers two questions at C speed: is
 there a run of letters and digits as long as a key, and is there a name such as `password`? Expressions
-run only there. Not found: short secrets without a name or a known prefix, and secrets described in prose.
+run only there. Formats with a prefix are data (`secret_formats`); commands and sentences
+are read by `secret_contexts`. Not found: short secrets without a name or a known prefix, and passwords in a sentence
+that look like a plain word.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from perdure.access.secret_contexts import find_context_secrets
+from perdure.access.secret_formats import KEY_HINT, PREFIXED_FORMATS, SHAPED_FORMATS
 from perdure.regex import lazy_re
 
 
@@ -58,62 +63,20 @@ def _classify_char(char: str) -> str:
 _CLASSES = "".join(_classify_char(chr(code)) for code in range(128)).encode() + _GAP.encode() * 128
 _LONG_RUN = _RUN * MIN_RUN_CHARS
 
-# Runs that cannot be keys: without a digit (but see `_NO_DIGIT_NEEDED`), or hexadecimal (hashes,
-# UUIDs). Matches the whole run or nothing.
+# Runs that cannot be keys unless they have a known prefix: without a digit, or hexadecimal (hashes, UUIDs).
+# Matches the whole run or nothing.
 _NO_KEY = lazy_re(r"[A-Za-z_+-]++(?![0-9])|[0-9a-f-]++(?![A-Zg-z_+])")
-_NO_DIGIT_NEEDED = ("hf_", "pdr-")  # keys that may have no digit by chance
-
-_PREFIXED = (  # (kind, expression); each holds one of `_HINTS`
-    ("perdure", r"pdr-[A-Za-z0-9_-]{40,}+"),  # the credential of a machine (sharing/machines.py)
-    ("anthropic", r"sk-ant-[A-Za-z0-9_-]{20,}+"),
-    ("openai", r"sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,}+|[A-Za-z0-9]{32,}+)"),
-    ("stripe", r"(?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{16,}+"),
-    ("github", r"(?:gh[pousr]_[A-Za-z0-9]{30,}+|github_pat_[A-Za-z0-9_]{40,}+)"),
-    ("gitlab", r"gl(?:pat|ptt|dt|rt|cbt|soat)-[A-Za-z0-9_-]{20,}+"),
-    ("slack", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{15,}+"),
-    ("slack-webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)(?:/[A-Za-z0-9_+-]{6,}+){2,4}+"),
-    ("discord-webhook", r"discord(?:app)?\.com/api/webhooks/\d{15,20}/[A-Za-z0-9_-]{40,}+"),
-    ("aws-key-id", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("google", r"(?:AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}+|GOCSPX-[A-Za-z0-9_-]{20,}+)"),
-    ("npm", r"npm_[A-Za-z0-9]{36}"),
-    ("pypi", r"pypi-[A-Za-z0-9_-]{40,}+"),
-    ("huggingface", r"hf_[A-Za-z0-9]{30,}+"),
-    ("sendgrid", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{30,64}"),
-    ("twilio", r"(?:SK|AC)[0-9a-f]{32}(?![A-Za-z0-9])"),
-    ("jwt", r"(?<![_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?"),
-)
-_SHAPED = (  # without a hint
-    ("telegram", r"\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
-    ("discord", r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-])"),
-)
-_HINTS = (
-    *(
-        "sk-",
-        "k_live_",
-        "k_test_",
-        "whsec_",
-        "gh",
-        "_pat_",
-        "gl",
-        "xox",
-        "xapp-",
-        "hooks",
-        "AKIA",
-        "ASIA",
-        "ABIA",
-        "ACCA",
-    ),
-    *("pdr-", "AIza", "ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "SG.", "SK", "AC", "eyJ"),
-)
+_PREFIX_CHARS = 64  # a prefix may stand so far before the run: `hooks.slack.com/services/`
 
 
-def _compile_shapes(shapes: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    """Compile the shapes into one expression whose group names are the kinds."""
-    alternatives = "|".join(f"(?P<{kind.replace('-', '_')}>{shape})" for kind, shape in shapes)
+def _compile_shapes(shapes: Sequence[tuple[str, str]]) -> re.Pattern[str]:
+    """Compile the shapes into one expression whose group names are the kinds, each with its number."""
+    alternatives = "|".join(f"(?P<{kind.replace('-', '_')}_{n}>{shape})" for n, (kind, shape) in enumerate(shapes))
     return lazy_re(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{alternatives})")  # `risk-…` is no `sk-…`, but `\nsk-…` is
 
 
-_PREFIXED_KEY, _SHAPED_KEY = _compile_shapes(_PREFIXED), _compile_shapes(_SHAPED)
+_PREFIXED_KEY = _compile_shapes([(kind, shape) for kind, _, shape in PREFIXED_FORMATS])
+_SHAPED_KEY = _compile_shapes(SHAPED_FORMATS)
 _OPAQUE = lazy_re(r"[A-Za-z0-9+/_-]{32,}+={0,2}+")  # in NAME=VALUE, the name is no part of it
 _LETTERS = lazy_re(r"[a-z]{3,}+")
 _PIECES = lazy_re(r"[-_/=+]+")
@@ -170,12 +133,18 @@ MAX_NAME_CHARS = 128
 _SECRET_NAME = lazy_re(rf"(?:{'|'.join(_NAMES)}){_NAME_REST_SHAPE}\Z", re.IGNORECASE)
 _OTHER_PASS = lazy_re(r"[a-z]pass\Z")  # a compass, a bypass
 _PLACEHOLDER = lazy_re(
-    r"\[secret:|[$%<{(\[]|.*(?:x{3}|\*{2}|\.{3}|…|_{4}|\$\{|<[a-z]|example|your|change[_-]?me|placeholder|redacted|dummy)"
-    r"|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token)$"
+    r"\[secret:|[$%<{(\[]|(?:none|null|nil|true|false|undefined|str|string|bytes|optional|any|pwd|secret|token|osc\d+)$"
     r"|[a-z_-]*pass(?:word|wd)[a-z_-]*$"
     r"|(?:process|os|import|env|self|this|config|settings)\.",
     re.IGNORECASE,
 )
+_PLACEHOLDER_PARTS = tuple(
+    "xxx ** ... … ____ ${ example your placeholder redacted dummy changeme change-me change_me".split()
+)
+_FILLER_WORDS = ("your", "YOUR", "example", "EXAMPLE", "placeholder", "redacted", "dummy")  # of a key without a digit
+_TAG = lazy_re("<[a-z]", re.IGNORECASE)
+_DIGIT = lazy_re(r"\d")
+_BLANK = lazy_re(r"\s")
 _CODE = lazy_re(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[A-Za-z_$][\w$]*)+$|[~.]{0,2}/[\w.-]+/|[A-Z][a-z]+$")
 
 # --------------------------------------------------------------------------------------------------- the answers
@@ -211,6 +180,7 @@ def find_secrets(text: str) -> tuple[SecretSpan, ...]:
             secrets += _find_assigned(text, lower, name)
     if "authorization" in lower:
         secrets += _find_authorization(text, lower)
+    secrets += (SecretSpan(*secret) for secret in find_context_secrets(text, lower))
     if "@" in text and "://" in text:
         secrets += _find_url_passwords(text)
     if "PRIVATE KEY" in text:
@@ -261,7 +231,7 @@ def _search_words(text: str, classes: str) -> list[SecretSpan]:
     offset = min_start = 0
     while (offset := classes.find(_LONG_RUN, offset)) >= 0:
         no_key = _NO_KEY.match(text, offset)
-        if no_key and not any(map(no_key[0].__contains__, _NO_DIGIT_NEEDED)):
+        if no_key and not _has_prefix(text[max(min_start, offset - _PREFIX_CHARS) : no_key.end()]):
             offset = no_key.end()
             continue
         start = max(classes.rfind(_GAP, min_start, offset) + 1, min_start)
@@ -274,7 +244,7 @@ def _search_words(text: str, classes: str) -> list[SecretSpan]:
 def _search_one_word(text: str, start: int, end: int) -> list[SecretSpan]:
     """Return the secrets of one word: by known prefixes, else the word after `Bearer`, else random words."""
     word = text[start:end]
-    secrets = _match_shapes(text, start, end, _PREFIXED_KEY) if any(map(word.__contains__, _HINTS)) else []
+    secrets = _match_shapes(text, start, end, _PREFIXED_KEY) if _has_prefix(word) else []
     if not secrets and (":" in word or word.count(".") > 1):
         secrets = _match_shapes(text, start, end, _SHAPED_KEY)
     if secrets:
@@ -290,10 +260,15 @@ def _search_one_word(text: str, start: int, end: int) -> list[SecretSpan]:
     ]
 
 
+def _has_prefix(word: str) -> bool:
+    """Return True if a word holds the fixed letters of a known format."""
+    return KEY_HINT.search(word) is not None
+
+
 def _match_shapes(text: str, start: int, end: int, shapes: re.Pattern[str]) -> list[SecretSpan]:
     """Return the secrets of one word that have one of the shapes."""
     return [
-        SecretSpan(str(m.lastgroup).replace("_", "-"), m.start(), m.end())
+        SecretSpan(str(m.lastgroup).rpartition("_")[0].replace("_", "-"), m.start(), m.end())
         for m in shapes.finditer(text, start, end)
         if not _is_filler(m[0])
     ]
@@ -301,7 +276,7 @@ def _match_shapes(text: str, start: int, end: int, shapes: re.Pattern[str]) -> l
 
 def _is_filler(key: str) -> bool:
     """Return True if a key was made up rather than generated: `sk-xxxxxxxxxxxxxxxx`, `ghp_0000000000000000`."""
-    return len(set(key[-16:])) < 5
+    return len(set(key[-16:])) < 5 or (not _DIGIT.search(key) and any(map(key.__contains__, _FILLER_WORDS)))
 
 
 def _is_random(word: str) -> bool:
@@ -406,14 +381,30 @@ def _is_credential_name(text: str, offset: int, name: str, match: re.Match[str])
 def _is_secret_value(value: _AssignedValue, kind: str) -> bool:
     """Return True if an assigned value looks like a credential rather than code, a count or a placeholder."""
     text = value.text
-    if len(text) < 4 or _CODE.match(text) or (_PLACEHOLDER.match(text) and not _is_random(text)):
+    if len(text) < 4 or _CODE.match(text) or (_is_placeholder(text) and not _is_random(text)):
         return False
-    n_digits = sum(c.isdigit() for c in text)
-    if any(c.isspace() for c in text):
+    n_digits = len(_DIGIT.findall(text))
+    if _BLANK.search(text):
         return kind in ("password", "secret") and n_digits > 0 and len(text) >= 8 and not _PROSE.match(text)
     if kind == "password":
         return n_digits > 0 or (value.is_quoted and not value.needs_digit)
+    if len(text) >= MIN_OPAQUE_CHARS and _is_mixed(text):  # with no digit or one, as one AWS secret in a hundred
+        return True
     return len(text) >= 8 and 0 < n_digits < len(text) and (value.is_quoted or n_digits > 1)
+
+
+def _is_mixed(value: str) -> bool:
+    """Return True if letters are too irregular for a name: few runs of small letters, few words, high entropy."""
+    has_words = any(_PLAIN_PIECE.fullmatch(piece) for piece in _PIECES.split(value))
+    n_in_words = sum(map(len, _LETTERS.findall(value)))
+    return not has_words and n_in_words <= MAX_LETTERS * len(value) and _entropy_bits(value) >= MIN_ENTROPY_BITS
+
+
+def _is_placeholder(value: str) -> bool:
+    """Return True if a value stands for a secret and is none: `$TOKEN`, `your-key`, `xxxx`."""
+    lower = value.lower()
+    has_part = any(map(lower.__contains__, _PLACEHOLDER_PARTS)) or _TAG.search(value) is not None
+    return has_part or _PLACEHOLDER.match(value) is not None
 
 
 def _find_authorization(text: str, lower: str) -> list[SecretSpan]:
@@ -431,7 +422,7 @@ def _find_authorization(text: str, lower: str) -> list[SecretSpan]:
 def _read_credential(text: str, start: int, kind: str) -> list[SecretSpan]:
     """Return the credential at `start`, unless a placeholder stands there."""
     match = _CREDENTIAL.match(text, start)
-    if match is None or _PLACEHOLDER.match(match[0]) or _WORDS.fullmatch(match[0]):
+    if match is None or _is_placeholder(match[0]) or _WORDS.fullmatch(match[0]):
         return []
     return [SecretSpan(kind, start, match.end())]
 
