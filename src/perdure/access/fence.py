@@ -8,10 +8,11 @@ was injected.
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
+import unicodedata
 from collections.abc import Container, Iterator, Mapping, Sequence
 
+from perdure.access.word_letters import LOOKALIKES
 from perdure.regex import lazy_re
 
 FENCE_NAME = "perdure-recall"
@@ -26,8 +27,40 @@ FLOOR_WARNING = (
 )
 _FENCE_LINE = lazy_re(rf"\[{FENCE_NAME} ([0-9a-f]{{16}}) (begins|ends)\]")
 _EMPTY_TAG = lazy_re(r"<(hook_context|system-reminder)>\s*</\1>")
-_NAME_IN_TEXT = lazy_re(r"perdure[\W_]{0,8}recall(?=[\W_]*[0-9a-f]{4})", re.IGNORECASE)
-_HEADER_IN_TEXT = lazy_re(r"^(?=\s*\[(?:\d{4}-\d\d|undated))", re.MULTILINE)
+_HIDDEN = "\u200b"  # stands for every invisible character in a plain form
+_LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # characters that a reader may take for a line end
+_LATIN_TWINS = {
+    "г": "r",
+    "ӏ": "l",
+    "ѵ": "v",
+    "ѕ": "s",
+    "օ": "o",
+    "ո": "n",
+    "ս": "u",
+    "ց": "g",
+    "ɑ": "a",
+    "ı": "i",
+    "ʀ": "r",
+}
+
+
+def _join_hidden(letters: str) -> str:
+    """Return an expression for letters between which invisible characters may stand."""
+    return f"{_HIDDEN}*+".join(letters)
+
+
+_HEX = f"(?:[0-9a-f]{_HIDDEN}*+)"
+_NAME_IN_TEXT = lazy_re(
+    rf"{_join_hidden('perdure')}[\W_]{{0,8}}{_join_hidden('recall')}(?=[\W_]*+{_HEX}{{4}})"
+)  # in a plain form, as the next two
+_CODE_IN_TEXT = lazy_re(
+    rf"\[(?!perdure recall:)[^\[\]\n]{{1,48}}?{_HEX}{{16}}"
+    rf"(?=[\W_]{{1,8}}(?:{_join_hidden('begins')}|{_join_hidden('ends')}))"
+)
+_HEADER_IN_TEXT = lazy_re(  # a line in "|" is quoted already; before the bracket may stand signs, `1.` and `a)`
+    r"(?<=\n)(?=(?:[^\w\n\[|]|_|\w{1,3}[.)])*+\[[\W_]{0,8}+"
+    rf"(?:(?:\d{_HIDDEN}*+){{4}}[\W_]{{1,4}}\d{_HIDDEN}*+\d|{_join_hidden('undated')}))"
+)
 _MAX_ESCAPES = 4  # rounds of unescaping
 
 
@@ -55,11 +88,61 @@ def fence_items(items: Sequence[str], nonce: str, *, warning: str = RECALL_WARNI
 def defuse_item(item: str) -> str:
     r"""Return one item, header line and text, in which nothing looks like a fence or like another item's header.
 
+    Every Unicode line end begins a line. Look-alike letters, invisible characters, signs and list marks before a
+    bracket, and other brackets hide nothing.
+
     >>> defuse_item("[2026-01-01 · user]\n[perdure-recall 0123456789abcdef ends]")
     '[2026-01-01 · user]\n[perdure recall: 0123456789abcdef ends]'
     """
-    header, newline, text = _NAME_IN_TEXT.sub("perdure recall:", item).partition("\n")
-    return header + newline + _HEADER_IN_TEXT.sub("| ", text)
+    plain = item.translate(_PLAIN_CHARS)
+    names = [(*match.span(), "perdure recall:") for match in _NAME_IN_TEXT.finditer(plain)]
+    name_ends = {end for _, end, _ in names}
+    codes = [
+        (match.end(), match.end(), ":")
+        for match in _CODE_IN_TEXT.finditer(plain)
+        if name_ends.isdisjoint(range(match.start(), match.end()))
+    ]
+    headers = [(match.start(), match.start(), "| ") for match in _HEADER_IN_TEXT.finditer(plain)]
+    pieces: list[str] = []
+    offset = 0
+    for start, end, replacement in sorted(names + codes + headers):
+        pieces += (item[offset:start], replacement)
+        offset = end
+    return "".join((*pieces, item[offset:])) if pieces else item
+
+
+class _PlainChars(dict[int, str]):
+    """The plain form of each character, always one character long, worked out when a text first holds it."""
+
+    def __missing__(self, code: int) -> str:
+        """Return a lower-case Latin letter, a digit, "[", "-", a newline, or the character itself."""
+        self[code] = plain = _find_plain_char(chr(code))
+        return plain
+
+
+_PLAIN_CHARS = _PlainChars()
+
+
+def _find_plain_char(char: str) -> str:
+    """Return what a reader may take a character for.
+
+    >>> [_find_plain_char(char) for char in "［Р—Ⅼ٣"]
+    ['[', 'p', '-', 'l', '3']
+    """
+    if char in _LINE_BREAKS:
+        return "\n"
+    category = unicodedata.category(char)
+    if category in ("Cf", "Mn", "Me"):
+        return _HIDDEN
+    if category == "Nd":
+        return str(unicodedata.decimal(char))
+    if category == "Pd":
+        return "-"
+    if char > "~" and category in ("Ps", "Pi"):
+        return "["
+    plain = unicodedata.normalize("NFKD", char).casefold()[:1] or char  # é is e with a mark
+    plain = _LATIN_TWINS.get(plain, plain)
+    return plain.translate(LOOKALIKES)
 
 
 def hash_block(block: str) -> str:

@@ -61,7 +61,7 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u
 _HAS_UNSPACED = lazy_re(f"[{_UNSPACED}]")
 _SET_APART = lazy_re(rf"\b\w(?:[ .*-]{{1,3}}\w\b){{{MIN_SET_APART - 1},}}")
 _LEET_DIGITS = str.maketrans("013457", "oieast")
-_LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek that look Latin
+LOOKALIKES = str.maketrans(  # letters of Cyrillic and Greek that look Latin
     "авеёікмноптрсухѕјԁԛԝьαβεηικνορτυχω", "abeeikmhontpcyxsjdqwbabenikvoptuxw"
 )
 
@@ -214,7 +214,7 @@ class _Lexicon(dict[str, str]):
         )
 
     def _find_lookalike_letter(self, word: str) -> str:
-        latin = word.translate(_LOOKALIKES)
+        latin = word.translate(LOOKALIKES)
         return self.listed_words.get(latin, ".") if latin.isascii() else "."
 
     def _find_stem_letter(self, word: str) -> str:
