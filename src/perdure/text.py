@@ -22,6 +22,7 @@ from perdure.regex import lazy_re
 CharSpan = tuple[int, int]  # [from, to) in characters
 
 MAX_TERMS = 64  # of one query: a longer message is a document, and FTS5 gets slow
+MAX_PHRASE_WORDS = 16  # of one term: FTS5 compares every place of every word of a phrase
 MAX_ENTITIES = 32  # of one text
 MAX_HITS = 2000  # that a snippet considers; a chunk of 2,000 characters has fewer
 NAME_WEIGHT = 1000  # weight of a sighting that proves that a word is a name; any other counts 1
@@ -252,10 +253,28 @@ def query_terms(query: str) -> tuple[str, ...]:
     for match in _QUERY.finditer(query):
         phrase = match[1] or match[2]
         for term in (_lower_like_fts(phrase.strip()),) if phrase else _split_word_terms(match[3]):
-            terms.setdefault(term)
+            terms.update(dict.fromkeys(_cut_phrase(term)))
         if len(terms) >= MAX_TERMS:
             break
     return tuple(terms)[:MAX_TERMS]
+
+
+def _cut_phrase(term: str) -> Iterator[str]:
+    """Yield a term in pieces of at most `MAX_PHRASE_WORDS` words, as many as one query may have.
+
+    >>> list(_cut_phrase("src/app.py"))
+    ['src/app.py']
+    """
+    if len(term) < 2 * MAX_PHRASE_WORDS:  # words and what is between them
+        yield term
+        return
+    expression = _LONG_RUN if _ANY.search(term) else _LONG_PHRASE
+    pieces = [match[0].strip() for match in islice(expression.finditer(term), MAX_TERMS)]
+    yield from pieces if len(pieces) > 1 else (term,)
+
+
+_LONG_RUN = lazy_re(rf"\w.{{0,{2 * MAX_PHRASE_WORDS}}}", re.DOTALL)  # of bigrams
+_LONG_PHRASE = lazy_re(rf"\w(?:[^\W_]*+[\W_]*+){{1,{MAX_PHRASE_WORDS}}}")
 
 
 def _lower_like_fts(word: str) -> str:

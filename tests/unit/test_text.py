@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 import time
 import unicodedata
 from datetime import UTC, datetime, timedelta
@@ -388,3 +389,18 @@ def test_an_age_is_in_whole_units(age: timedelta, words: str) -> None:
 def test_a_project_is_named_by_its_last_folder() -> None:
     paths = ("/w/tide", "/w/tide/", "D:\\work\\tide", "tide", "/", "", None)
     assert [shorten_project(path) for path in paths] == ["tide", "tide", "tide", "tide", "/", "", ""]
+
+
+@pytest.mark.parametrize("part", ["a.", "sk-", "ghp_", "2024-01-", '"', "a b ", "数据"])
+@pytest.mark.parametrize("form", ["{}", '"{}"'])
+def test_a_query_is_few_short_phrases(part: str, form: str) -> None:
+    terms = module.query_terms(form.format(part * 50_000))
+    assert len(terms) <= module.MAX_TERMS
+    assert all(len(re.findall(r"[^\W_]+", term)) <= module.MAX_PHRASE_WORDS for term in terms)
+    assert all(len(module.fts_quote(term)) < 200 for term in terms)
+
+
+def test_a_long_path_is_found_in_pieces() -> None:
+    path = "/".join(f"folder{n}" for n in range(20))
+    head, tail = module.query_terms(path)
+    assert f"{head}{tail}" == path

@@ -1,7 +1,7 @@
 """The formats of keys that a prefix or a shape gives away, as data for `access.redact`.
 
 Each format: its kind, the fixed letters of which a key holds at least one, and its expression. The letters are looked
-for first, at C speed. Written after the providers' own documentation. Left out on purpose: hashes of passwords
+for first, at C speed. Written from what is known of the providers' formats. Left out on purpose: hashes of passwords
 (htpasswd), ids of keys, publishable keys, and keys that are bare hex without a name (they look like a hash).
 """
 
