@@ -307,7 +307,9 @@ def raw_line(address):
     return socket.create_connection((host, int(port)), timeout=30)
 
 
-HEAD = b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ada-laptop\r\n"
+HEAD = (
+    b"POST /api/runs?runtime=messages&session=half HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ada-laptop\r\n"
+)
 
 
 def test_half_a_body_stores_nothing(served, lines):
