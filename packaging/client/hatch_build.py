@@ -55,6 +55,6 @@ class ClientFiles(BuildHookInterface[Any]):
         files = list_files(main)
         if self.target_name == "wheel":
             build_data["force_include"] = files
-        elif main.name != "main":
+        elif main != Path(self.root) / "main":
             sources = {path: f"main/{Path(path).relative_to(main).as_posix()}" for path in files}
             build_data["force_include"] = {**sources, str(main / "pyproject.toml"): "main/pyproject.toml"}

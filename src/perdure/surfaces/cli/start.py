@@ -46,7 +46,7 @@ _MOMENTARY = lazy_re(r"\s*(?:let'?s|let us|please|now|ok(?:ay)?)\b", re.IGNORECA
 
 
 @dataclass(frozen=True)
-class Finding:
+class HistoryItem:
     """One thing from the person's own history. All texts are masked."""
 
     title: str
@@ -79,9 +79,9 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
     with shell.open_home(create=True) as home:
         imported, waiting_paths = _import_newest(shell, home)
         project, is_other = _choose_project(home, find_project(str(Path.cwd())))
-        findings = _find_three(home, project) if imported["files"] else []
-        _print_findings(shell, imported, project if is_other else None, findings)
-        if question is None and can_ask and findings:
+        items = _find_three(home, project) if imported["files"] else []
+        _print_items(shell, imported, project if is_other else None, items)
+        if question is None and can_ask and items:
             question = click.prompt(
                 "Ask one question about your work (Enter skips)", default="", show_default=False, err=True
             )
@@ -98,7 +98,7 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
             **imported,
             "project": project,
             "is_other_project": is_other,
-            "findings": [asdict(finding) for finding in findings],
+            "findings": [asdict(finding) for finding in items],
             "clients": clients,
             "changed": changed,
         }
@@ -181,7 +181,7 @@ def _choose_project(home: Home, current: str | None) -> tuple[str | None, bool]:
     return max(counts, key=lambda name: (counts[name], name)), True
 
 
-def _find_three(home: Home, project: str | None) -> list[Finding]:
+def _find_three(home: Home, project: str | None) -> list[HistoryItem]:
     """Return a decision, a failure that was fixed, and what a client will delete, each of one project."""
     nodes = home.runs.forest(Filters(projects=(project or "",)), limit=_MAX_RUNS)
     runs = [run for run in _iter_runs(nodes) if run.project == project and not run.sidechain]
@@ -194,7 +194,7 @@ def _iter_runs(nodes: Iterable[Node]) -> Iterator[RunView]:
         yield from _iter_runs(node.children)
 
 
-def _find_decision(home: Home, project: str | None) -> Finding:
+def _find_decision(home: Home, project: str | None) -> HistoryItem:
     """Return the newest decision that the person stated, or else the newest rule with a strong word."""
     for memory in home.memories.list_memories(project=project or ""):
         if (
@@ -204,13 +204,13 @@ def _find_decision(home: Home, project: str | None) -> Finding:
         ):
             title = "A decision" if memory.kind == "decision" else "A rule that you set"
             statement = one_line(redact.mask(memory.text), _LINE_CHARS)
-            return Finding(
+            return HistoryItem(
                 title, statement, "", memory.stated_at, memory.runtime, memory.conversation, memory.memory_id
             )
-    return Finding("A decision", "", "no decision found: you stated none in so many words")
+    return HistoryItem("A decision", "", "no decision found: you stated none in so many words")
 
 
-def _find_fix(home: Home, runs: Iterable[RunView]) -> Finding:
+def _find_fix(home: Home, runs: Iterable[RunView]) -> HistoryItem:
     """Return the newest failure that a session fixed."""
     title, ends_s = "A failure that was fixed", time.monotonic() + _SEARCH_FIXES_S
     sessions = groupby(sorted(runs, key=_session_order), key=lambda run: _session_order(run)[:3])
@@ -226,8 +226,8 @@ def _find_fix(home: Home, runs: Iterable[RunView]) -> Finding:
             detail = f"passed after a change of {', '.join(names[:_MAX_FILES])}{more}" if names else "passed later"
             failure = one_line(redact.mask(f"{fix.command}: {fix.error}"), _LINE_CHARS)
             turn_id = make_turn_id(source, fix.passed.offset)
-            return Finding(title, failure, detail, fix.passed.stated_at, source.runtime, source.session, turn_id)
-    return Finding(title, "", "no failure found that the same session fixed")
+            return HistoryItem(title, failure, detail, fix.passed.stated_at, source.runtime, source.session, turn_id)
+    return HistoryItem(title, "", "no failure found that the same session fixed")
 
 
 def _session_order(run: RunView) -> tuple[str, str, int, int]:
@@ -238,7 +238,7 @@ def _last_time(runs: Sequence[RunView]) -> datetime:
     return max(run.ended_at or run.captured_at for run in runs)
 
 
-def _find_deletion(runs: Iterable[RunView]) -> Finding:
+def _find_deletion(runs: Iterable[RunView]) -> HistoryItem:
     """Return the session of these runs that its client deletes first."""
     title, user_home = "What a client will delete", settings.find_user_home()
     rules = {
@@ -253,16 +253,18 @@ def _find_deletion(runs: Iterable[RunView]) -> Finding:
             deletions.append((used_at + timedelta(days=rule.days), run.run_id, run))
     described = "; ".join(f"{CLIENT_NAMES[client]} {describe_retention(rule)}" for client, rule in rules.items())
     if not deletions:
-        return Finding(title, "", described or "no client deletes anything here")
+        return HistoryItem(title, "", described or "no client deletes anything here")
     deletes_at, run_id, run = min(deletions)
     name = one_line(redact.mask(run.title or run.intent or run.session), _LINE_CHARS)
-    return Finding(title, name, f"{described}; Perdure keeps its copy", deletes_at, run.runtime, run.session, run_id)
+    return HistoryItem(
+        title, name, f"{described}; Perdure keeps its copy", deletes_at, run.runtime, run.session, run_id
+    )
 
 
-def _print_findings(shell: Shell, imported: dict[str, Any], other: str | None, findings: Sequence[Finding]) -> None:
+def _print_items(shell: Shell, imported: dict[str, Any], other: str | None, items: Sequence[HistoryItem]) -> None:
     if shell.as_json:
         return
-    if not findings:
+    if not items:
         shell.out.print(
             "No transcripts were found in the standard folders of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and "
             "OpenCode.\nWork with one of them, or name files: `perdure import PATH`. Then run `perdure start` again."
@@ -275,7 +277,7 @@ def _print_findings(shell: Shell, imported: dict[str, Any], other: str | None, f
     )
     if other:
         shell.note(f"Nothing is known of the project of this folder. These are from your busiest one: {other}")
-    for finding in findings:
+    for finding in items:
         shell.out.print(f"\n{finding.title}", style="bold", markup=False)
         if not finding.text:
             shell.out.print(f"  {finding.detail}.", style="dim", markup=False)
