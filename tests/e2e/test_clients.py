@@ -337,7 +337,7 @@ def test_a_client_is_not_harmed(name, harm, client, home, model, place, assert_a
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(events.to_socket_path(home)))  # a socket that nobody listens on, as kill -9 leaves it
     elif harm == "gone":
-        break_commands(tested)
+        break_commands(tested, home)
     else:
         (home / "config.toml").write_text("[capture]\nexclud = ['/']\n")
     with resident or open("/dev/null"):
@@ -348,9 +348,8 @@ def test_a_client_is_not_harmed(name, harm, client, home, model, place, assert_a
         assert_all_captured(tested, home)
 
 
-def break_commands(tested) -> None:
-    """As if the interpreter had been moved: every path of it in the client's settings leads nowhere."""
-    for path in tested.user_home.rglob("*"):
-        if path.name in ("settings.json", "hooks.json", "perdure.ts"):
-            path.write_text(re.sub(r"/[^ \"']*/bin/python[\d.]*", "/nowhere/bin/python", path.read_text()))
-            assert "/nowhere/" in path.read_text()
+def break_commands(tested, home: Path) -> None:
+    """As if the interpreter had been moved: its path leads nowhere, in the home's script and in pi's extension."""
+    for path in (home / "perdure-hook", *tested.user_home.rglob("perdure.ts")):
+        path.write_text(re.sub(r"/[^ \"']*/bin/python[\d.]*", "/nowhere/bin/python", path.read_text()))
+        assert "/nowhere/" in path.read_text()
