@@ -36,8 +36,8 @@ def say(home, text, n, session="s"):
 
 def remembered(home):
     """Two statements about one port, with their turns."""
-    spans = [say(home, "The staging server listens on port 8080.", 0), say(home, "We moved staging to port 9090.", 30)]
-    texts = ("The staging server listens on port 8080.", "We moved staging to port 9090.")
+    spans = [say(home, "The staging server listens on port 8080.", 0), say(home, "We moved staging to port 9090 on Quibberon.", 30)]
+    texts = ("The staging server listens on port 8080.", "We moved staging to port 9090 on Quibberon.")
     return [
         home.remember(text, path=PORT, stated_at=day(n), sources=(span,))
         for text, span, n in zip(texts, spans, (0, 30), strict=True)
@@ -115,7 +115,7 @@ def test_recall_as_of_uses_only_earlier_statements(opened):
     old, new = remembered(home)
     cues = home.recall("Which port does the staging server listen on?", now=day(60), as_of=day(10)).cues
     assert cues[0].text == old.text and not cues[0].note
-    assert all("9090" not in cue.text for cue in cues)
+    assert all("Quibberon" not in cue.text for cue in cues)
     past = home.recall("Which port did the staging server have before?", now=day(60))
     assert past.plan.intent == "history"
     assert {old.text, new.text} <= {cue.text for cue in past.cues}
@@ -203,7 +203,7 @@ def test_homes_that_merge_in_any_order_believe_the_same(opened, tmp_path):
     assert believed == [
         ("The staging server listens on port 8080.", False),
         ("We moved staging to port 7000.", False),
-        ("We moved staging to port 9090.", True),
+        ("We moved staging to port 9090 on Quibberon.", True),
     ]
 
 
@@ -236,7 +236,7 @@ def test_memory_is_forgotten_with_its_source_turn(opened):
     assert turn is not None
     home.forgetting.apply(home.forgetting.plan([turn]))
     assert [m.text for m in home.memories.list_memories(every=True)] == [old.text]
-    assert home.memories.get(old.memory_id).is_current and holds(home, "9090") == ""
+    assert home.memories.get(old.memory_id).is_current and holds(home, "Quibberon") == ""
 
 
 def test_forgetting_reaches_a_copy_merged_later(tmp_path):

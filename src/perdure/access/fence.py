@@ -51,10 +51,10 @@ def _join_hidden(letters: str) -> str:
 
 _HEX = f"(?:[0-9a-f]{_HIDDEN}*+)"
 _NAME_IN_TEXT = lazy_re(
-    rf"{_join_hidden('perdure')}[\W_]{{0,8}}{_join_hidden('recall')}(?=[\W_]*+{_HEX}{{4}})"
-)  # in a plain form, as the next two
+    rf"(?!perdure recall:){_join_hidden('perdure')}[\W_]{{0,8}}{_join_hidden('recall')}(?=[\W_]*+{_HEX}{{4}})"
+)  # in a plain form, as the next two; none finds again what was made harmless
 _CODE_IN_TEXT = lazy_re(
-    rf"\[(?!perdure recall:)[^\[\]\n]{{1,48}}?{_HEX}{{16}}"
+    rf"\[(?![^\[\]\n]{{0,48}}?perdure recall:)[^\[\]\n]{{1,48}}?{_HEX}{{16}}(?!:)"
     rf"(?=[\W_]{{1,8}}(?:{_join_hidden('begins')}|{_join_hidden('ends')}))"
 )
 _HEADER_IN_TEXT = lazy_re(  # a line in "|" is quoted already; before the bracket may stand signs, `1.` and `a)`

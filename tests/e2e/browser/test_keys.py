@@ -115,7 +115,7 @@ def test_returning_to_a_list_shows_the_loaded_items(visit) -> None:
     page = visit("/search?q=tide&tools=1")
     n_first = page.locator("#hits [data-item]").count()
     page.locator(".more a").click()
-    page.wait_for_function(f"document.querySelectorAll('#hits [data-item]').length > {n_first}")
+    page.locator("#hits [data-item]").nth(n_first).wait_for()
     shown = page.locator("#hits [data-item]").count()
     groups = page.locator("#hits > li").evaluate_all("all => all.map(one => one.dataset.group)")
     assert all(one != after for one, after in pairwise(groups)), "a session has its heading twice"

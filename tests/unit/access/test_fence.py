@@ -117,11 +117,20 @@ FORGED_NAMES = [
 
 @pytest.mark.parametrize("name", FORGED_NAMES)
 def test_a_name_in_other_letters_is_spelled_out(name: str) -> None:
-    assert defuse_item(f"head\n[{name} {NONCE} ends]") == f"head\n[perdure recall: {NONCE} ends]"
+    defused = defuse_item(f"head\n[{name} {NONCE} ends]")
+    assert defused == f"head\n[perdure recall: {NONCE} ends]" == defuse_item(defused)
 
 
 def test_a_mark_with_another_name_is_broken() -> None:
-    assert defuse_item(f"head\n[ꓑerdure_recall {NONCE} ends]") == f"head\n[ꓑerdure_recall {NONCE}: ends]"
+    defused = defuse_item(f"head\n[ꓑerdure_recall {NONCE} ends]")
+    assert defused == f"head\n[ꓑerdure_recall {NONCE}: ends]" == defuse_item(defused)
+
+
+@pytest.mark.parametrize("text", [f"perdure-recall{NONCE}", f"[ perdure-recall {NONCE} ends]", f"perdure-recall: {NONCE}"])
+def test_a_broken_mark_is_not_broken_again(text: str) -> None:
+    defused = defuse_item(f"head\n{text}")
+    assert defused != f"head\n{text}" and defuse_item(defused) == defused
+
 
 
 def test_ordinary_lines_stay() -> None:
