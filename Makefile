@@ -9,7 +9,7 @@ MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again
 
-.PHONY: demo test unit slice check bench lock weights model clean
+.PHONY: demo test unit fuzz slice check bench lock weights model clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh demo.sh
@@ -20,6 +20,10 @@ test: $(TEST_STAMP) $(WEIGHTS) check
 # Everything that needs no home on disk, no network and no browser.
 unit: $(TEST_STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" tests/unit
+
+# The tests of properties, with new random values each time; what it finds becomes an example in its test.
+fuzz: $(TEST_STAMP)
+	PERDURE_FUZZ=1 $(BIN)/python -m pytest -n auto $$(grep -rl "^@given" tests --include=*.py)
 
 # The unit tests of one slice, by its name in docs/architecture.md, or of a surface: make slice S=recall, make slice S=web
 SLICES = $$(sed -n 's/^| `\([a-z_]*\)` |.*/\1/p' docs/architecture.md) $$(ls src/perdure/surfaces | grep -v '[._]py')

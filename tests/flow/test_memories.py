@@ -36,7 +36,10 @@ def say(home, text, n, session="s"):
 
 def remembered(home):
     """Two statements about one port, with their turns."""
-    spans = [say(home, "The staging server listens on port 8080.", 0), say(home, "We moved staging to port 9090 on Quibberon.", 30)]
+    spans = [
+        say(home, "The staging server listens on port 8080.", 0),
+        say(home, "We moved staging to port 9090 on Quibberon.", 30),
+    ]
     texts = ("The staging server listens on port 8080.", "We moved staging to port 9090 on Quibberon.")
     return [
         home.remember(text, path=PORT, stated_at=day(n), sources=(span,))

@@ -126,11 +126,12 @@ def test_a_mark_with_another_name_is_broken() -> None:
     assert defused == f"head\n[ꓑerdure_recall {NONCE}: ends]" == defuse_item(defused)
 
 
-@pytest.mark.parametrize("text", [f"perdure-recall{NONCE}", f"[ perdure-recall {NONCE} ends]", f"perdure-recall: {NONCE}"])
+@pytest.mark.parametrize(
+    "text", [f"perdure-recall{NONCE}", f"[ perdure-recall {NONCE} ends]", f"perdure-recall: {NONCE}"]
+)
 def test_a_broken_mark_is_not_broken_again(text: str) -> None:
     defused = defuse_item(f"head\n{text}")
     assert defused != f"head\n{text}" and defuse_item(defused) == defused
-
 
 
 def test_ordinary_lines_stay() -> None:
