@@ -14,7 +14,10 @@ from perdure.surfaces.cli.common import Shell, command, show_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("contradictions", "changes", "stated", "poison", "use", "scanner")
+SUITES = ("block", "contradictions", "changes", "stated", "poison", "use", "scanner")
+
+
+_HALVED_SUITES = ("block", "changes", "stated")
 
 
 class _SuiteReport(Protocol):
@@ -44,6 +47,8 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval path/to/locomo10.json       the original file of LoCoMo
   perdure eval path/to/set --keep /tmp/h   a folder with docs.jsonl and queries.jsonl; keep the vectors
   perdure eval --keyword --json
+  perdure eval --block path/to/set         what a model would read: answer told, first, silence, tokens
+  perdure eval --block questions.jsonl transcripts/ --half dev --errors
   perdure eval --contradictions            statements that were later withdrawn
   perdure eval --changes --half held-out   facts that changed, from turns and from memories (about 2 min)
   perdure eval --stated transcripts/       statements found in messages of people, against labels made by hand
@@ -56,6 +61,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.argument("sources", metavar="[SOURCE]...", type=click.Path(exists=True, path_type=Path), nargs=-1)
 @click.option("--keyword", is_flag=True, help="Search only words, without vectors.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the scratch home in this folder.")
+@click.option("--block", is_flag=True, help="Measure what a model would read, beside grep, keyword search and chance.")
 @click.option("--contradictions", is_flag=True, help="Measure recall of statements that contradict each other.")
 @click.option("--changes", is_flag=True, help="Measure recall of facts that changed, without and with memories.")
 @click.option("--stated", is_flag=True, help="Compare the statements found in SOURCE with labels made by hand.")
@@ -65,7 +71,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option(
     "--half",
     type=click.Choice(("dev", "held-out")),
-    help="The half of the questions, for --changes (default: dev) or --stated (default: both).",
+    help="The half of the questions, for --changes (default: dev), --stated or --block (default: both).",
 )
 @click.option("--turns-alone", is_flag=True, help="Do not make memories from the statements of people.")
 @click.option("--errors", is_flag=True, help="With --half dev: list missed and wrong answers.")
@@ -115,15 +121,15 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
     if len(named_suites) > 1:
         raise UsageError(f"give only one of these options: {', '.join(f'--{name}' for name in named_suites)}")
     suite = named_suites[0] if named_suites else ""
-    if request.half and suite not in ("changes", "stated"):
-        raise UsageError("--half needs --changes or --stated")
-    if request.errors and (suite not in ("changes", "stated") or request.half != "dev"):
+    if request.half and suite not in _HALVED_SUITES:
+        raise UsageError("--half needs --block, --changes or --stated")
+    if request.errors and (suite not in _HALVED_SUITES or request.half != "dev"):
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
-    if suite in ("stated", "poison") and not request.sources:
+    if suite in ("block", "stated", "poison") and not request.sources:
         raise UsageError(f"--{suite} needs a SOURCE")
-    if suite != "stated" and len(request.sources) > 1:
+    if suite not in ("block", "stated") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
     return suite
 
@@ -134,6 +140,13 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
         from perdure.eval import statement_quality
 
         return _add_errors(statement_quality.run(request.sources, half=request.half), request)
+    if suite == "block":
+        from perdure.eval import block_quality
+
+        block_report = block_quality.run(
+            request.sources, half=request.half, vectors=request.vectors, home=request.scratch_home, progress=step
+        )
+        return _add_errors(block_report, request)
     if suite == "poison":
         from perdure.eval import attacks
 
