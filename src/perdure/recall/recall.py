@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TypeAlias
 
+from perdure import text
 from perdure.access.scan import Finding, digest_text
 from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
+from perdure.recall.corrections import find_corrections, is_later, order_newer_first, restates
 from perdure.recall.diversify import Likeness, diversify
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
@@ -29,7 +32,6 @@ N_DIVERSIFIED = 40  # best candidates among which the cues are chosen
 N_SCANNED = 8  # rounds of choosing without cues that read like orders; after that there are fewer cues
 NOTHING_ASKED = "the message asks for nothing"
 TextScan: TypeAlias = "Callable[[str], Sequence[Finding]]"  # findings in a text that nobody allowed
-TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -272,68 +274,44 @@ def _choose_turns(
     scores = {turn_id: ranking.scores[turn_id] / best for turn_id in new_ids}
     measure_likeness = _make_likeness(candidates, new_ids)
     chosen_ids = diversify(scores, measure_likeness, relevance=tuning.relevance, k=k, same_likeness=tuning.same)
-    min_likeness = {"latest": tuning.newer_first, "fact": tuning.newer_fact_first}.get(plan.intent)
-    if min_likeness is None or plan.windows:
+    if plan.intent not in ("latest", "fact") or plan.windows:
         return chosen_ids
-    facts = ranking.facts  # for a fact, a later turn of a person may correct an earlier one
+    corrects = _make_correction_test(candidates, plan, ranking, measure_likeness, tuning)
+    chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
+    return order_newer_first(chosen_ids, corrects)
+
+
+def _make_correction_test(
+    candidates: CandidateSource, plan: Plan, ranking: Ranking, measure_likeness: Likeness, tuning: Tuning
+) -> Callable[[str, str], bool]:
+    """Return a function that says whether the first of two turns may correct the second.
+
+    If the latest is asked for, a later turn that is alike does. If a fact is asked for, it must be a person's, and
+    state the same.
+    """
     times = {
-        turn_id: facts[turn_id].stated_at
-        for turn_id in new_ids
-        if plan.intent == "latest" or facts[turn_id].role == "user"
+        turn_id: fact.stated_at
+        for turn_id, fact in ranking.facts.items()
+        if plan.intent == "latest" or fact.role == "user"
     }
-    chosen_ids += find_corrections(
-        chosen_ids, new_ids, measure_likeness, times, n_first=tuning.corrected, from_likeness=tuning.correction
-    )
-    return order_newer_first(chosen_ids, measure_likeness, times, from_likeness=min_likeness)
+    asked_stems = frozenset[str]().union(*map(extract_stems, judge.extract_query_words(plan.question)))
 
+    @cache
+    def read_stems(turn_id: str) -> frozenset[str]:
+        detail = candidates.get_details((turn_id,)).get(turn_id)
+        speaker = ranking.facts[turn_id].speaker or ""
+        return extract_stems(detail.text) - extract_stems(speaker) - text.STOPWORDS if detail else frozenset()
 
-def find_corrections(
-    chosen: Sequence[str],
-    turn_ids: Sequence[str],
-    measure_likeness: Likeness,
-    times: TimesByTurn,
-    *,
-    n_first: int,
-    from_likeness: float,
-) -> list[str]:
-    """Return for each of the first chosen turns the later turn that is most like it and not chosen yet: it may
-    correct it.
-
-    Diversity leaves such turns out, because they are alike.
-    """
-    corrections: list[str] = []
-    for chosen_id in chosen[:n_first]:
-        later_ids = [
-            turn_id
-            for turn_id in turn_ids
-            if turn_id not in {*chosen, *corrections} and _is_later(turn_id, chosen_id, times)
-        ]
-        best = max(later_ids, key=lambda turn_id: measure_likeness(chosen_id, turn_id), default=None)
-        if best is not None and measure_likeness(chosen_id, best) >= from_likeness:
-            corrections.append(best)
-    return corrections
-
-
-def _is_later(turn_id: str, other_id: str, times: TimesByTurn) -> bool:
-    said_at, other_said_at = times.get(turn_id), times.get(other_id)
-    return said_at is not None and other_said_at is not None and said_at > other_said_at
-
-
-def order_newer_first(
-    chosen: Sequence[str], measure_likeness: Likeness, times: TimesByTurn, *, from_likeness: float
-) -> list[str]:
-    """Return the same turns, each moved before the first alike one that was said earlier; otherwise in their
-    order.
-    """
-    ordered: list[str] = []
-    for turn_id in chosen:
-        older_positions = (
-            position
-            for position, ordered_id in enumerate(ordered)
-            if _is_later(turn_id, ordered_id, times) and measure_likeness(ordered_id, turn_id) >= from_likeness
+    def corrects(turn_id: str, other_id: str) -> bool:
+        if not is_later(turn_id, other_id, times):
+            return False
+        if plan.intent == "latest":
+            return measure_likeness(turn_id, other_id) >= tuning.newer_first
+        return measure_likeness(turn_id, other_id) >= tuning.newer_fact_first and restates(
+            read_stems(turn_id), read_stems(other_id), asked_stems
         )
-        ordered.insert(next(older_positions, len(ordered)), turn_id)
-    return ordered
+
+    return corrects
 
 
 def _make_likeness(candidates: CandidateSource, turn_ids: Sequence[str]) -> Likeness:

@@ -25,9 +25,8 @@ class Tuning:
     relevance: float = 0.8  # λ of maximal marginal relevance
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
     newer_first: float = 0.6  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
-    newer_fact_first: float = 0.5  # the same, if a fact is asked for
+    newer_fact_first: float = 0.5  # the same, if a fact is asked for and the later one states the same
     corrected: int = 3  # best cues for which a later, correcting turn is searched
-    correction: float = 0.65  # lowest likeness of such a turn
     k: int = 6  # cues for a question of fact
     k_broad: int = 12  # cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k

@@ -1,4 +1,4 @@
-"""Recall over a memory of a few turns with written scores and vectors; the order of corrections."""
+"""Recall over a memory of a few turns with written scores and vectors."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ import pytest
 from perdure.recall.pack import explain_absence
 from perdure.recall.plan import plan
 from perdure.recall.rank import list_texts_to_embed, rank
-from perdure.recall.recall import find_corrections, order_newer_first, recall
+from perdure.recall.recall import recall
 from perdure.recall.tuning import DEFAULT, REFERENCE
 from perdure.testing import START, WrittenCandidates
 
@@ -133,34 +133,3 @@ def test_texts_to_embed_are_the_queries():
 def test_the_budget_holds(max_tokens):
     found = _recall("Which port does the server use?", tuning=DEFAULT.__class__(max_tokens=max_tokens))
     assert found.n_tokens <= max_tokens
-
-
-FIRST_AT = datetime(2026, 1, 1, tzinfo=UTC)
-TIMES = {name: FIRST_AT + timedelta(days=n) for n, name in enumerate("abcd")} | {"undated": None}
-
-
-def _alike(one, other):
-    """a, c and the undated one say nearly the same; b and d are something else."""
-    return 0.9 if {one, other} <= {"a", "c", "undated"} else 0.1
-
-
-def test_later_cue_moves_before_the_similar_earlier_one():
-    assert order_newer_first(["a", "b", "c", "d"], _alike, TIMES, from_likeness=0.6) == ["c", "a", "b", "d"]
-
-
-def test_unlike_or_undated_cues_keep_their_place():
-    assert order_newer_first(["a", "undated", "d"], _alike, TIMES, from_likeness=0.6) == ["a", "undated", "d"]
-
-
-def test_three_alike_statements_are_sorted_newest_first():
-    assert order_newer_first(["a", "b", "c"], lambda *_: 1.0, TIMES, from_likeness=0.6) == ["c", "b", "a"]
-
-
-def test_later_similar_cue_is_added_once():
-    """c was said after a and is like it; where it is among the chosen already, however far behind, it stays one."""
-    assert find_corrections(["a", "b"], list("abcd"), _alike, TIMES, n_first=1, from_likeness=0.6) == ["c"]
-    assert find_corrections(["a", "b", "c"], list("abcd"), _alike, TIMES, n_first=1, from_likeness=0.6) == []
-
-
-def test_two_is_never():
-    assert order_newer_first(["a", "c"], _alike, TIMES, from_likeness=2) == ["a", "c"]

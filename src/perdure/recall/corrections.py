@@ -1,0 +1,70 @@
+"""A later turn that states the same as an earlier one may correct it: it is told too, and before it.
+
+Pure. Two turns may be alike without stating the same: in a conversation about one thing nearly all are. A turn that
+restates another shares its words, and holds what the question asks about as far as the other does
+(docs/evaluation/block.md, newer first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from perdure.recall.diversify import Likeness
+
+TimesByTurn: TypeAlias = "Mapping[str, datetime | None]"  # turn id -> when it was said
+MIN_SHARED = 0.4  # of the words of the shorter of two turns, from which they may state the same
+MIN_ASKED = 0.5  # of the question's words in the earlier turn that the later one holds
+
+
+def restates(later_words: Collection[str], earlier_words: Collection[str], asked_words: Collection[str]) -> bool:
+    """Return True if a later turn states what an earlier one states of the thing that is asked about.
+
+    >>> restates({"staging", "moved", "port", "9090"}, {"staging", "listens", "port", "8080"}, {"staging", "port"})
+    True
+    >>> restates({"print", "server", "port", "9102"}, {"staging", "listens", "port", "8080"}, {"staging", "server"})
+    False
+    """
+    later, earlier = set(later_words), set(earlier_words)
+    n_shared, n_shorter = len(later & earlier), min(len(later), len(earlier))
+    asked = earlier.intersection(asked_words)
+    return bool(asked) and n_shared >= MIN_SHARED * n_shorter and len(asked & later) >= MIN_ASKED * len(asked)
+
+
+def find_corrections(
+    chosen: Sequence[str],
+    turn_ids: Sequence[str],
+    measure_likeness: Likeness,
+    corrects: Callable[[str, str], bool],
+    *,
+    n_first: int,
+) -> list[str]:
+    """Return for each of the first chosen turns the turn most like it that corrects it and is not chosen yet.
+
+    corrects: (later turn, earlier turn) -> whether the first may correct the second. Diversity leaves such turns out,
+    because they are alike.
+    """
+    corrections: list[str] = []
+    for chosen_id in chosen[:n_first]:
+        later_ids = [
+            turn_id for turn_id in turn_ids if turn_id not in {*chosen, *corrections} and corrects(turn_id, chosen_id)
+        ]
+        if later_ids:
+            corrections.append(max(later_ids, key=lambda turn_id: measure_likeness(chosen_id, turn_id)))
+    return corrections
+
+
+def order_newer_first(chosen: Sequence[str], corrects: Callable[[str, str], bool]) -> list[str]:
+    """Return the same turns, each moved before the first one that it corrects; otherwise in their order."""
+    ordered: list[str] = []
+    for turn_id in chosen:
+        corrected_positions = (n for n, ordered_id in enumerate(ordered) if corrects(turn_id, ordered_id))
+        ordered.insert(next(corrected_positions, len(ordered)), turn_id)
+    return ordered
+
+
+def is_later(turn_id: str, other_id: str, times: TimesByTurn) -> bool:
+    """Return True if a turn was said after another; False if one of them is undated."""
+    said_at, other_said_at = times.get(turn_id), times.get(other_id)
+    return said_at is not None and other_said_at is not None and said_at > other_said_at
