@@ -1,10 +1,10 @@
 """Plan a recall: turn a message into queries, names, times, an intent and speakers, and choose where to look.
 
-The rules are pure: `now` is a parameter, so the same message gives the same plan. A message without a word
-that carries meaning ("ok, go on") gives no query, and recall stays silent. Recall looks in the current
-project and in what belongs to no project; other projects are searched if the message names them. A model
-may rewrite the plan; if it fails, or its answer has no query, the rules' plan stays. Nothing is searched
-here.
+The rules are pure: `now` is a parameter, so the same message gives the same plan. A message without a word that carries
+meaning ("ok, go on"), or that only gives an order about what is at hand ("run the tests"), gives no query, and recall
+stays silent. Recall looks in the current project and in what belongs to no project; other projects are searched if
+the message names them. A model may rewrite the plan; if it fails, or its answer has no query, the rules' plan stays.
+Nothing is searched here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from perdure import text
 from perdure.errors import ConfigFault, ModelFault
 from perdure.models.chat import Chat, ChatMessage
+from perdure.recall.routine import is_routine
 from perdure.recall.times import find_times
 from perdure.regex import lazy_re
 from perdure.types import Filters, Intent, Live, Plan
@@ -99,7 +100,7 @@ def plan(message: str, *, now: datetime) -> Plan:
     return Plan(
         message=request,
         asked_at=now,
-        queries=tuple(_build_queries(text_without_times)),
+        queries=() if is_routine(request) else tuple(_build_queries(text_without_times)),
         names=_find_names(text_without_times),
         windows=time_expressions.windows,
         events=time_expressions.events,
