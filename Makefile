@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows the main job on real transcripts, `make test` runs every check.
+# Two commands: `make demo` runs the scenes of `perdure demo`, `make test` runs every check.
 # Both set everything up by themselves in .venv from the locked requirements, `make test` also what only tests need.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process comp
 .PHONY: demo test unit fuzz slice check bench lock weights model clean
 
 demo: $(STAMP) $(WEIGHTS)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh demo.sh
+	@$(BIN)/perdure demo --all
 
 test: $(TEST_STAMP) $(WEIGHTS) check
 	$(BIN)/python -m pytest -n auto

@@ -1,6 +1,6 @@
-"""Take docs/images/page-*.png: pages of the demo's home in the system's Chromium, as somebody sees them.
+"""Take docs/images/page-*.png: pages of a home with three scenes, in the system's Chromium, as somebody sees them.
 
-    make demo && python tools/screenshots.py        # .demo/home, or the home that is named
+    python tools/screenshots.py
 
 Its colours are cut to a palette: a picture of text needs few, and a repository should stay small.
 """
@@ -21,6 +21,8 @@ from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "docs" / "images"
+DEMO = ROOT / ".demo"
+SCENES = ("search", "changes", "first-day")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 COLOURS = 48
 DESKTOP, TABLET, PHONE = (1280, 860), (820, 1000), (390, 844)
@@ -79,7 +81,9 @@ def take(page: Page, picture: Picture, target: Path) -> None:
 
 def main() -> None:
     """All of them."""
-    home = Path(sys.argv[1] if sys.argv[1:] else ROOT / ".demo" / "home").absolute()
+    for scene in SCENES:
+        subprocess.run([sys.executable, "-m", "perdure.surfaces.cli", "demo", scene, "--keep", str(DEMO)], check=True)
+    home = DEMO / ".perdure"
     link = command(home, "page")["page"]
     try:
         with sync_playwright() as driver:

@@ -15,7 +15,12 @@ HOME_PACKAGES = {
     "onnxruntime",
     "pyyaml",
 }  # archive, index, models, YAML pages
-HOME_FOLDERS = ("models/weights/", "samples/", "surfaces/web/static/")  # data alone, below src/perdure
+HOME_FOLDERS = (
+    "models/weights/",
+    "samples/",
+    "surfaces/cli/scenes/",
+    "surfaces/web/static/",
+)  # data alone, below src/perdure
 
 
 def find_main(root: str) -> Path:
