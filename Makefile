@@ -9,7 +9,7 @@ MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 unexport PYTHONDONTWRITEBYTECODE  # without its bytecode every test process compiles the package and the tests again
 
-.PHONY: demo test unit fuzz slice check bench lock weights model clean
+.PHONY: demo test unit fuzz slice check bench lock weights model release clean
 
 demo: $(STAMP) $(WEIGHTS)
 	@$(BIN)/perdure demo --all
@@ -41,6 +41,10 @@ check: $(TEST_STAMP)
 
 bench: $(TEST_STAMP) $(WEIGHTS)
 	$(BIN)/python -m benchmarks
+
+# Wheels, sdists and SHA256SUMS in dist/, from a commit that has the tag of its version.
+release: $(STAMP) $(WEIGHTS)
+	$(BIN)/python tools/release.py dist
 
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate
 

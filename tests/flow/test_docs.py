@@ -61,6 +61,13 @@ def test_every_command_in_the_docs_runs(page: str, place: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
+def test_the_readme_begins_with_install_and_start() -> None:
+    """.ci/wheel runs these two, as they stand there, with a local package index."""
+    start = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Start\n")[2]
+    commands = re.findall(r"```sh\n(.*?)```", start, re.DOTALL)[0].splitlines()
+    assert [line.partition("#")[0].strip() for line in commands] == ["pip install .", "perdure start"]
+
+
 def test_python_of_the_readme_runs(place: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     env = {**os.environ, "PERDURE_HOME": str(place / "home")}

@@ -29,6 +29,7 @@ def load(path):
 build_weights = load(ROOT / "tools/build_weights.py")
 hatch_build = load(ROOT / "hatch_build.py")
 client_build = load(ROOT / "packaging/client/hatch_build.py")
+release = load(ROOT / "tools/release.py")
 
 
 # the files ------------------------------------------------------------------------------------------------------
@@ -167,3 +168,36 @@ def test_sdist_of_the_client_gives_the_same_files(tmp_path):
     for fields, root in zip(metadata, (ROOT / "packaging/client", folder), strict=True):
         client_build.ClientMetadata(str(root), {}).update(fields)
     assert metadata[0] == metadata[1] and metadata[0]["scripts"]
+
+
+# a release ------------------------------------------------------------------------------------------------------
+
+
+def test_release_needs_a_clean_tree_with_the_tag_of_the_version(tmp_path):
+    def git(*words):
+        identity = ["-c", "user.name=mira", "-c", "user.email=mira@example.org"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "file").write_text("1")
+    assert "has changes" in release.find_fault(tmp_path, "1.2")
+    git("add", "file")
+    git("commit", "-m", "Begin")
+    git("tag", "v1.1")
+    assert "no tag v1.2: run `git tag v1.2`" in release.find_fault(tmp_path, "1.2")
+    git("tag", "v1.2")
+    assert release.find_fault(tmp_path, "1.2") == ""
+    (tmp_path / "file").write_text("2")
+    assert "has changes" in release.find_fault(tmp_path, "1.2")
+
+
+def test_checksums_are_those_that_sha256sum_reads(tmp_path):
+    """The SHA-256 of "abc" is the example of FIPS 180-2."""
+    (tmp_path / "b.whl").write_bytes(b"abc")
+    (tmp_path / "a.tar.gz").write_bytes(b"")
+    lines = release.write_checksums(tmp_path).read_text().splitlines()
+    assert lines == [
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a.tar.gz",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  b.whl",
+    ]
+    assert release.write_checksums(tmp_path).read_text().splitlines() == lines
