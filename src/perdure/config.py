@@ -74,7 +74,7 @@ class EmbedderConfig:
     shorten_to: int = 0  # how many of them to keep (models trained for it: "Matryoshka"); 0 keeps all
     key_env: str = ""  # the environment variable that holds the key
     query_prefix: str = ""  # put before a query, as the model's authors recommend
-    document_prefix: str = ""  # put before a stored text; a new prefix makes all vectors anew
+    document_prefix: str = ""  # put before a stored text; a new prefix makes all vectors again
     threads: int = 2  # that minilm may use
     timeout_s: int = 30  # for one request to an endpoint
 

@@ -1,6 +1,6 @@
 """The context of one turn, for any model: C₀, the session so far, and M(I) beside the newest message.
 
-It is computed anew for every turn and never accumulated: the same message over the same memory gives the
+It is computed again for every turn and never accumulated: the same message over the same memory gives the
 same context, byte for byte. Parts that stay the same within a session come first, so that a provider's
 cache holds them; parts that change with every message (recall, the clock) come after the newest message.
 Pure.

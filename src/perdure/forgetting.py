@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Forgetting:
     """Everything that a home's principal forgets.
 
-    memories, floor: return the other rooms. drop_floor: makes the next use of the floor read it anew.
+    memories, floor: return the other rooms. drop_floor: makes the next use of the floor read it again.
     """
 
     def __init__(

@@ -206,7 +206,7 @@ class Upkeep:
         return compute_digest(self._connections.index())
 
     def drop_stale_index(self) -> None:
-        """Make an index anew that knows runs which a merge put elsewhere: it cannot unlearn them."""
+        """Make an index again that knows runs which a merge put elsewhere: it cannot unlearn them."""
         if not self._archive.ledger.get_meta("stale-index"):
             return
         self._connections.close_index()
@@ -220,7 +220,7 @@ class Upkeep:
         self._archive.ledger.drop_meta("stale-index")
 
     def drop_old_index(self) -> None:
-        """Begin the index anew if an older version made it.
+        """Begin the index again if an older version made it.
 
         It is filled like that of a new home: for a moment at each search, and at once by the resident home and by
         commands that need all of it. The cache still has its vectors.
@@ -231,7 +231,7 @@ class Upkeep:
             self._connections.index(create=True)
 
     def clean_index(self) -> bool:
-        """Project rewritten runs again and leave no old page behind; make a broken index anew instead.
+        """Project rewritten runs again and leave no old page behind; make a broken index again instead.
 
         Return False when another process kept an old page in use: the next opening cleans it.
         """

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import perdure
 from perdure.surfaces.cli import cli
 from perdure.surfaces.cli.floor import _FLOOR_COMMANDS
-from perdure.surfaces.cli.floor_common import format_bill
+from perdure.surfaces.cli.floor_common import format_costs
 from perdure.text import tokens
 
 SYSTEM = "You are {{agent}} on {{platform}}. Answer briefly, name your sources, and run the tests before you end.\n"
@@ -101,7 +101,7 @@ def test_rows_of_the_bill_fit_the_terminal(written: Place) -> None:
     with perdure.open(written.home) as home:
         found = home.floor.layers()
     assert (
-        max(line.cell_len for line in format_bill(found, 80)) <= 80 < max(line.cell_len for line in format_bill(found))
+        max(line.cell_len for line in format_costs(found, 80)) <= 80 < max(line.cell_len for line in format_costs(found))
     )
 
 

@@ -39,7 +39,7 @@ class DeliveryResult(NamedTuple):
 
     n_deltas: int = 0
     n_bytes: int = 0
-    n_set_aside: int = 0  # refused by the home for good
+    n_set_aside: int = 0  # refused by the home permanently
     is_done: bool = True  # False: some were left for lack of time
     n_foreign: int = 0  # captured for another person; they wait on
 

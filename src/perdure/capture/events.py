@@ -195,7 +195,7 @@ def _get_text(payload: dict[str, Any], name: str) -> str:
 def can_recall(event: HookEvent, recall_for: tuple[str, ...]) -> bool:
     """Return True if the event can bring something back: a start, or a prompt of a sender that gets recall.
 
-    recall_for: as in `CaptureRules`. Claude Code and Codex start a session anew after a compaction; Gemini
+    recall_for: as in `CaptureRules`. Claude Code and Codex start a session again after a compaction; Gemini
     CLI reports none (`gemini.has_compaction` finds it).
     """
     if event.kind == "prompt":

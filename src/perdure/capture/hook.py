@@ -430,7 +430,7 @@ _FAILURE_MESSAGES = {
     "recall": "recall failed for this message",
     "capture": "this turn is not captured yet; the next turn tries again",
     "ship": "captures wait in the outbox, because the remote home does not accept them",
-    "format-fault": "the client named a file that is no transcript, so that it was not captured",
+    "format-fault": "the client named a file that is not a transcript, so that it was not captured",
     "credential-missing": "this machine has no credential for its home; captures wait in the outbox",
     "credential": "the home no longer accepts the credential of this machine; captures wait in the outbox",
 }

@@ -66,7 +66,7 @@ def read_rules(home: Path) -> CaptureRules:
         if cached["marks"] == marks:
             return _decode_rules(home, cached)
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no cache yet, or not a valid one: it is written anew
+        pass  # no cache yet, or not a valid one: it is written again
     rules = _load_rules(home)
     cached = {"marks": marks, "user": rules.user, "machine": rules.machine, "limit_ms": rules.limit_ms}
     cached |= {"exclude": list(rules.exclude), "asked_for": list(rules.recall_for), "remote": list(rules.remote)}

@@ -232,7 +232,7 @@ class Floor:
         return self.write(name, text, by=by, why=f"as it was after {event_key}")
 
     def forget_line(self, name: str, text: str) -> None:
-        """Forget a line of a page for good: it leaves every version of the page, here and in homes that are merged.
+        """Forget a line of a page permanently: it leaves every version of the page, here and in homes that are merged.
 
         text: the words of the line, without its marks. Raises FloorMissing.
         """
@@ -252,7 +252,7 @@ class Floor:
         return name
 
     def forget_item(self, identifier: str) -> str:
-        """Forget a card or a proposal for good, also if it was removed or decided. Raises FloorMissing.
+        """Forget a card or a proposal permanently, also if it was removed or decided. Raises FloorMissing.
 
         Returns its id.
         """

@@ -194,7 +194,7 @@ class FloorRoom(Floor):
     def update_recent(self, *, rebuild: bool = False, stop: Callable[[], bool] | None = None) -> RecentResult:
         """Bring recent.md up to date: with the model of the role `summariser`, one call, or by rules without one.
 
-        With nothing new no model is asked and nothing is written. rebuild: make it anew, from the memories and the
+        With nothing new no model is asked and nothing is written. rebuild: make it again, from the memories and the
         last messages. The answer says what kept it as it was.
         """
         from perdure.floor.summaries import RECENT_JOB, RecentWriter

@@ -154,7 +154,7 @@ class RecentWriter(SummaryWriter):
 
     @property
     def epoch(self) -> str:
-        """The name of the ledger's present count of changes; another epoch counts anew."""
+        """The name of the ledger's present count of changes; another epoch counts again."""
         return str(self.turn_source.archive.ledger.get_meta("epoch"))
 
     def read_progress(self) -> _RecentProgress:

@@ -171,7 +171,7 @@ def compose(
     reason = (
         "the matching text reads like an instruction to a model"
         if held_back
-        else "this session was already told everything that matches"
+        else "this session already got everything that matches"
     )
     return Recalled(
         packed_cues,
@@ -418,7 +418,7 @@ def _explain_passed_over(
         if turn_id in recalled.held_back:
             reason = f"it reads like an instruction to a model ({recalled.held_back[turn_id].rule})"
         elif turn_id in session_turn_ids:
-            reason = "this session was already told it"
+            reason = "this session already got it"
         elif turn_id in recalled.without_room:
             reason = f"it did not fit into {tuning.max_tokens:,} tokens"
         elif position <= N_DIVERSIFIED:

@@ -260,7 +260,7 @@ class StatementProgress:
 
     def list_waiting_users(self, ledger: Ledger, users: Sequence[str]) -> list[str]:
         """Return the users whose newest captures the rules have not read yet."""
-        if ledger.get_meta("epoch") != self._epoch:  # the ledger was rebuilt and counts anew
+        if ledger.get_meta("epoch") != self._epoch:  # the ledger was rebuilt and counts again
             self._upto_by_user, self._epoch = {}, ledger.get_meta("epoch")
         last_change = ledger.get_last_change()
         waiting_users = []

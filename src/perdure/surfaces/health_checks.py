@@ -207,7 +207,7 @@ def check_captures(home: Home) -> Iterator[HealthCheck]:
 
 
 def check_mining(home: Home) -> Iterator[HealthCheck]:
-    """Check for messages that mining failed on for good; yields nothing if no model is set for mining."""
+    """Check for messages that mining failed on permanently; yields nothing if no model is set for mining."""
     if not home.config.models.roles.miner.provider:
         return
     from perdure.memories.mine import MAX_TRIES, BatchFailures

@@ -72,7 +72,7 @@ class StepResult:
     "demo",
     epilog="""\
   perdure demo                        list the scenes
-  perdure demo first-day              told to one client, known to another
+  perdure demo first-day              what one client heard, another knows
   perdure demo --all                  every scene, one after the other
   perdure demo changes --keep /tmp/d  leave the home there: perdure page --home /tmp/d/.perdure""",
 )

@@ -11,7 +11,7 @@ _FLOOR_COMMANDS: dict[str, tuple[str, str]] = {
     "edit": ("floor_pages", "Open a page in your editor."),
     "write": ("floor_pages", "Replace the text of a page."),
     "remove": ("floor_pages", "Remove a page; its history stays."),
-    "forget": ("floor_edits", "Delete a line of a page, a card or a proposal for good."),
+    "forget": ("floor_edits", "Delete a line of a page, a card or a proposal permanently."),
     "history": ("floor_pages", "List every state of a page: when, by whom, why."),
     "diff": ("floor_pages", "Show what changed in a page."),
     "revert": ("floor_pages", "Restore an earlier text of a page."),

@@ -66,7 +66,7 @@ def print_difference(shell: Shell, old: str, new: str, name: str) -> None:
         shell.out.print(Text(text.printable(line), style=_DIFF_STYLES.get(line[:1], "dim")))
 
 
-# the bill -----------------------------------------------------------------------------------------------------
+# the costs ----------------------------------------------------------------------------------------------------
 
 
 def build_layers(shell: Shell, home: Home | RemoteHome, cwd: str | None, platform: str) -> Layers:
@@ -82,8 +82,8 @@ def print_alerts(shell: Shell, floor: Floor | RemoteFloor) -> None:
         shell.note(alert)
 
 
-def bill_to_json(floor_layers: Layers) -> dict[str, Any]:
-    """Convert the bill of a floor to JSON values."""
+def costs_to_json(floor_layers: Layers) -> dict[str, Any]:
+    """Convert the costs of a floor to JSON values."""
     rows = [
         {
             "name": layer.name,
@@ -105,17 +105,17 @@ def bill_to_json(floor_layers: Layers) -> dict[str, Any]:
     return {"layers": rows, "total": total, "alerts": floor_layers.alerts}
 
 
-def format_bill(floor_layers: Layers, width: int | None = None) -> list[Text]:
-    """Format the bill of a floor for people: one row for each layer, in their order, and the sum.
+def format_costs(floor_layers: Layers, width: int | None = None) -> list[Text]:
+    """Format the costs of a floor for people: one row for each layer, in their order, and the sum.
 
     width: the most characters of a row; a longer row loses the end of what its layer is for.
     """
-    bill = bill_to_json(floor_layers)
-    header = Text(_format_bill_row("layer", "source", "rows", "tokens", "a row", "no room", "content"), style="bold")
-    total = {"name": "all", "source": "", "left": 0, "role": "cost of every session", **bill["total"]}
+    costs = costs_to_json(floor_layers)
+    header = Text(_format_costs_row("layer", "source", "rows", "tokens", "a row", "no room", "content"), style="bold")
+    total = {"name": "all", "source": "", "left": 0, "role": "cost of every session", **costs["total"]}
     lines = [
         header,
-        *(Text(_format_layer(layer), style="" if layer["rows"] else "dim") for layer in bill["layers"]),
+        *(Text(_format_layer(layer), style="" if layer["rows"] else "dim") for layer in costs["layers"]),
         Text(_format_layer(total), style="bold"),
     ]
     return _truncate_lines(lines, width)
@@ -140,7 +140,7 @@ def kept_to_json(kept_layers: Sequence[KeptLayer]) -> dict[str, Any]:
 
 
 def format_kept(kept_layers: Sequence[KeptLayer], width: int | None = None) -> list[Text]:
-    """Format what a home keeps, in the columns of the bill."""
+    """Format what a home keeps, in the columns of the costs."""
     kept = kept_to_json(kept_layers)
     total = {"name": "total", "source": "", "role": "all that is kept", **kept["total"]}
     lines = [
@@ -159,12 +159,12 @@ def _truncate_lines(lines: list[Text], width: int | None) -> list[Text]:
 def _format_layer(row: dict[str, Any]) -> str:
     average = f"{row['tokens_each']:,.1f}" if row["rows"] else ""
     left_out = f"{row['left']:,}" if row["left"] else ""
-    return _format_bill_row(
+    return _format_costs_row(
         row["name"], row["source"], f"{row['rows']:,}", f"{row['tokens']:,}", average, left_out, row["role"]
     )
 
 
-def _format_bill_row(name: str, source: str, rows: str, tokens: str, each: str, left_out: str, role: str) -> str:
+def _format_costs_row(name: str, source: str, rows: str, tokens: str, each: str, left_out: str, role: str) -> str:
     return f"{name:<8}  {source:<10}  {rows:>5}  {tokens:>7}  {each:>8}  {left_out:>7}  {role}"
 
 

@@ -21,12 +21,12 @@ from perdure.remote_home import RemoteFloor
 from perdure.surfaces.cli.common import Shell, command
 from perdure.surfaces.cli.floor_common import (
     NEXT_SESSION,
-    bill_to_json,
     build_layers,
     by_agent_option,
     choose_folder,
     complete_pages,
-    format_bill,
+    costs_to_json,
+    format_costs,
     format_hybrid_time,
     format_kept,
     kept_to_json,
@@ -68,12 +68,12 @@ def show_command(shell: Shell, page: str | None, platform: str, project: str | N
         kept_layers = home.floor.list_kept()
     if shell.as_json:
         shell.print_json(
-            bill_to_json(floor_layers) | {"kept": kept_to_json(kept_layers)},
+            costs_to_json(floor_layers) | {"kept": kept_to_json(kept_layers)},
             next_actions=[("perdure context MESSAGE", "show the full text, with recall")],
         )
         return
     width = shell.out.width if shell.out.is_terminal else None
-    for line in [*format_bill(floor_layers, width), *format_kept(kept_layers, width)]:
+    for line in [*format_costs(floor_layers, width), *format_kept(kept_layers, width)]:
         shell.out.print(line)
     for alert in floor_layers.alerts:
         shell.out.print(text.printable(alert), style="yellow", markup=False)

@@ -1,4 +1,4 @@
-"""The command `forget`: delete turns, runs, conversations and memories for good.
+"""The command `forget`: delete turns, runs, conversations and memories permanently.
 
 On a thin machine the remote home says what would go, and deletes it once that is confirmed.
 """

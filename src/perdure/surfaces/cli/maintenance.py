@@ -25,7 +25,7 @@ from perdure.service import health, server
 from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
-from perdure.surfaces.cli.floor_common import bill_to_json, kept_to_json
+from perdure.surfaces.cli.floor_common import costs_to_json, kept_to_json
 from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
@@ -75,7 +75,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         ],
         "index": _read_index_status(home),
         "memories": _read_memory_status(home),
-        "floor": bill_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
+        "floor": costs_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
         "resident": (state := server.ask_health(home.path)),
         "http": make_http_address(home.config.server, state) or None,
@@ -161,11 +161,11 @@ def _format_memories(memories: dict[str, Any]) -> str:
     )
 
 
-def _format_floor(bill: dict[str, Any]) -> str:
+def _format_floor(costs: dict[str, Any]) -> str:
     """Format the tokens that every session begins with, layer by layer."""
-    parts = ", ".join(f"{layer['name']} {layer['tokens']:,}" for layer in bill["layers"] if layer["tokens"])
-    alerts = f"; {format_count(len(bill['alerts']), 'alert')}: `perdure floor`" if bill["alerts"] else ""
-    return f"{format_count(bill['total']['tokens'], 'token')}: {parts}{alerts}" if parts or alerts else ""
+    parts = ", ".join(f"{layer['name']} {layer['tokens']:,}" for layer in costs["layers"] if layer["tokens"])
+    alerts = f"; {format_count(len(costs['alerts']), 'alert')}: `perdure floor`" if costs["alerts"] else ""
+    return f"{format_count(costs['total']['tokens'], 'token')}: {parts}{alerts}" if parts or alerts else ""
 
 
 def _format_index(index: dict[str, Any]) -> str:

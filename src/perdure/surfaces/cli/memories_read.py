@@ -220,8 +220,8 @@ def sources_command(shell: Shell, identifier: str) -> None:
 
 @command("stats", epilog="  perdure memories stats\n  perdure memories stats --json")
 def stats_command(shell: Shell) -> None:
-    """Count the memories and their length per month (UTC), and per 100 messages of a person in that month. The table
-    shows whether memories become fewer and richer.
+    """Count the memories and their length per month (UTC), and per 100 messages that people typed in that month. The
+    table shows whether memories become fewer and richer.
     """
     with shell.open_home() as home:
         memories = home.memories.list_memories(every=True)

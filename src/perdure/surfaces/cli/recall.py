@@ -1,4 +1,4 @@
-"""The command `recall`: what a model would be told for a message, and why."""
+"""The command `recall`: what a model would get for a message, and why."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CARDS_PATH = f"{API_PATH}/cards"
 
 def read_floor(call: HttpCall) -> HttpResponse:
     """Return the floor that a session gets if it begins now, layer by layer, and the list of pages."""
-    bill = call.home.floor.layers(cwd=call.query.project, platform=call.query.platform)
+    costs = call.home.floor.layers(cwd=call.query.project, platform=call.query.platform)
     layers = [
         {
             "name": layer.name,
@@ -35,12 +35,12 @@ def read_floor(call: HttpCall) -> HttpResponse:
             "n_left": layer.n_left,
             "alerts": list(layer.alerts),
         }
-        for layer in bill.layers
+        for layer in costs.layers
     ]
     page_items = [{"name": name, "_links": _build_page_links(name)} for name in call.home.floor.list_pages()]
     fields = {"layers": layers, "pages": page_items, "alerts": list(call.home.floor.alerts)}
     if call.query.full:
-        fields |= {"floor": encode_noun(bill), "kept": encode_noun(call.home.floor.list_kept())}
+        fields |= {"floor": encode_noun(costs), "kept": encode_noun(call.home.floor.list_kept())}
     return HttpResponse(build_item(fields, {"self": FLOOR_PATH, "cards": CARDS_PATH}))
 
 

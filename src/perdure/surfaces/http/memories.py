@@ -133,7 +133,7 @@ def change_memory(call: HttpCall) -> HttpResponse:
 
 
 def forget_memory(call: HttpCall) -> HttpResponse:
-    """Delete a memory for good, with every memory that was made from it."""
+    """Delete a memory permanently, with every memory that was made from it."""
     memory_id = call.home.memories.get(call.path_params["memory_id"]).memory_id
     forgotten_ids = [memory.memory_id for memory in call.home.forgetting.memories_of(memories=[memory_id])]
     call.home.forgetting.apply([], memories=[memory_id])

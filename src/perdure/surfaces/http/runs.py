@@ -188,7 +188,7 @@ def _list_runs_around(home: Home, kind: str, full_id: str, run_id: str | None) -
 
 
 def forget_run(call: HttpCall) -> HttpResponse:
-    """Delete the turns of a run and of the runs below it for good; with `dry` only list what would be deleted."""
+    """Delete the turns of a run and of the runs below it permanently; with `dry` only list what would be deleted."""
     query, run_id = call.query, _read_run_id(call)
     targets = call.home.forgetting.plan([run_id], cascade=query.cascade)
     memories = call.home.forgetting.memories_of(targets)

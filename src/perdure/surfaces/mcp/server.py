@@ -150,7 +150,7 @@ def _add_forget_tool(server: MCPServer[Any], runner: ToolRunner) -> None:
     async def forget(
         ids: list[str], sure: Annotated[ElicitationResult[Sure], Resolve(ask_person)], ctx: Context
     ) -> str:
-        """Delete turns, runs or memories everywhere, for good, by their ids. The person is asked first."""
+        """Delete turns, runs or memories everywhere, permanently, by their ids. The person is asked first."""
         preview = await _ask_home(runner, lambda home: answers.preview_forget(home, ids))
         if isinstance(sure, AcceptedElicitation) and sure.data.forget:
             return await _ask_home(runner, lambda home: answers.forget(home, preview))

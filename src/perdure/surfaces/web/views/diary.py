@@ -219,7 +219,7 @@ def write_day(visit: Visit) -> ViewResult:
 
 
 def update_recent(visit: Visit) -> ViewResult:
-    """Update recent.md after this answer; with `rebuild`, write it anew."""
+    """Update recent.md after this answer; with `rebuild`, write it again."""
     rebuild = visit.form.get("rebuild") == "yes"
     _start_work(visit, RECENT_JOB, lambda home: builtin_jobs.update_recent(home, _never_stop, rebuild=rebuild))
     return Redirect(f"{DIARY_URL}#recent", "The update has started. This page shows the text when it is ready.")

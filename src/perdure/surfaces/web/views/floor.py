@@ -211,7 +211,7 @@ def reject_edit(visit: Visit) -> ViewResult:
 
 
 def forget_text(visit: Visit) -> ViewResult:
-    """Ask whether to forget a line of a page, a card or a proposal for good; delete it once that is confirmed.
+    """Ask whether to forget a line of a page, a card or a proposal permanently; delete it once that is confirmed.
 
     Both are sent as a form: what is to be forgotten must not appear in an address.
     """

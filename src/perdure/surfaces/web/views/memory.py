@@ -250,7 +250,7 @@ def _find_remaining_turns(visit: Visit, memories: Iterable[Memory]) -> list[tupl
 
 
 def forget_memory(visit: Visit) -> ViewResult:
-    """Delete a memory for good with everything made from it, and the ticked older statements and turns."""
+    """Delete a memory permanently with everything made from it, and the ticked older statements and turns."""
     memory_ids = [
         _get_own(visit).memory_id,
         *(visit.home.memories.get(name).memory_id for name in visit.form_lists.get("memory", ())),
