@@ -26,6 +26,7 @@ from perdure.identity import find_project
 from perdure.sharing.grants import GrantRecord
 from perdure.types import (
     Filters,
+    Grant,
     GrantScope,
     Live,
     Memory,
@@ -110,6 +111,11 @@ class RemoteHome(HomeProtocol):
     def floor(self) -> RemoteFloor:
         """The floor that a session of this user gets."""
         return RemoteFloor(self)
+
+    @cached_property
+    def sharing(self) -> RemoteSharing:
+        """The grants of this user, and of others to this user."""
+        return RemoteSharing(self)
 
     @cached_property
     def runs(self) -> RemoteRuns:
@@ -215,25 +221,6 @@ class RemoteHome(HomeProtocol):
         """Return the text of a source turn on one line."""
         return self.memories.preview(identifier)
 
-    # what is shared -----------------------------------------------------------------------------------------------
-
-    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None) -> GrantRecord:
-        """Let another user read a scope. Raises NotFound, UsageError."""
-        until_text = until_at.isoformat() if until_at else None
-        body = {"grantee": grantee, "scope": scope, "value": value, "until_at": until_text}
-        return _to_grant(self.request("POST", "grants", body=body))
-
-    def list_grants(self, *, include_ended: bool) -> tuple[list[GrantRecord], list[GrantRecord]]:
-        """Return (the grants that this user gave, the grants that others gave to this user)."""
-        query = [("every", "true")] if include_ended else []
-        given_grants = [_to_grant(item) for item in self.iterate_items("grants", query, _PAGE_ITEMS)]
-        response = self.request("GET", "grants", query=[*query, ("limit", "1")])
-        return given_grants, [_to_grant(item) for item in get_items(response, "to_me")]
-
-    def revoke_grant(self, grant_id: str) -> GrantRecord:
-        """Revoke a grant. Raises NotFound."""
-        return _to_grant(self.request("DELETE", f"grants/{quote(grant_id, safe='')}"))
-
     # what is forgotten --------------------------------------------------------------------------------------------
 
     def forget(self, run_id: str, *, cascade: bool, dry_run: bool) -> dict[str, Any]:
@@ -318,10 +305,6 @@ def _to_time_range(since_at: datetime | None, until_at: datetime | None) -> dict
     """Build a range of the API, to which its end belongs."""
     times = {"gte": since_at, "lte": until_at - _TICK if until_at else None}
     return {name: instant.isoformat() for name, instant in times.items() if instant is not None}
-
-
-def _to_grant(item: dict[str, Any]) -> GrantRecord:
-    return to_noun({**item, "grant": item}, GrantRecord)
 
 
 def to_noun(item: Any, shape: type[Noun]) -> Noun:
@@ -467,6 +450,59 @@ class RemoteFloor:
         response = self._remote_home.request("GET", "floor", query=query)
         self.alerts = read_strings(response, "alerts")
         return response
+
+
+class RemoteSharing:
+    """The grants of a remote home, with the methods of the room of a local one."""
+
+    def __init__(self, remote_home: RemoteHome) -> None:
+        self._remote_home = remote_home
+        self._n_runs: dict[str, int | None] = {}  # grant id -> how many runs it covers, as of the last answer
+
+    @property
+    def grants(self) -> RemoteSharing:
+        """This object."""
+        return self
+
+    def share(self, grantee: str, scope: GrantScope, value: str, *, until_at: datetime | None = None) -> GrantRecord:
+        """Let another user read a scope. Raises NotFound, UsageError."""
+        until_text = until_at.isoformat() if until_at else None
+        body = {"grantee": grantee, "scope": scope, "value": value, "until_at": until_text}
+        return self._to_grant(self._remote_home.request("POST", "grants", body=body))
+
+    def list_given(self, *, include_ended: bool = False) -> list[GrantRecord]:
+        """Return the grants that this user gave."""
+        query = _to_grant_query(include_ended)
+        return [self._to_grant(item) for item in self._remote_home.iterate_items("grants", query, _PAGE_ITEMS)]
+
+    def list_received(self, *, include_ended: bool = False) -> list[GrantRecord]:
+        """Return the grants that others gave to this user."""
+        query = [*_to_grant_query(include_ended), ("limit", "1")]
+        response = self._remote_home.request("GET", "grants", query=query)
+        return [self._to_grant(item) for item in get_items(response, "to_me")]
+
+    def revoke(self, grant_id: str) -> GrantRecord:
+        """Revoke a grant of this user. Raises NotFound."""
+        return self._to_grant(self._remote_home.request("DELETE", f"grants/{quote(grant_id, safe='')}"))
+
+    decline = revoke  # the home knows whose grant it is
+
+    def count_granted_runs(self, grant: Grant) -> int | None:
+        """Return how many runs a grant of this user covered when the home last answered about it."""
+        return self._n_runs.get(grant.grant_id)
+
+    def is_known(self, user: str) -> bool:  # noqa: ARG002
+        """Return True: a home tells nobody over HTTP who else uses it."""
+        return True
+
+    def _to_grant(self, item: dict[str, Any]) -> GrantRecord:
+        grant_record = to_noun({**item, "grant": item}, GrantRecord)
+        self._n_runs[grant_record.grant.grant_id] = to_noun(item.get("runs_now"), int | None)  # type: ignore[arg-type]
+        return grant_record
+
+
+def _to_grant_query(include_ended: bool) -> list[tuple[str, str]]:
+    return [("every", "true")] if include_ended else []
 
 
 _PAGE_MEMORIES = 100  # memories in one answer

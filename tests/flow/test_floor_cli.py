@@ -101,7 +101,9 @@ def test_rows_of_the_bill_fit_the_terminal(written: Place) -> None:
     with perdure.open(written.home) as home:
         found = home.floor.layers()
     assert (
-        max(line.cell_len for line in format_costs(found, 80)) <= 80 < max(line.cell_len for line in format_costs(found))
+        max(line.cell_len for line in format_costs(found, 80))
+        <= 80
+        < max(line.cell_len for line in format_costs(found))
     )
 
 

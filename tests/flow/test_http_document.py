@@ -1,13 +1,17 @@
 """The OpenAPI document and the application are one table: every operation is in both, and answers as it says."""
 
+import dataclasses
 import re
 from typing import Any
 
+import msgspec
 import pytest
+
+from perdure.surfaces.http import shapes
+from perdure.types import Cue, Hit
 
 pytest.importorskip("uvicorn")
 jsonschema = pytest.importorskip("jsonschema")
-
 SAMPLES: dict[str, Any] = {
     "post_runs": b'{"role": "user", "content": "The quokka lives in alder.", "timestamp": "2026-01-15T09:00Z"}\n',
     "post_runs_search": {"query": "quokka"},
@@ -208,3 +212,15 @@ def test_shared_memories_are_a_separate_list(served):
     assert at.bob_phone("GET", listed["items"][0]["_links"]["self"])[0] == 200
     assert at.bob_phone("GET", "/api/memories")[1]["items"] == []
     assert at.bob_phone("GET", "/api/memories?shared=true&prefix=nowhere")[1]["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "noun", "extra_names"),
+    [
+        (shapes.HitJson, Hit, {"chunk_idx", "tags", "started_at", "_links"}),
+        (shapes.CueJson, Cue, {"memory_id", "_links"}),
+    ],
+)
+def test_a_hit_and_a_cue_have_the_names_of_python(shape, noun, extra_names):
+    names = {field.encode_name for field in msgspec.structs.fields(shape)}
+    assert names == {field.name for field in dataclasses.fields(noun)} | extra_names

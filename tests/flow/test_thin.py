@@ -738,7 +738,8 @@ def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) ->
     run_id = tower.run("tree")["runs"][0]["run_id"]
     assert _json(laptop, "share", "run", run_id[:14], "--with", "bob")["value"] == run_id
     assert len(_json(laptop, "share", "list")["given"]) == 2
-    assert f"to bob: project {laptop.project}, until" in laptop.run("share", "list").stdout
+    assert given["runs_now"] == 1
+    assert f"to bob: project {laptop.project} (1 run now), until" in laptop.run("share", "list").stdout
     assert laptop.run("share", "revoke", given["grant_id"]).returncode == 0
     assert [one["value"] for one in tower.run("share", "list")["given"]] == [run_id]
 

@@ -93,6 +93,10 @@ class Sharing:
         """Return everybody of whom this home holds anything: runs, or a journal. By name."""
         return sorted({*self._connections.archive.ledger.list_users(), *self._connections.users_with_journal()})
 
+    def is_known(self, user: str) -> bool:
+        """Return True if this home holds anything of a user."""
+        return user in self.users()
+
     def require_user(self) -> None:
         """Raise UserMissing if this home holds nothing of the principal's, and nobody is half erased."""
         user = self._connections.user

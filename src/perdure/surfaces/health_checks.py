@@ -21,6 +21,7 @@ from perdure.config import ServerConfig
 from perdure.errors import IndexFault, NotFound, PerdureError
 from perdure.home import Home
 from perdure.index import catchup, store
+from perdure.remote_home import RemoteHome
 from perdure.service import health
 from perdure.sharing.grants import GrantRecord
 from perdure.sqlite import apsw
@@ -247,7 +248,7 @@ def run_light_checks(home: Home) -> list[HealthCheck]:
     return [check for examine in _LIGHT_CHECKS for check in run_check(examine, home)]
 
 
-def count_covered_runs(home: Home, grant_record: GrantRecord) -> int | None:
+def count_covered_runs(home: Home | RemoteHome, grant_record: GrantRecord) -> int | None:
     """Count the runs that a grant covers now: 0 if its run was erased, None if there is no index to ask."""
     try:
         return home.sharing.count_granted_runs(grant_record.grant)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
 
-from perdure.capture.policy import CaptureRules
-from perdure.remote_home import open_remote_home
 from perdure.sharing.grants import GrantRecord
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_future_moment
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -58,14 +55,11 @@ def _make_share_command(scope: GrantScope, argument: str, epilog: str, summary: 
         help="The end of the grant: a date, or 12h, 30d, 4w from now (default: until you revoke it).",
     )
     def share(shell: Shell, value: str, grantee: str, until: str | None) -> None:
-        if (rules := shell.load_thin_rules()) is not None:
-            _print_grant(shell, _share_remotely(rules, grantee, scope, value, parse_future_moment(until)), None)
-            return
-        with shell.open_home() as home:
+        with shell.use_home() as home:
             project = resolve_project(home, value) if scope == "project" else value
             grant = home.sharing.share(grantee, scope, project or value, until_at=parse_future_moment(until))
             n_runs = count_covered_runs(home, grant)
-            if grant.grant.grantee not in home.sharing.users():
+            if not home.sharing.is_known(grant.grant.grantee):
                 shell.note(
                     f"This home has no user {grantee} yet. They can read it after they have registered a machine here."
                 )
@@ -73,15 +67,6 @@ def _make_share_command(scope: GrantScope, argument: str, epilog: str, summary: 
 
     share.help = f"{summary} Runs that are added later are shared too. Secrets are masked."
     return share
-
-
-def _share_remotely(
-    rules: CaptureRules, grantee: str, scope: GrantScope, value: str, until_at: datetime | None
-) -> GrantRecord:
-    """Share it at the remote home."""
-    with open_remote_home(rules) as remote_home:
-        project = resolve_project(remote_home, value) if scope == "project" else value
-        return remote_home.share(grantee, scope, project or value, until_at=until_at)
 
 
 def _print_grant(shell: Shell, grant_state: GrantRecord, n_runs: int | None) -> None:
@@ -154,11 +139,7 @@ def list_command(shell: Shell, include_all: bool) -> None:
 
 def _list_grants(shell: Shell, *, include_all: bool) -> tuple[list[GrantRecord], list[GrantRecord], list[int | None]]:
     """Return (your grants, the grants of others to you, how many runs each of yours covers now)."""
-    if (rules := shell.load_thin_rules()) is not None:
-        with open_remote_home(rules) as remote_home:
-            shared, received = remote_home.list_grants(include_ended=include_all)
-        return shared, received, [None] * len(shared)
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         shared = home.sharing.grants.list_given(include_ended=include_all)
         return (
             shared,
@@ -171,12 +152,8 @@ def _list_grants(shell: Shell, *, include_all: bool) -> tuple[list[GrantRecord],
 @click.argument("grant", metavar="ID")
 def revoke_command(shell: Shell, grant: str) -> None:
     """Stop sharing, from the next request on."""
-    if (rules := shell.load_thin_rules()) is not None:
-        with open_remote_home(rules) as remote_home:
-            revoked = remote_home.revoke_grant(grant)
-    else:
-        with shell.open_home() as home:
-            revoked = home.sharing.grants.revoke(grant)
+    with shell.use_home() as home:
+        revoked = home.sharing.grants.revoke(grant)
     if shell.as_json:
         shell.print_json(_grant_to_json(revoked))
         return
@@ -187,7 +164,7 @@ def revoke_command(shell: Shell, grant: str) -> None:
 @click.argument("grant", metavar="ID")
 def decline_command(shell: Shell, grant: str) -> None:
     """Decline a grant: you no longer read the shared runs, from the next request on."""
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         declined = home.sharing.grants.decline(grant)
     if shell.as_json:
         shell.print_json(_grant_to_json(declined))

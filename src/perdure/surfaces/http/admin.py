@@ -7,10 +7,12 @@ from typing import Any
 
 import perdure
 from perdure.errors import NotFound
+from perdure.home import Home
 from perdure.jobs import JobLog
 from perdure.service import builtin_jobs, clock
 from perdure.sharing.grants import GrantRecord
 from perdure.sharing.machines import Machine
+from perdure.surfaces.health_checks import count_covered_runs
 from perdure.surfaces.http.calls import HttpCall
 from perdure.surfaces.http.responses import (
     API_PATH,
@@ -107,7 +109,9 @@ def list_grants(call: HttpCall) -> HttpResponse:
     """List the grants of the caller, and under `to_me` the grants of others to the caller."""
     page = call.read_list_page("grants", call.query.every)
     shown, next_cursor = page.cut_items(call.home.sharing.grants.list_given(include_ended=call.query.every))
-    body = build_list(list(map(_build_grant, shown)), next_cursor, {"self": GRANTS_PATH})
+    body = build_list(
+        [_build_grant(call.home, grant_record) for grant_record in shown], next_cursor, {"self": GRANTS_PATH}
+    )
     return HttpResponse(
         {
             **body,
@@ -118,11 +122,12 @@ def list_grants(call: HttpCall) -> HttpResponse:
     )
 
 
-def _build_grant(grant_record: GrantRecord) -> Json:
-    """Build the body of a grant of the caller, with the actions on it."""
+def _build_grant(home: Home, grant_record: GrantRecord) -> Json:
+    """Build the body of a grant of the caller, with how many runs it covers now and the actions on it."""
     grant_path = f"{GRANTS_PATH}/{grant_record.grant.grant_id}"
     actions = [build_action("stop sharing it", "DELETE", grant_path)] if grant_record.revoked_at is None else []
-    return {**_build_received_grant(grant_record), "next_actions": actions}
+    n_runs = count_covered_runs(home, grant_record) if grant_record.revoked_at is None else None
+    return {**_build_received_grant(grant_record), "runs_now": n_runs, "next_actions": actions}
 
 
 def _build_received_grant(grant_record: GrantRecord) -> Json:
@@ -139,14 +144,14 @@ def share_scope(call: HttpCall) -> HttpResponse:
     """Let another user read the content of a scope, masked, now and later."""
     body = call.body
     grant_record = call.home.sharing.share(body.grantee, body.scope, body.value, until_at=body.until_at)
-    return HttpResponse(_build_grant(grant_record), 201, created_id=grant_record.grant.grant_id)
+    return HttpResponse(_build_grant(call.home, grant_record), 201, created_id=grant_record.grant.grant_id)
 
 
 def repeat_share(call: HttpCall, grant_id: str) -> HttpResponse:
     """Return the grant that the first request made, unless it was revoked."""
     for grant_record in call.home.sharing.grants.list_given():
         if grant_record.grant.grant_id == grant_id:
-            return HttpResponse(_build_grant(grant_record))
+            return HttpResponse(_build_grant(call.home, grant_record))
     raise NotFound
 
 
@@ -154,7 +159,7 @@ def revoke_grant(call: HttpCall) -> HttpResponse:
     """Revoke a grant of the caller from the next question on, or decline a grant of another user."""
     grant_id, grants = call.path_params["grant_id"], call.home.sharing.grants
     if any(grant_record.grant.grant_id == grant_id for grant_record in grants.list_given(include_ended=True)):
-        return HttpResponse(_build_grant(grants.revoke(grant_id)))
+        return HttpResponse(_build_grant(call.home, grants.revoke(grant_id)))
     return HttpResponse(_build_received_grant(grants.decline(grant_id)))
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -155,14 +154,12 @@ def _build_search_body(
 
 
 def _build_hit(hit: Hit, result: SearchResult, view: RunView | None) -> Json:
-    fields: dict[str, Any] = msgspec.to_builtins(replace(hit, score=0.0))
+    """Encode a hit, and add what the record of its run says, under the names that the API promises."""
     text_score = hit.score if result.mode == "keyword" else hit.keyword_score
-    for name in ("keyword_score", "vector_score"):
-        fields.pop(name)
-    fields["chunk_idx"] = fields.pop("chunk")
     distance = None if hit.vector_score is None else 1 - hit.vector_score
     return {
-        **fields,
+        **encode_noun(hit),
+        "chunk_idx": hit.chunk,
         "tags": list(view.tags) if view else [],
         "started_at": view.started_at if view else None,
         "score": {"fused": hit.score, "vector_distance": distance, "text_match": text_score},
@@ -233,24 +230,7 @@ def _build_recall_body(home: Home, result: Recalled, block: str, cues: tuple[Cue
 def _build_cue(cue: Cue, view: RunView | None) -> Json:
     memory = {"memory": f"{API_PATH}/memories/{cue.memory.memory_id}"} if cue.memory else None
     cue_links = memory or runs.build_source_links(cue.run_id, view)
-    return {
-        "turn_id": cue.turn_id,
-        "run_id": cue.run_id,
-        "chunk": cue.chunk,
-        "role": cue.role,
-        "stated_at": cue.stated_at,
-        "machine": cue.machine,
-        "runtime": cue.runtime,
-        "text": cue.text,
-        "before": cue.before,
-        "why": list(cue.why),
-        "score": cue.score,
-        "note": cue.note,
-        "n_tokens": cue.n_tokens,
-        "is_history": cue.is_history,
-        "memory_id": cue.memory.memory_id if cue.memory else None,
-        "_links": cue_links,
-    }
+    return {**encode_noun(cue), "memory_id": cue.memory.memory_id if cue.memory else None, "_links": cue_links}
 
 
 def answer_hook(call: HttpCall) -> HttpResponse:

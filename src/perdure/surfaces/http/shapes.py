@@ -396,6 +396,7 @@ class GrantJson(AnswerEnvelope, frozen=True):
     given_at: datetime
     revoked_at: datetime | None
     declined_at: datetime | None
+    runs_now: int | None = None  # how many runs a grant of the caller covers now
 
 
 class GrantListJson(ListEnvelope, frozen=True):
@@ -406,21 +407,31 @@ class GrantListJson(ListEnvelope, frozen=True):
 
 
 class HitJson(Struct, frozen=True, rename={"links": "_links"}):
-    """A turn that a search found."""
+    """A turn that a search found: the fields of `Hit`, and those of its run."""
 
-    run_id: str
     turn_id: str
-    chunk_idx: int
+    run_id: str
     conversation: str
-    role: str
-    kind: str
-    text: str
-    machine: str
+    title: str
     runtime: str
-    tags: list[str]
+    machine: str
+    agent: str
+    project: str | None
+    role: str
+    author: str
+    kind: str
     stated_at: datetime | None
-    started_at: datetime | None
+    text: str
     score: dict[str, float | None]
+    abandoned: bool
+    is_summary: bool
+    keyword_score: float | None
+    vector_score: float | None
+    user: str
+    chunk: int
+    chunk_idx: int
+    tags: list[str]
+    started_at: datetime | None
     links: dict[str, str]
 
 
@@ -436,18 +447,30 @@ class SearchResultJson(ListEnvelope, frozen=True):
 
 
 class CueJson(Struct, frozen=True, rename={"links": "_links"}):
-    """A turn or a memory that matters for a message."""
+    """A turn or a memory that matters for a message: the fields of `Cue`, and the id of its memory."""
 
     turn_id: str
     run_id: str
-    chunk: int | None
-    memory_id: str | None
+    conversation: str
     role: str
-    text: str
-    why: list[str]
-    score: float
-    n_tokens: int
     stated_at: datetime | None
+    machine: str
+    runtime: str
+    text: str
+    score: float
+    legs: dict[str, float]
+    why: list[str]
+    before: str
+    n_tokens: int
+    memory: dict[str, Any] | None
+    is_history: bool
+    note: str
+    user: str
+    is_shared: bool
+    chunk: int | None
+    project: str | None
+    age: str
+    memory_id: str | None
     links: dict[str, str]
 
 
