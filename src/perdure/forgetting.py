@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,14 +21,15 @@ from perdure.archive.forget import ForgetTarget
 from perdure.capture import credential, policy, transcripts
 from perdure.captures import Captures
 from perdure.connections import Connections, utc_now
-from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, NotFound, UsageError
+from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, MemoryMissing, NotFound, UsageError
 from perdure.index import catchup, keyword, runs
+from perdure.index.memory_replay import get_chain
 from perdure.runs import Runs
 from perdure.sharing import grants
 from perdure.sharing.room import UNFINISHED_ERASURE
 from perdure.sqlite import apsw
 from perdure.text import index_terms, query_terms
-from perdure.types import Filters, Memory, Principal
+from perdure.types import Filters, ForgetItem, ForgetReport, ForgetRequest, Memory, Principal
 from perdure.upkeep import UNSETTLED, Upkeep
 
 # Every opening of a home applies tombstones: the other rooms are loaded when there is something to forget.
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from perdure.archive.verify import VerifyResult
     from perdure.floor.room import FloorRoom
     from perdure.memories.room import MemoryRoom
+
+_MEMORY_ID_PREFIX = "mem-"
 
 
 class Forgetting:
@@ -66,6 +71,71 @@ class Forgetting:
         self._path = connections.path
         self._user = connections.user
 
+    # what a person asks for ---------------------------------------------------------------------------------
+
+    def preview(self, request: ForgetRequest) -> ForgetReport:
+        """Return what a request would delete. Raises NotFound, UsageError."""
+        return self._make_report(*self._select(request))
+
+    def delete(self, request: ForgetRequest, *, digest: str) -> ForgetReport:
+        """Delete what the preview with this digest showed. Raises UsageError if something else matches by now."""
+        targets, memories = self._select(request)
+        report = self._make_report(targets, memories)
+        if report.digest != digest:
+            raise UsageError("nothing was deleted: something else matches by now; look at it again")
+        changed = self.apply(targets, memories=[memory.memory_id for memory in memories])
+        return replace(report, rewritten_runs=tuple(changed))
+
+    def _make_report(self, targets: Sequence[ForgetTarget], memories: Sequence[Memory]) -> ForgetReport:
+        names = sorted([f"{target.run.run_id} {target.turn_id}" for target in targets])
+        names += sorted(memory.memory_id for memory in memories)
+        return ForgetReport(
+            tuple(map(_to_item, targets)), tuple(memories), tuple(self.floor_lines_quoting(targets)),
+            hashlib.sha256("\n".join(names).encode()).hexdigest(),
+        )  # fmt: skip
+
+    def _select(self, request: ForgetRequest) -> tuple[list[ForgetTarget], list[Memory]]:
+        """Return the (turns, memories) of a request, with the memories that were made from them."""
+        self._upkeep.catch_up()
+        if request.query:
+            targets = self.plan_by_query(request.query, filters=request.filters)
+            named_memories = [] if request.filters != Filters() else self.memories_by_query(request.query)
+        else:
+            memory_ids_by_name = {name: self._find_memory_ids(name) for name in request.ids}
+            targets = self.plan(
+                [name for name, memory_ids in memory_ids_by_name.items() if not memory_ids], cascade=request.cascade
+            )
+            named_memories = self.memories_of(
+                memories=[memory_id for memory_ids in memory_ids_by_name.values() for memory_id in memory_ids]
+            )
+        return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories])
+
+    def _find_memory_ids(self, name: str) -> list[str]:
+        """Return the ids of the memories that a name means: itself, or all that was stated at this path; none if it is
+        not a path.
+
+        Raises UsageError for a name that could mean something else as well: nothing is deleted on a guess.
+        """
+        if name.startswith(_MEMORY_ID_PREFIX):
+            return [name]
+        try:
+            stated = self._memories().history(name)
+        except (MemoryMissing, UsageError):  # no memory has this path, or it cannot be a path
+            return []
+        if self._is_id(name):
+            raise UsageError(f"{name!r} is both the path of a memory and the beginning of an id: write the id in full")
+        if len({get_chain(memory) for memory in stated}) > 1:
+            ids = ", ".join(memory.memory_id for memory in stated)
+            raise UsageError(f"several projects have memories at {name!r}: give the ids to delete ({ids})")
+        return [memory.memory_id for memory in stated]
+
+    def _is_id(self, name: str) -> bool:
+        try:
+            self._runs.resolve(name)
+        except (NotFound, UsageError):  # not an id, too short, or the beginning of several ids
+            return False
+        return True
+
     # the plan ---------------------------------------------------------------------------------------------
 
     def plan(self, ids: Sequence[str], *, cascade: bool = True) -> list[ForgetTarget]:
@@ -76,7 +146,9 @@ class Forgetting:
         self._upkeep.index_all()
         targets: dict[tuple[str, str], ForgetTarget] = {}
         for identifier in ids:
-            kind, name = ("memory", identifier) if identifier.startswith("mem-") else self._runs.resolve(identifier)
+            kind, name = (
+                ("memory", identifier) if identifier.startswith(_MEMORY_ID_PREFIX) else self._runs.resolve(identifier)
+            )
             for target in self._plan_for(kind, name, cascade=cascade):
                 targets[target.run.run_id, target.turn_id] = target
         return list(targets.values())
@@ -276,6 +348,11 @@ class Forgetting:
 def floor_cache(home: Path, user: str) -> Path:
     """Return the file that spares the next process to read a user's floor from the journal."""
     return home / "run" / f"floor-{user}.json"
+
+
+def _to_item(target: ForgetTarget) -> ForgetItem:
+    role, stated_at = (target.turn.role, target.turn.stated_at) if target.turn else (None, None)
+    return ForgetItem(target.turn_id, target.run.run_id, role, stated_at, target.preview, target.run.path or "")
 
 
 def _contains(tokens: Sequence[str], term: Sequence[str]) -> bool:

@@ -26,6 +26,8 @@ from perdure.identity import find_project
 from perdure.sharing.grants import GrantRecord
 from perdure.types import (
     Filters,
+    ForgetReport,
+    ForgetRequest,
     Grant,
     GrantScope,
     Live,
@@ -111,6 +113,11 @@ class RemoteHome(HomeProtocol):
     def floor(self) -> RemoteFloor:
         """The floor that a session of this user gets."""
         return RemoteFloor(self)
+
+    @cached_property
+    def forgetting(self) -> RemoteForgetting:
+        """What this user forgets."""
+        return RemoteForgetting(self)
 
     @cached_property
     def sharing(self) -> RemoteSharing:
@@ -220,13 +227,6 @@ class RemoteHome(HomeProtocol):
     def preview(self, identifier: str) -> str:
         """Return the text of a source turn on one line."""
         return self.memories.preview(identifier)
-
-    # what is forgotten --------------------------------------------------------------------------------------------
-
-    def forget(self, run_id: str, *, cascade: bool, dry_run: bool) -> dict[str, Any]:
-        """Forget a run; return the list of what goes with it. `dry_run`: delete nothing. Raises NotFound."""
-        query = [("cascade", str(cascade).lower()), ("dry", str(dry_run).lower())]
-        return self.request("DELETE", f"runs/{quote(run_id, safe='')}", query=query)
 
     # how it is asked ----------------------------------------------------------------------------------------------
 
@@ -450,6 +450,25 @@ class RemoteFloor:
         response = self._remote_home.request("GET", "floor", query=query)
         self.alerts = read_strings(response, "alerts")
         return response
+
+
+class RemoteForgetting:
+    """Forgetting in a remote home, with the methods of the room of a local one."""
+
+    def __init__(self, remote_home: RemoteHome) -> None:
+        self._remote_home = remote_home
+
+    def preview(self, request: ForgetRequest) -> ForgetReport:
+        """Return what a request would delete. Raises NotFound, UsageError."""
+        return self.delete(request, digest="")
+
+    def delete(self, request: ForgetRequest, *, digest: str) -> ForgetReport:
+        """Delete what the preview with this digest showed. Raises NotFound, UsageError."""
+        body = {
+            "ids": list(request.ids), "query": request.query, "filters": _to_api_filters(request.filters),
+            "cascade": request.cascade, "digest": digest,
+        }  # fmt: skip
+        return to_noun(self._remote_home.request("POST", "forget", body=body), ForgetReport)
 
 
 class RemoteSharing:

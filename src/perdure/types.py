@@ -222,6 +222,39 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """What a person wants to forget: ids, or everything that a query finds."""
+
+    ids: tuple[str, ...] = ()  # of turns, runs, conversations and memories, or their beginnings; paths of memories
+    query: str = ""  # every turn and memory that holds all these words; with filters only turns
+    filters: Filters = Filters()  # of the query
+    cascade: bool = True  # with a run also the runs below it
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetItem:
+    """One turn, or the other lines of a run, that is forgotten."""
+
+    turn_id: str
+    run_id: str
+    role: Role | None  # None for lines that are not a turn
+    stated_at: datetime | None
+    preview: str  # one line, masked
+    path: str  # of the client's own transcript, which is not deleted
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What a request would delete, or has deleted."""
+
+    items: tuple[ForgetItem, ...]
+    memories: tuple[Memory, ...]
+    floor_lines: tuple[tuple[str, str], ...]  # (page, line): the same words, written by a person; they stay
+    digest: str  # names the items and memories: what was shown is what is deleted
+    rewritten_runs: tuple[str, ...] = ()  # empty in a preview
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One turn in a search result."""
 

@@ -19,7 +19,7 @@ from perdure.service.server import HomeServer, Intervals
 from perdure.sharing.machines import LocalAuthority
 from perdure.surfaces.http.server import HttpServer
 from perdure.surfaces.last_recall import describe_last_recall
-from perdure.types import Filters, Live
+from perdure.types import Filters, ForgetRequest, Live
 
 START = datetime(2026, 1, 15, 9, tzinfo=UTC)
 SAMPLES = Path(perdure.__file__).parent / "samples"
@@ -201,3 +201,12 @@ def test_unknown_secret_opens_nothing(served) -> None:
     _, address, _ = served
     with pytest.raises(RemoteRefused):
         perdure.connect(address, "wrong")
+
+
+def test_what_is_forgotten_is_the_same(both) -> None:
+    here, there = both
+    for request in (ForgetRequest(query="tide"), ForgetRequest(query="port", filters=Filters(roles=("user",)))):
+        preview = here.forgetting.preview(request)
+        assert preview.items and there.forgetting.preview(request) == preview
+    with pytest.raises(UsageError, match="something else matches"):
+        there.forgetting.delete(request, digest="another")

@@ -10,7 +10,8 @@ import perdure
 from perdure.archive import forget as forgetting
 from perdure.archive.journal import encode_event
 from perdure.disk import make_folder
-from perdure.errors import NotFound
+from perdure.errors import NotFound, UsageError
+from perdure.types import ForgetRequest
 
 SECRET = "the marmalade is hidden under the third stair"
 NEEDLE = b"marmalade"
@@ -404,3 +405,18 @@ def test_waiting_floor_text_is_forgotten_too(opened, message, grep):
     transcripts.store_pending_text(home.path, "gemini-cli", "g", "- our codeword is amaranth-numbat")
     assert home.forgetting.apply(home.forgetting.plan_by_query("amaranth"))
     assert transcripts.take_pending_text(home.path, "gemini-cli", "g") == "" and not grep(home.path, b"amaranth")
+
+
+def test_only_what_was_shown_is_deleted(kept, message, grep):
+    """Another match that comes after the preview makes the deletion refuse, and nothing goes."""
+    home, _ = kept
+    request = ForgetRequest(query="marmalade")
+    preview = home.forgetting.preview(request)
+    assert [item.role for item in preview.items] == ["user"] and preview.rewritten_runs == ()
+    home.capture(message("user", "more marmalade arrived", 9), runtime="messages", session="t")
+    with pytest.raises(UsageError, match="something else matches by now"):
+        home.forgetting.delete(request, digest=preview.digest)
+    assert len(home.search("marmalade").hits) == 2
+    report = home.forgetting.delete(request, digest=home.forgetting.preview(request).digest)
+    assert len(report.items) == len(report.rewritten_runs) == 2
+    assert grep(home.path, NEEDLE) == []

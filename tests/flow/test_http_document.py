@@ -20,6 +20,7 @@ SAMPLES: dict[str, Any] = {
     "post_context": {"message": "Where does the quokka live?"}, "post_memories": {"text": "I prefer Helix over vim"},
     "post_memories_search": {"query": "helix"}, "patch_memories_memory_id": {"pinned": True},
     "post_cards": {"text": "Ask before you push."}, "put_floor_page": {"text": "- Deploys happen on Tuesdays"},
+    "post_forget": {"query": "nothing that anybody said"},
     "post_machines": {"name": "tablet"}, "post_grants": {"grantee": "bob", "scope": "tag", "value": "work"},
 }  # fmt: skip
 QUERIES = {"post_runs": "?runtime=messages&session=s1", "get_runs": "?conversation_id=s1"}

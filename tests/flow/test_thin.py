@@ -755,8 +755,20 @@ def test_a_run_is_forgotten_from_a_joined_machine(joined: tuple[Tower, Machine])
     done = _json(laptop, "forget", run_id, "--yes")
     assert done["forgotten"] >= 2 and done["rewritten_runs"] == [run_id]
     assert tower.run("search", "quarry")["hits"] == []
-    words = ["forget", "--query", "a b"]
-    assert "(there: `perdure forget --query 'a b'`)" in laptop.run(*words).stderr
+    words = ["forget", "--everything", "--user", "a b"]
+    assert "(there: `perdure forget --everything --user 'a b'`)" in laptop.run(*words).stderr
+
+
+def test_turns_and_memories_are_forgotten_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    kept = _json(laptop, "remember", "The quay server has port 8642", "--path", "quay/port", "--everywhere")
+    assert laptop.run("forget", "--query", "herons", "--dry-run").stdout.count("herons") >= 1
+    done = _json(laptop, "forget", "--query", "herons", "--yes")
+    assert done["forgotten"] >= 1 and done["rewritten_runs"]
+    assert tower.run("search", "herons")["hits"] == []
+    done = _json(laptop, "forget", "quay/port", "--yes")
+    assert [memory["memory_id"] for memory in done["memories"]] == [kept["memory"]["memory_id"]]
+    assert tower.run("memories", "list")["memories"] == []
 
 
 def test_turns_and_conversations_are_shown_on_a_joined_machine(joined: tuple[Tower, Machine]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import perdure
-from perdure.surfaces.http import admin, captures, floor, memories, runs, search, shapes
+from perdure.surfaces.http import admin, captures, floor, forget, memories, runs, search, shapes
 from perdure.surfaces.http.calls import ApiOperation
 from perdure.surfaces.http.responses import Json
 
@@ -92,6 +92,16 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         runs.forget_run,
         "Forget the turns of a run",
         query_shape=shapes.ForgetQuery,
+        pool="write",
+        extra_statuses=(404,),
+    ),
+    ApiOperation(
+        "POST",
+        "/api/forget",
+        forget.forget,
+        "Forget turns and memories",
+        body_shape=shapes.ForgetBody,
+        response_shape=shapes.ForgetReportJson,
         pool="write",
         extra_statuses=(404,),
     ),

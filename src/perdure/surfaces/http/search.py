@@ -46,7 +46,7 @@ def search_runs(call: HttpCall) -> HttpResponse:
     if not body.query.strip() and body.filters == shapes.SearchFilters():
         raise refuse_usage("a search needs words or filters: `query` and `filters` are empty")
     page = call.read_list_page("search", msgspec.to_builtins([body.query, body.mode, body.filters]))
-    filters = _build_filters(call, body.filters)
+    filters = build_filters(call, body.filters)
     max_hits = min(page.offset + page.limit + 1, MAX_DEPTH)
     mode = body.mode if body.query.strip() else "keyword"  # an empty query has no meaning: only the filters choose
     result = call.home.search(body.query, filters=filters, limit=max_hits, mode=mode)
@@ -58,7 +58,8 @@ def search_runs(call: HttpCall) -> HttpResponse:
     return HttpResponse(fields)
 
 
-def _build_filters(call: HttpCall, json_filters: shapes.SearchFilters) -> Filters:
+def build_filters(call: HttpCall, json_filters: shapes.SearchFilters) -> Filters:
+    """Translate the filters of a request."""
     home, machines = call.home, _find_machine_names(call, json_filters.machine_id)
     return Filters(
         tags=json_filters.tags,

@@ -110,6 +110,16 @@ class SearchBody(Struct, frozen=True):
     full: bool = False  # also the page as Python has it, in `result`
 
 
+class ForgetBody(Struct, frozen=True):
+    """What to forget: ids, or a query. Without a digest nothing is deleted, and the answer has the digest."""
+
+    ids: Annotated[NameList, Meta(description="of turns, runs, conversations, memories; paths of memories")] = ()
+    query: Annotated[str, Meta(max_length=10_000, description="all words must match; with filters only turns")] = ""
+    filters: SearchFilters = SearchFilters()
+    cascade: bool = True  # with a run also the runs below it
+    digest: ShortText = ""  # of the preview: delete what it showed
+
+
 class ConversationQuery(PageQuery, frozen=True, kw_only=True):
     """A conversation, and the part of its list of runs."""
 
@@ -382,6 +392,16 @@ class MachineListJson(ListEnvelope, frozen=True):
     """A list of machines."""
 
     items: list[MachineJson]
+
+
+class ForgetReportJson(AnswerEnvelope, frozen=True):
+    """What a request would delete, or has deleted."""
+
+    items: list[dict[str, Any]]
+    memories: list[dict[str, Any]]
+    floor_lines: list[tuple[str, str]]
+    digest: str
+    rewritten_runs: list[str]
 
 
 class GrantJson(AnswerEnvelope, frozen=True):
