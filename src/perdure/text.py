@@ -459,13 +459,18 @@ def format_age(instant: datetime | None, now: datetime) -> str:
     return "just now"
 
 
+_WORKTREE = lazy_re(r"(?:/\.claude/worktrees|/?\.worktrees)/[^/]+\Z")  # where tools put the worktrees of a repository
+
+
 def shorten_project(project: str | None) -> str:
-    """Return the short name of a project: the last folder of its path; "" for none.
+    """Return the short name of a project: the last folder of its path, of a worktree its repository; "" for none.
 
     >>> shorten_project("/home/ada/work/tide-server/"), shorten_project("D:\\\\tide"), shorten_project(None)
     ('tide-server', 'tide', '')
+    >>> shorten_project("/work/tide/.worktrees/2"), shorten_project("/work/tide/.claude/worktrees/calm-fox")
+    ('tide', 'tide')
     """
-    path = (project or "").replace("\\", "/").rstrip("/")
+    path = _WORKTREE.sub("", (project or "").replace("\\", "/").rstrip("/"))
     return one_line(path.rpartition("/")[2] or project or "", MAX_PROJECT_CHARS)
 
 

@@ -6,20 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+PERDURE = ("-m", "perdure.surfaces.cli")
 SESSION = "11111111-1111-4111-8111-111111111111"
 
 
 @pytest.fixture
 def run(tmp_path: Path):
-    def run_(*words: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL):
+    def run_(*words: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL, program=PERDURE):
         moved = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
         env = {name: value for name, value in os.environ.items() if name not in (*moved, "XDG_DATA_HOME")}
         env |= {"HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
-        line = [sys.executable, "-m", "perdure.surfaces.cli", "start", "--no-service", *words]
+        line = [sys.executable, *program, "start", "--no-service", *words]
         return subprocess.run(
             line, env=env, cwd=cwd or tmp_path, stdin=stdin, capture_output=True, text=True, timeout=120, check=False
         )
@@ -112,3 +114,18 @@ def test_start_in_a_foreign_folder_says_whose_history_it_shows(run, project: Pat
 def test_start_without_transcripts_says_what_to_do(run) -> None:
     done = run()
     assert done.returncode == 0 and "`perdure import PATH`" in done.stdout
+
+
+def test_start_imports_the_rest_in_the_background(run, project: Path, tmp_path: Path) -> None:
+    """No time for the first import: everything is left, and is found soon after the command has ended."""
+    patched = "from perdure.surfaces.cli import main, start; start._FIRST_IMPORT_S = -1; main()"
+    done = run("--no-install", cwd=project, program=("-c", patched))
+    assert done.returncode == 0 and "1 older transcript: the import goes on in the background" in done.stderr
+    line = [sys.executable, "-m", "perdure.surfaces.cli", "search", "postgres", "--json"]
+    env = {**os.environ, "PERDURE_HOME": str(tmp_path / "home")}
+    for _ in range(60):
+        found = subprocess.run(line, env=env, capture_output=True, check=False)
+        if b"SQLite" in found.stdout:
+            return
+        time.sleep(0.5)
+    raise AssertionError((tmp_path / "home/run/import.log").read_text())

@@ -6,7 +6,9 @@ thing that no rule is sure of is not shown.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +24,7 @@ from perdure import config as settings
 from perdure.access import redact
 from perdure.capture import transcripts
 from perdure.clients import retention, setup
+from perdure.disk import make_folder
 from perdure.errors import ClientFault
 from perdure.identity import find_project, make_turn_id
 from perdure.regex import lazy_re
@@ -34,7 +37,7 @@ from perdure.types import Filters, Node, Recalled, RunView, Source
 if TYPE_CHECKING:
     from perdure.home import Home
 
-_FIRST_IMPORT_S = 20.0  # the newest transcripts are read for so long; the others after everything else
+_FIRST_IMPORT_S = 20.0  # the newest transcripts are read for so long; the others in the background
 _FIRST_INDEX_S = 15.0
 _SEARCH_FIXES_S = 10.0
 _BATCH_BYTES = 8_000_000  # transcripts that are read before the clock is looked at
@@ -77,7 +80,7 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
     home_folder, can_ask = settings.find_home_path(shell.home), sys.stdin.isatty() and not shell.as_json
     clients = _find_clients()
     with shell.open_home(create=True) as home:
-        imported, waiting_paths = _import_newest(shell, home)
+        imported = _import_newest(shell, home)
         project, is_other = _choose_project(home, find_project(str(Path.cwd())))
         items = _find_three(home, project) if imported["files"] else []
         _print_items(shell, imported, project if is_other else None, items)
@@ -91,8 +94,10 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
     changed = [] if no_install else _offer_clients(shell, clients, home_folder, can_ask=can_ask, is_agreed=yes)
     if not no_service and clients and (yes or can_ask):
         offer_service(shell, home_folder, is_agreed=yes)
-    with shell.open_home() as home:
-        _import_rest(shell, home, waiting_paths)
+    if imported["waiting"] or imported["behind"]:
+        _import_rest(home_folder)
+        left_text = format_count(imported["waiting"], "older transcript") if imported["waiting"] else "The index"
+        shell.note(f"{left_text}: the import goes on in the background. `perdure status` shows what is there.")
     if shell.as_json:
         result = {
             **imported,
@@ -122,8 +127,8 @@ def _find_clients() -> list[str]:
 # import -------------------------------------------------------------------------------------------------------
 
 
-def _import_newest(shell: Shell, home: Home) -> tuple[dict[str, Any], list[Path]]:
-    """Import and index transcripts, newest first, for some seconds; return (counts, the files that are left)."""
+def _import_newest(shell: Shell, home: Home) -> dict[str, Any]:
+    """Import and index transcripts, newest first, for some seconds; return how many were read and how many are left."""
     paths = sorted(filter(Path.is_file, home.captures.transcripts_to_import()), key=_read_age)
     ends_s, counts = time.monotonic() + _FIRST_IMPORT_S, {"files": len(paths), "runs": 0, "bytes": 0}
     total, n_read = sum(path.stat().st_size for path in paths), 0
@@ -138,8 +143,9 @@ def _import_newest(shell: Shell, home: Home) -> tuple[dict[str, Any], list[Path]
             n_read += sum(path.stat().st_size for path in batch)
             step(n_read)
     with show_progress(shell, "indexing", counts["bytes"], in_bytes=True) as step:
-        home.upkeep.catch_up(limit_s=_FIRST_INDEX_S, progress=lambda _, n: step(n))
-    return {**counts, "waiting": len(paths)}, paths
+        indexed = home.upkeep.catch_up(limit_s=_FIRST_INDEX_S, progress=lambda _, n: step(n))
+    home.upkeep.embed_new()
+    return {**counts, "waiting": len(paths), "behind": indexed.n_behind}
 
 
 def _read_age(path: Path) -> float:
@@ -159,15 +165,13 @@ def _iter_batches(paths: Iterable[Path]) -> Iterator[list[Path]]:
         yield batch
 
 
-def _import_rest(shell: Shell, home: Home, paths: Sequence[Path]) -> None:
-    """Import what there was no time for, and begin with the vectors."""
-    if paths:
-        shell.note(f"{format_count(len(paths), 'older transcript')} left: importing.")
-        total = sum(path.stat().st_size for path in paths if path.is_file())
-        with show_progress(shell, "importing the rest", total, in_bytes=True) as step:
-            home.import_files(paths, index=False, progress=lambda _, n: step(n))
-    home.upkeep.catch_up()
-    home.upkeep.embed_new()
+def _import_rest(home: Path) -> None:
+    """Import what is left in a process that goes on when this one ends; it skips what is captured."""
+    words = [sys.executable, "-m", "perdure.surfaces.cli", "import", "--home", str(home)]
+    make_folder(home / "run")
+    descriptor = os.open(home / "run" / "import.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as log:
+        subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 # three things -------------------------------------------------------------------------------------------------
