@@ -20,10 +20,21 @@ from perdure.archive.memory_events import fold_path
 from perdure.capture import credential, remote
 from perdure.capture.policy import CaptureRules, RemoteSettings
 from perdure.capture.remote import RemoteConnection, RemoteResponse, UrlQuery
-from perdure.errors import MemoryMissing, NotFound, RecallMissing, RemoteAway, RemoteNonsense, ThinHome, UsageError
+from perdure.errors import (
+    FloorMissing,
+    MemoryMissing,
+    NotFound,
+    RecallMissing,
+    RemoteAway,
+    RemoteNonsense,
+    ThinHome,
+    UsageError,
+)
+from perdure.floor.state import FloorCard, PageVersion
 from perdure.home_protocol import HomeProtocol
 from perdure.identity import find_project
 from perdure.sharing.grants import GrantRecord
+from perdure.text import printable
 from perdure.types import (
     Filters,
     ForgetReport,
@@ -41,9 +52,9 @@ from perdure.types import (
 )
 
 if TYPE_CHECKING:  # 30 ms; only a context and a floor need them
+    from perdure.access.scan import Finding
     from perdure.context import Context, WindowMessage
     from perdure.floor.layers import KeptLayer, Layers
-    from perdure.floor.state import PageVersion
     from perdure.runs import Transcript
 
 _PAGE_ITEMS = 100  # hits in one answer
@@ -407,7 +418,7 @@ def _to_run_path(run_id: str) -> str:
 
 
 class RemoteFloor:
-    """The floor of a remote home, as far as a thin machine reads it."""
+    """The floor of a remote home, with the methods of the room of a local one."""
 
     folder = None  # no working copies on this machine
     writable = True
@@ -437,9 +448,41 @@ class RemoteFloor:
 
     def list_versions(self, name: str) -> list[PageVersion]:
         """Return every state of a page, oldest first. Raises NotFound."""
-        from perdure.floor.state import PageVersion
-
         return to_noun(self._fetch_page(name).get("versions"), list[PageVersion])
+
+    def write(
+        self, name: str, text: str, *, by: str = "owner", base_text: str | None = None, why: str = ""
+    ) -> PageVersion:
+        """Give a page a new text; the old text stays in its history. Raises UsageError."""
+        body = {"text": text, "base": base_text, "why": why, "by": by}
+        response = self._remote_home.request("PUT", f"floor/{quote(name)}", body=body)
+        return to_noun(response.get("versions"), list[PageVersion])[-1]
+
+    def find_injections(self, text: str) -> tuple[Finding, ...]:  # noqa: ARG002
+        """Return nothing: the home scans each text before a model gets it, and `alerts` there shows it."""
+        return ()
+
+    def list_cards(self) -> list[FloorCard]:
+        """Return every card, oldest first."""
+        return [to_noun(item, FloorCard) for item in self._remote_home.iterate_items("cards", (), _PAGE_ITEMS)]
+
+    def get_card(self, identifier: str) -> FloorCard:
+        """Return the card of this id, or the only one whose id begins so. Raises FloorMissing."""
+        matches = [card for card in self.list_cards() if card.id.startswith(identifier)]
+        if len(matches) != 1 or not identifier:
+            raise FloorMissing(f"no card {printable(identifier)!r}: `perdure floor cards` lists them")
+        return matches[0]
+
+    def add_card(self, text: str, *, by: str = "owner", project: str | None = None) -> FloorCard:
+        """Add a card; return an existing card that says the same instead. Raises UsageError."""
+        body = {"text": text, "project": project, "by": by}
+        return to_noun(self._remote_home.request("POST", "cards", body=body), FloorCard)
+
+    def remove_card(self, identifier: str, *, by: str = "owner") -> FloorCard:
+        """Remove a card; the journal of the home keeps it. Raises FloorMissing."""
+        card = self.get_card(identifier)
+        self._remote_home.request("DELETE", f"cards/{quote(card.id, safe='')}", query=[("by", by)])
+        return card
 
     def _fetch_page(self, name: str) -> dict[str, Any]:
         return self._remote_home.request("GET", f"floor/{quote(name)}")

@@ -665,7 +665,7 @@ def test_joined_machine_keeps_reads_and_changes_memories(joined: tuple[Tower, Ma
         assert laptop.run(*words).returncode == 0
     assert _json(laptop, "memories", "retire", edited["memory_id"])["memories"][0]["retired"]
     assert [m["text"] for m in tower.run("memories", "list")["memories"]] == ["I prefer Helix over vim"]
-    for words in (["memories", "stats"], ["remember", "x y z", "--stated-at", "7d"], ["floor", "cards"]):
+    for words in (["memories", "stats"], ["remember", "x y z", "--stated-at", "7d"], ["floor", "alerts"]):
         done = laptop.run(*words)
         assert done.returncode == 3 and f"`{shlex.join(['perdure', *words])}`" in done.stderr, done.stderr
 
@@ -742,6 +742,21 @@ def test_sharing_is_done_from_a_joined_machine(joined: tuple[Tower, Machine]) ->
     assert f"to bob: project {laptop.project} (1 run now), until" in laptop.run("share", "list").stdout
     assert laptop.run("share", "revoke", given["grant_id"]).returncode == 0
     assert [one["value"] for one in tower.run("share", "list")["given"]] == [run_id]
+
+
+def test_the_floor_is_edited_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:
+    tower, laptop = joined
+    written = _json(laptop, "floor", "write", "core", "The hide opens at six.", "--why", "asked")
+    assert written["changed"] and written["version"]["why"] == "asked"
+    assert tower.run("floor", "show", "core")["text"].strip() == "The hide opens at six."
+    assert len(_json(laptop, "floor", "history", "core")["versions"]) == 1
+    refused = laptop.run("floor", "write", "profile", "An agent's own view", "--by-agent")
+    assert refused.returncode == 2 and "only the owner" in refused.stderr
+    card = _json(laptop, "floor", "card", "Ask before you push", "--by-agent")["card"]
+    assert card["by"] == "agent" and [one["id"] for one in _json(laptop, "floor", "cards")["cards"]] == [card["id"]]
+    assert _json(laptop, "floor", "cards", "remove", card["id"][:9])["removed"][0]["text"] == "Ask before you push"
+    assert tower.run("floor", "cards")["cards"] == []
+    assert "(there: `perdure floor remove core`)" in laptop.run("floor", "remove", "core").stderr
 
 
 def test_a_run_is_forgotten_from_a_joined_machine(joined: tuple[Tower, Machine]) -> None:

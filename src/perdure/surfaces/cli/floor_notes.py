@@ -19,6 +19,7 @@ from perdure.floor.state import FloorCard
 from perdure.floor.summaries import DiaryResult, RecentResult
 from perdure.home import Home, open_home
 from perdure.identity import find_project
+from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count
 from perdure.surfaces.cli.floor_common import by_agent_option, format_hybrid_time, name_writer, print_alerts
 from perdure.surfaces.cli.lazy import LazyGroup
@@ -79,7 +80,7 @@ def note_command(shell: Shell, words: tuple[str, ...], project: str | None, here
         shell.out.print(f"  before: {text.printable(layers.clean_page_text(old))}", style="dim", markup=False)
 
 
-def _choose_project(home: Home, project: str | None, *, in_this_folder: bool) -> str | None:
+def _choose_project(home: Home | RemoteHome, project: str | None, *, in_this_folder: bool) -> str | None:
     """Return the project that the options name, or None."""
     if in_this_folder and project is not None:
         raise UsageError("give only one of --project and --here")
@@ -102,7 +103,7 @@ def card_command(shell: Shell, words: tuple[str, ...], project: str | None, here
     oldest cards are no longer shown. `perdure floor cards` lists those too.
     """
     sentences = read_words(words, "the text of the card")
-    with shell.open_home(create=True) as home:
+    with shell.use_home(create=True) as home:
         card_project = _choose_project(home, project, in_this_folder=here)
         new_card = home.floor.add_card(sentences, by=name_writer(by_agent=by_agent), project=card_project)
     print_card_change(shell, new_card, "Card")
@@ -257,7 +258,7 @@ _card_id_argument = click.argument("identifier", metavar="ID", shell_complete=co
 @command("list", epilog="  perdure floor cards\n  perdure floor cards list --json")
 def list_command(shell: Shell) -> None:
     """List every card, oldest first. Cards for one project name the project; a note tells how many cards do not fit."""
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         cards = home.floor.list_cards()
         floor_layers = home.floor.layers(cwd=str(Path.cwd())).layers
         card_layer = next(layer for layer in floor_layers if layer.name == "cards")
@@ -300,7 +301,7 @@ def remove_command(shell: Shell, ids: tuple[str, ...], by_agent: bool) -> None:
     """Remove cards; the journal keeps them. To delete their text permanently, use `perdure floor forget`."""
     if not all(ids):
         raise UsageError("give the ids of cards")
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         cards = [home.floor.get_card(card_id) for card_id in ids]
         removed_cards = [home.floor.remove_card(card.id, by=name_writer(by_agent=by_agent)) for card in cards]
     if shell.as_json:

@@ -124,7 +124,7 @@ def edit_command(shell: Shell, page: str) -> None:
     refused, the text stays in a file, and the message names the file. You can also edit the file in agents/ of the home
     with any program; Perdure takes over that edit unchanged.
     """
-    with shell.open_home(create=True) as home:
+    with shell.use_home(create=True) as home:
         name = pages.resolve_name(page)
         old = home.floor.read(name)
         print_alerts(shell, home.floor)
@@ -149,7 +149,7 @@ def _read_draft(draft: Path, name: str) -> str:
         raise EditRefused(f"{name}: the new text is not UTF-8; it is kept in {draft}") from error
 
 
-def _write_page(shell: Shell, floor: Floor, name: str, new_text: str, *, base: str, draft: Path) -> None:
+def _write_page(shell: Shell, floor: Floor | RemoteFloor, name: str, new_text: str, *, base: str, draft: Path) -> None:
     """Write what was saved in an editor; a draft that cannot be written stays."""
     if new_text.strip() == base.strip():
         draft.unlink()
@@ -180,14 +180,14 @@ def write_command(shell: Shell, page: str, words: tuple[str, ...], why: str, by_
     floor propose`.
     """
     new_text = read_words(words, "the new text", page=page)
-    with shell.open_home(create=True) as home:
+    with shell.use_home(create=True) as home:
         name = pages.resolve_name(page)
         old = home.floor.read(name)
         home.floor.write(name, new_text, by=name_writer(by_agent=by_agent), why=why)
         _print_written(shell, home.floor, name, old, home.floor.read(name))
 
 
-def _print_written(shell: Shell, floor: Floor, name: str, old: str, new: str) -> None:
+def _print_written(shell: Shell, floor: Floor | RemoteFloor, name: str, old: str, new: str) -> None:
     """Print the result of a change to a page, and whether a model will read it."""
     version = next(reversed(floor.list_versions(name)), None) if new else None
     suspects = floor.find_injections(layers.clean_page_text(new)) if new else ()
@@ -248,7 +248,7 @@ def history_command(shell: Shell, page: str) -> None:
     edit of the file itself. Of two edits made at the same time the later one is current; both are listed, and the later
     one is marked.
     """
-    with shell.open_home() as home:
+    with shell.use_home() as home:
         name = pages.resolve_name(page)
         versions = home.floor.list_versions(name)
         print_alerts(shell, home.floor)

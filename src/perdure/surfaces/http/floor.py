@@ -67,7 +67,7 @@ def _build_page(name: str, text: str, versions: list[PageVersion]) -> Json:
 def write_page(call: HttpCall) -> HttpResponse:
     """Write a new text to a page, durably; the old text stays in its history."""
     name, body = pages.resolve_name(call.path_params["page"]), call.body
-    call.home.floor.write(name, body.text, base_text=body.base, why=body.why)
+    call.home.floor.write(name, body.text, by=body.by, base_text=body.base, why=body.why)
     return HttpResponse(_build_page(name, call.home.floor.read(name), call.home.floor.list_versions(name)))
 
 
@@ -88,7 +88,7 @@ def list_cards(call: HttpCall) -> HttpResponse:
 
 def add_card(call: HttpCall) -> HttpResponse:
     """Add a card; if one says the same, return that one instead."""
-    card = call.home.floor.add_card(call.body.text, project=call.body.project)
+    card = call.home.floor.add_card(call.body.text, by=call.body.by, project=call.body.project)
     return HttpResponse(_build_card(card), 201, created_id=card.id)
 
 
@@ -106,5 +106,5 @@ def _build_card(card: FloorCard) -> Json:
 def remove_card(call: HttpCall) -> HttpResponse:
     """Remove a card; the journal keeps it."""
     card = call.home.floor.get_card(call.path_params["card_id"])
-    call.home.floor.remove_card(card.id)
+    call.home.floor.remove_card(card.id, by=call.query.by)
     return HttpResponse({"removed": card.id, "_links": {"cards": CARDS_PATH}, "next_actions": []})

@@ -243,7 +243,13 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         repeat=floor.repeat_add_card,
     ),
     ApiOperation(
-        "DELETE", "/api/cards/{card_id}", floor.remove_card, "Remove a card", pool="write", extra_statuses=(404,)
+        "DELETE",
+        "/api/cards/{card_id}",
+        floor.remove_card,
+        "Remove a card",
+        query_shape=shapes.CardRemovalQuery,
+        pool="write",
+        extra_statuses=(404,),
     ),
     ApiOperation(
         "GET",

@@ -291,6 +291,13 @@ class CardBody(Struct, frozen=True):
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     project: Annotated[str, Meta(max_length=4096)] | None = None
+    by: Literal["owner", "agent"] = "owner"
+
+
+class CardRemovalQuery(Struct, frozen=True):
+    """The author of a removal."""
+
+    by: Literal["owner", "agent"] = "owner"
 
 
 class FloorQuery(Struct, frozen=True):
@@ -313,6 +320,7 @@ class FloorPageBody(Struct, frozen=True):
     text: Annotated[str, Meta(max_length=400_000)]
     base: Annotated[str, Meta(max_length=400_000)] | None = None
     why: Annotated[str, Meta(max_length=2000)] = ""
+    by: Literal["owner", "agent"] = "owner"  # an agent may not write every page
 
 
 # machines, grants, jobs -----------------------------------------------------------------------------------------
