@@ -180,6 +180,14 @@ class RemoteHome(HomeProtocol):
         response = self.request("POST", "recall", body=_to_body(message, now=now, cwd=cwd, mode=mode, **fields))
         return to_noun(response.get("recalled"), Recalled)
 
+    def explain_omission(self, message: str, name: str, **options: Any) -> str:
+        """Return why a turn or a memory was left out of the recall for a message. options: those of `recall`.
+
+        Raises NotFound.
+        """
+        options = {"now": None, "cwd": None, "mode": None, **options, "why_not": name}
+        return str(self.request("POST", "recall", body=_to_body(message, **options)).get("omission") or "")
+
     def context(
         self,
         message: str,

@@ -688,7 +688,10 @@ def test_joined_machine_asks_with_all_options(joined: tuple[Tower, Machine]) -> 
             here.pop(changing, None), there.pop(changing, None)
         assert here == there, words
         assert laptop.run(*words).returncode == 0
-    assert "not recalled" not in laptop.run("recall", "Where do the herons nest?", "--why-not", "t1").stderr
+    turn_id = tower.run("search", "quarry", "--mode", "keyword")["hits"][0]["turn_id"]
+    why_not = ["recall", "How long must I boil an ostrich egg?", "--all-projects", "--why-not", turn_id]
+    reason = _json(laptop, *why_not)["why_not"]
+    assert reason == tower.run(*why_not)["why_not"] and reason.startswith("(")
     assert laptop.run("search", "quarry", "--scan").returncode == 2
     tower.run("floor", "write", "profile", "Ada counts herons.")
     shown = _json(laptop, "floor", "show", "profile")
@@ -780,7 +783,7 @@ def test_turns_and_memories_are_forgotten_from_a_joined_machine(joined: tuple[To
     assert laptop.run("forget", "--query", "herons", "--dry-run").stdout.count("herons") >= 1
     done = _json(laptop, "forget", "--query", "herons", "--yes")
     assert done["forgotten"] >= 1 and done["rewritten_runs"]
-    assert tower.run("search", "herons")["hits"] == []
+    assert tower.run("search", "herons", "--mode", "keyword")["hits"] == []
     done = _json(laptop, "forget", "quay/port", "--yes")
     assert [memory["memory_id"] for memory in done["memories"]] == [kept["memory"]["memory_id"]]
     assert tower.run("memories", "list")["memories"] == []

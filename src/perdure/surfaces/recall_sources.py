@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -21,9 +21,11 @@ from perdure.home import Home
 from perdure.index.injections import Injection
 from perdure.index.session_turns import MAX_TIME_GAP, PromptTurn, find_nearest_prompt
 from perdure.recall import plan as planning
-from perdure.recall.pack import render_cue
+from perdure.recall.pack import explain_absence, render_cue
 from perdure.surfaces import cue_cards
 from perdure.surfaces.cue_cards import CueCard, CueSubject, MissingCue
+from perdure.surfaces.units import format_time_and_age
+from perdure.text import shorten_project
 from perdure.types import Cue, Hit, Live, Memory, Plan, Recalled
 
 MEMORY_PREFIX = "mem-"
@@ -45,6 +47,20 @@ class InjectionMoment:
     def session_key(self) -> tuple[str, str]:
         """(runtime, session as transcripts name it)."""
         return self.runtime, "/".join(filter(None, (self.session, self.agent)))
+
+
+def explain_omission(home: Home, recalled: Recalled, name: str, cwd: str | None) -> str:
+    """Say why a turn or a memory was left out of a recall, after its project and its date.
+
+    recalled: must include the candidates that were passed over. cwd: the folder that the recall was for.
+    """
+    subject = to_subjects(read_sources(home, [name])).get(name)
+    if subject is None:
+        return explain_absence(recalled, name)
+    age_text = format_time_and_age(subject.stated_at, datetime.now(UTC))
+    context = cue_cards.OmissionContext(project=home.connections.project_of(cwd) if cwd else None)
+    reason = cue_cards.explain_omission(subject, recalled, context)
+    return f"({shorten_project(subject.project) or 'no project'}, {age_text}) {reason}"
 
 
 def to_moment(injection: Injection) -> InjectionMoment:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.text import Text
@@ -17,7 +17,6 @@ from perdure import text
 from perdure.access import shown_alerts
 from perdure.errors import UsageError
 from perdure.placed_turns import label_with_owner
-from perdure.recall import pack
 from perdure.recall.pack import SPEAKER_LABELS
 from perdure.service import client
 from perdure.surfaces.cli.common import (
@@ -31,10 +30,6 @@ from perdure.surfaces.cli.common import (
     parse_moment,
 )
 from perdure.types import Cue, Recalled
-
-if TYPE_CHECKING:  # costs 0.1 s; the resident home answers most recalls
-    from perdure.home import Home
-    from perdure.remote_home import RemoteHome
 
 _MAX_CUE_CHARS = 600  # most characters of a cue on a terminal, unless --full
 
@@ -106,27 +101,17 @@ def _run_recall(
     with shell.use_home() as home:
         name = home.resolve(why_not)[1] if why_not else ""
         recalled = home.recall(words, cwd=cwd, all_projects=all_projects, mode=mode, explain=bool(name), as_of=as_of)
-        return recalled, _explain_omission(home, recalled, name, cwd) if name else ""
+        if not name:
+            return recalled, ""
+        from perdure.remote_home import RemoteHome
 
+        if isinstance(home, RemoteHome):
+            return recalled, home.explain_omission(
+                words, name, cwd=cwd, all_projects=all_projects, mode=mode, as_of=as_of
+            )
+        from perdure.surfaces import recall_sources  # 0.15 s
 
-def _explain_omission(home: Home | RemoteHome, recalled: Recalled, name: str, cwd: str | None) -> str:
-    """Say why a turn or a memory was left out, after its project and date."""
-    from perdure.remote_home import RemoteHome
-
-    if isinstance(home, RemoteHome):  # the cards need the index
-        return pack.explain_absence(recalled, name)
-    from perdure.surfaces import cue_cards, recall_sources  # 0.15 s
-
-    subject = recall_sources.to_subjects(recall_sources.read_sources(home, [name])).get(name)
-    if subject is None:
-        return pack.explain_absence(recalled, name)
-    origin = f"{text.shorten_project(subject.project) or 'no project'}, {_format_age(subject.stated_at)}"
-    context = cue_cards.OmissionContext(project=home.connections.project_of(cwd) if cwd else None)
-    return f"({origin}) {cue_cards.explain_omission(subject, recalled, context)}"
-
-
-def _format_age(instant: datetime | None) -> str:
-    return format_time_and_age(instant, datetime.now(UTC))
+        return recalled, recall_sources.explain_omission(home, recalled, name, cwd)
 
 
 def _read_message(message: Sequence[str]) -> str:

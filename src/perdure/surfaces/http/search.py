@@ -33,6 +33,7 @@ from perdure.surfaces.http.responses import (
     refuse_usage,
 )
 from perdure.surfaces.last_recall import describe_last_recall
+from perdure.surfaces.recall_sources import explain_omission
 from perdure.types import Cue, Filters, Hit, Live, Recalled, RunView, SearchResult
 
 MAX_DEPTH = 1000  # most hits of one question that can be listed page by page
@@ -179,13 +180,14 @@ def recall_for_message(call: HttpCall) -> HttpResponse:
     """Return the few turns and memories that matter for a message, as a block to put beside it."""
     body, home, started_s = call.body, call.home, time.perf_counter()
     session = injections.read_injected_context(home.journal(), body.runtime, body.session) if body.session else None
+    name, folder = home.resolve(body.why_not)[1] if body.why_not else "", choose_folder(body.project, body.cwd)
     result = home.recall(
         body.message,
         now=body.now,
-        cwd=choose_folder(body.project, body.cwd),
+        cwd=folder,
         all_projects=body.all_projects,
         mode=body.mode or call.choose_mode(),
-        explain=body.explain,
+        explain=body.explain or bool(name),
         as_of=body.as_of,
         session=Live(body.session, session.since_at) if session else None,
         already=session.turns if session else (),
@@ -200,8 +202,10 @@ def recall_for_message(call: HttpCall) -> HttpResponse:
         event = HookEvent(body.runtime, "prompt", body.session)
         data = turn.build_injection(event, turn.RecallBlock(block, nonce, cues), result, took_ms)
         home.journal().append(injections.EVENT_TYPE, data, now=datetime.now(UTC))
-    full_fields = {"recalled": encode_noun(result)} if body.full else {}
-    return HttpResponse(_build_recall_body(home, result, block, cues) | full_fields)
+    extra_fields = {"recalled": encode_noun(result)} if body.full else {}
+    if name:
+        extra_fields["omission"] = explain_omission(home, result, name, folder)
+    return HttpResponse(_build_recall_body(home, result, block, cues) | extra_fields)
 
 
 def choose_folder(project: str | None, cwd: str | None) -> str | None:

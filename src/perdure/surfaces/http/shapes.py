@@ -168,6 +168,7 @@ class RecallBody(Struct, frozen=True):
     limit_ms: Annotated[int, Meta(ge=1, le=60_000)] = 10_000
     explain: bool = False  # with `full`: why other turns were passed over
     full: bool = False  # also the recall as Python has it, in `recalled`
+    why_not: ShortText = ""  # id of a turn or a memory: also why it was left out, in `omission`
 
 
 class HookEventBody(Struct, frozen=True):
@@ -511,6 +512,7 @@ class RecallJson(AnswerEnvelope, frozen=True):
     n_tokens: int
     degraded: list[str]
     timings_ms: dict[str, float]
+    omission: str | None = None
 
 
 class ProjectListJson(ListEnvelope, frozen=True):
