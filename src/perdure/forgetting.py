@@ -361,7 +361,7 @@ def _contains(tokens: Sequence[str], term: Sequence[str]) -> bool:
     return any(list(tokens[start : start + n]) == list(term) for start in range(len(tokens) - n + 1))
 
 
-_TRUTH_FOLDERS = ("runs", "packs", "journal")  # folders of the archive, with a folder for each user
+_TRUTH_FOLDERS = ("runs", "packs", "journal", "manifest")  # folders of the archive, with a folder for each user
 _PERSONAL_FILES = (  # in `run/`: these hold names, paths, session ids and error messages of all users together
     "log.jsonl", "log.1.jsonl", "hook-failures.jsonl", "told.json", "mining.json", "alert", "failing",
 )  # fmt: skip

@@ -306,10 +306,24 @@ class Upkeep:
     # the archive ------------------------------------------------------------------------------------------
 
     def verify(self, *, progress: Progress | None = None) -> VerifyResult:
-        """Prove the archive."""
+        """Prove the archive, and add to its manifest what that does not name yet."""
         from perdure.archive.verify import verify
 
-        return verify(self._path, progress=progress)
+        proof = verify(self._path, progress=progress)
+        self.list_new(proof)
+        return proof
+
+    def list_new(self, proof: VerifyResult) -> None:
+        """Add to the manifest what a proof found and the manifest does not name: from now on its loss is noticed."""
+        if self._connections.writable and proof.n_unlisted:
+            with self._archive.block_writes():
+                self._list_new(proof)
+
+    def _list_new(self, proof: VerifyResult) -> None:
+        proof.n_listed = self._archive.record_unlisted(proof.unlisted_runs)
+        for user, events in proof.unlisted_events.items():
+            self._connections.journal(user).record_events(events)
+            proof.n_listed += len(events)
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
         """Pack conversations that were idle for so many days; return how many (conversations, runs) were packed."""
@@ -368,15 +382,23 @@ class Upkeep:
 
         self._captures.drain()
         with self._archive.block_writes():
-            proof = self.verify()
+            proof = verify.verify(self._path)
             if not proof.ok:
-                raise ArchiveFault(f"{self._path}: not backed up, because `perdure verify` finds problems")
+                raise ArchiveFault(f"{self._path}: not backed up, because {_describe_problems(proof)}")
+            self._list_new(proof)
             record_writers(self._path)
             n_bytes = verify.write_backup(self._path, target, proof.digest, progress=progress)
         if prove:
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=".perdure-prove-") as folder:
                 restore(target, Path(folder) / "home")
         return n_bytes, proof.digest
+
+
+def _describe_problems(proof: VerifyResult) -> str:
+    """Say how many problems a proof found, and name the first."""
+    problems = [finding for finding in proof.findings if finding.severity == "problem"]
+    more = f" (and {len(problems) - 1:,} more problems)" if len(problems) > 1 else ""
+    return f"{problems[0].where}: {problems[0].what}{more}; `perdure verify` lists everything"
 
 
 def restore(source: Path, target: Path) -> VerifyResult:

@@ -239,10 +239,10 @@ def test_damage_is_named_with_advice(full, damage):
 
 def test_debris_is_a_notice(full):
     """What a crash leaves behind was never acknowledged: noted, and no problem."""
-    loose(full, ".metadata.json").rename(full.path / "gone")
+    blob = loose(full, ".jsonl")
+    shutil.copy(blob, blob.with_name(f"{blob.stem[:-1]}0.jsonl"))
     (full.path / "archive" / "runs" / "ada" / ".x.1.tmp").touch(0o600)
-    folder = loose(full, ".jsonl").parent
-    (folder / ".y.jsonl.99.abc.tmp").touch(0o600)
+    (blob.parent / ".y.jsonl.99.abc.tmp").touch(0o600)
     with full.journal().list_files()[0].open("ab") as file:
         file.write(b'{"id":"torn')
     assert findings(full) == []

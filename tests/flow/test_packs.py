@@ -131,7 +131,8 @@ def test_a_damaged_pack_is_named_and_the_rest_answers(packed, message):
     raw = bytearray(path.read_bytes())
     raw[:4] = b"\0\0\0\0"
     path.write_bytes(bytes(raw))
-    (finding,) = home.upkeep.verify().findings
+    finding, *lost_runs = home.upkeep.verify().findings
+    assert [lost.what.split(" (")[0] for lost in lost_runs] == ["the run is missing"] * 3
     assert finding.severity == "problem" and path.name in finding.where and "backup" in finding.advice
     assert len(home.search("anchor", scan=True).hits) == 1
     assert home.capture(message("user", "more"), runtime="messages", session="u").outcome == "stored"

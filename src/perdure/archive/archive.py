@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Literal
 
 from perdure import disk
-from perdure.archive import injections, merge, run_files
-from perdure.archive.journal import Journal
+from perdure.archive import injections, manifest, merge, run_files
+from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.store import Ledger, LedgerEntry
 from perdure.archive.tombstones import Tombstones
 from perdure.capture.lines import find_first_stamp, find_last_stamp
 from perdure.capture.transcripts import count_complete_bytes
-from perdure.errors import DamagedRun, NewerFormat, NotFound, UsageError
+from perdure.errors import DamagedRun, DiskFull, NewerFormat, NotFound, UsageError
 from perdure.formats.run_turns import remove_injected
-from perdure.identity import check_user, make_run_id
+from perdure.identity import check_user, get_run_month, make_run_id
 from perdure.types import Line, Origin, ParsedLines, Run, Source
 
 FORMAT = 1
@@ -246,7 +246,39 @@ class Archive:
         except BaseException:
             self._undo_commit(runs, written_blobs)
             raise
-        self.ledger.commit(runs)
+        self._commit_numbers(runs)
+
+    def _commit_numbers(self, runs: Sequence[Run], *, pack_path: str | None = None) -> None:
+        """Record that these runs are stored: in the manifest, then in the ledger, which repeats both after a crash."""
+        self._record(map(manifest.make_run_record, runs))
+        self.ledger.commit(runs, pack_path=pack_path)
+
+    def _record(self, records: Iterable[manifest.RunRecord]) -> None:
+        """Add lines to the manifest. On a full disk `verify` does it later."""
+        by_month: dict[tuple[str, str], list[manifest.RunRecord]] = {}
+        for record in records:
+            by_month.setdefault((record.source.user, get_run_month(record.run)), []).append(record)
+        for (user, month), group in by_month.items():
+            with contextlib.suppress(DiskFull):
+                writer = get_writer_id(self.root.parent)
+                manifest.append(self.root / manifest.FOLDER / user / writer / f"{month}.jsonl", group)
+
+    def record_unlisted(self, runs: Iterable[Run]) -> int:
+        """Add those of these runs to the manifest that it does not name and that are still stored; return how many.
+
+        The caller blocks writes.
+        """
+        manifests: dict[str, manifest.ArchiveManifest] = {}
+        unlisted = []
+        for run in runs:
+            user = run.source.user
+            if user not in manifests:
+                manifests[user] = manifest.ArchiveManifest(self.root / manifest.FOLDER / user)
+            entry = self.ledger.find_entry(run.run_id)
+            if not manifests[user].knows(run) and entry and entry.change is not None:
+                unlisted.append(manifest.make_run_record(run))
+        self._record(unlisted)
+        return len(unlisted)
 
     def _commit_metadata(self, runs: Sequence[Run]) -> None:
         paths = [self.root / run_files.to_metadata_path(run.source.user, run.run_id) for run in runs]
@@ -273,7 +305,7 @@ class Archive:
             for temporary in path.parent.glob(f".{path.name}.*.tmp"):
                 temporary.unlink(missing_ok=True)
             try:
-                self.ledger.commit([run_files.decode_run(path.read_bytes(), location=str(path))])
+                self._commit_numbers([run_files.decode_run(path.read_bytes(), location=str(path))])
             except (FileNotFoundError, DamagedRun):  # never committed, or torn by a power cut before the commit
                 self._delete_loose_files(entry)
                 lost_ids.append(entry.run_id)
@@ -472,7 +504,7 @@ class Archive:
         """Delete all runs, packs and events of a user; return how many runs there were."""
         with self._lock():
             entries = list(self.ledger.list_runs(check_user(user)))
-            for folder_name in ("runs", "packs", "journal"):
+            for folder_name in ("runs", "packs", "journal", manifest.FOLDER):
                 shutil.rmtree(self.root / folder_name / user, ignore_errors=True)
             self.ledger.erase(user)
             return len(entries)
@@ -554,7 +586,9 @@ class Archive:
     def _discard_runs(self, entries: Sequence[LedgerEntry]) -> None:
         """Remove runs that are now stored under another id."""
         for entry in entries:
-            path = self._to_pack_path(self.read_run(entry))
+            run = self.read_run(entry)
+            self._record([manifest.make_run_record(run, removed=True)])
+            path = self._to_pack_path(run)
             if path.exists() and entry.run_id in self._load_manifest(path)[2]:
                 remaining = [pair for pair in run_files.read_pack(path) if pair[0].run_id != entry.run_id]
                 run_files.write_pack(path, remaining) if remaining else path.unlink()
@@ -566,6 +600,7 @@ class Archive:
         run, stored_bytes = pair
         if not entry.pack_path:
             blob_path, metadata_path = self._to_loose_paths(entry)
+            disk.make_folder(blob_path.parent)
             disk.replace_file(_to_next_path(blob_path), stored_bytes)
             disk.replace_file(_to_next_path(metadata_path), run_files.encode_run(run))
             self.ledger.reopen(entry.run_id)
@@ -574,7 +609,7 @@ class Archive:
         self._rewrite_pack(self._to_pack_path(run), {entry.run_id: pair})
         if entry.pack_path:
             self._delete_loose_files(entry)
-        self.ledger.commit([run], pack_path=entry.pack_path)
+        self._commit_numbers([run], pack_path=entry.pack_path)
 
     def _finish_replacement(self, entry: LedgerEntry) -> None:
         """Complete or undo an interrupted replacement: it counts once its bytes are in place."""
@@ -627,9 +662,8 @@ def walk(root: Path) -> Iterator[tuple[Run, str | None]]:
 
 def list_users(root: Path) -> list[str]:
     """Return the users of whom an archive folder holds anything, by name."""
-    return sorted(
-        {path.name for folder_name in ("journal", "packs", "runs") for path in (root / folder_name).glob("*")}
-    )
+    folders = (root / name for name in ("journal", manifest.FOLDER, "packs", "runs"))
+    return sorted({path.name for folder in folders for path in folder.glob("*")})
 
 
 def read_stored_runs(root: Path, *, user: str, damaged: list[str]) -> Iterator[tuple[Run, bytes]]:

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from perdure.archive import manifest
 from perdure.disk import append_line, lock_file, make_folder, replace_file, write_file
 
 _ID_CHARS = 32
@@ -199,7 +200,16 @@ class Journal:
             )
             line = encode_event(hybrid_time, writer, last_event.seq + 1 if last_event else 1, type_, data)
             append_line(folder / f"{hybrid_time[:7]}.jsonl", line)
-        return _decoder.decode(line)
+        event = _decoder.decode(line)
+        self.record_events([event])
+        return event
+
+    def record_events(self, events: Iterable[JournalEvent]) -> None:
+        """Record in the manifest that the journal holds these events."""
+        folder = self.root.parents[1] / manifest.FOLDER / self.root.name / self.get_writer()
+        for month, group in itertools.groupby(events, key=lambda event: event.at[:7]):
+            records = [manifest.EventRecord(event.key, f"{event.writer}/{month}.jsonl") for event in group]
+            manifest.append(folder / f"{month}.jsonl", records)
 
     def _repair_and_find_last(self, folder: Path) -> JournalEvent | None:
         """Return the writer's last event, after setting aside a torn line behind it. The caller holds the lock."""
@@ -287,7 +297,9 @@ class Journal:
             with lock_file(folder / ".lock"):
                 if (folder / path.name).exists():
                     set_aside_torn_tail(folder / path.name)
-                n_new += _merge_lines(folder / path.name, path.read_bytes())
+                new_events = _merge_lines(folder / path.name, path.read_bytes())
+            self.record_events(new_events)
+            n_new += len(new_events)
         return n_new
 
 
@@ -513,8 +525,8 @@ def _find_damage_in(paths: Sequence[Path]) -> Iterator[JournalDamage]:
             yield JournalDamage(path, len(lines), "torn: the line is incomplete; it was not acknowledged")
 
 
-def _merge_lines(path: Path, theirs: bytes) -> int:
-    """Add the lines of `theirs` that `path` lacks; return how many. The caller holds the writer's lock.
+def _merge_lines(path: Path, theirs: bytes) -> list[JournalEvent]:
+    """Add the lines of `theirs` that `path` lacks; return their events. The caller holds the writer's lock.
 
     A line of ours that cannot be read is set aside: theirs may have it whole, and nothing disappears without a
     trace.
@@ -523,9 +535,9 @@ def _merge_lines(path: Path, theirs: bytes) -> int:
     with contextlib.suppress(FileNotFoundError):
         ours = path.read_bytes()
     if theirs == ours or ours.startswith(theirs):
-        return 0
+        return []
     lines_by_key: dict[str, tuple[JournalEvent, bytes]] = {}
-    n_ours = 0
+    our_keys: set[str] = set()
     for is_ours, data in ((True, ours), (False, theirs)):
         for line in data.split(b"\n")[:-1]:
             event = decode_event(line)
@@ -536,10 +548,10 @@ def _merge_lines(path: Path, theirs: bytes) -> int:
             elif is_ours:
                 line_hash = hashlib.sha256(line).hexdigest()[:8]
                 write_file(path.with_name(f"{path.name}.damaged-{line_hash}"), line + b"\n")
-        n_ours = len(lines_by_key) if is_ours else n_ours
+        our_keys = set(lines_by_key) if is_ours else our_keys
     ordered = sorted(lines_by_key.values(), key=lambda pair: (pair[0].seq, pair[0].id))
     merged = b"".join(line + b"\n" for _, line in ordered)
     if merged != ours:
         _record_rewrite(path.parent)
         replace_file(path, merged)
-    return len(lines_by_key) - n_ours
+    return [event for event, _ in ordered if event.key not in our_keys]

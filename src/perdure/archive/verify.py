@@ -13,14 +13,16 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from perdure.archive import run_files
-from perdure.archive.archive import get_stored_sha256
-from perdure.archive.journal import Journal
+from perdure.archive import manifest, run_files
+from perdure.archive.archive import get_stored_sha256, list_users
+from perdure.archive.journal import Journal, JournalEvent
+from perdure.archive.manifest import ArchiveManifest, RunRecord
 from perdure.archive.run_files import zstd
 from perdure.disk import make_folder, sync_folder, to_perdure_error
 from perdure.errors import ArchiveFault, DamagedRun, UsageError
@@ -52,6 +54,15 @@ class VerifyResult:
     n_events: int = 0
     findings: list[ArchiveFinding] = field(default_factory=list)
     digest: str = ""  # of everything that the archive holds; equal in a restored backup
+    lost_runs: list[RunRecord] = field(default_factory=list)  # missing or damaged, as the manifest knows them
+    unlisted_runs: list[Run] = field(default_factory=list)  # whole, and not in the manifest
+    unlisted_events: dict[str, list[JournalEvent]] = field(default_factory=dict)  # by user
+    n_listed: int = 0  # of those runs and events, added to the manifest by now
+
+    @property
+    def n_unlisted(self) -> int:
+        """Return how many whole runs and events the manifest did not name."""
+        return len(self.unlisted_runs) + sum(map(len, self.unlisted_events.values()))
 
     @property
     def ok(self) -> bool:
@@ -66,17 +77,31 @@ def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) ->
         result.findings.append(
             _make_problem(str(root), "there is no archive here", "set PERDURE_HOME, or restore a backup")
         )
+    manifests = {user: ArchiveManifest(root / manifest.FOLDER / user) for user in list_users(root)}
+    whole_runs: dict[str, Run] = {}
+    damaged: set[str] = set()  # ids of runs about which something else was found
     hash_by_id: dict[str, str] = {}
-    for run, stored_bytes, location in _read_all_runs(root, result):
+    for run, stored_bytes, location in _read_all_runs(root, result, damaged):
         result.n_runs += 1
         result.n_bytes += len(stored_bytes)
-        result.findings += _check_run(run, stored_bytes, location)
+        findings = list(_check_run(run, stored_bytes, location))
+        result.findings += findings
+        if findings:
+            damaged.add(run.run_id)
+        else:
+            whole_runs[run.run_id] = run
         if hash_by_id.get(run.run_id, get_stored_sha256(run)) != get_stored_sha256(run) and _has_loose_files(root, run):
             result.findings.append(_make_problem(location, "two copies of one run differ", _RESTORE_ADVICE))
         hash_by_id[run.run_id] = get_stored_sha256(run)
         if progress:
             progress(result.n_runs, result.n_bytes)
-    events = _check_journals(root, home, result)
+    events = _check_journals(root, home, result, manifests)
+    result.unlisted_runs = [run for run in whole_runs.values() if not manifests[run.source.user].knows(run)]
+    for user, known in manifests.items():
+        fresh = ArchiveManifest(root / manifest.FOLDER / user)
+        for record, finding in _find_lost_runs(known, fresh, whole_runs, damaged):
+            result.lost_runs.append(record)
+            result.findings += [finding] if finding else []
     result.findings += _check_debris(root)
     result.findings += _check_modes(root)
     result.digest = _compute_digest(hash_by_id, events)
@@ -86,24 +111,31 @@ def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) ->
 _RESTORE_ADVICE = (
     "restore it from a backup (`perdure restore`) and import the client's transcript again if it still exists"
 )
+_AGAIN_ADVICE = _RESTORE_ADVICE
+_JOURNAL_ADVICE = "restore a backup into a new home (`perdure restore`) and merge it into this one (`perdure merge`)"
 
 
 def _make_problem(location: str, description: str, advice: str) -> ArchiveFinding:
     return ArchiveFinding("problem", location, description, advice)
 
 
-def _read_all_runs(root: Path, result: VerifyResult) -> Iterator[tuple[Run, bytes, str]]:
-    """Yield (run, its stored bytes, location) of everything that can be read; add a finding for the rest."""
+def _read_all_runs(root: Path, result: VerifyResult, damaged: set[str]) -> Iterator[tuple[Run, bytes, str]]:
+    """Yield (run, its stored bytes, location) of everything that can be read; add a finding for the rest.
+
+    damaged: gets the ids of the runs that have a finding of their own.
+    """
     for path in sorted((root / "runs").glob("*/*/*.metadata.json")):
         location = str(path.relative_to(root))
         try:
             yield *_read_loose_run(path, location), location
         except DamagedRun as error:
+            damaged.add(path.name.removesuffix(".metadata.json"))
             result.findings.append(
                 _make_problem(location, f"its metadata cannot be read ({error.detail})", _RESTORE_ADVICE)
             )
         except FileNotFoundError:
             if path.exists():  # else it was packed meanwhile; the packs are read last
+                damaged.add(path.name.removesuffix(".metadata.json"))
                 result.findings.append(_make_problem(location, "its bytes are missing", _RESTORE_ADVICE))
     for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
         location = str(path.relative_to(root))
@@ -154,13 +186,49 @@ def _check_run(run: Run, stored_bytes: bytes, location: str) -> Iterator[Archive
         yield _make_problem(location, "its bytes differ from the captured bytes", _RESTORE_ADVICE)
 
 
-def _check_journals(root: Path, home: Path, result: VerifyResult) -> list[str]:
+def _find_lost_runs(
+    known: ArchiveManifest, fresh: ArchiveManifest, whole_runs: dict[str, Run], damaged: set[str]
+) -> Iterator[tuple[RunRecord, ArchiveFinding | None]]:
+    """Yield each run that the manifest names and that is not whole, with a finding for one that is missing.
+
+    known, fresh: the manifest before and after the check. A run that a merge moved meanwhile is not missing.
+    """
+    candidates = {record.run for record in known.list_runs()}
+    for record in fresh.list_runs():
+        run = whole_runs.get(record.run)
+        if record.run not in candidates or (run is not None and (run.to_offset >= record.end or fresh.knows(run))):
+            continue
+        location = str(run_files.to_metadata_path(record.source.user, record.run))
+        if record.run in damaged:
+            yield record, None
+        elif run is not None:
+            description = f"it ends at byte {run.to_offset:,} of its session; {record.end:,} were captured"
+            yield record, _make_problem(location, description, _AGAIN_ADVICE)
+        else:
+            session = f"{record.source.runtime} {record.source.session}, bytes {record.start:,} to {record.end:,}"
+            yield record, _make_problem(location, f"the run is missing ({session})", _AGAIN_ADVICE)
+
+
+def _find_lost_events(user: str, events: Sequence[JournalEvent], known: ArchiveManifest) -> Iterator[ArchiveFinding]:
+    """Yield a problem for each file of a journal that lacks events which the manifest names."""
+    stored_keys = {event.key for event in events}
+    expected = Counter(known.events.values())
+    missing = Counter(name for key, name in known.events.items() if key not in stored_keys)
+    for name, n_missing in sorted(missing.items()):
+        description = f"{n_missing:,} of its {expected[name]:,} events are missing"
+        yield _make_problem(f"journal/{user}/{name}", description, _JOURNAL_ADVICE)
+
+
+def _check_journals(root: Path, home: Path, result: VerifyResult, manifests: dict[str, ArchiveManifest]) -> list[str]:
     ids = []
-    for folder in sorted((root / "journal").glob("*")):
+    for user, known in manifests.items():
+        folder = root / "journal" / user
         journal = Journal(folder, home=home)
         events = journal.read()
         result.n_events += len(events)
         ids += [event.id for event in events]
+        result.unlisted_events[user] = [event for event in events if event.key not in known.events]
+        result.findings += _find_lost_events(user, events, known)
         for damage in journal.find_damage():
             is_torn = damage.reason.startswith("torn")
             result.findings.append(

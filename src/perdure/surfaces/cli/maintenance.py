@@ -427,6 +427,9 @@ def verify_command(shell: Shell) -> None:
         show_progress(shell, "verifying", home.archive.ledger.count_all()[0]) as step,
     ):
         report = home.upkeep.verify(progress=lambda n, _: step(n))
+    if report.n_unlisted:
+        with shell.open_home() as home:
+            home.upkeep.list_new(report)
     if shell.as_json:
         shell.print_json(
             {
@@ -436,6 +439,7 @@ def verify_command(shell: Shell) -> None:
                 "bytes": report.n_bytes,
                 "events": report.n_events,
                 "digest": report.digest,
+                "listed": report.n_listed,
                 "findings": [vars(f) for f in report.findings],
             }
         )
@@ -444,6 +448,11 @@ def verify_command(shell: Shell) -> None:
             style = "red" if finding.severity == "problem" else "yellow"
             shell.out.print(Text(f"{finding.severity}: ", style=style) + Text(f"{finding.where}: {finding.what}"))
             shell.out.print(f"    {finding.advice}", style="dim", markup=False)
+        if report.n_listed:
+            shell.note(
+                f"{report.n_listed:,} runs and events added to archive/manifest: from now on `verify` tells if one of "
+                "them is missing"
+            )
         counts = ((report.n_runs, "run"), (report.n_packs, "pack"), (report.n_events, "event"))
         checked = ", ".join([*(format_count(n, noun) for n, noun in counts), format_size(report.n_bytes)])
         shell.out.print(f"{'Whole' if report.ok else 'DAMAGED'}: {checked} checked. Digest {report.digest[:16]}.")
