@@ -16,6 +16,7 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import get_stored_sha256
+from perdure.identity import make_turn_id
 from perdure.index.encoding import build_embedded_text, hash_embedded_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.text import index_terms
@@ -115,7 +116,7 @@ def has_run(index: IndexConnection, run: Run) -> bool:
 
 def write_run(index: IndexConnection, run: Run, parsed: ParsedLines, rows: Sequence[RunRow]) -> int:
     """Write one captured run (and its sidechains) into the index; return the number of chunks written."""
-    _delete_run(index, run.run_id)
+    _delete_run(index, run)
     scope = _build_scope(index, run)
     n_chunks = 0
     for row in rows:
@@ -321,14 +322,33 @@ def _delete_vectors(index: IndexConnection, chunk: int, embedded_text: str) -> N
     index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", (hash_embedded_text(embedded_text),))
 
 
-def _delete_run(index: IndexConnection, run_id: str) -> None:
+def _delete_run(index: IndexConnection, run: Run) -> None:
     """Delete what an earlier projection of this captured run wrote."""
-    numbers = [row[0] for row in index.db.execute("SELECT id FROM run WHERE captured_in = ?", (run_id,))]
+    numbers = [row[0] for row in index.db.execute("SELECT id FROM run WHERE captured_in = ?", (run.run_id,))]
+    if numbers:
+        _release_turn_ids(index, run)
     for number in numbers:
         for (turn,) in index.select("SELECT id FROM turn WHERE content_run = ?", number):
             _delete_turn(index, turn)
         index.db.execute("DELETE FROM run_tag WHERE run = ?", (number,))
         index.db.execute("DELETE FROM run WHERE id = ?", (number,))
+
+
+def _release_turn_ids(index: IndexConnection, run: Run) -> None:
+    """Let newer states of messages give back the places that they took over from this run.
+
+    The run is written again: a message that is still there is joined to its newer state again, and another one
+    gets the place.
+    """
+    source = run.source
+    query = """SELECT turn.id, content_offset FROM turn JOIN run ON run.id = turn.content_run
+        WHERE user = ? AND runtime = ? AND session = ? AND generation = ? AND captured_in <> ?
+        AND turn.offset >= ? AND turn.offset < ? AND turn.offset <> content_offset"""
+    user, runtime = index.add_name("user", source.user), index.add_name("runtime", source.runtime)
+    where = (user, runtime, source.session, source.generation, run.run_id, run.from_offset, run.to_offset)
+    for turn, offset in index.select(query, *where):
+        values = (offset, make_turn_id(source, offset), turn)
+        index.db.execute("UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", values)
 
 
 def _mark_abandoned_turns(index: IndexConnection, run: Run, parsed: ParsedLines) -> None:

@@ -141,3 +141,18 @@ def test_turn_of_a_machine_has_a_role_of_its_own(file):
     query = """SELECT text, value FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
         JOIN name ON name.id = chunk.role ORDER BY text"""
     assert file.index.select(query) == [("notice", "machine"), ("typed", "user")]
+
+
+@pytest.mark.parametrize("has_other", [True, False])
+def test_another_message_takes_the_place_of_one_that_moved(file, has_other):
+    """A run is written again, and another message stands where a message stood whose newer state took its id."""
+    first = file.add_run("s1", say("draft", native_id="m1"))
+    moved = file.add_run("s1", say("final", native_id="m1"), from_offset=TURN_BYTES)
+    if has_other:
+        file.add_run("s1", say("other", native_id="m2"), from_offset=2 * TURN_BYTES)
+    file.add_run("s1", say("first", native_id="m2"))
+    words = "other" if has_other else "first"
+    places = [(get_turn_id(first, 0), 0, words), (get_turn_id(moved, 0), TURN_BYTES, "final")]
+    assert list_turns(file) == sorted(places)
+    file.add_run("s1", say("draft", native_id="m1"))
+    assert (get_turn_id(first, 0), 0, "final") in list_turns(file)
