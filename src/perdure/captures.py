@@ -17,6 +17,7 @@ from perdure import config as settings
 from perdure import disk, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
+from perdure.archive.manifest import RunRecord
 from perdure.capture import enqueue, policy, transcripts
 from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
@@ -194,14 +195,29 @@ class Captures:
         progress: Progress | None = None,
     ) -> ingest.IngestResult:
         """Capture transcripts: these files and folders, or every supported agent's own. The index is not touched."""
-        if policy.read_pause(self._path, utc_now()):
-            raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
+        self._check_not_paused()
         self.drain()
         rules = self._ingest_rules(tags=tuple(tags), forced=runtime)
         sources, tombstones = self.transcripts_to_import(paths), self._connections.tombstones()
         return ingest.import_files(
             self._archive, rules, sources, tombstones=tombstones, now=utc_now(), progress=progress
         )
+
+    def take_again(
+        self, lost: Sequence[RunRecord], paths: Iterable[Path] | None = None, *, runtime: str | None = None
+    ) -> list[str]:
+        """Store lost runs again from these transcripts, or every supported agent's own; return the ids of those stored.
+
+        Raises UsageError while capture is paused.
+        """
+        self._check_not_paused()
+        rules, sources = self._ingest_rules(forced=runtime), self.transcripts_to_import(paths)
+        tombstones = self._connections.tombstones()
+        return ingest.take_again(self._archive, rules, sources, lost, tombstones=tombstones, now=utc_now())
+
+    def _check_not_paused(self) -> None:
+        if policy.read_pause(self._path, utc_now()):
+            raise UsageError("capture is paused, so nothing was copied; `perdure resume` ends the pause")
 
     def transcripts_to_import(self, paths: Iterable[Path] | None = None) -> list[Path]:
         """Return the files that an import would look at: never those of the home itself."""

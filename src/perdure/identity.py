@@ -7,7 +7,7 @@ so two homes that captured the same session agree without asking each other.
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,22 @@ def make_run_id(source: Source, from_offset: int, first_at: datetime | None) -> 
 
 def get_run_month(identifier: str) -> str:
     """Return the folder of a run, yyyy-mm, read off its id. Raises UsageError for a text that is no run id."""
+    return datetime.fromtimestamp(min(_read_ms(identifier), 253402300799000) / 1000, UTC).strftime("%Y-%m")
+
+
+def get_run_time(identifier: str) -> datetime | None:
+    """Return the time in a run's id, to the millisecond; None where it had none. Raises UsageError."""
+    ms = _read_ms(identifier)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms) if ms else None
+
+
+def _read_ms(identifier: str) -> int:
     if not is_run_id(identifier):
         raise UsageError(f"{identifier!r} is not a run id")
     ms = 0
     for char in identifier[:10]:
         ms = ms * 32 + _ALPHABET.index(char)
-    return datetime.fromtimestamp(min(ms, 253402300799000) / 1000, UTC).strftime("%Y-%m")
+    return ms
 
 
 def is_run_id(text: str) -> bool:

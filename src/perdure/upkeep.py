@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from perdure import disk
 from perdure.archive import archive
 from perdure.archive.journal import record_all_writers, record_writers
@@ -35,6 +37,7 @@ from perdure.index import catchup, store
 
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
+    from perdure.archive.manifest import RunRecord
     from perdure.archive.verify import VerifyResult
     from perdure.index.embed import FillResult
     from perdure.index.home_vectors import VectorStatus
@@ -54,6 +57,14 @@ class Merged:
     damaged: tuple[str, ...] = ()  # could not be taken: the bytes there are not those that were captured
     left_out: tuple[str, ...] = ()  # users of the other home who were not asked for
     n_without_effect: int = 0  # of the events: machines and grants, which count only in the home that made them
+
+
+@dataclass(frozen=True)
+class TakenAgain:
+    """The result of taking in again what was missing or damaged."""
+
+    run_ids: tuple[str, ...]  # whole again
+    lost: tuple[RunRecord, ...]  # no transcript holds their bytes any more
 
 
 class Upkeep:
@@ -309,7 +320,7 @@ class Upkeep:
         """Prove the archive, and add to its manifest what that does not name yet."""
         from perdure.archive.verify import verify
 
-        proof = verify(self._path, progress=progress)
+        proof = verify(self._path, ledger_runs=self._archive.ledger.list_records(), progress=progress)
         self.list_new(proof)
         return proof
 
@@ -324,6 +335,31 @@ class Upkeep:
         for user, events in proof.unlisted_events.items():
             self._connections.journal(user).record_events(events)
             proof.n_listed += len(events)
+
+    def accept_losses(self) -> int:
+        """Expect no longer what is missing now: nobody has a copy. Return how many runs and events that are."""
+        proof = self.verify()
+        with self._archive.block_writes():
+            self._archive.accept_losses(proof.missing_runs)
+            for user, record in proof.lost_events:
+                self._connections.journal(user).record([msgspec.structs.replace(record, removed=True)])
+        self.drop_stale_index()
+        return len(proof.missing_runs) + len(proof.lost_events)
+
+    def take_again(self, paths: Iterable[Path] | None = None, *, runtime: str | None = None) -> TakenAgain:
+        """Take in again the principal's runs that are missing or damaged, from transcripts that still hold their bytes.
+
+        paths: these files and folders, or every supported agent's own. Damaged files are set aside, never deleted.
+        """
+        proof = self.verify()
+        own_packs = self._archive.root / "packs" / self._connections.user
+        for path in dict.fromkeys(path for path in proof.damaged_packs if path.parent == own_packs):
+            self._archive.set_pack_aside(path)
+        if proof.damaged_packs:
+            proof = self.verify()
+        lost = [record for record in proof.lost_runs if record.source.user == self._connections.user]
+        taken = self._captures.take_again(lost, paths, runtime=runtime) if lost else []
+        return TakenAgain(tuple(taken), tuple(record for record in lost if record.run not in taken))
 
     def pack(self, *, idle_days: int | None = None, progress: Progress | None = None) -> tuple[int, int]:
         """Pack conversations that were idle for so many days; return how many (conversations, runs) were packed."""
@@ -382,7 +418,7 @@ class Upkeep:
 
         self._captures.drain()
         with self._archive.block_writes():
-            proof = verify.verify(self._path)
+            proof = verify.verify(self._path, ledger_runs=self._archive.ledger.list_records())
             if not proof.ok:
                 raise ArchiveFault(f"{self._path}: not backed up, because {_describe_problems(proof)}")
             self._list_new(proof)

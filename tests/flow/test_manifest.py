@@ -144,12 +144,44 @@ def test_merging_keeps_it_true_where_captures_differ(opened, message, order):
 
 
 def test_a_home_of_an_earlier_version_begins_a_manifest(full, opened):
+    """Until its first `verify` only the ledger, a cache, knows what must be there."""
     shutil.rmtree(full.path / "archive" / "manifest")
-    shutil.rmtree(full.path / "archive" / "runs" / "ada")  # lost before anything could notice it
     proof = full.upkeep.verify()
-    assert proof.ok and proof.n_listed == 3
+    assert proof.ok and proof.n_listed == 5
+    shutil.rmtree(full.path / "archive" / "manifest")
+    shutil.rmtree(full.path / "archive" / "runs")
+    assert sorted(finding.what for finding in list_problems(full)) == [
+        "the run is missing (messages s, bytes 0 to 84)",
+        "the run is missing (messages t, bytes 0 to 86)",
+    ]
+    full.close()
+    shutil.rmtree(full.path / "cache")
+    again = opened()
+    assert list_problems(again) == []  # nothing knows of them any more
+    shutil.rmtree(again.path / "archive" / "packs")
+    assert [finding.what for finding in list_problems(again)] == ["the run is missing (messages packed, bytes 0 to 84)"]
+
+
+def test_accepted_losses_are_no_problem_any_more(full, opened, tmp_path):
+    """Who has no copy of what is missing says so once, and can make backups again."""
+    for name in ("runs", "journal"):
+        shutil.rmtree(full.path / "archive" / name)
+    assert full.upkeep.accept_losses() == 4 and full.upkeep.verify().findings == []
+    assert [hit.text for hit in full.search("anchor").hits] == ["anchor one"]
+    full.upkeep.backup(tmp_path / "b")
     shutil.rmtree(full.path / "archive" / "packs")
-    assert [finding.what for finding in list_problems(full)] == ["the run is missing (messages packed, bytes 0 to 84)"]
+    assert len(list_problems(full)) == 1
+
+
+def test_accepted_losses_come_back_by_a_merge(full, opened, tmp_path):
+    shutil.copytree(full.path, tmp_path / "copy", symlinks=True)
+    shutil.rmtree(full.path / "archive" / "runs")
+    shutil.rmtree(full.path / "archive" / "journal")
+    full.upkeep.accept_losses()
+    full.upkeep.merge(tmp_path / "copy")
+    assert full.upkeep.verify().findings == [] and len(full.search("anchor").hits) == 3
+    shutil.rmtree(full.path / "archive" / "runs")
+    assert len(list_problems(full)) == 2
 
 
 def test_a_run_without_a_line_is_adopted(full):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from perdure import disk
 from perdure.archive import injections, manifest, merge, run_files
@@ -27,7 +30,7 @@ from perdure.capture.lines import find_first_stamp, find_last_stamp
 from perdure.capture.transcripts import count_complete_bytes
 from perdure.errors import DamagedRun, DiskFull, NewerFormat, NotFound, UsageError
 from perdure.formats.run_turns import remove_injected
-from perdure.identity import check_user, get_run_month, make_run_id
+from perdure.identity import check_user, get_run_month, get_run_time, make_run_id
 from perdure.types import Line, Origin, ParsedLines, Run, Source
 
 FORMAT = 1
@@ -35,6 +38,9 @@ _CACHED_MANIFESTS = 8
 _CACHED_TURN_BYTES = 4_000_000  # of runs, whose turns stay in memory: the index and the memories read them in turn
 _FILL_RUNS = 5000  # rows in one transaction when the ledger is rebuilt
 _PACK_BYTES = 512_000_000  # a conversation larger than this stays loose: a pack is rewritten in memory
+
+QUARANTINE = "quarantine"  # in the archive: damaged files that were stored again, by user
+_LOOSE_PATHS = (run_files.to_blob_path, run_files.to_metadata_path)
 
 Outcome = Literal["stored", "already", "accepted", "diverged", "gap"]
 ParseRun = Callable[[Run, Sequence[Line]], ParsedLines]
@@ -158,7 +164,8 @@ class Archive:
         if low < end or not data:
             outcome: Outcome = "accepted" if high > end else "already"
             return StoreResult(outcome, end, source.generation, self.find_holder(source, low, min(high, end))), None
-        run = self._make_run(source, delta, data, now)
+        started_at = find_first_stamp(data) or self._read_time_before(source, delta.from_offset)
+        run = self._make_run(source, delta, data, now, started_at)
         stored_bytes = data
         if tombstones:
             run, stored_bytes = self._remove_forgotten(run, data, tombstones)
@@ -183,9 +190,8 @@ class Archive:
                 return False
         return True
 
-    def _make_run(self, source: Source, delta: Delta, data: bytes, now: datetime) -> Run:
+    def _make_run(self, source: Source, delta: Delta, data: bytes, now: datetime, started_at: datetime | None) -> Run:
         """Make the metadata of a new run from everything that capture knows."""
-        started_at = find_first_stamp(data) or self._read_time_before(source, delta.from_offset)
         origin = delta.origin
         return Run(
             run_id=make_run_id(source, delta.from_offset, started_at),
@@ -312,6 +318,62 @@ class Archive:
         if lost_ids:
             self.ledger.drop(lost_ids)
 
+    def accept_losses(self, missing: Sequence[manifest.RunRecord]) -> None:
+        """Expect these missing runs no longer. An index that holds them is stale. The caller blocks writes."""
+        self._record(msgspec.structs.replace(record, removed=True) for record in missing)
+        self.ledger.drop([record.run for record in missing])
+        self.ledger.set_meta("stale-index", "yes")
+
+    # taking in again --------------------------------------------------------------------------------------
+
+    def store_again(
+        self, record: manifest.RunRecord, delta: Delta, *, now: datetime, tombstones: dict[str, Tombstones]
+    ) -> None:
+        """Store a run that is missing or damaged from the bytes of its transcript, under its own id.
+
+        Its damaged files are set aside; metadata that can be read stays. What was forgotten does not come back.
+        """
+        source = record.source
+        started_at = find_first_stamp(delta.data) or get_run_time(record.run)
+        run = self._make_run(source, delta, delta.data, now, started_at)
+        with self._lock():
+            self._repair()
+            paths = [self.root / to_path(source.user, record.run) for to_path in _LOOSE_PATHS]
+            with contextlib.suppress(DamagedRun, FileNotFoundError):
+                stored_run = run_files.decode_run(paths[1].read_bytes(), location=record.run)
+                if (stored_run.run_id, stored_run.sha256) == (record.run, record.sha256):
+                    run = replace(stored_run, forgotten=(), stored_sha256=None)
+            if run.run_id != record.run:
+                raise DamagedRun(f"{record.run} (its bytes begin at another time)")
+            user_tombstones = tombstones.get(source.user)
+            pair = self._remove_forgotten(run, delta.data, user_tombstones) if user_tombstones else (run, delta.data)
+            self._set_aside(source.user, paths)
+            self.ledger.drop([record.run])
+            self._commit([pair])
+
+    def set_pack_aside(self, path: Path) -> None:
+        """Set a damaged pack aside; every run of it that is whole becomes loose."""
+        user = path.parent.name
+        with self._lock():
+            self._repair()
+            self._commit([
+                (run, stored_bytes)
+                for run, stored_bytes in run_files.read_whole_runs(path)
+                if hashlib.sha256(stored_bytes).hexdigest() == get_stored_sha256(run)
+                and not (self.root / run_files.to_metadata_path(user, run.run_id)).exists()
+            ])  # fmt: skip
+            self._manifests.pop(path, None)
+            self._set_aside(user, [path])
+
+    def _set_aside(self, user: str, paths: Iterable[Path]) -> None:
+        """Move damaged files to where nothing reads them; nothing is overwritten."""
+        folder = self.root / QUARANTINE / user
+        for path in (path for path in paths if path.exists()):
+            disk.make_folder(folder)
+            path.replace(folder / f"{path.name}.{secrets.token_hex(4)}")
+            disk.sync_folder(path.parent)
+            disk.sync_folder(folder)
+
     # reading ----------------------------------------------------------------------------------------------
 
     def get_entry(self, identifier: str) -> LedgerEntry:
@@ -401,13 +463,16 @@ class Archive:
         path = self.root / str(entry.pack_path)
         try:
             return self._load_manifest(path)[2][entry.run_id]
-        except (KeyError, FileNotFoundError) as error:
+        except KeyError as error:
             raise DamagedRun(f"{entry.run_id} (not in {path})") from error
 
     def _load_manifest(
         self, path: Path
     ) -> tuple[tuple[int, int, int], run_files.Manifest, dict[str, run_files.PackedRun]]:
-        status = path.stat()
+        try:
+            status = path.stat()
+        except FileNotFoundError as error:
+            raise DamagedRun(f"{path} (the pack is missing)") from error
         signature = (status.st_mtime_ns, status.st_ino, status.st_size)
         cached = self._manifests.get(path)
         if cached is None or cached[0] != signature:
@@ -504,7 +569,7 @@ class Archive:
         """Delete all runs, packs and events of a user; return how many runs there were."""
         with self._lock():
             entries = list(self.ledger.list_runs(check_user(user)))
-            for folder_name in ("runs", "packs", "journal", manifest.FOLDER):
+            for folder_name in ("runs", "packs", "journal", manifest.FOLDER, QUARANTINE):
                 shutil.rmtree(self.root / folder_name / user, ignore_errors=True)
             self.ledger.erase(user)
             return len(entries)
@@ -598,7 +663,8 @@ class Archive:
     def _replace_run(self, entry: LedgerEntry, pair: merge.RunWithBytes) -> None:
         """Replace a stored run by another capture with the same id. A crash leaves either the old or the new one."""
         run, stored_bytes = pair
-        if not entry.pack_path:
+        if not self._is_in_pack(entry):
+            entry = entry._replace(pack_path=None)
             blob_path, metadata_path = self._to_loose_paths(entry)
             disk.make_folder(blob_path.parent)
             disk.replace_file(_to_next_path(blob_path), stored_bytes)
@@ -610,6 +676,12 @@ class Archive:
         if entry.pack_path:
             self._delete_loose_files(entry)
         self._commit_numbers([run], pack_path=entry.pack_path)
+
+    def _is_in_pack(self, entry: LedgerEntry) -> bool:
+        """Return True if a pack holds this run; it may be missing, or damaged."""
+        with contextlib.suppress(DamagedRun):
+            return bool(entry.pack_path and self._find_packed_run(entry))
+        return False
 
     def _finish_replacement(self, entry: LedgerEntry) -> None:
         """Complete or undo an interrupted replacement: it counts once its bytes are in place."""

@@ -6,6 +6,7 @@ It does not open a file whose size and time are those of its last import.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ import msgspec
 
 from perdure import formats
 from perdure.archive.archive import Archive, Delta, StoreResult
+from perdure.archive.manifest import RunRecord
+from perdure.archive.merge import to_base_session
 from perdure.archive.run_files import split_source_lines
 from perdure.archive.tombstones import Tombstones
 from perdure.capture import enqueue, policy, settle, transcripts
@@ -159,6 +162,64 @@ def capture_lines(
     source = Source(rules.user, origin.runtime, origin.session, generation)
     end = archive.ledger.get_end(source)
     return StoreResult("already", end, generation, archive.find_holder(source, 0, end))
+
+
+def take_again(
+    archive: Archive,
+    rules: IngestRules,
+    paths: Iterable[Path],
+    lost: Sequence[RunRecord],
+    *,
+    tombstones: TombstonesByUser,
+    now: datetime,
+) -> list[str]:
+    """Store lost runs again from the transcripts that hold exactly their bytes; return the ids of those stored."""
+    records_by_session: dict[tuple[str, str], list[RunRecord]] = {}
+    for record in lost:
+        session = (record.source.runtime, to_base_session(record.source.session))
+        records_by_session.setdefault(session, []).append(record)
+    stored_ids: dict[str, None] = {}
+    for path in paths:
+        with contextlib.suppress(OSError, FormatFault, UsageError):  # what cannot be read holds nothing
+            for origin, read in _open_streams(rules, path):
+                for record in records_by_session.get((origin.runtime, origin.session), ()):
+                    data = read(record.start, record.end) if record.run not in stored_ids else b""
+                    if hashlib.sha256(data).hexdigest() == record.sha256 and not rules.find_refusal(origin):
+                        delta = rules.make_delta(origin, data, path=str(path.absolute()), from_offset=record.start)
+                        archive.store_again(record, delta, now=now, tombstones=tombstones)
+                        stored_ids[record.run] = None
+    return list(stored_ids)
+
+
+def _open_streams(rules: IngestRules, path: Path) -> Iterator[tuple[Origin, Callable[[int, int], bytes]]]:
+    """Yield each session of a file, with a function that returns the bytes of its source between two offsets."""
+    if _read_signature(path) is None:
+        return
+    with path.open("rb") as file:
+        header = file.read(HEAD_BYTES)
+    runtime = rules.forced_runtime or formats.detect(header, path.name)
+    if runtime is None:
+        return
+    if formats.is_append_only(runtime, header):
+        yield (
+            clean_origin(_add_folder(formats.identify(runtime, header, str(path.absolute())), path)),
+            partial(_read_part, path),
+        )
+        return
+    for origin, lines in formats.emit(runtime, path):
+        data = b"".join(line + b"\n" for line in lines)
+        yield clean_origin(_add_folder(origin, path)), partial(_cut, data)
+
+
+def _cut(data: bytes, low: int, high: int) -> bytes:
+    return data[low:high]
+
+
+def _read_part(path: Path, low: int, high: int) -> bytes:
+    """Return the bytes of a file between two offsets."""
+    with path.open("rb") as file:
+        file.seek(low)
+        return file.read(high - low)
 
 
 def _read_signature(path: Path) -> tuple[int, int] | None:

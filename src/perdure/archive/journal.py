@@ -206,10 +206,13 @@ class Journal:
 
     def record_events(self, events: Iterable[JournalEvent]) -> None:
         """Record in the manifest that the journal holds these events."""
+        self.record(manifest.EventRecord(event.key, f"{event.writer}/{event.at[:7]}.jsonl") for event in events)
+
+    def record(self, records: Iterable[manifest.EventRecord]) -> None:
+        """Add lines to the manifest, each to the month of its event."""
         folder = self.root.parents[1] / manifest.FOLDER / self.root.name / self.get_writer()
-        for month, group in itertools.groupby(events, key=lambda event: event.at[:7]):
-            records = [manifest.EventRecord(event.key, f"{event.writer}/{month}.jsonl") for event in group]
-            manifest.append(folder / f"{month}.jsonl", records)
+        for name, group in itertools.groupby(records, key=lambda record: record.file.rpartition("/")[2]):
+            manifest.append(folder / name, group)
 
     def _repair_and_find_last(self, folder: Path) -> JournalEvent | None:
         """Return the writer's last event, after setting aside a torn line behind it. The caller holds the lock."""

@@ -23,7 +23,7 @@ FOLDER = "manifest"  # in the archive
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line about a run: it was stored, or it was removed because its bytes are stored under another id."""
+    """One line about a run: it was stored, or is expected no longer (a merge moved it, or its loss is accepted)."""
 
     run: str
     source: Source
@@ -33,11 +33,12 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     removed: bool = False
 
 
-class EventRecord(msgspec.Struct, frozen=True):
+class EventRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line about an event of the journal: the key that it keeps, and the file that holds it."""
 
     event: str
     file: str  # <writer>/<month>.jsonl
+    removed: bool = False  # its loss is accepted
 
 
 Record = RunRecord | EventRecord
@@ -68,12 +69,12 @@ class ArchiveManifest:
 
     def __init__(self, folder: Path) -> None:
         """Read archive/manifest/<user>."""
-        self.events: dict[str, str] = {}  # key of an event -> file that holds it
         self._runs: dict[str, dict[str, RunRecord]] = {}  # run id -> writer -> its last line about the run
+        self._events: dict[str, dict[str, EventRecord]] = {}  # key of an event -> writer -> its last line about it
         for path in sorted(folder.glob("*/*.jsonl")):
             for record in _read_records(path):
                 if isinstance(record, EventRecord):
-                    self.events[record.event] = record.file
+                    self._events.setdefault(record.event, {})[path.parent.name] = record
                 else:
                     self._runs.setdefault(record.run, {})[path.parent.name] = record
 
@@ -81,13 +82,29 @@ class ArchiveManifest:
         """Return True if a line names this state of a run."""
         return make_run_record(run) in self._runs.get(run.run_id, {}).values()
 
+    def names(self, run_id: str) -> bool:
+        """Return True if any line is about this run."""
+        return run_id in self._runs
+
+    def is_removed(self, run_id: str) -> bool:
+        """Return True if the last line of some writer says that the run is no longer expected."""
+        return any(record.removed for record in self._runs.get(run_id, {}).values())
+
     def list_runs(self) -> list[RunRecord]:
-        """Return the longest state of each run that must be there: no writer removed it."""
+        """Return the longest state of each run that must be there."""
         return [
             max(by_writer.values(), key=lambda record: record.end)
-            for _, by_writer in sorted(self._runs.items())
-            if not any(record.removed for record in by_writer.values())
+            for run_id, by_writer in sorted(self._runs.items())
+            if not self.is_removed(run_id)
         ]
+
+    def list_events(self) -> dict[str, EventRecord]:
+        """Return the events that must be there, by key."""
+        return {
+            key: next(iter(by_writer.values()))
+            for key, by_writer in self._events.items()
+            if not any(record.removed for record in by_writer.values())
+        }
 
 
 def _read_records(path: Path) -> Iterator[Record]:

@@ -12,6 +12,7 @@ functions read or write files.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -220,6 +221,17 @@ def read_pack(path: Path) -> list[tuple[Run, bytes]]:
         if packed_run.frame != frame_number:
             frame, frame_number = _read_frame(path, manifest, packed_run.frame), packed_run.frame
         pairs.append((packed_run.run, frame[packed_run.start : packed_run.start + packed_run.n_bytes]))
+    return pairs
+
+
+def read_whole_runs(path: Path) -> list[tuple[Run, bytes]]:
+    """Return the runs of a damaged pack that can still be read, with their stored bytes."""
+    pairs = []
+    with contextlib.suppress(DamagedRun):
+        manifest = read_manifest(path)
+        for packed_run in manifest.runs:
+            with contextlib.suppress(DamagedRun):
+                pairs.append((packed_run.run, read_packed_run(path, manifest, packed_run)))
     return pairs
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from perdure.archive.manifest import RunRecord
 from perdure.disk import make_folder
 from perdure.errors import Busy, DiskFull, ReadOnlyHome
 from perdure.sqlite import apsw, transaction
@@ -330,6 +331,12 @@ class Ledger:
             FROM run JOIN source ON source.id = run.source
             WHERE change IS NOT NULL AND (?1 IS NULL OR user = ?1) ORDER BY run_id"""
         yield from _to_entries(self.db.execute(query, (user,)))
+
+    def list_records(self) -> list[RunRecord]:
+        """Return every committed run as the manifest would name it."""
+        query = """SELECT run_id, user, runtime, session, generation, from_offset, to_offset, sha256
+            FROM run JOIN source ON source.id = run.source WHERE change IS NOT NULL"""
+        return [RunRecord(row[0], Source(*row[1:5]), *row[5:]) for row in self.db.execute(query)]
 
     def list_users(self) -> list[str]:
         """Return the owners of all runs, by name. Finds each by one step in the index, however many runs they have."""

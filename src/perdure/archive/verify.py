@@ -14,15 +14,15 @@ import os
 import stat
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from perdure.archive import manifest, run_files
-from perdure.archive.archive import get_stored_sha256, list_users
+from perdure.archive.archive import QUARANTINE, get_stored_sha256, list_users
 from perdure.archive.journal import Journal, JournalEvent
-from perdure.archive.manifest import ArchiveManifest, RunRecord
+from perdure.archive.manifest import ArchiveManifest, EventRecord, RunRecord
 from perdure.archive.run_files import zstd
 from perdure.disk import make_folder, sync_folder, to_perdure_error
 from perdure.errors import ArchiveFault, DamagedRun, UsageError
@@ -54,7 +54,10 @@ class VerifyResult:
     n_events: int = 0
     findings: list[ArchiveFinding] = field(default_factory=list)
     digest: str = ""  # of everything that the archive holds; equal in a restored backup
-    lost_runs: list[RunRecord] = field(default_factory=list)  # missing or damaged, as the manifest knows them
+    lost_runs: list[RunRecord] = field(default_factory=list)  # missing or damaged
+    missing_runs: list[RunRecord] = field(default_factory=list)  # those of them of which no file is left
+    damaged_packs: list[Path] = field(default_factory=list)
+    lost_events: list[tuple[str, EventRecord]] = field(default_factory=list)  # with their users
     unlisted_runs: list[Run] = field(default_factory=list)  # whole, and not in the manifest
     unlisted_events: dict[str, list[JournalEvent]] = field(default_factory=dict)  # by user
     n_listed: int = 0  # of those runs and events, added to the manifest by now
@@ -70,8 +73,14 @@ class VerifyResult:
         return not any(finding.severity == "problem" for finding in self.findings)
 
 
-def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) -> VerifyResult:
-    """Read every byte of the archive and check it against what was recorded. Changes nothing."""
+def verify(
+    home: Path, *, ledger_runs: Sequence[RunRecord] = (), progress: Callable[[int, int], None] | None = None
+) -> VerifyResult:
+    """Read every byte of the archive and check it against what was recorded. Changes nothing.
+
+    ledger_runs: the runs that the ledger names. They count where the manifest says nothing of a run: those of a home
+    that an earlier version made.
+    """
     root, result = home / "archive", VerifyResult()
     if not root.is_dir():
         result.findings.append(
@@ -88,6 +97,8 @@ def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) ->
         result.findings += findings
         if findings:
             damaged.add(run.run_id)
+            if location.startswith("packs/"):
+                result.damaged_packs.append(root / location.partition(" (")[0])
         else:
             whole_runs[run.run_id] = run
         if hash_by_id.get(run.run_id, get_stored_sha256(run)) != get_stored_sha256(run) and _has_loose_files(root, run):
@@ -99,20 +110,25 @@ def verify(home: Path, *, progress: Callable[[int, int], None] | None = None) ->
     result.unlisted_runs = [run for run in whole_runs.values() if not manifests[run.source.user].knows(run)]
     for user, known in manifests.items():
         fresh = ArchiveManifest(root / manifest.FOLDER / user)
-        for record, finding in _find_lost_runs(known, fresh, whole_runs, damaged):
+        expected = {record.run: record for record in known.list_runs()}
+        for record in ledger_runs:
+            if record.source.user == user and not fresh.names(record.run):
+                expected[record.run] = record
+        for record, finding in _find_lost_runs(expected, fresh, whole_runs, damaged):
             result.lost_runs.append(record)
             result.findings += [finding] if finding else []
+            result.missing_runs += [] if record.run in damaged or record.run in whole_runs else [record]
     result.findings += _check_debris(root)
+    result.findings += _check_quarantine(root)
     result.findings += _check_modes(root)
     result.digest = _compute_digest(hash_by_id, events)
     return result
 
 
-_RESTORE_ADVICE = (
-    "restore it from a backup (`perdure restore`) and import the client's transcript again if it still exists"
+_RESTORE_ADVICE = "restore a backup into a new home (`perdure restore`) and merge it into this one (`perdure merge`)"
+_AGAIN_ADVICE = (
+    f"`perdure import --again` takes it in from the client's transcript if that still exists; else {_RESTORE_ADVICE}"
 )
-_AGAIN_ADVICE = _RESTORE_ADVICE
-_JOURNAL_ADVICE = "restore a backup into a new home (`perdure restore`) and merge it into this one (`perdure merge`)"
 
 
 def _make_problem(location: str, description: str, advice: str) -> ArchiveFinding:
@@ -131,12 +147,12 @@ def _read_all_runs(root: Path, result: VerifyResult, damaged: set[str]) -> Itera
         except DamagedRun as error:
             damaged.add(path.name.removesuffix(".metadata.json"))
             result.findings.append(
-                _make_problem(location, f"its metadata cannot be read ({error.detail})", _RESTORE_ADVICE)
+                _make_problem(location, f"its metadata cannot be read ({error.detail})", _AGAIN_ADVICE)
             )
         except FileNotFoundError:
             if path.exists():  # else it was packed meanwhile; the packs are read last
                 damaged.add(path.name.removesuffix(".metadata.json"))
-                result.findings.append(_make_problem(location, "its bytes are missing", _RESTORE_ADVICE))
+                result.findings.append(_make_problem(location, "its bytes are missing", _AGAIN_ADVICE))
     for path in sorted((root / "packs").glob("*/*.jsonl.zst")):
         location = str(path.relative_to(root))
         result.n_packs += 1
@@ -146,7 +162,8 @@ def _read_all_runs(root: Path, result: VerifyResult, damaged: set[str]) -> Itera
         except FileNotFoundError:
             continue
         except DamagedRun as error:
-            result.findings.append(_make_problem(location, f"the pack is damaged ({error.detail})", _RESTORE_ADVICE))
+            result.damaged_packs.append(path)
+            result.findings.append(_make_problem(location, f"the pack is damaged ({error.detail})", _AGAIN_ADVICE))
 
 
 def _read_loose_run(path: Path, location: str) -> tuple[Run, bytes]:
@@ -183,40 +200,40 @@ def _check_run(run: Run, stored_bytes: bytes, location: str) -> Iterator[Archive
         advice = "run any command that writes (for example `perdure import`): it completes the deletion"
         yield _make_problem(location, "a forget was interrupted before it reached these bytes", advice)
     else:
-        yield _make_problem(location, "its bytes differ from the captured bytes", _RESTORE_ADVICE)
+        yield _make_problem(location, "its bytes differ from the captured bytes", _AGAIN_ADVICE)
 
 
 def _find_lost_runs(
-    known: ArchiveManifest, fresh: ArchiveManifest, whole_runs: dict[str, Run], damaged: set[str]
+    expected: dict[str, RunRecord], fresh: ArchiveManifest, whole_runs: dict[str, Run], damaged: set[str]
 ) -> Iterator[tuple[RunRecord, ArchiveFinding | None]]:
-    """Yield each run that the manifest names and that is not whole, with a finding for one that is missing.
+    """Yield each expected run that is not whole, with a finding for one that is missing or too short.
 
-    known, fresh: the manifest before and after the check. A run that a merge moved meanwhile is not missing.
+    expected: by run id, from before the check. fresh: the manifest after it; a run that a merge moved meanwhile is not
+    missing.
     """
-    candidates = {record.run for record in known.list_runs()}
-    for record in fresh.list_runs():
-        run = whole_runs.get(record.run)
-        if record.run not in candidates or (run is not None and (run.to_offset >= record.end or fresh.knows(run))):
+    for run_id, record in sorted(expected.items()):
+        run = whole_runs.get(run_id)
+        if fresh.is_removed(run_id) or (run is not None and (run.to_offset >= record.end or fresh.knows(run))):
             continue
-        location = str(run_files.to_metadata_path(record.source.user, record.run))
-        if record.run in damaged:
+        location = str(run_files.to_metadata_path(record.source.user, run_id))
+        if run_id in damaged:
             yield record, None
         elif run is not None:
             description = f"it ends at byte {run.to_offset:,} of its session; {record.end:,} were captured"
-            yield record, _make_problem(location, description, _AGAIN_ADVICE)
+            yield record, _make_problem(location, description, _RESTORE_ADVICE)
         else:
             session = f"{record.source.runtime} {record.source.session}, bytes {record.start:,} to {record.end:,}"
             yield record, _make_problem(location, f"the run is missing ({session})", _AGAIN_ADVICE)
 
 
-def _find_lost_events(user: str, events: Sequence[JournalEvent], known: ArchiveManifest) -> Iterator[ArchiveFinding]:
-    """Yield a problem for each file of a journal that lacks events which the manifest names."""
-    stored_keys = {event.key for event in events}
-    expected = Counter(known.events.values())
-    missing = Counter(name for key, name in known.events.items() if key not in stored_keys)
-    for name, n_missing in sorted(missing.items()):
-        description = f"{n_missing:,} of its {expected[name]:,} events are missing"
-        yield _make_problem(f"journal/{user}/{name}", description, _JOURNAL_ADVICE)
+def _find_lost_events(
+    user: str, lost: Iterable[EventRecord], expected: Iterable[EventRecord]
+) -> Iterator[ArchiveFinding]:
+    """Yield a problem for each file of a journal that lacks expected events."""
+    n_expected = Counter(record.file for record in expected)
+    for name, n_lost in sorted(Counter(record.file for record in lost).items()):
+        description = f"{n_lost:,} of its {n_expected[name]:,} events are missing"
+        yield _make_problem(f"journal/{user}/{name}", description, _RESTORE_ADVICE)
 
 
 def _check_journals(root: Path, home: Path, result: VerifyResult, manifests: dict[str, ArchiveManifest]) -> list[str]:
@@ -227,8 +244,12 @@ def _check_journals(root: Path, home: Path, result: VerifyResult, manifests: dic
         events = journal.read()
         result.n_events += len(events)
         ids += [event.id for event in events]
-        result.unlisted_events[user] = [event for event in events if event.key not in known.events]
-        result.findings += _find_lost_events(user, events, known)
+        expected = known.list_events()
+        result.unlisted_events[user] = [event for event in events if event.key not in expected]
+        stored_keys = {event.key for event in events}
+        lost_events = [record for key, record in expected.items() if key not in stored_keys]
+        result.lost_events += [(user, record) for record in lost_events]
+        result.findings += _find_lost_events(user, lost_events, expected.values())
         for damage in journal.find_damage():
             is_torn = damage.reason.startswith("torn")
             result.findings.append(
@@ -259,6 +280,13 @@ def _check_debris(root: Path) -> Iterator[ArchiveFinding]:
             yield ArchiveFinding(
                 "notice", str(path.relative_to(root)), description, "nothing to do: the next capture replaces it"
             )
+
+
+def _check_quarantine(root: Path) -> Iterator[ArchiveFinding]:
+    """Yield a notice for each damaged file that was set aside."""
+    for path in sorted((root / QUARANTINE).glob("*/*")):
+        advice = "nothing to do; delete it after you have checked it"
+        yield ArchiveFinding("notice", str(path.relative_to(root)), "a damaged file that was set aside", advice)
 
 
 def _check_modes(root: Path) -> Iterator[ArchiveFinding]:

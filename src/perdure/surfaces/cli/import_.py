@@ -141,14 +141,21 @@ _MAX_LISTED = 5  # refused files that are listed one by one
   perdure import ~/old-laptop/.claude/projects    these files instead
   perdure import notes/ --tag notes               Markdown files
   perdure import chat.json --format messages
-  perdure import samples                          the sample transcripts of Perdure""",
+  perdure import samples                          the sample transcripts of Perdure
+  perdure import --again                          what `perdure verify` finds missing or damaged""",
 )
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tag", "tags", multiple=True, help="Add this tag to the imported runs. Can be repeated.")
 @click.option("--format", "runtime", help="Read every file as this format (default: detect it from the content).")
 @click.option("--no-index", is_flag=True, help="Only capture; the next search updates the index.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Check the archive, and take in again each run that is missing or damaged, from a transcript that still holds "
+    "its bytes. Damaged files are set aside in archive/quarantine.",
+)
 def import_command(
-    shell: Shell, paths: tuple[Path, ...], tags: tuple[str, ...], runtime: str | None, no_index: bool
+    shell: Shell, paths: tuple[Path, ...], tags: tuple[str, ...], runtime: str | None, no_index: bool, again: bool
 ) -> None:
     """Capture transcripts: those in the standard folders of Claude Code, Codex, pi, Gemini CLI, Copilot CLI and
     OpenCode, or the files and folders that you name. Only new bytes are stored; a second import does nothing.
@@ -159,6 +166,9 @@ def import_command(
         raise UsageError(f"no such file or folder: {missing_paths[0]}")
     if runtime and runtime not in RUNTIMES:
         raise UsageError(f"unknown format {runtime!r}; known formats: {', '.join(RUNTIMES)}")
+    if again:
+        _take_again(shell, paths, runtime)
+        return
     if (rules := shell.load_thin_rules()) is not None:
         with show_progress(shell, "sending", None, in_bytes=True) as step:
             _print_import(shell, import_to_remote(rules, paths, tags=tags, runtime=runtime, step=step), None, paths)
@@ -183,6 +193,24 @@ def import_command(
             raise
         _print_import(shell, imported, n_chunks, paths, embedding)
     if _has_refused(imported, paths):
+        sys.exit(1)
+
+
+def _take_again(shell: Shell, paths: tuple[Path, ...], runtime: str | None) -> None:
+    """Take in again what is missing or damaged. Exit status 1: something still is."""
+    with shell.open_home() as home:
+        taken = home.upkeep.take_again(paths or None, runtime=runtime)
+        home.upkeep.catch_up()
+    if shell.as_json:
+        lost_runs = [{"run": record.run, "session": record.source.session} for record in taken.lost]
+        shell.print_json({"runs": list(taken.run_ids), "lost": lost_runs})
+    else:
+        count = format_count(len(taken.run_ids), "run")
+        shell.out.print(f"{count} taken in again." if taken.run_ids or taken.lost else "No run is missing or damaged.")
+        for record in taken.lost:
+            where = f"{record.source.runtime} {record.source.session}, bytes {record.start:,} to {record.end:,}"
+            shell.note(f"still lost: {record.run} ({where}): no transcript there holds these bytes; merge a backup")
+    if taken.lost:
         sys.exit(1)
 
 

@@ -418,10 +418,18 @@ _CHECKS: tuple[Callable[[Home], Iterator[HealthCheck]], ...] = (
 
 
 @command("verify", epilog="  perdure verify && echo whole")
-def verify_command(shell: Shell) -> None:
-    """Read every byte of the archive and check it: hashes, line ranges, journal order, packs, permissions. Each problem
-    is printed with its remedy. Exit status 1: data is lost or at risk.
+@click.option(
+    "--accept-losses",
+    is_flag=True,
+    help="Record that what is missing now is lost for good: `verify` and `backup` ask for it no longer.",
+)
+def verify_command(shell: Shell, accept_losses: bool) -> None:
+    """Read every byte of the archive and check it: hashes, line ranges, journal order, packs, permissions, and that
+    nothing is missing. Each problem is printed with its remedy. Exit status 1: data is lost or at risk.
     """
+    if accept_losses:
+        with shell.open_home() as home:
+            shell.note(f"{home.upkeep.accept_losses():,} missing runs and events accepted as lost")
     with (
         shell.open_home(read_only=True) as home,
         show_progress(shell, "verifying", home.archive.ledger.count_all()[0]) as step,
