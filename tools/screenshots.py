@@ -35,7 +35,6 @@ class Picture(NamedTuple):
     follow: str = ""  # a link on that page which leads to it
     size: tuple[int, int] = DESKTOP
     scheme: str = "light"
-    top: str = ""  # the element at its top; "" for the beginning of the page
 
 
 PICTURES = {
@@ -46,7 +45,7 @@ PICTURES = {
     "page-search-phone": Picture("/search?q=tide", size=PHONE),
     "page-reader": Picture("/search?q=sqlite+instead+of+postgres", follow="main a[href^='/turns/']"),
     "page-memory": Picture("/memories?q=staging", follow="main [data-item] a"),
-    "page-recall": Picture("/recall", follow="main .list [data-item] a", top="#cue-2"),
+    "page-recall": Picture("/recall", follow="main .list [data-item] a"),
 }
 
 
@@ -72,8 +71,6 @@ def take(page: Page, picture: Picture, target: Path) -> None:
     if picture.follow:
         page.locator(picture.follow).first.click()
     page.wait_for_load_state("load")
-    if picture.top:
-        page.locator(picture.top).evaluate("at => at.scrollIntoView()")
     raw = page.screenshot(animations="disabled", caret="hide")
     Image.open(io.BytesIO(raw)).convert("RGB").quantize(COLOURS).save(target, optimize=True)
     sys.stdout.write(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1000} kB\n")
@@ -81,6 +78,7 @@ def take(page: Page, picture: Picture, target: Path) -> None:
 
 def main() -> None:
     """All of them."""
+    shutil.rmtree(DEMO, ignore_errors=True)
     for scene in SCENES:
         subprocess.run([sys.executable, "-m", "perdure.surfaces.cli", "demo", scene, "--keep", str(DEMO)], check=True)
     home = DEMO / ".perdure"

@@ -2,7 +2,7 @@
 
 A scene is a file of scenes/: transcripts, and commands with the words that each must print and must not print. The
 commands are real: a scene reads and writes a folder of its own, and fails where an answer is not the expected one. In
-all texts of a scene, `~/` is that folder, and `{2 days ago}` is the date of that day.
+all texts of a scene, `~/` is that folder, `{2 days ago}` is the date of that day, and `{now}` is the time of the start.
 """
 
 from __future__ import annotations
@@ -195,12 +195,13 @@ def _run_step(step: Step, folder: Path, env: Mapping[str, str]) -> StepResult:
 
 
 def _fill_in(text: str, folder: Path) -> str:
-    """Replace `~/` and dates."""
+    """Replace `~/` and times."""
 
     def to_date(match: re.Match[str]) -> str:
         return (datetime.now(UTC) - timedelta(days=int(match[1]))).date().isoformat()
 
-    return _DATE.sub(to_date, text).replace("~/", f"{folder}/")
+    now_text = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return _DATE.sub(to_date, text).replace("{now}", now_text).replace("~/", f"{folder}/")
 
 
 def _read_hook_text(output: str) -> str:
