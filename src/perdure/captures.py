@@ -41,7 +41,7 @@ class Captures:
 
     def store(self, origin: Origin, delta: Delta) -> StoreResult:
         """Store the bytes of one session. Raises UsageError where nothing of it may be kept."""
-        enqueue.check_allowed(self._capture_rules(), msgspec.to_builtins(origin))
+        enqueue.check_allowed(self.rules(), msgspec.to_builtins(origin))
         (answer,) = self._archive.store([delta], now=utc_now(), tombstones=self._connections.tombstones())
         return answer
 
@@ -71,16 +71,14 @@ class Captures:
 
     def refusal(self, origin: Origin) -> str | None:
         """Return why nothing of a session may be kept (it is incognito, or its project is excluded), or None."""
-        return enqueue.get_refusal(self._capture_rules(), msgspec.to_builtins(ingest.clean_origin(origin)))
+        return enqueue.get_refusal(self.rules(), msgspec.to_builtins(ingest.clean_origin(origin)))
 
     def refusal_of_received(self, origin: Origin) -> str | None:
         """Return why nothing of another machine's session may be kept here, or None.
 
         Folders that are excluded here are folders of this machine, so they do not count.
         """
-        return enqueue.get_refusal(
-            self._capture_rules()._replace(exclude=()), msgspec.to_builtins(ingest.clean_origin(origin))
-        )
+        return enqueue.get_refusal(self.rules()._replace(exclude=()), msgspec.to_builtins(ingest.clean_origin(origin)))
 
     def pause(self, *, until_at: datetime | None = None, reason: str = "") -> None:
         """Capture nothing until a moment, or until `resume`."""
@@ -108,18 +106,18 @@ class Captures:
         Return how many bytes were taken: an unfinished last line is not, and belongs to the next call.
         """
         fields = msgspec.to_builtins(origin)
-        return enqueue.enqueue_bytes(self._capture_rules(), fields, data, from_offset=from_offset, path=path, tags=tags)
+        return enqueue.enqueue_bytes(self.rules(), fields, data, from_offset=from_offset, path=path, tags=tags)
 
     def enqueue_file(
         self, origin: Origin, path: Path, *, from_offset: int | None = None, tags: Sequence[str] = ()
     ) -> tuple[int, int]:
         """Enqueue the complete lines that a transcript gained since its last capture; return (offset, bytes taken)."""
         fields = msgspec.to_builtins(origin)
-        return enqueue.enqueue_file(self._capture_rules(), fields, path, from_offset=from_offset, tags=tags)
+        return enqueue.enqueue_file(self.rules(), fields, path, from_offset=from_offset, tags=tags)
 
     def enqueue_lines(self, origin: Origin, lines: Sequence[bytes], *, path: str) -> int:
         """Enqueue the lines of a session that its adapter made and nobody enqueued yet; return how many."""
-        return enqueue.enqueue_lines(self._capture_rules(), msgspec.to_builtins(origin), lines, path=path)
+        return enqueue.enqueue_lines(self.rules(), msgspec.to_builtins(origin), lines, path=path)
 
     def outbox_warning(self) -> str | None:
         """Return what to say about an outbox that does not drain, once an incident."""
@@ -229,7 +227,7 @@ class Captures:
 
     # rules ------------------------------------------------------------------------------------------------
 
-    def _capture_rules(self) -> policy.CaptureRules:
+    def rules(self) -> policy.CaptureRules:
         """Return the rules by which a hook captures for this user; on another machine no folder is excluded."""
         connections = self._connections
         rules = policy.make_rules(

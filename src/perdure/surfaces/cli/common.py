@@ -85,6 +85,13 @@ class Shell:
             else None
         )
 
+    def load_capture_rules(self, *, create: bool = False) -> CaptureRules:
+        """Load the rules by which this machine captures, for a home here or elsewhere; `create` makes the one here."""
+        if (rules := self.load_thin_rules()) is not None:
+            return rules
+        with self.open_home(create=create) as home:
+            return home.captures.rules()
+
     def open_home(self, *, create: bool = False, read_only: bool = False, user: str | None = None) -> Home:
         """Open the home of this call, as its own user unless `user` names one; warn once if its outbox does not
         drain.

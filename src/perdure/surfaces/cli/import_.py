@@ -327,28 +327,14 @@ def capture_command(shell: Shell, path: Path, from_offset: int | None, tags: tup
     if runtime is None or not formats.is_append_only(runtime, first_bytes):
         raise FormatFault(str(path))
     origin = clean_origin(formats.identify(runtime, first_bytes, str(path.absolute())))
+    rules = shell.load_capture_rules(create=True)
     if incognito:
-        _mark_incognito(shell, origin.runtime, origin.session)
+        policy.mark_incognito(rules.home, rules.user, origin.runtime, origin.session)
         _print_result(shell, {"incognito": origin.session}, "This session is not captured (--incognito).")
         return
-    if (rules := shell.load_thin_rules()) is not None:
-        start, n_bytes = enqueue.enqueue_file(
-            rules, msgspec.to_builtins(origin), path, from_offset=from_offset, tags=tags
-        )
-    else:
-        with shell.open_home(create=True) as home:
-            start, n_bytes = home.captures.enqueue_file(origin, path, from_offset=from_offset, tags=tags)
+    start, n_bytes = enqueue.enqueue_file(rules, msgspec.to_builtins(origin), path, from_offset=from_offset, tags=tags)
     result = {"session": origin.session, "from_offset": start, "bytes": n_bytes}
     _print_result(shell, result, f"{format_size(n_bytes)} captured." if n_bytes else "Nothing new.")
-
-
-def _mark_incognito(shell: Shell, runtime: str, session: str) -> None:
-    """Record on this machine that nothing of a session is copied, wherever its home is."""
-    if (rules := shell.load_thin_rules()) is not None:
-        policy.mark_incognito(rules.home, rules.user, runtime, session)
-        return
-    with shell.open_home(create=True) as home:
-        home.captures.mark_incognito(runtime, session)
 
 
 def _print_result(shell: Shell, result: dict[str, object], message: str) -> None:
@@ -371,11 +357,7 @@ def pause_command(shell: Shell, duration: str | None) -> None:
         until_at = now + (now - parsed_at) if parsed_at and parsed_at < now else parsed_at
     if until_at is not None and until_at - now > timedelta(days=3650):
         raise UsageError(f"{duration!r} is too long; omit --for to pause until `perdure resume`")
-    if (rules := shell.load_thin_rules()) is not None:
-        policy.pause_capture(rules.home, policy.CapturePause(now, until_at))
-    else:
-        with shell.open_home(create=True) as home:
-            home.captures.pause(until_at=until_at)
+    policy.pause_capture(shell.load_capture_rules(create=True).home, policy.CapturePause(now, until_at))
     end_text = f"until {format_time(until_at)}" if until_at else "until `perdure resume`"
     _print_result(shell, {"paused": True, "until_at": until_at}, f"Paused: nothing is captured {end_text}.")
 
@@ -383,10 +365,6 @@ def pause_command(shell: Shell, duration: str | None) -> None:
 @command("resume", epilog="  perdure resume")
 def resume_command(shell: Shell) -> None:
     """Start capturing again after `perdure pause`."""
-    if (rules := shell.load_thin_rules()) is not None:
-        was_paused = policy.resume_capture(rules.home)
-    else:
-        with shell.open_home() as home:
-            was_paused = home.captures.resume()
+    was_paused = policy.resume_capture(shell.load_capture_rules().home)
     _print_result(shell, {"was_paused": was_paused}, "Capturing again." if was_paused else "Capture was not paused.")
     sys.stdout.flush()
