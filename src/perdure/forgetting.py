@@ -24,6 +24,7 @@ from perdure.connections import Connections, utc_now
 from perdure.errors import ArchiveFault, CredentialFault, HomeFault, IndexFault, MemoryMissing, NotFound, UsageError
 from perdure.index import catchup, keyword, runs
 from perdure.index.memory_replay import get_chain
+from perdure.regex import lazy_re
 from perdure.runs import Runs
 from perdure.sharing import grants
 from perdure.sharing.room import UNFINISHED_ERASURE
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perdure.archive.verify import VerifyResult
+    from perdure.floor.forget import FloorLine
     from perdure.floor.room import FloorRoom
     from perdure.memories.room import MemoryRoom
 
@@ -75,31 +77,39 @@ class Forgetting:
 
     def preview(self, request: ForgetRequest) -> ForgetReport:
         """Return what a request would delete. Raises NotFound, UsageError."""
-        return self._make_report(*self._select(request))
+        targets, memories, lines = self._select(request)
+        return self._add_what_stays(_make_report(targets, memories, lines), request.query, targets, lines)
 
     def delete(self, request: ForgetRequest, *, digest: str) -> ForgetReport:
         """Delete what the preview with this digest showed. Raises UsageError if something else matches by now."""
-        targets, memories = self._select(request)
-        report = self._make_report(targets, memories)
+        targets, memories, lines = self._select(request)
+        report = _make_report(targets, memories, lines)
         if report.digest != digest:
             raise UsageError("nothing was deleted: something else matches by now; look at it again")
-        changed = self.apply(targets, memories=[memory.memory_id for memory in memories])
-        return replace(report, rewritten_runs=tuple(changed))
+        memory_ids = [memory.memory_id for memory in memories]
+        changed = self.apply(targets, memories=memory_ids, floor_lines=lines)
+        return self._add_what_stays(replace(report, rewritten_runs=tuple(changed)), request.query, targets, ())
 
-    def _make_report(self, targets: Sequence[ForgetTarget], memories: Sequence[Memory]) -> ForgetReport:
-        names = sorted([f"{target.run.run_id} {target.turn_id}" for target in targets])
-        names += sorted(memory.memory_id for memory in memories)
-        return ForgetReport(
-            tuple(map(_to_item, targets)), tuple(memories), tuple(self.floor_lines_quoting(targets)),
-            hashlib.sha256("\n".join(names).encode()).hexdigest(),
-        )  # fmt: skip
+    def _add_what_stays(
+        self, report: ForgetReport, query: str, targets: Sequence[ForgetTarget], lines: Sequence[FloorLine]
+    ) -> ForgetReport:
+        """Return a report with what holds the same words and stays. lines: those that are going to be deleted."""
+        rows = dict.fromkeys(self.floor_lines_quoting(targets), "")
+        rows |= {(line.name, line.line): line.op for line in (self.list_floor_lines(query) if query else ())}
+        for line in lines:
+            rows.pop((line.name, line.line), None)
+        left_lines = tuple((name, line, op) for (name, line), op in rows.items())
+        return replace(report, left_lines=left_lines, left_files=tuple(map(str, self.list_files_left(targets, query))))
 
-    def _select(self, request: ForgetRequest) -> tuple[list[ForgetTarget], list[Memory]]:
-        """Return the (turns, memories) of a request, with the memories that were made from them."""
+    def _select(self, request: ForgetRequest) -> tuple[list[ForgetTarget], list[Memory], list[FloorLine]]:
+        """Return the (turns, memories, lines of the floor) of a request, with the memories that were made from them."""
         self._upkeep.catch_up()
+        lines: list[FloorLine] = []
         if request.query:
             targets = self.plan_by_query(request.query, filters=request.filters)
             named_memories = [] if request.filters != Filters() else self.memories_by_query(request.query)
+            if request.with_floor:
+                lines = [line for line in self.list_floor_lines(request.query) if line.op != "file"]
         else:
             memory_ids_by_name = {name: self._find_memory_ids(name) for name in request.ids}
             targets = self.plan(
@@ -108,7 +118,7 @@ class Forgetting:
             named_memories = self.memories_of(
                 memories=[memory_id for memory_ids in memory_ids_by_name.values() for memory_id in memory_ids]
             )
-        return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories])
+        return targets, self.memories_of(targets, [memory.memory_id for memory in named_memories]), lines
 
     def _find_memory_ids(self, name: str) -> list[str]:
         """Return the ids of the memories that a name means: itself, or all that was stated at this path; none if it is
@@ -224,20 +234,72 @@ class Forgetting:
         quotes = forget.find_repeating_lines(texts, turn_texts)
         return [(name, raw) for name, raw in quotes if not notes.parse_line(raw).memory]
 
+    def list_floor_lines(self, query: str) -> list[FloorLine]:
+        """Return every line with all words of a query, in any version of any agent's pages, cards, proposals and files.
+
+        `apply` forgets those that are not of files; files go with their memories.
+        """
+        from perdure.floor import forget, notes
+
+        floor = self._floor()
+        for name in floor.list_pages():
+            floor.read(name)  # this records an edit by hand
+        lines = forget.find_lines(self._connections.journal(), forget.make_matcher(query))
+        return [line for line in lines if not notes.parse_line(line.line).memory]
+
+    def list_files_left(self, doomed: Sequence[ForgetTarget], query: str = "") -> list[Path]:
+        """Return the files in the home that may hold these turns, or words, and that forgetting does not reach.
+
+        These are damaged files that were set aside, which nothing can search reliably, and files that Perdure did not
+        write, such as an export.
+        """
+        from perdure.floor import forget
+
+        turn_texts = [target.turn.text("text", "pasted") for target in doomed if target.turn is not None]
+        matches = forget.make_matcher(query, turn_texts)
+        floor = self._floor()
+        own_pages = {floor.folder / name for name in floor.list_pages()}  # `list_floor_lines` finds what they say
+        tops = [*self._path.iterdir(), *(self._path / "archive").iterdir()]
+        paths = {
+            path
+            for top in tops
+            if top.name not in _MANAGED_FOLDERS
+            for path in (top, *top.rglob("*"))
+            if path not in own_pages and path.is_file() and not path.is_symlink()
+        }
+        return [
+            path
+            for path in sorted(paths)
+            if _is_set_aside(name := path.relative_to(self._path), self._user)
+            or _has_matching_line(path, name.as_posix(), matches)
+        ]
+
     # the deed ---------------------------------------------------------------------------------------------
 
     def apply(
-        self, doomed: Sequence[ForgetTarget], *, memories: Sequence[str] = (), now: datetime | None = None
+        self,
+        doomed: Sequence[ForgetTarget],
+        *,
+        memories: Sequence[str] = (),
+        floor_lines: Sequence[FloorLine] = (),
+        now: datetime | None = None,
     ) -> list[str]:
         """Forget these turns and memories everywhere in this home, with every memory that was made of one of them.
 
-        Return the ids of the runs that were rewritten.
+        floor_lines: lines, cards and proposals that go too. Return the ids of the runs that were rewritten.
         """
-        if not doomed and not memories:
+        if not doomed and not memories and not floor_lines:
             return []
         self._captures.drain()
+        now, journal = now or utc_now(), self._connections.journal()
         forgotten = self.memories_of(memories=memories) if memories else []
-        forget.record_tombstones(self._connections.journal(), doomed, forgotten, now=now or utc_now())
+        if doomed or forgotten:
+            forget.record_tombstones(journal, doomed, forgotten, now=now)
+        if floor_lines:
+            from perdure.floor import forget as floor_forget
+
+            floor_forget.record_tombstones(journal, floor_lines, now=now)
+            self._drop_floor()
         return self.apply_tombstones()
 
     def apply_tombstones(self) -> list[str]:
@@ -345,9 +407,46 @@ class Forgetting:
         self._drop_floor()
 
 
+_MANAGED_FOLDERS = ("archive", "runs", "packs", "manifest", "cache", "vectors")  # forgetting reaches every byte there
+_MANAGED_FILES = ("index.db", "index-", "run/floor-")  # and in files whose paths begin so
+_JOURNAL_FILE = lazy_re(r"archive/journal/[^/]+/[^/]+/[0-9-]+\.jsonl\Z")
+_ESCAPED_CHARACTER = lazy_re(r"\\u([0-9a-fA-F]{4})")
+
+
+def _is_set_aside(name: Path, user: str) -> bool:
+    """Is this a damaged file of a user, which may hold anything?"""
+    is_damaged_line = ".torn-" in name.name or ".damaged-" in name.name
+    return name.parts[:3] == ("archive", "quarantine", user) or (
+        name.parts[:3] == ("archive", "journal", user) and is_damaged_line
+    )
+
+
+def _has_matching_line(path: Path, name: str, matches: Callable[[str], bool]) -> bool:
+    """Has a file that forgetting does not reach a matching line? name: its path in the home."""
+    if name.startswith(_MANAGED_FILES) or _JOURNAL_FILE.match(name):
+        return False
+    with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        return any(matches(_ESCAPED_CHARACTER.sub(lambda found: chr(int(found[1], 16)), line)) for line in file)
+    return False
+
+
 def floor_cache(home: Path, user: str) -> Path:
     """Return the file that spares the next process to read a user's floor from the journal."""
     return home / "run" / f"floor-{user}.json"
+
+
+def _make_report(
+    targets: Sequence[ForgetTarget], memories: Sequence[Memory], lines: Sequence[FloorLine]
+) -> ForgetReport:
+    names = sorted([f"{target.run.run_id} {target.turn_id}" for target in targets])
+    names += sorted(memory.memory_id for memory in memories)
+    names += sorted("\0".join(line) for line in lines)
+    return ForgetReport(
+        tuple(map(_to_item, targets)),
+        tuple(memories),
+        tuple((line.name, line.line) for line in lines),
+        hashlib.sha256("\n".join(names).encode()).hexdigest(),
+    )
 
 
 def _to_item(target: ForgetTarget) -> ForgetItem:

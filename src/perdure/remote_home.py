@@ -517,7 +517,7 @@ class RemoteForgetting:
         """Delete what the preview with this digest showed. Raises NotFound, UsageError."""
         body = {
             "ids": list(request.ids), "query": request.query, "filters": _to_api_filters(request.filters),
-            "cascade": request.cascade, "digest": digest,
+            "cascade": request.cascade, "with_floor": request.with_floor, "digest": digest,
         }  # fmt: skip
         return to_noun(self._remote_home.request("POST", "forget", body=body), ForgetReport)
 

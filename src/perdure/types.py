@@ -229,6 +229,7 @@ class ForgetRequest:
     query: str = ""  # every turn and memory that holds all these words; with filters only turns
     filters: Filters = Filters()  # of the query
     cascade: bool = True  # with a run also the runs below it
+    with_floor: bool = False  # with the query: also lines, cards and proposals of the floor, from every version
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +250,10 @@ class ForgetReport:
 
     items: tuple[ForgetItem, ...]
     memories: tuple[Memory, ...]
-    floor_lines: tuple[tuple[str, str], ...]  # (page, line): the same words, written by a person; they stay
-    digest: str  # names the items and memories: what was shown is what is deleted
+    lines: tuple[tuple[str, str], ...]  # (page or id, line) of the floor
+    digest: str  # names the items, memories and lines: what was shown is what is deleted
+    left_lines: tuple[tuple[str, str, str], ...] = ()  # (page or id, line, write, card, propose, file or ""): they stay
+    left_files: tuple[str, ...] = ()  # in this home, that may hold the same words; they stay
     rewritten_runs: tuple[str, ...] = ()  # empty in a preview
 
 

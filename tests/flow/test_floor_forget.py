@@ -289,7 +289,11 @@ def test_command_names_lines_that_stay(kept, message):
     done = subprocess.run(program, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["result"]["left_on_floor"] == [
-        {"page": "core.md", "line": "- marmalade, never jam, says Ada of all people"}
+        {
+            "page": "core.md",
+            "line": "- marmalade, never jam, says Ada of all people",
+            "command": "perdure floor forget core.md 'marmalade, never jam, says Ada of all people'",
+        }
     ]
 
 

@@ -14,19 +14,29 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perdure import disk
 from perdure.archive import tombstones
 from perdure.archive.forget import ForgottenItems, get_key
 from perdure.archive.journal import Journal, JournalEvent
 from perdure.floor import notes, state, working_copy
-from perdure.text import normalise
+from perdure.text import normalise, query_terms
 
 MIN_REPEATED_CHARS = 16  # a shorter line is too common to prove that it repeats a message
 _LINES_KEY = "floor"  # key in a tombstone: hashes of lines that were forgotten by their words
 
 _OPS_WITH_ID = ("card", "propose")
+
+
+class FloorLine(NamedTuple):
+    """A line in some version of an agent's floor."""
+
+    agent: str
+    op: str  # of its event: write (of a page), card, propose, or file (of the memory tool)
+    name: str  # of the page, the id of the card or proposal, or the path of the file
+    line: str
+
 
 FolderLookup = Callable[[str], Path]  # agent -> folder of its working copies
 
@@ -75,6 +85,15 @@ def record_item_tombstone(journal: Journal, agent: str, identifier: str, *, now:
     )
 
 
+def record_tombstones(journal: Journal, lines: Iterable[FloorLine], *, now: datetime) -> None:
+    """Write one tombstone of lines of pages, and of the cards and proposals of the other lines."""
+    key, digests = get_key(journal, now), set()
+    for agent, op, name, line in lines:
+        line_key = notes.parse_line(line).key
+        digests.add(_hash_line(key, agent, name, line_key) if op == "write" else _hash_line(key, agent, "", name))
+    journal.append(tombstones.EVENT_TYPE, {"turns": [], _LINES_KEY: sorted(digests)}, now=now)
+
+
 def list_item_ids(journal: Journal, agent: str) -> set[str]:
     """Return the ids of an agent's cards and proposals that still have a text somewhere, removed ones included."""
     event_data = (event.data for event in journal.read(type_=state.EVENT_TYPE))
@@ -108,6 +127,39 @@ def find_repeating_lines(pages: Iterable[tuple[str, str]], messages: Sequence[st
                 if min(len(line), len(message)) >= MIN_REPEATED_CHARS
             ):
                 yield name, raw_line
+
+
+def find_lines(journal: Journal, matches: Callable[[str], bool]) -> list[FloorLine]:
+    """Return every matching line in any version of a user's floors, each once."""
+    lines: dict[FloorLine, None] = {}
+    for event in journal.read(type_=state.EVENT_TYPE):
+        data = event.data
+        name = {"write": "name", "propose": "id", "card": "id", "file": "path"}.get(data["op"], "")
+        for line in (data.get("text") or "").splitlines() if name else ():
+            if matches(line):
+                lines[FloorLine(data["agent"], data["op"], data[name], line)] = None
+    return list(lines)
+
+
+def make_matcher(query: str, messages: Sequence[str] = ()) -> Callable[[str], bool]:
+    """Return a test whether a line has all words of a query, or repeats a message word for word.
+
+    >>> matches = make_matcher("shed key")
+    >>> matches("- The key of the shed"), matches("a keyhole in the shed")
+    (True, False)
+    """
+    terms = [_to_bare_words(term) for term in query_terms(query)]
+    bare_messages = [bare for message in messages if len(bare := _to_bare_words(message)) >= MIN_REPEATED_CHARS]
+    all_messages = "\n".join(bare_messages)
+
+    def matches(line: str) -> bool:
+        words = _to_bare_words(line)
+        if terms and all(f" {term} " in f" {words} " or (term in words and not term.isascii()) for term in terms):
+            return True
+        is_part = len(words) >= MIN_REPEATED_CHARS and words in all_messages
+        return is_part or any(message in words for message in bare_messages)
+
+    return matches
 
 
 def _to_bare_words(text: str) -> str:

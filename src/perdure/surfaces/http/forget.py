@@ -13,7 +13,10 @@ def forget(call: HttpCall) -> HttpResponse:
     body = call.body
     if bool(body.ids) == bool(body.query.strip()):
         raise refuse_usage("give either ids or a query")
-    request = ForgetRequest(tuple(body.ids), body.query, build_filters(call, body.filters), body.cascade)
+    if body.with_floor and not body.query.strip():
+        raise refuse_usage("`with_floor` needs a query")
+    filters = build_filters(call, body.filters)
+    request = ForgetRequest(tuple(body.ids), body.query, filters, body.cascade, body.with_floor)
     forgetting = call.home.forgetting
     report = forgetting.delete(request, digest=body.digest) if body.digest else forgetting.preview(request)
     advice = "delete this, with `digest`"

@@ -117,6 +117,7 @@ class ForgetBody(Struct, frozen=True):
     query: Annotated[str, Meta(max_length=10_000, description="all words must match; with filters only turns")] = ""
     filters: SearchFilters = SearchFilters()
     cascade: bool = True  # with a run also the runs below it
+    with_floor: bool = False  # with a query: also lines, cards and proposals of the floor
     digest: ShortText = ""  # of the preview: delete what it showed
 
 
@@ -408,7 +409,9 @@ class ForgetReportJson(AnswerEnvelope, frozen=True):
 
     items: list[dict[str, Any]]
     memories: list[dict[str, Any]]
-    floor_lines: list[tuple[str, str]]
+    lines: list[tuple[str, str]]
+    left_lines: list[tuple[str, str, str]]
+    left_files: list[str]
     digest: str
     rewritten_runs: list[str]
 
