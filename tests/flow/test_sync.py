@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -633,3 +634,33 @@ def test_a_world_can_end_wrong(tmp_path, monkeypatch):
     """The proof above proves something: with tombstones that do not travel, or runs that do not, it says so."""
     monkeypatch.setattr(sync_protocol, "list_lacking", lambda ours, theirs: [])
     assert any("digests" in wrong or "lost" in wrong for wrong in worlds.world(tmp_path / "a", 1))
+
+
+def test_sync_keeps_the_manifest_true(two, message):
+    """What came by sync is named when it is missing; what was forgotten elsewhere is not."""
+    one, other = two
+    for home, word in ((one, "marmalade"), (other, "chutney")):
+        take(home, session=word, data=message("user", f"the {word} stands there", 0))
+        home.remember(f"The {word} is on the shelf")
+    assert sync(one, other).is_same
+    one.forgetting.apply(one.forgetting.plan_by_query("marmalade stands"))
+    assert sync(one, other).is_same
+    assert one.upkeep.verify().findings == other.upkeep.verify().findings == []
+    for name in ("runs", "journal"):
+        shutil.rmtree(other.path / "archive" / name)
+    problems = [finding.what.partition(" (")[0] for finding in other.upkeep.verify().findings]
+    assert sorted(problems)[-2:] == ["the run is missing"] * 2 and len(problems) == 4
+
+
+def test_forgetting_on_every_page_reaches_the_other_home(two, message, grep):
+    one, other = two
+    take(one, session="s", data=message("user", "We decided: the marmalade is under the stair", 0))
+    one.floor.write("core", "- the marmalade again\n- tea is green\n")
+    one.floor.add_card("Two jars of marmalade")
+    assert sync(one, other).is_same and grep(other.path, b"marmalade")
+    lines = one.forgetting.list_floor_lines("marmalade")
+    memories = [memory.memory_id for memory in one.forgetting.memories_by_query("marmalade")]
+    one.forgetting.apply(one.forgetting.plan_by_query("marmalade"), memories=memories, floor_lines=lines)
+    assert sync(one, other).is_same
+    assert grep(one.path, b"marmalade") == grep(other.path, b"marmalade") == []
+    assert other.floor.read("core") == "- tea is green\n"
