@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from perdure import disk
-from perdure.archive import archive
+from perdure.archive import archive, manifest
 from perdure.archive.journal import record_all_writers, record_writers
+from perdure.archive.manifest import ArchiveManifest, RunRecord
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress
 from perdure.errors import (
@@ -37,7 +38,6 @@ from perdure.index import catchup, store
 
 # Loaded where they are used: numpy and the models, and what only upkeep needs (verify, backup, rebuild, digest: 10 ms).
 if TYPE_CHECKING:
-    from perdure.archive.manifest import RunRecord
     from perdure.archive.verify import VerifyResult
     from perdure.index.embed import FillResult
     from perdure.index.home_vectors import VectorStatus
@@ -333,8 +333,10 @@ class Upkeep:
     def _list_new(self, proof: VerifyResult) -> None:
         proof.n_listed = self._archive.record_unlisted(proof.unlisted_runs)
         for user, events in proof.unlisted_events.items():
-            self._connections.journal(user).record_events(events)
-            proof.n_listed += len(events)
+            known = ArchiveManifest(self._archive.root / manifest.FOLDER / user)
+            unlisted = [event for event in events if not known.knows_event(event.key)]
+            self._connections.journal(user).record_events(unlisted)
+            proof.n_listed += len(unlisted)
 
     def accept_losses(self) -> int:
         """Expect no longer what is missing now: nobody has a copy. Return how many runs and events that are."""
@@ -434,7 +436,7 @@ def _describe_problems(proof: VerifyResult) -> str:
     """Say how many problems a proof found, and name the first."""
     problems = [finding for finding in proof.findings if finding.severity == "problem"]
     more = f" (and {len(problems) - 1:,} more problems)" if len(problems) > 1 else ""
-    return f"{problems[0].where}: {problems[0].what}{more}; `perdure verify` lists everything"
+    return f"{problems[0].where}: {problems[0].what}{more}"
 
 
 def restore(source: Path, target: Path) -> VerifyResult:

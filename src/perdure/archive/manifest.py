@@ -82,6 +82,10 @@ class ArchiveManifest:
         """Return True if a line names this state of a run."""
         return make_run_record(run) in self._runs.get(run.run_id, {}).values()
 
+    def knows_event(self, key: str) -> bool:
+        """Return True if a line says that the journal was given this event."""
+        return any(not record.removed for record in self._events.get(key, {}).values())
+
     def names(self, run_id: str) -> bool:
         """Return True if any line is about this run."""
         return run_id in self._runs

@@ -129,6 +129,7 @@ _RESTORE_ADVICE = "restore a backup into a new home (`perdure restore`) and merg
 _AGAIN_ADVICE = (
     f"`perdure import --again` takes it in from the client's transcript if that still exists; else {_RESTORE_ADVICE}"
 )
+_ACCEPT_ADVICE = "where there is no copy, `perdure verify --accept-losses` records the loss"
 
 
 def _make_problem(location: str, description: str, advice: str) -> ArchiveFinding:
@@ -223,7 +224,8 @@ def _find_lost_runs(
             yield record, _make_problem(location, description, _RESTORE_ADVICE)
         else:
             session = f"{record.source.runtime} {record.source.session}, bytes {record.start:,} to {record.end:,}"
-            yield record, _make_problem(location, f"the run is missing ({session})", _AGAIN_ADVICE)
+            advice = f"{_AGAIN_ADVICE}; {_ACCEPT_ADVICE}"
+            yield record, _make_problem(location, f"the run is missing ({session})", advice)
 
 
 def _find_lost_events(
@@ -233,7 +235,7 @@ def _find_lost_events(
     n_expected = Counter(record.file for record in expected)
     for name, n_lost in sorted(Counter(record.file for record in lost).items()):
         description = f"{n_lost:,} of its {n_expected[name]:,} events are missing"
-        yield _make_problem(f"journal/{user}/{name}", description, _RESTORE_ADVICE)
+        yield _make_problem(f"journal/{user}/{name}", description, f"{_RESTORE_ADVICE}; {_ACCEPT_ADVICE}")
 
 
 def _check_journals(root: Path, home: Path, result: VerifyResult, manifests: dict[str, ArchiveManifest]) -> list[str]:
@@ -245,7 +247,7 @@ def _check_journals(root: Path, home: Path, result: VerifyResult, manifests: dic
         result.n_events += len(events)
         ids += [event.id for event in events]
         expected = known.list_events()
-        result.unlisted_events[user] = [event for event in events if event.key not in expected]
+        result.unlisted_events[user] = [event for event in events if not known.knows_event(event.key)]
         stored_keys = {event.key for event in events}
         lost_events = [record for key, record in expected.items() if key not in stored_keys]
         result.lost_events += [(user, record) for record in lost_events]
