@@ -387,7 +387,7 @@ def test_file_that_is_no_transcript_is_refused(text: str, home: Path, tmp_path: 
     """Whoever writes the event of a hook must not choose a file of the person to be read into later sessions."""
     (tmp_path / "t.jsonl").write_text(text * 2)
     called = Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
-    assert called.status == 0 and "no transcript" in called.said["systemMessage"]
+    assert called.status == 0 and "not a transcript" in called.said["systemMessage"]
     assert archived(home) == {}
 
 

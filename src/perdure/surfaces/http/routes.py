@@ -139,6 +139,7 @@ OPERATIONS: tuple[ApiOperation, ...] = (
         "Recall turns and memories for a message",
         body_shape=shapes.RecallBody,
         response_shape=shapes.RecallJson,
+        extra_statuses=(404,),
         late_body=search.LATE_RECALL,
     ),
     ApiOperation(
