@@ -137,8 +137,9 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
         )
         filters = replace(filters, until_at=request.as_of)
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
+            space = pending.space if pending else None
             recalled = recall(
-                IndexCandidates(index, principal, filters, pending.space if pending else None, request.as_of),
+                IndexCandidates(index, principal, filters, space, request.as_of, connections.config.agent),
                 plan,
                 vectors=lambda: pending_rows(pending),
                 model=pending.tag.name if pending else "",

@@ -257,6 +257,24 @@ def test_forgetting_reaches_a_copy_merged_later(tmp_path):
         assert a.upkeep.digest() == b.upkeep.digest()
 
 
+def test_agent_is_not_told_what_only_another_agent_keeps(opened):
+    home = opened()
+    kept = home.remember("The safe opens with a song about herons.", path="safe/code")
+    question = "What opens the safe?"
+    assert [cue.turn_id for cue in home.recall(question).cues] == [kept.memory_id]
+    home.close()
+    settings = home.path / "config.toml"
+    before = settings.read_text() if settings.exists() else ""
+    settings.write_text('agent = "beta"\n' + before)
+    with opened() as beta:
+        assert beta.recall(question).cues == () and beta.context(question).recalled.cues == ()
+        own = beta.remember("The safe opens with a poem about gulls.", path="safe/code")
+        assert [cue.turn_id for cue in beta.recall(question).cues] == [own.memory_id]
+    settings.write_text(before)
+    with opened() as again:
+        assert [cue.turn_id for cue in again.recall(question).cues] == [kept.memory_id]
+
+
 def test_two_users_of_one_home_believe_each_for_themselves(tmp_path):
     import perdure
 

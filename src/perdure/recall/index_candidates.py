@@ -44,6 +44,7 @@ class IndexCandidates:
     filters: Filters
     space: VectorSpace | None = None
     as_of: datetime | None = None  # beliefs are judged by what had been stated until then; None: now
+    agent: str | None = None  # whose memories are read, beside those of no agent and what others share; None: all
     _numbers_by_id: dict[str, int] = field(default_factory=dict)  # turn id -> number
     _ids_by_number: dict[int, str] = field(default_factory=dict)
     _matched_chunks: dict[int, int] = field(default_factory=dict)  # turn -> its best matching chunk
@@ -279,9 +280,12 @@ class IndexCandidates:
         """Return the memories that may be read, by their negative numbers."""
         keys = sorted({-key for key in numbers if key < 0})
         missing_keys = [key for key in keys if key not in self._memories_by_key]
-        self._memories_by_key |= (
-            memory_rows.list_readable(self.index, self._visible, missing_keys) if missing_keys else {}
-        )
+        readable = memory_rows.list_readable(self.index, self._visible, missing_keys) if missing_keys else {}
+        self._memories_by_key |= {
+            key: memory
+            for key, memory in readable.items()
+            if memory.shared_by or self.agent is None or memory.agent in ("", self.agent)
+        }
         return {-key: self._memories_by_key[key] for key in keys if key in self._memories_by_key}
 
     def _build_belief(self, number: int, memory: Memory) -> Belief:
