@@ -1,8 +1,9 @@
 """No text is slow: ten times the text takes at most some twelve times as long, in every function that reads strangers'
 words.
 
-A pattern is repeated to 20 kB and to 200 kB. What a loaded machine does to short times is kept out by a floor and by
-the best of several runs; a quadratic function takes a hundred times as long.
+A pattern is repeated to 20 kB and to 200 kB. What a loaded machine does to short times is kept out by a floor, by the
+best of several runs and by asking again: a core may be shared just while the long text is read. A quadratic function
+takes a hundred times as long, each time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SHORT_CHARS, LONG_CHARS = 20_000, 200_000
 MAX_RATIO = 12
 FLOOR_S = 0.3  # what the long text may take in any case
 N_RUNS = 3
+N_TRIES = 6
 NOW = datetime(2026, 1, 15, tzinfo=UTC)
 
 REPEATED = """
@@ -99,8 +101,12 @@ def test_the_corpus_is_large() -> None:
 
 def is_slow(read: Callable[[str], object], pattern: str) -> bool:
     short, long = (pattern * (n_chars // len(pattern)) for n_chars in (SHORT_CHARS, LONG_CHARS))
-    limit_s = max(MAX_RATIO * measure(read, short, FLOOR_S / MAX_RATIO), FLOOR_S)
-    return measure(read, long, limit_s) > limit_s
+
+    def exceeds() -> bool:
+        limit_s = max(MAX_RATIO * measure(read, short, FLOOR_S / MAX_RATIO), FLOOR_S)
+        return measure(read, long, limit_s) > limit_s
+
+    return all(exceeds() for _ in range(N_TRIES))
 
 
 @pytest.mark.slow
