@@ -176,6 +176,7 @@ class LiveConfig:
     subagents: bool = False  # recall for the prompts of sub-agents, too
     machine_turns: bool = False  # recall for messages that a program sends in a person's place, too
     notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
+    shadow: bool = False  # record the recall that a message would get, and give the session nothing
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
 
 

@@ -185,7 +185,12 @@ class _EventTurn:
         with _RECORD_LOCK:
             if pending.data.get("kind") == injections.FLOOR and self._read_session_state().has_floor:
                 return ""
-            self.home.journal().append(injections.EVENT_TYPE, pending.data, now=self.now)
+            is_shadow = self.home.config.live.shadow
+            event_type = injections.SHADOW if is_shadow else injections.EVENT_TYPE
+            self.home.journal().append(event_type, pending.data, now=self.now)
+        if is_shadow:
+            self.outcome = "shadow"
+            return ""
         self.outcome = "injected" if pending.text else self.outcome
         return pending.text
 
@@ -193,7 +198,11 @@ class _EventTurn:
         from perdure.archive import injections
 
         return injections.read_injected_context(
-            self.home.journal(), self.event.client, self.event.session, self.event.agent
+            self.home.journal(),
+            self.event.client,
+            self.event.session,
+            self.event.agent,
+            with_shadow=self.home.config.live.shadow,
         )
 
     # the floor --------------------------------------------------------------------------------------------
@@ -222,7 +231,7 @@ class _EventTurn:
         the client replays the floor of the original.
         """
         event, settings = self.event, self.home.config.live
-        if not settings.floor or session_state.has_floor or (event.agent and not settings.subagents):
+        if settings.shadow or not settings.floor or session_state.has_floor or (event.agent and not settings.subagents):
             return [], []
         if event.cause == _FORK_CAUSE:
             return [_PendingBlock("", _build_floor_injection(event, "", ""))], []
@@ -291,7 +300,8 @@ class _EventTurn:
     def _list_told_notices(self, pending_blocks: Sequence[_PendingBlock]) -> list[str]:
         """Return the line that says how many cues the model is told, for the person of the session alone."""
         n_cues = sum(len(pending.data["cues"]) for pending in pending_blocks)
-        is_shown = n_cues and self.home.config.live.notice and not self.event.agent
+        settings = self.home.config.live
+        is_shown = n_cues and settings.notice and not settings.shadow and not self.event.agent
         return [TOLD_NOTICE.format(n=n_cues)] if is_shown else []
 
     def _list_held_back_notices(self, recalled: Recalled) -> list[str]:
@@ -313,7 +323,8 @@ class _EventTurn:
         from perdure.archive import injections
         from perdure.formats.prompt_text import is_machine_text
 
-        interval, event = self.home.config.live.remind_every, self.event
+        settings, event = self.home.config.live, self.event
+        interval = 0 if settings.shadow else settings.remind_every
         if not interval or event.agent or not event.is_human or is_machine_text(event.prompt):
             return ""
         n_asked = injections.count_messages(self.home.journal(), event.client, event.session)
@@ -353,6 +364,7 @@ class _EventTurn:
         if not text:
             return []
         data = build_injection(self.event, RecallBlock(text, nonce, cues), recalled, self._measure_ms())
+        data |= describe_verdict(recalled) if self.home.config.live.shadow else {}
         self.log_fields |= {"n_cues": len(cues), "n_tokens": data["n_tokens"]}
         return [_PendingBlock(text, data)]
 
@@ -430,6 +442,16 @@ def build_injection(event: HookEvent, recall_block: RecallBlock, recalled: Recal
         "took_ms": round(took_ms, 1),
         "timings_ms": _round_values(recalled.timings_ms),
         "cues": list(map(_describe_cue, recall_block.cues)),
+    }
+
+
+def describe_verdict(recalled: Recalled) -> dict[str, Any]:
+    """Return the numbers by which a recall was judged, as a block in shadow records them."""
+    numbers = {"relevance": recalled.relevance, "threshold": recalled.threshold, "coverage": recalled.coverage}
+    return {
+        **{name: round(value, 4) for name, value in numbers.items() if value is not None},
+        "spoke_by": recalled.spoke_by,
+        "judged_for": recalled.judged_for,
     }
 
 

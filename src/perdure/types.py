@@ -449,6 +449,9 @@ class Recalled:
     depth: Mapping[str, int] = field(default_factory=dict)  # lane -> texts that waited to be embedded before this
     relevance: float | None = None  # of the best match, as the judge measures it; None if nothing was looked for
     threshold: float | None = None  # below which recall is silent
+    coverage: float | None = None  # share of the message's words in the best match, if enough words to count
+    spoke_by: str = ""  # why recall spoke: "relevance", "coverage" or "time"
+    judged_for: str = ""  # the model whose threshold counted, or "words"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
+from perdure import turn
 from perdure.archive.archive import QUARANTINE
+from perdure.archive.injections import SHADOW
+from perdure.capture.events import HookEvent
 from perdure.surfaces.cli import cli
 from perdure.surfaces.memory_tool.tool import MemoryTool
 from perdure.upkeep import restore
@@ -134,6 +137,18 @@ def test_nothing_brings_it_back(full, opened, message, grep, tmp_path):
         one.upkeep.pack(idle_days=0)
         one.upkeep.rebuild()
         assert grep(one.path, WORD) == [] and one.upkeep.verify().ok
+
+
+def test_what_was_recorded_in_shadow_is_forgotten_too(full, opened, grep):
+    (full.path / "config.toml").write_text('user = "ada"\n[live]\nshadow = true\n')
+    full.close()
+    with opened() as home:
+        event = HookEvent("messages", "prompt", "asking", prompt="Where does the quokka live?")
+        assert turn.answer_event(home, event, limit_ms=30_000, mode="keyword").text == ""
+        (recorded,) = home.journal().read(type_=SHADOW)
+        assert recorded.data["turns"] and WORD.decode() not in json.dumps(recorded.data)
+    run(full, "forget", "--query", "quokka", "--floor", "--yes")
+    assert grep(full.path, WORD) == []
 
 
 def test_packed_turns_are_forgotten(full, grep):

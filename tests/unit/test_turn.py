@@ -33,6 +33,7 @@ from perdure.types import Cue, Plan, Recalled
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROMPT = HookEvent("claude-code", "prompt", "s1", prompt="which port does staging use?")
+VERDICT = {"relevance": 0.41, "threshold": 0.33, "coverage": 0.5, "spoke_by": "relevance", "judged_for": "minilm"}
 
 
 def cue(turn: str, words: str = "Port 8642.") -> Cue:
@@ -75,7 +76,8 @@ class Home:
         if self.error:
             raise self.error
         fresh = tuple(c for c in self.cues if c.turn_id not in how["already"])
-        return Recalled(fresh, Plan(message, how["now"], ("q",)), "" if fresh else "nothing", timings_ms={"cues": 1.5})
+        plan, silent = Plan(message, how["now"], ("q",)), "" if fresh else "nothing"
+        return Recalled(fresh, plan, silent, timings_ms={"cues": 1.5}, **VERDICT)
 
 
 @pytest.fixture
@@ -103,6 +105,31 @@ def test_person_is_told_of_recall_unless_switched_off(home: Home) -> None:
     said = ask(Home(home.path, (cue("t1"),), live=LiveConfig(subagents=True)), PROMPT._replace(agent="a1"))
     assert said.text and said.notice == ""
     assert ask(Home(home.path), PROMPT._replace(session="s3")).notice == ""
+
+
+def test_shadow_records_recall_and_gives_nothing(home: Home) -> None:
+    settings = LiveConfig(shadow=True, remind_every=1)
+    shadow = Home(home.path, home.cues, live=settings)
+    shadow.pages = {"profile": "Ada."}
+    for event in (START, PROMPT, PROMPT):
+        reply = ask(shadow, event)
+        assert (reply.text, reply.notice) == ("", "")
+    (recorded,) = shadow.journal().read(type_=injected.SHADOW)  # once, as a block that is told
+    assert recorded.data["turns"] == ["t1", "t2"] and "Port" not in str(recorded.data)
+    assert {name: recorded.data[name] for name in VERDICT} == VERDICT
+    assert injections(shadow) == floors(shadow) == []
+    assert injected.list_unjudged(shadow.journal(), since_at=NOW - timedelta(days=1)) == []
+    answered = log.read_entries(home.path, entry_type="answered")
+    assert [entry["outcome"] for entry in answered] == ["nothing", "shadow", "silent"]
+
+
+def test_cue_recorded_in_shadow_is_told_later(home: Home) -> None:
+    ask(Home(home.path, home.cues, live=LiveConfig(shadow=True)))
+    reply = ask(home)
+    assert "turn t1" in reply.text and "turn t2" in reply.text and reply.notice
+    (told,) = injections(home)
+    assert told["turns"] == ["t1", "t2"] and "relevance" not in told
+    assert ask(home).text == ""
 
 
 def test_prompt_gets_fenced_cues_and_the_journal_holds_no_words(home: Home) -> None:

@@ -27,6 +27,7 @@ from perdure.types import Run
 
 EVENT_TYPE = "injected"
 FLOOR = "floor"  # kind of an injection: the floor that every session gets, not recalled for a message
+SHADOW = "shadow"  # event type: a block of recall that was recorded and not given, because `live.shadow` is set
 USED = "used"  # event type: the cues of an injection that the answer used
 ASKED = "asked"  # event type: a person sent a message; recorded where reminders are counted by messages
 TOOL_RUNTIME = "mcp"  # runtime of what a model requested through a tool: its session is not known
@@ -43,11 +44,17 @@ class InjectedContext:
     has_floor: bool = False  # it received its floor, or there was no floor
 
 
-def read_injected_context(journal: Journal, runtime: str, session: str, agent: str = "") -> InjectedContext:
-    """Return what this session (or a sub-agent in it) has received."""
+def read_injected_context(
+    journal: Journal, runtime: str, session: str, agent: str = "", *, with_shadow: bool = False
+) -> InjectedContext:
+    """Return what this session (or a sub-agent in it) has received.
+
+    with_shadow: count the blocks that were recorded and not given, too.
+    """
     turns: set[str] = set()
     since_at, n_injected, has_floor = None, 0, False
-    for event in _read_session_events(journal, runtime, session, EVENT_TYPE, RESET):
+    types = (EVENT_TYPE, RESET, SHADOW) if with_shadow else (EVENT_TYPE, RESET)
+    for event in _read_session_events(journal, runtime, session, *types):
         if event.data.get("agent", "") != agent:
             continue
         if event.type == RESET:

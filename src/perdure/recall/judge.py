@@ -29,6 +29,7 @@ MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known
 ENOUGH_COVERAGE = 0.6  # of the query words in one turn: relevant whatever the vectors say
 N_CACHED_STEMS, N_CACHED_TEXTS = 16_384, 64  # cached: a recall reads its best texts several times
 MIN_HELD_WORDS = 2  # query words that the turn must hold for that
+WORDS = "words"  # in place of a model's name: the words decide
 
 _WORDS = lazy_re(r"[^\W_]+")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
@@ -54,6 +55,9 @@ class Verdict:
     relevance: float
     threshold: float
     silent: str = ""  # the reason in words; empty when recall speaks
+    coverage: float = 0.0  # share of the query words in the best candidate; 0 with fewer than MIN_HELD_WORDS of them
+    spoke_by: str = ""  # the rule that let recall speak: "relevance", "coverage" or "time"
+    judged_for: str = ""  # the model whose threshold counts, or WORDS
 
 
 @lru_cache(maxsize=N_CACHED_STEMS)
@@ -140,6 +144,7 @@ def judge(evidence: Evidence, model: str) -> Verdict:
         )
     name_score = KNOWN_NAME_WEIGHT * evidence.known_names - UNKNOWN_NAME_WEIGHT * evidence.unknown_names
     relevance = word_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
-    if relevance >= threshold or (evidence.covered >= ENOUGH_COVERAGE and evidence.n_held >= MIN_HELD_WORDS):
-        return Verdict(relevance, threshold)
-    return Verdict(relevance, threshold, "the best match is below the threshold")
+    coverage = evidence.covered if evidence.n_held >= MIN_HELD_WORDS else 0.0
+    spoke_by = "relevance" if relevance >= threshold else "coverage" if coverage >= ENOUGH_COVERAGE else ""
+    silent = "" if spoke_by else "the best match is below the threshold"
+    return Verdict(relevance, threshold, silent, coverage, spoke_by, model if is_hybrid else WORDS)

@@ -92,7 +92,15 @@ def recall(
             recalled, passed_over=_explain_passed_over(assessment.ranking, recalled, session_turn_ids, tuning)
         )
     verdict = assessment.verdict
-    return replace(recalled, timings_ms=timer.steps_ms, relevance=verdict.relevance, threshold=verdict.threshold)
+    return replace(
+        recalled,
+        timings_ms=timer.steps_ms,
+        relevance=verdict.relevance,
+        threshold=verdict.threshold,
+        coverage=verdict.coverage,
+        spoke_by=verdict.spoke_by,
+        judged_for=verdict.judged_for,
+    )
 
 
 def assess(
@@ -190,6 +198,7 @@ def hide_scores(recalled: Recalled) -> Recalled:
         cues=tuple(replace(cue, score=1 / rank, legs={}) for rank, cue in enumerate(recalled.cues, start=1)),
         relevance=None,
         threshold=None,
+        coverage=None,
     )
 
 
@@ -233,7 +242,7 @@ def _judge_candidates(
     if not ranking.scores:
         return Verdict(0.0, 0.0, "none of its words occur here")
     if not plan.queries:
-        return Verdict(1.0, 0.0)  # only a time: everything from that time was asked for
+        return Verdict(1.0, 0.0, spoke_by="time")  # only a time: everything from that time was asked for
     best_texts = [detail.text for detail in candidates.get_details(rank_ids(ranking.scores)[:N_JUDGED]).values()]
     evidence = judge.gather_evidence(
         candidates.get_rarities(judge.extract_query_words(plan.question)),

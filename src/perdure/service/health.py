@@ -168,7 +168,9 @@ def summarise_answers(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
     prompt_lines = [line for line in lines if line.get("kind") == "prompt"]
     durations_ms = sorted(
-        float(line.get("took_ms", 0)) for line in prompt_lines if line.get("outcome") in ("injected", "silent")
+        float(line.get("took_ms", 0))
+        for line in prompt_lines
+        if line.get("outcome") in ("injected", "shadow", "silent")
     )
     outcomes = Counter(to_recall_outcome(str(line.get("outcome")), str(line.get("why") or "")) for line in prompt_lines)
     return {

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.recall.candidates import NameSighting
-from perdure.recall.judge import THRESHOLDS, Evidence, gather_evidence, judge, stem
+from perdure.recall.judge import THRESHOLDS, WORDS, Evidence, gather_evidence, judge, stem
 
 NOTHING = Evidence(cosine=None, covered=0.0, n_held=0, known_names=0.0, unknown_names=0.0)
 SHARE = st.floats(0, 1)
@@ -36,6 +36,16 @@ def test_relevance_of_two_legs_by_hand():
     long = judge(_evidence(cosine=0.26, covered=0.5, n_held=1, n_asked=20), MINILM)
     assert long.relevance == pytest.approx(0.31)
     assert long.silent
+
+
+def test_verdict_names_the_rule_that_let_recall_speak():
+    """0.3 + 0.4 · 0.5 = 0.5 is above 0.33; 0.4 · 0.7 = 0.28 is below, and 0.7 of two words is enough."""
+    by_relevance = judge(_evidence(cosine=0.3, covered=0.5, n_held=2), MINILM)
+    assert (by_relevance.spoke_by, by_relevance.coverage, by_relevance.judged_for) == ("relevance", 0.5, MINILM)
+    assert judge(_evidence(cosine=0.0, covered=0.7, n_held=2), MINILM).spoke_by == "coverage"
+    one_word = judge(_evidence(cosine=0.0, covered=0.7, n_held=1), MINILM)
+    assert (one_word.spoke_by, one_word.coverage) == ("", 0.0) and one_word.silent
+    assert judge(_evidence(cosine=0.9), "some-other-model").judged_for == WORDS
 
 
 @pytest.mark.parametrize("model", MODELS)

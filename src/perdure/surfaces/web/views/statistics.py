@@ -79,7 +79,7 @@ MIN_MONTHS = 6  # shown at least: a single month has nothing to compare with
 SILENT_WEEKS = 13  # a quarter: the log seldom goes back further
 LATENCY_DAYS = 30
 
-_RECALL_OUTCOMES = ("injected", "silent")  # outcomes of messages at which recall ran
+_RECALL_OUTCOMES = ("injected", "shadow", "silent")  # outcomes of messages at which recall ran
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _DAY = timedelta(days=1)
 _PART_NAMES = {
     "keeper": "archiving and indexing", "write": "writing into the index", "read": "searching", "http": "answering",
 }  # fmt: skip
-_OUTCOME_NAMES = {"injected": "told"}
+_OUTCOME_NAMES = {"injected": "told", "shadow": "recorded, not told"}
 _WEEKDAYS = ("Sundays", "Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays")
 _SCHEDULE_PATTERNS = (
     (re.compile(r"\* \* \* \* \*"), "every minute"),
@@ -174,7 +174,7 @@ def compute_silent_share(outcomes: Mapping[str, int]) -> float | None:
     (0.25, None)
     """
     n_silent = outcomes.get("silent", 0)
-    n_spoke = outcomes.get("injected", 0) + n_silent
+    n_spoke = outcomes.get("injected", 0) + outcomes.get("shadow", 0) + n_silent
     return n_silent / n_spoke if n_spoke else None
 
 
