@@ -22,8 +22,8 @@ from perdure.types import Memory, Span
 EVENT_TYPE = "memories"
 USED = "used"  # event type: the injected cues that the answer used
 FILE = "file"  # origin of a memory that holds a file of the memory tool
-LABELLED = "labelled"  # event type: a person said that a cue did not belong beside its message
-WRONG = "wrong"  # the label of such a cue; "" takes it back
+LABELLED = "labelled"  # event type: a person said whether a cue, or a whole block in shadow, belonged to its message
+WRONG, RIGHT = "wrong", "right"  # the labels; "" takes one back. A cue is only ever wrong
 INJECTED = "injected"  # event type, as in archive.injections
 CHANGEABLE = ("path", "kind", "pinned", "retired", "valid_from", "valid_until", "entities", "project")
 _TIMES = ("valid_from", "valid_until")

@@ -64,6 +64,15 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowBlock:
+    """A block that was recorded and not given."""
+
+    injection: Injection
+    judged: Mapping[str, Any]  # the numbers by which recall spoke: relevance, coverage, judged_for, …
+    label: str  # "right", "wrong", or "" without an answer of the person
+
+
+@dataclass(frozen=True, slots=True)
 class UsageWeek:
     """The cues shown in one week; only injections that are judged count."""
 
@@ -243,7 +252,7 @@ class InjectionLog:
         if replay_events and replay_events[0].order <= get_last_journal_order(self.index, self.user):
             return {}, {}
         unread_by_nonce = {
-            event.data["nonce"]: _from_event_data(event.data, event.at) for event in replay_events if _is_recall(event)
+            event.data["nonce"]: to_injection(event.data, event.at) for event in replay_events if _is_recall(event)
         }
         used_by_nonce: dict[str, frozenset[str]] = {}
         for event in replay_events:
@@ -265,10 +274,10 @@ def _add_judgement(injection: Injection, used_by_nonce: Mapping[str, frozenset[s
 def _from_row(body: bytes, at_ms: int, used: str | None) -> Injection:
     instant = datetime.fromtimestamp(at_ms / 1000, UTC)
     used_cues = None if used is None else frozenset(msgspec.json.decode(used, type=list[str]))
-    return replace(_from_event_data(msgspec.json.decode(body), instant), used=used_cues)
+    return replace(to_injection(msgspec.json.decode(body), instant), used=used_cues)
 
 
-def _from_event_data(data: Mapping[str, Any], instant: datetime) -> Injection:
+def to_injection(data: Mapping[str, Any], instant: datetime) -> Injection:
     """Build an injection from the data of an event; numbers that an older event lacks are 0."""
     cue_entries: Sequence[Mapping[str, Any]] = data.get("cues", ())
     entry_by_cue = {cue_entry["turn"]: cue_entry for cue_entry in cue_entries}

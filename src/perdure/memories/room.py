@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perdure.archive import memory_events
+from perdure.archive import injections, memory_events
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, pending_rows, utc_now
-from perdure.errors import IndexFault, MemoryMissing, PerdureError, UsageError
+from perdure.errors import IndexFault, MemoryMissing, PerdureError, RecallMissing, UsageError
 from perdure.index import memory_rows
 from perdure.memories.store import Memories, SharedMemories
 from perdure.types import Memory, Principal
@@ -23,7 +23,7 @@ from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall by words needs none of them.
 if TYPE_CHECKING:
-    from perdure.index.injections import InjectionLog
+    from perdure.index.injections import InjectionLog, ShadowBlock
     from perdure.memories.consolidate import ConsolidationResult, Reword, UndoResult
     from perdure.memories.cue_use import UseResult
     from perdure.memories.markdown_io import ExportResult, ImportResult, ImportTerms
@@ -67,8 +67,33 @@ class MemoryRoom(Memories):
             raise UsageError(f"this recall has no cue {cue!r}")
         self.journal.append(memory_events.LABELLED, {"nonce": nonce, "cue": cue, "label": label}, now=utc_now())
 
+    def list_shadow_blocks(self) -> list[ShadowBlock]:
+        """Return the blocks that were recorded in shadow, oldest first, each with its label."""
+        from perdure.index.injections import ShadowBlock, to_injection
+
+        events = self.journal.read(type_=injections.SHADOW)
+        labels = self.labels(events[0].happened_at) if events else {}
+        blocks = (to_injection(event.data, event.happened_at) for event in events)
+        return [
+            ShadowBlock(block, event.data, labels.get((block.nonce, ""), ""))
+            for event, block in zip(events, blocks, strict=True)
+            if block.reasons
+        ]
+
+    def label_block(self, nonce: str, label: str) -> None:
+        """Keep a person's label of a block that was recorded in shadow: "right", "wrong", or "" to take it back.
+
+        Raises RecallMissing.
+        """
+        if nonce not in {event.data["nonce"] for event in self.journal.read(type_=injections.SHADOW)}:
+            raise RecallMissing(f"nothing was recorded in shadow as {nonce}")
+        self.journal.append(memory_events.LABELLED, {"nonce": nonce, "cue": "", "label": label}, now=utc_now())
+
     def labels(self, since_at: datetime) -> dict[tuple[str, str], str]:
-        """Return (nonce, cue) -> label of the cues that the principal labelled since a moment; the last one counts."""
+        """Return (nonce, cue) -> label that the principal gave since a moment; the last one counts.
+
+        cue: "" for a whole block in shadow.
+        """
         events = self.journal.read_since(since_at, memory_events.LABELLED)
         labels = {(event.data["nonce"], event.data["cue"]): event.data["label"] for event in events}
         return {key: label for key, label in labels.items() if label}

@@ -42,6 +42,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "service": ("serve", "Start `perdure serve` automatically after login."),
     "jobs": ("serve", "List, run, pause and resume the scheduled jobs."),
     "why": ("why", "Show the last recall: the message, the texts beside it, and the reason for each."),
+    "review": ("review", "Answer whether recorded blocks belonged to their messages, then let recall speak."),
     "status": ("maintenance", "Show the size, the growth and the queues of this home."),
     "doctor": ("maintenance", "Check the installation with a real write, search and forget."),
     "verify": ("maintenance", "Check every byte of the archive: hashes, lines, packs."),
