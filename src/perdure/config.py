@@ -27,6 +27,7 @@ __all__ = [
     "EmbedderConfig",
     "FloorConfig",
     "HooksConfig",
+    "LimitsConfig",
     "ModelsConfig",
     "PriceConfig",
     "RemoteConfig",
@@ -167,6 +168,14 @@ class MiningConfig:
 
 
 @dataclass(frozen=True)
+class LimitsConfig:
+    """From where on recall speaks, judged with the vectors of one model, or with words alone. 0: the built-in value."""
+
+    relevance: float = 0.0  # of the best match, as `perdure recall --explain` shows it
+    coverage: float = 0.0  # share of the message's words in one text that lets recall speak whatever the relevance is
+
+
+@dataclass(frozen=True)
 class LiveConfig:
     """The blocks that Perdure adds to a session while it runs."""
 
@@ -178,6 +187,7 @@ class LiveConfig:
     notice: bool = True  # tell the person in one line how much was recalled, where the client shows such lines
     shadow: bool = False  # record the recall that a message would get, and give the session nothing
     remind_every: int = 0  # at every n-th message of a person, say that things can be remembered; 0 for never
+    limits: Mapping[str, LimitsConfig] = field(default_factory=dict, metadata={"each": LimitsConfig})  # by model
 
 
 @dataclass(frozen=True)

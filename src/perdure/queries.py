@@ -146,6 +146,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
                 session_turn_ids=request.already,
                 explain=request.explain,
                 scan_text=scan_text,
+                limits=connections.config.live.limits,
             )
             if visibility.get_read_scope(index, principal).other_owners:
                 recalled = hide_scores(recalled)

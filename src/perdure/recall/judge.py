@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from perdure import text
+from perdure.config import LimitsConfig
 from perdure.recall.candidates import NameSighting
 from perdure.regex import lazy_re
 
@@ -30,6 +32,11 @@ ENOUGH_COVERAGE = 0.6  # of the query words in one turn: relevant whatever the v
 N_CACHED_STEMS, N_CACHED_TEXTS = 16_384, 64  # cached: a recall reads its best texts several times
 MIN_HELD_WORDS = 2  # query words that the turn must hold for that
 WORDS = "words"  # in place of a model's name: the words decide
+MIN_ANSWERS = 10  # about blocks of one model, before its limits change
+MAX_RAISE = 0.2  # of a threshold by answers: a few blocks must not silence recall
+MIN_WANTED_SHARE = 0.9  # of the wanted blocks that fitted limits still let through
+COVERAGE_STEPS = (ENOUGH_COVERAGE, 0.7, 0.8, 0.9, 1.0)  # a text with all words of the message always speaks
+_DIGITS = 4  # of relevance and coverage, as they are recorded
 
 _WORDS = lazy_re(r"[^\W_]+")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
@@ -126,15 +133,18 @@ def extract_stems(words: str) -> frozenset[str]:
     return frozenset(map(stem, set(_WORDS.findall(text.index_terms(words).lower()))))
 
 
-def judge(evidence: Evidence, model: str) -> Verdict:
+def judge(evidence: Evidence, model: str, limits: Mapping[str, LimitsConfig] | None = None) -> Verdict:
     """Return the verdict on the evidence. model: the name of the model that made the vectors, "" without
-    vectors.
+    vectors. limits: a home's own, by model or WORDS.
 
     The vectors of a model that was never calibrated have no threshold: then the words decide, as without
     vectors.
     """
     is_hybrid = evidence.cosine is not None and model in THRESHOLDS
-    threshold = THRESHOLDS[model] if is_hybrid else KEYWORD_THRESHOLD
+    judged_for = model if is_hybrid else WORDS
+    own_limits = (limits or {}).get(judged_for, LimitsConfig())
+    threshold = own_limits.relevance or get_threshold(judged_for)
+    enough_coverage = own_limits.coverage or ENOUGH_COVERAGE
     word_score = evidence.covered
     if is_hybrid:
         word_score = (
@@ -145,6 +155,72 @@ def judge(evidence: Evidence, model: str) -> Verdict:
     name_score = KNOWN_NAME_WEIGHT * evidence.known_names - UNKNOWN_NAME_WEIGHT * evidence.unknown_names
     relevance = word_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
     coverage = evidence.covered if evidence.n_held >= MIN_HELD_WORDS else 0.0
-    spoke_by = "relevance" if relevance >= threshold else "coverage" if coverage >= ENOUGH_COVERAGE else ""
+    spoke_by = "relevance" if relevance >= threshold else "coverage" if coverage >= enough_coverage else ""
     silent = "" if spoke_by else "the best match is below the threshold"
-    return Verdict(relevance, threshold, silent, coverage, spoke_by, model if is_hybrid else WORDS)
+    return Verdict(relevance, threshold, silent, coverage, spoke_by, judged_for)
+
+
+def get_threshold(judged_for: str) -> float:
+    """Return the built-in threshold of a model, or of WORDS."""
+    return THRESHOLDS.get(judged_for, KEYWORD_THRESHOLD)
+
+
+# a home's own limits ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredBlock:
+    """A block that recall would have told, and whether a person wants such blocks."""
+
+    judged_for: str  # a model, or WORDS
+    relevance: float
+    coverage: float
+    is_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLimits:
+    """Limits for one model, and what they do to the blocks that were answered."""
+
+    limits: LimitsConfig
+    n_wanted: int
+    n_unwanted: int
+    n_wanted_told: int  # with these limits
+    n_unwanted_told: int
+
+
+def fit_limits(blocks: Sequence[AnsweredBlock]) -> dict[str, FittedLimits]:
+    """Return the limits that a person's answers ask for: for each model, or WORDS, with at least MIN_ANSWERS answers.
+
+    Of all thresholds half-way between two neighbouring relevances, up to MAX_RAISE above the built-in one, and
+    all COVERAGE_STEPS, the pair is chosen that tells most wanted blocks less the unwanted ones, among those that tell
+    at least MIN_WANTED_SHARE of the wanted. Of equal pairs the one nearest to the built-in limits is chosen.
+    Limits are never below the built-in ones: answers are only about blocks that passed those.
+    """
+    by_model: dict[str, list[AnsweredBlock]] = {}
+    for block in blocks:
+        by_model.setdefault(block.judged_for, []).append(block)
+    return {
+        judged_for: _fit_model(model_blocks, get_threshold(judged_for))
+        for judged_for, model_blocks in sorted(by_model.items())
+        if len(model_blocks) >= MIN_ANSWERS
+    }
+
+
+def _fit_model(blocks: Sequence[AnsweredBlock], threshold: float) -> FittedLimits:
+    relevances = sorted({threshold, *(block.relevance for block in blocks if block.relevance > threshold)})
+    middles = [round((lower + upper) / 2, _DIGITS) for lower, upper in pairwise(relevances)]
+    thresholds = [threshold, *(middle for middle in middles if threshold < middle <= threshold + MAX_RAISE)]
+    fits = [
+        _count_told(blocks, LimitsConfig(relevance, coverage))
+        for relevance in thresholds
+        for coverage in COVERAGE_STEPS
+    ]
+    allowed = [fit for fit in fits if fit.n_wanted_told >= MIN_WANTED_SHARE * fits[0].n_wanted_told]
+    return max(allowed, key=lambda fit: fit.n_wanted_told - fit.n_unwanted_told)  # the first of equals
+
+
+def _count_told(blocks: Sequence[AnsweredBlock], limits: LimitsConfig) -> FittedLimits:
+    told = [block for block in blocks if block.relevance >= limits.relevance or block.coverage >= limits.coverage]
+    n_wanted, n_wanted_told = (sum(block.is_wanted for block in some) for some in (blocks, told))
+    return FittedLimits(limits, n_wanted, len(blocks) - n_wanted, n_wanted_told, len(told) - n_wanted_told)

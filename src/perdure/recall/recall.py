@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from perdure import text
 from perdure.access.scan import Finding, digest_text
+from perdure.config import LimitsConfig
 from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
@@ -68,6 +69,7 @@ def recall(
     session_turn_ids: Collection[str] = (),
     explain: bool = False,
     scan_text: TextScan | None = None,
+    limits: Mapping[str, LimitsConfig] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Recalled:
     """Return the cues for a plan, best first, within the budget of tokens; none if nothing is relevant.
@@ -78,12 +80,12 @@ def recall(
     without vectors. model: the name of the model that made them, as `judge.THRESHOLDS` knows it.
     session_turn_ids: turns that the session holds, which are not said again. explain: say for every other
     candidate why it is no cue. scan_text: finds text that reads like an order to a model; such a cue is
-    left out, and the next one takes its room.
+    left out, and the next one takes its room. limits: a home's own, below which recall is silent, by model.
     """
     if not plan.queries and not plan.windows:
         return Recalled((), plan, silent=NOTHING_ASKED)
     timer = _StepTimer()
-    assessment = assess(candidates, plan, vectors=vectors, model=model, tuning=tuning)
+    assessment = assess(candidates, plan, vectors=vectors, model=model, limits=limits, tuning=tuning)
     timer.mark("candidates")
     recalled = compose(candidates, assessment, session_turn_ids=session_turn_ids, scan_text=scan_text, tuning=tuning)
     timer.mark("cues")
@@ -109,6 +111,7 @@ def assess(
     *,
     vectors: PlanVectors = None,
     model: str = "",
+    limits: Mapping[str, LimitsConfig] | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Assessment:
     """Return the ranked candidates of a plan and the judge's verdict on them: all that search and evaluation
@@ -117,7 +120,7 @@ def assess(
     plan = add_event_windows(candidates, plan)
     ranking, truth = _apply_beliefs(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
     name_sightings = candidates.find_names(plan.names)
-    verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "")
+    verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "", limits)
     return Assessment(plan, ranking, name_sightings, verdict, truth)
 
 
@@ -237,7 +240,12 @@ def add_event_windows(candidates: CandidateSource, plan: Plan) -> Plan:
 
 
 def _judge_candidates(
-    candidates: CandidateSource, plan: Plan, ranking: Ranking, name_sightings: Mapping[str, NameSighting], model: str
+    candidates: CandidateSource,
+    plan: Plan,
+    ranking: Ranking,
+    name_sightings: Mapping[str, NameSighting],
+    model: str,
+    limits: Mapping[str, LimitsConfig] | None,
 ) -> Verdict:
     if not ranking.scores:
         return Verdict(0.0, 0.0, "none of its words occur here")
@@ -251,7 +259,7 @@ def _judge_candidates(
         cosine=max(ranking.cosine.values(), default=None),
         is_in_time="time" in ranking.legs,
     )
-    return judge.judge(evidence, model)
+    return judge.judge(evidence, model, limits)
 
 
 def _choose_named_turns(name_sightings: Mapping[str, NameSighting], ranking: Ranking, tuning: Tuning) -> dict[str, str]:

@@ -2,8 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.config import LimitsConfig
 from perdure.recall.candidates import NameSighting
-from perdure.recall.judge import THRESHOLDS, WORDS, Evidence, gather_evidence, judge, stem
+from perdure.recall.judge import (
+    MAX_RAISE,
+    MIN_ANSWERS,
+    MIN_WANTED_SHARE,
+    THRESHOLDS,
+    WORDS,
+    AnsweredBlock,
+    Evidence,
+    FittedLimits,
+    fit_limits,
+    gather_evidence,
+    get_threshold,
+    judge,
+    stem,
+)
 
 NOTHING = Evidence(cosine=None, covered=0.0, n_held=0, known_names=0.0, unknown_names=0.0)
 SHARE = st.floats(0, 1)
@@ -79,6 +94,65 @@ def test_more_evidence_never_silences(cosine, covered, n_held, unknown, more, mo
     )  # fmt: skip
     if not judge(less, model).silent:
         assert not judge(grown, model).silent
+
+
+def test_limits_of_a_home_replace_the_built_in_ones():
+    """0.3 + 0.4 · 0.5 = 0.5, below 0.51; 0.4 · 0.7 = 0.28, below 0.33, and 0.7 of the words are not 0.8 of them."""
+    limits = {MINILM: LimitsConfig(relevance=0.51, coverage=0.8)}
+    by_relevance, by_words = _evidence(cosine=0.3, covered=0.5, n_held=2), _evidence(cosine=0.0, covered=0.7, n_held=2)
+    for evidence in (by_relevance, by_words):
+        assert not judge(evidence, MINILM).silent and judge(evidence, MINILM, limits).silent
+        assert judge(evidence, "potion-base-8m-int8", limits) == judge(evidence, "potion-base-8m-int8")
+    assert judge(by_relevance, MINILM, limits).threshold == 0.51
+    assert not judge(by_relevance, MINILM, {MINILM: LimitsConfig()}).silent
+
+
+def answer(relevance: float, is_wanted: bool, coverage: float = 0.0) -> AnsweredBlock:
+    return AnsweredBlock(MINILM, relevance, coverage, is_wanted)
+
+
+def test_limits_are_fitted_to_answers_by_hand():
+    """Unwanted at 0.34 and 0.36, wanted from 0.40 on: half-way between 0.36 and 0.40 is 0.38.
+
+    An unwanted block that spoke by 0.65 of its words takes 0.7 of them.
+    """
+    wanted = [answer(0.4 + n / 100, True) for n in range(8)]
+    fitted = fit_limits([*wanted, answer(0.34, False), answer(0.36, False)])[MINILM]
+    assert fitted == FittedLimits(LimitsConfig(0.38, 0.6), 8, 2, 8, 0)
+    fitted = fit_limits([*wanted, answer(0.34, False), answer(0.2, False, 0.65)])[MINILM]
+    assert fitted == FittedLimits(LimitsConfig(0.37, 0.7), 8, 2, 8, 0)
+
+
+def test_few_answers_change_nothing():
+    assert fit_limits([answer(0.4, False)] * (MIN_ANSWERS - 1)) == {}
+    assert fit_limits([answer(0.4, True)] * MIN_ANSWERS)[MINILM].limits == LimitsConfig(THRESHOLDS[MINILM], 0.6)
+
+
+ANSWERS = st.lists(
+    st.builds(
+        AnsweredBlock,
+        st.sampled_from([MINILM, WORDS]),
+        st.floats(0, 1.5).map(lambda value: round(value, 4)),
+        SHARE.map(lambda value: round(value, 4)),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+@given(ANSWERS, st.randoms(use_true_random=False))
+def test_fitted_limits_are_bounded_and_never_worse(blocks, random):
+    told = [b for b in blocks if b.relevance >= get_threshold(b.judged_for) or b.coverage >= 0.6]
+    fits = fit_limits(told)
+    shuffled = list(told)
+    random.shuffle(shuffled)
+    assert fit_limits(shuffled) == fits
+    for judged_for, fit in fits.items():
+        base, answered = get_threshold(judged_for), [b for b in told if b.judged_for == judged_for]
+        assert len(answered) == fit.n_wanted + fit.n_unwanted >= MIN_ANSWERS
+        assert base <= fit.limits.relevance <= base + MAX_RAISE and 0.6 <= fit.limits.coverage <= 1.0
+        assert fit.n_wanted_told >= MIN_WANTED_SHARE * fit.n_wanted
+        assert fit.n_wanted_told - fit.n_unwanted_told >= fit.n_wanted - fit.n_unwanted
 
 
 def test_words_are_stemmed():
