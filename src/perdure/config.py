@@ -274,6 +274,11 @@ def load(home: Path) -> Config:
     return _add_identity(config)
 
 
+def check_text(toml_text: str) -> None:
+    """Check the text of a config.toml. Raises ConfigFault, which names the setting."""
+    _build_settings(Config, _parse_table(toml_text, "config.toml"), prefix="")
+
+
 def _read_table(path: Path) -> dict[str, Any]:
     """Read a file of settings; empty if there is no file. Raises ConfigFault."""
     try:
@@ -282,12 +287,16 @@ def _read_table(path: Path) -> dict[str, Any]:
         return {}
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigFault(f"{path}: {error}") from error
+    return _parse_table(toml_text, str(path))
+
+
+def _parse_table(toml_text: str, name: str) -> dict[str, Any]:
     import tomllib  # 6 ms, paid only if there is such a file
 
     try:
         return tomllib.loads(toml_text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigFault(f"{path}: {error}") from error
+        raise ConfigFault(f"{name}: {error}") from error
 
 
 def _add_identity(config: Config) -> Config:

@@ -43,13 +43,12 @@ def test_address_is_added_and_removed(before: str) -> None:
 def test_existing_address_is_replaced_in_its_place() -> None:
     before = 'agent = "m"\n[ remote ] # theirs\n# why\nurl = "http://old"\nplain = true\n[hooks]\nlimit_ms = 5\n'
     made = add_remote(before, RemoteSettings("https://new"))
-    assert made == 'agent = "m"\n[ remote ] # theirs\nurl = "https://new"\n# why\n[hooks]\nlimit_ms = 5\n'
+    assert made == 'agent = "m"\n[ remote ] # theirs\n# why\nurl = "https://new"\n[hooks]\nlimit_ms = 5\n'
     assert tomllib.loads(remove_remote(made)) == {"agent": "m", "hooks": {"limit_ms": 5}}
+    assert add_remote('remote.url = "https://a"\n', RemoteSettings("https://new")) == 'remote.url = "https://new"\n'
 
 
-@pytest.mark.parametrize(
-    "before", ['remote = {url = "https://a"}\n', 'remote.url = "https://a"\n', "[remote\n", "= 1\n"]
-)
+@pytest.mark.parametrize("before", ['remote = {url = "https://a"}\n', "[remote\n", "= 1\n"])
 def test_invalid_settings_are_refused(before: str) -> None:
     with pytest.raises(ConfigFault):
         add_remote(before, THERE)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import sys
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -34,13 +31,11 @@ from perdure.errors import (
     UsageError,
 )
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size
+from perdure.surfaces.cli.settings_file import read_settings, set_values
 
 _PROBE_LIMIT_S = 10.0  # limit for the first answer of an address
 _BACKLOG_LIMIT_S = 20.0  # limit for sending what waits when a machine joins
 _SENDER_WAIT_S = 60.0  # how long to wait for another process that is sending
-_SECTION_HEADER = re.compile(r"\s*\[")
-_REMOTE_HEADER = re.compile(r"\s*\[\s*remote\s*\]\s*(#.*)?\Z")
-_REMOTE_KEY = re.compile(r"\s*(url|ca|plain)\s*=")
 
 # join -------------------------------------------------------------------------------------------------------------
 
@@ -78,7 +73,7 @@ def join_command(
     _refuse_own_archive(home)
     if not replace_credential:
         credential.check_same_home(home, remote_settings.url)
-    settings_text = add_remote(_read_settings(home), remote_settings)
+    settings_text = add_remote(read_settings(home), remote_settings)
     with _raise_join_faults():
         remote.check_home(remote_settings, timeout_s=_PROBE_LIMIT_S)
     secret = _read_secret(secret_file)
@@ -292,12 +287,12 @@ def leave_command(shell: Shell, with_hooks: bool) -> None:
     credential.
     """
     home = settings.find_home_path(shell.home)
-    settings_text = remove_remote(_read_settings(home))
+    settings_text = remove_remote(read_settings(home))
     try:
         old_credential = credential.read_credential(home)
     except CredentialFault:
         old_credential = None
-    if old_credential is None and settings_text == _read_settings(home):
+    if old_credential is None and settings_text == read_settings(home):
         raise UsageError(f"{home} has not joined a remote home")
     client_names, faults = _uninstall_hooks(home) if with_hooks else ([], [])
     (home / credential.CREDENTIAL_FILE).unlink(missing_ok=True)
@@ -436,73 +431,13 @@ def require_thin_rules(shell: Shell) -> CaptureRules:
 # the settings -----------------------------------------------------------------------------------------------------
 
 
-def _read_settings(home: Path) -> str:
-    try:
-        return (home / "config.toml").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigFault(f"{home / 'config.toml'}: {error}") from error
-
-
 def add_remote(text: str, remote_settings: RemoteSettings) -> str:
-    r"""Add the remote home to the text of the settings; everything else keeps its meaning.
-
-    >>> add_remote("agent = 'a'\n", Remote("https://h"))
-    'agent = \'a\'\n\n[remote]\nurl = "https://h"\n'
-
-    Raises ConfigFault if the result would mean anything else.
-    """
-    table = {name: value for name, value in remote_settings._asdict().items() if value}
-    rows = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in table.items()]
-    kept_rows = _drop_remote_rows(text, drop_head=False)
-    header_index = next((i for i, row in enumerate(kept_rows) if _REMOTE_HEADER.match(row)), None)
-    if header_index is None:
-        kept_rows += ["", "[remote]"] if kept_rows else ["[remote]"]
-        header_index = len(kept_rows) - 1
-    new_text = "\n".join([*kept_rows[: header_index + 1], *rows, *kept_rows[header_index + 1 :]]) + "\n"
-    return _check_settings(new_text, {**_parse_settings(text), "remote": table})
+    """Add the remote home to the text of the settings; everything else keeps its meaning. Raises ConfigFault."""
+    return set_values(text, ("remote",), {name: value or None for name, value in remote_settings._asdict().items()})
 
 
 def remove_remote(text: str) -> str:
     """Remove the remote home from the settings; everything else keeps its meaning. Raises ConfigFault if not
     possible.
     """
-    table = _parse_settings(text)
-    if "remote" not in table:
-        return text
-    rows = _drop_remote_rows(text, drop_head=True)
-    new_text = "\n".join(rows).rstrip("\n") + "\n" if any(rows) else ""
-    return _check_settings(new_text, {name: value for name, value in table.items() if name != "remote"})
-
-
-def _drop_remote_rows(text: str, *, drop_head: bool) -> list[str]:
-    """Return the rows without those that say where the remote home is."""
-    kept_rows, is_inside = [], False
-    for row in text.splitlines():
-        if _SECTION_HEADER.match(row):
-            is_inside = bool(_REMOTE_HEADER.match(row))
-            if is_inside and drop_head:
-                continue
-        if not (is_inside and _REMOTE_KEY.match(row)):
-            kept_rows.append(row)
-    return kept_rows
-
-
-def _parse_settings(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigFault(f"config.toml: {error}") from error
-
-
-def _check_settings(new_text: str, expected: Mapping[str, Any]) -> str:
-    """Return the new text if it parses to the expected settings; else raise ConfigFault."""
-    try:
-        if tomllib.loads(new_text) == expected:
-            return new_text
-    except tomllib.TOMLDecodeError:
-        pass
-    raise ConfigFault(
-        "config.toml has `remote` in a form that this command cannot change: write it as a [remote] table, or remove it"
-    )
+    return set_values(text, ("remote",), dict.fromkeys(RemoteSettings._fields))
