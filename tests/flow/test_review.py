@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -100,6 +101,59 @@ def test_terminal_asks_about_each_block(shadow) -> None:
     assert [one["answer"] for one in read(shadow, "--all")["blocks"]] == [None, "no"]
     type_keys(shadow, "q\n", "review")
     assert read(shadow)["answers"] == {"yes": 0, "no": 1, "open": 1}
+
+
+def record_more(opened, relevances: list[float]) -> list[str]:
+    """Record blocks of the first message's cues with these relevances; return their ids."""
+    with opened() as home:
+        data = home.journal().read(type_="shadow")[0].data
+        numbers = {"coverage": 0.0, "spoke_by": "relevance", "judged_for": "words"}
+        for number, relevance in enumerate(relevances):
+            event = {**data, **numbers, "nonce": f"{number:016x}", "relevance": relevance}
+            home.journal().append("shadow", event, now=datetime.now(UTC))
+    return [f"{number:016x}" for number in range(len(relevances))]
+
+
+def test_answers_set_the_limits_and_recall_speaks(shadow, opened) -> None:
+    """Unwanted at 0.1, wanted from 0.2 on: half-way is 0.15."""
+    ids = record_more(opened, [0.1] * 4 + [0.2 + n / 10 for n in range(8)])
+    words = [*(word for name in ids[:4] for word in ("--no", name)), *(w for name in ids[4:] for w in ("--yes", name))]
+    result = json.loads(run(shadow, "review", *words, "--speak", "--json"))["result"]
+    assert result["limits"]["words"] == {
+        "relevance": 0.15, "coverage": 0.6, "n_wanted": 8, "n_unwanted": 4, "n_wanted_told": 8, "n_unwanted_told": 0
+    }  # fmt: skip
+    text = (shadow.path / "config.toml").read_text()
+    assert text == SHADOW.replace("shadow = true", "shadow = false") + (
+        "\n[live.limits.words]\nrelevance = 0.15\ncoverage = 0.6\n"
+    )
+    with opened() as home:
+        assert home.recall(PORT, mode="keyword").threshold == 0.15
+        event = HookEvent("messages", "prompt", "s1", prompt=PORT)
+        reply = turn.answer_event(home, event, limit_ms=30_000, mode="keyword")
+        assert "port 8642" in reply.text and reply.notice
+
+
+def test_few_answers_let_recall_speak_with_the_built_in_limits(shadow, opened) -> None:
+    block = read(shadow)["blocks"][0]["id"]
+    shown = run(shadow, "review", "--yes", block, "--speak")
+    assert "words: limits unchanged, 1 of 10 answers." in shown and "perdure start --shadow" in shown
+    assert (shadow.path / "config.toml").read_text() == SHADOW.replace("shadow = true", "shadow = false")
+
+
+def test_wanted_blocks_leave_the_built_in_limits(shadow, opened) -> None:
+    """Limits of an earlier review go when newer answers want every block."""
+    (shadow.path / "config.toml").write_text(SHADOW + "\n[live.limits.words]\nrelevance = 0.3\n")
+    ids = record_more(opened, [0.2] * 10)
+    run(shadow, "review", *(word for name in ids for word in ("--yes", name)), "--speak")
+    assert (shadow.path / "config.toml").read_text() == SHADOW.replace("shadow = true", "shadow = false")
+
+
+def test_status_counts_the_recorded_messages(shadow, opened) -> None:
+    assert "2 of 20 messages recorded; then: perdure review" in run(shadow, "status")
+    record_more(opened, [0.2] * 20)
+    assert "22 messages recorded; next: perdure review" in run(shadow, "status")
+    (shadow.path / "config.toml").write_text('user = "ada"\n')
+    assert "recorded" not in run(shadow, "status")
 
 
 def test_home_without_a_record_says_how_to_begin(opened) -> None:

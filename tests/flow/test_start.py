@@ -101,7 +101,7 @@ def test_start_asks_on_a_terminal(run, project: Path, tmp_path: Path) -> None:
     done = run(cwd=project, stdin=terminal)
     assert "Set up Claude Code" in done.stderr and "From your history" in done.stdout
     assert not (tmp_path / ".claude/settings.json").exists()
-    os.write(keyboard, b"\ny\n")
+    os.write(keyboard, b"\ny\ny\n")
     assert "From your history" not in run(cwd=project, stdin=terminal).stdout
     assert (tmp_path / ".claude/settings.json").exists()
 
@@ -129,3 +129,27 @@ def test_start_imports_the_rest_in_the_background(run, project: Path, tmp_path: 
             return
         time.sleep(0.5)
     raise AssertionError((tmp_path / "home/run/import.log").read_text())
+
+
+def test_shadow_is_set_before_clients_speak(run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    config = tmp_path / "home/config.toml"
+    config.write_text('user = "ada"  # me\n')
+    done = run("--yes", "--shadow", cwd=project)
+    assert done.returncode == 0 and "After 20 messages: `perdure review`" in " ".join(done.stderr.split())
+    assert config.read_text() == 'user = "ada"  # me\n\n[live]\nshadow = true\n'
+    assert json.loads(run("--json", cwd=project).stdout)["result"]["shadow"] is True
+
+
+@pytest.mark.parametrize(("answer", "is_shadow"), [("y", False), ("n", True)])
+def test_terminal_offers_to_record_only(run, project: Path, tmp_path: Path, answer: str, is_shadow: bool) -> None:
+    terminal, its_side = os.openpty()
+    os.write(terminal, f"\ny\n{answer}\n".encode())  # no question, set up Claude Code, speak at once?
+    try:
+        done = run(cwd=project, stdin=its_side)
+    finally:
+        os.close(its_side)
+        os.close(terminal)
+    assert done.returncode == 0 and "Should recall speak from the first message on?" in done.stderr
+    config = tmp_path / "home/config.toml"
+    assert (config.is_file() and "shadow = true" in config.read_text()) == is_shadow

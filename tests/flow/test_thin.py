@@ -492,7 +492,7 @@ def test_full_home_cannot_join_another(laptop: Machine, afar: ScriptedRemote) ->
 
 def test_thin_machine_creates_no_home(laptop: Machine) -> None:
     laptop.settings()
-    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"]):
+    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"], ["review"], ["start", "--shadow"]):
         done = laptop.run(*words)
         assert done.returncode == 3 and "Run this command on the machine of that home" in done.stderr, (
             words,

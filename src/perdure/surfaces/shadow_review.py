@@ -6,21 +6,23 @@ Reads from the home as `why` does: the journal has ids and numbers, the words ar
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from perdure.access.redact import mask
 from perdure.archive.memory_events import RIGHT, WRONG
+from perdure.config import LimitsConfig
 from perdure.errors import PerdureError, RecallMissing, UsageError
 from perdure.home import Home
 from perdure.index.injections import ShadowBlock
 from perdure.index.session_turns import PromptTurn
+from perdure.recall.judge import ENOUGH_COVERAGE, MIN_ANSWERS, AnsweredBlock, FittedLimits, fit_limits, get_threshold
 from perdure.recall.pack import render_cue
 from perdure.surfaces import recall_sources
 
-N_RECORDED = 20  # messages with a block, after which a review is worth the time
 LABELS = {"yes": RIGHT, "no": WRONG, "": ""}  # answer -> label
 
 
@@ -90,12 +92,48 @@ def find_block(blocks: Sequence[ShadowBlock], identifier: str) -> ShadowBlock:
     return matches[0]
 
 
-def describe_progress(n_blocks: int) -> str:
-    """Return one line on how far the recording is.
+# a home's own limits --------------------------------------------------------------------------------------------
 
-    >>> describe_progress(12)
-    '12 of 20 messages recorded; then: perdure review'
-    """
-    if n_blocks < N_RECORDED:
-        return f"{n_blocks} of {N_RECORDED} messages recorded; then: perdure review"
-    return f"{n_blocks} messages recorded; next: perdure review"
+
+@dataclass(frozen=True, slots=True)
+class SpeakingPlan:
+    """What changes when recall speaks after a review."""
+
+    fits: Mapping[str, FittedLimits]  # by model, or "words"
+    n_few: Mapping[str, int]  # model -> answers, too few of them to change its limits
+
+    def list_changes(self) -> dict[tuple[str, ...], dict[str, bool | float | None]]:
+        """Return the values to set, by table of config.toml. Limits as they are built in are not written."""
+        changes: dict[tuple[str, ...], dict[str, bool | float | None]] = {("live",): {"shadow": False}}
+        for model, fit in self.fits.items():
+            is_built_in = fit.limits == LimitsConfig(get_threshold(model), ENOUGH_COVERAGE)
+            values: dict[str, bool | float | None] = (
+                {"relevance": None, "coverage": None} if is_built_in else dict(vars(fit.limits))
+            )
+            changes["live", "limits", model] = values
+        return changes
+
+    def describe(self) -> list[str]:
+        """Return one line for each model."""
+        fitted = [
+            f"{model}: from relevance {fit.limits.relevance:.2f} on (built in: {get_threshold(model):.2f}), or with "
+            f"{fit.limits.coverage:.0%} of the message's words in one text (built in: {ENOUGH_COVERAGE:.0%}). Of your "
+            f"answers, {fit.n_wanted_told} of {fit.n_wanted} wanted and {fit.n_unwanted_told} of {fit.n_unwanted} "
+            "unwanted blocks are told."
+            for model, fit in self.fits.items()
+        ]
+        few = [f"{model}: limits unchanged, {n} of {MIN_ANSWERS} answers." for model, n in self.n_few.items()]
+        return [*fitted, *few]
+
+
+def plan_speaking(blocks: Sequence[ShadowBlock]) -> SpeakingPlan:
+    """Return the limits that the answers ask for; blocks of which only a time was asked do not count."""
+    answers = [
+        AnsweredBlock(judged["judged_for"], judged["relevance"], judged["coverage"], block.label == RIGHT)
+        for block in blocks
+        for judged in [block.judged]
+        if block.label and judged.get("judged_for") and "relevance" in judged and "coverage" in judged
+    ]
+    fits = fit_limits(answers)
+    counts = Counter(answer.judged_for for answer in answers)
+    return SpeakingPlan(fits, {model: n for model, n in sorted(counts.items()) if model not in fits})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perdure.clients.retention import Retention
 
 _AGE_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+N_SHADOW_MESSAGES = 20  # recorded blocks after which a review is worth the time
 _AGE_PATTERN = re.compile(r"(\d{1,6})([mhdw])\Z")
 
 
@@ -116,3 +117,14 @@ def describe_retention(item: Retention) -> str:
     age = format_count(round(item.days), "day") if item.days >= 1 else format_count(round(item.days * 24), "hour")
     limit = f", and all but the newest {item.max_sessions:,}" if item.max_sessions else ""
     return f"deletes a session {age} after its last use{limit}"
+
+
+def describe_recording(n_blocks: int) -> str:
+    """Return one line on how far the recording is.
+
+    >>> describe_recording(12)
+    '12 of 20 messages recorded; then: perdure review'
+    """
+    if n_blocks < N_SHADOW_MESSAGES:
+        return f"{n_blocks} of {N_SHADOW_MESSAGES} messages recorded; then: perdure review"
+    return f"{n_blocks} messages recorded; next: perdure review"

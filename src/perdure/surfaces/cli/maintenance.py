@@ -27,6 +27,7 @@ from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
 from perdure.surfaces.cli.floor_common import costs_to_json, kept_to_json
 from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
+from perdure.surfaces.units import describe_recording
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 _GROWTH_DAYS = 14
@@ -81,6 +82,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
         "http": make_http_address(home.config.server, state) or None,
         "machines": len(home.sharing.machines.list_machines()),
         "outbox": {"files": waiting.n_files, "bytes": waiting.n_bytes, "oldest_at": waiting.oldest_at},
+        "shadow": {"recorded": len(home.memories.list_shadow_blocks())} if home.config.live.shadow else None,
         "paused": {"since_at": pause.since_at, "until_at": pause.until_at} if pause else None,
     }
 
@@ -135,6 +137,7 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("resident", describe_resident(status["resident"])),
         ("http", _format_http(status["http"], status["resident"])),
         ("machines", f"{status['machines']:,} registered: `perdure machine list`" if status["machines"] else ""),
+        ("shadow", describe_recording(status["shadow"]["recorded"]) if status["shadow"] else ""),
         ("paused", _format_pause(status["paused"])),
     ]
     for name, value in rows:

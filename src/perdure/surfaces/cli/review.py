@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from perdure import text
 from perdure.home import Home
 from perdure.index.injections import ShadowBlock
+from perdure.recall.judge import FittedLimits
 from perdure.surfaces import shadow_review
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time
-from perdure.surfaces.shadow_review import LABELS, ReviewedBlock
+from perdure.surfaces.cli.install import note_restart
+from perdure.surfaces.cli.settings_file import FILE_NAME, write_settings
+from perdure.surfaces.shadow_review import LABELS, ReviewedBlock, SpeakingPlan
+from perdure.surfaces.units import describe_recording
 
 _MAX_SHOWN = 20  # blocks that one call shows, newest first
 _MESSAGE_CHARS, _TEXT_CHARS = 600, 400  # of a message, and of one text beside it
@@ -25,12 +30,16 @@ _KEYS = {"y": "yes", "n": "no", "s": "", "q": "quit"}
     epilog="""\
   perdure review                       answer on the terminal, one block after the other
   perdure review --yes 5f0c --no 81aa
+  perdure review --speak               set this home's limits by your answers, then recall speaks
   perdure review --json""",
 )
 @click.option("--yes", "yes_ids", metavar="ID", multiple=True, help="This block belongs to its message (repeatable).")
 @click.option("--no", "no_ids", metavar="ID", multiple=True, help="This block does not belong to it (repeatable).")
+@click.option("--speak", is_flag=True, help="Set this home's own limits by all answers, and switch shadow off.")
 @click.option("--all", "with_answered", is_flag=True, help="Show the blocks that are already answered, too.")
-def review_command(shell: Shell, yes_ids: Sequence[str], no_ids: Sequence[str], with_answered: bool) -> None:
+def review_command(
+    shell: Shell, yes_ids: Sequence[str], no_ids: Sequence[str], speak: bool, with_answered: bool
+) -> None:
     """Show the blocks that were recorded in shadow (`live.shadow`), each beside its message, and keep your answers:
     should an agent have got it? Runs at the home's own machine. The answers are labels in this home's journal.
     """
@@ -40,6 +49,9 @@ def review_command(shell: Shell, yes_ids: Sequence[str], no_ids: Sequence[str], 
             _answer_by_id(home, blocks, {**dict.fromkeys(yes_ids, "yes"), **dict.fromkeys(no_ids, "no")})
             blocks = home.memories.list_shadow_blocks()
         shown = [block for block in blocks if with_answered or not block.label][::-1][:_MAX_SHOWN]
+        if speak:
+            _speak(shell, home.path, shadow_review.plan_speaking(blocks))
+            return
         if shell.as_json or not (yes_ids or no_ids):
             reviewed = shadow_review.read_blocks(home, shown)
             if not shell.as_json:
@@ -51,6 +63,29 @@ def review_command(shell: Shell, yes_ids: Sequence[str], no_ids: Sequence[str], 
         shell.print_json({"recorded": len(blocks), "answers": n_answers, "blocks": [one.to_json() for one in reviewed]})
         return
     shell.out.print(_describe_counts(blocks, counts), markup=False)
+
+
+def _speak(shell: Shell, home: Path, plan: SpeakingPlan) -> None:
+    """Write the limits and switch shadow off; say what changed and how to go back."""
+    write_settings(home, plan.list_changes())
+    if shell.as_json:
+        fits = {model: {**vars(fit.limits), **_count_fit(fit)} for model, fit in plan.fits.items()}
+        shell.print_json({"config": str(home / FILE_NAME), "limits": fits, "too_few_answers": dict(plan.n_few)})
+        return
+    shell.out.print(f"Recall speaks from now on: live.shadow = false in {home / FILE_NAME}.", markup=False)
+    for line in plan.describe():
+        shell.out.print(f"  {line}", markup=False)
+    note_restart(shell, home)
+    shell.suggest([
+        ("perdure start --shadow", "only record again"),
+        ("perdure why", "see the last recall, and its reasons"),
+    ])  # fmt: skip
+    shell.note(f"For the built-in limits, remove the [live.limits...] tables from {FILE_NAME}.")
+
+
+def _count_fit(fit: FittedLimits) -> dict[str, int]:
+    names = ("n_wanted", "n_unwanted", "n_wanted_told", "n_unwanted_told")
+    return {name: getattr(fit, name) for name in names}
 
 
 def _answer_by_id(home: Home, blocks: Sequence[ShadowBlock], answers: dict[str, str]) -> None:
@@ -101,6 +136,6 @@ def _describe_counts(blocks: Sequence[ShadowBlock], counts: Counter[str]) -> str
         return "Nothing is recorded: `perdure start --shadow` lets recall record for some time, and say nothing."
     n_yes, n_no, n_open = (counts[LABELS[answer]] for answer in ("yes", "no", ""))
     return (
-        f"{shadow_review.describe_progress(len(blocks)).partition(';')[0]}: "
+        f"{describe_recording(len(blocks)).partition(';')[0]}: "
         f"{n_yes} yes, {n_no} no, {format_count(n_open, 'block')} without an answer."
     )

@@ -29,8 +29,9 @@ from perdure.errors import ClientFault
 from perdure.identity import find_project, make_turn_id
 from perdure.regex import lazy_re
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
-from perdure.surfaces.cli.install import CLIENT_NAMES, offer_service, plan_client_changes
-from perdure.surfaces.units import describe_retention
+from perdure.surfaces.cli.install import CLIENT_NAMES, note_restart, offer_service, plan_client_changes
+from perdure.surfaces.cli.settings_file import write_settings
+from perdure.surfaces.units import N_SHADOW_MESSAGES, describe_retention
 from perdure.text import one_line
 from perdure.types import Filters, Node, Recalled, RunView, Source
 
@@ -67,13 +68,17 @@ class HistoryItem:
   perdure start
   perdure start --question "why did we choose sqlite?"
   perdure start --yes                 set up all clients and the service without a question
+  perdure start --shadow              only record what recall would tell, until `perdure review`
   perdure start --no-install --json   only import and show""",
 )
 @click.option("--question", metavar="TEXT", help="Answer this question from your history.")
 @click.option("--yes", is_flag=True, help="Set up every client found and the service, without a question.")
+@click.option("--shadow", is_flag=True, help="Let hooks record what recall would tell, and say nothing.")
 @click.option("--no-install", is_flag=True, help="Set up no client.")
 @click.option("--no-service", is_flag=True, help="Do not offer the service.")
-def start_command(shell: Shell, question: str | None, yes: bool, no_install: bool, no_service: bool) -> None:
+def start_command(
+    shell: Shell, question: str | None, yes: bool, shadow: bool, no_install: bool, no_service: bool
+) -> None:
     """Begin with Perdure: import the transcripts of your agents, see three things from them, ask one question, and set
     up your clients. Without a terminal, nothing is asked and no file of a client is changed, unless --yes is given.
     """
@@ -92,6 +97,16 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
         if recalled:
             _print_recalled(shell, recalled)
     changed = [] if no_install else _offer_clients(shell, clients, home_folder, can_ask=can_ask, is_agreed=yes)
+    if not shadow and changed and can_ask and not yes:
+        choice = f"Should recall speak from the first message on? (No: only record, for {N_SHADOW_MESSAGES} messages)"
+        shadow = not click.confirm(choice, default=True, err=True)
+    if shadow:
+        write_settings(home_folder, {("live",): {"shadow": True}})
+        shell.note(
+            f"Shadow: hooks record what recall would tell, and say nothing. After {N_SHADOW_MESSAGES} messages: "
+            "`perdure review`."
+        )
+        note_restart(shell, home_folder)
     if not no_service and clients and (yes or can_ask):
         offer_service(shell, home_folder, is_agreed=yes)
     if imported["waiting"] or imported["behind"]:
@@ -106,6 +121,7 @@ def start_command(shell: Shell, question: str | None, yes: bool, no_install: boo
             "findings": [asdict(finding) for finding in items],
             "clients": clients,
             "changed": changed,
+            "shadow": settings.load(home_folder).live.shadow,
         }
         answer = {"question": question, "cues": [asdict(cue) for cue in recalled.cues]} if recalled else None
         shell.print_json({**result, "answer": answer})
