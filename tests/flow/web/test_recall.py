@@ -9,6 +9,7 @@ import pytest
 import perdure
 from perdure import turn
 from perdure.capture.events import HookEvent
+from perdure.config import Config, LiveConfig
 from perdure.surfaces import recall_sources
 
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -374,3 +375,34 @@ def test_use_page_lists_used_and_unused_memories(told):
 
 def test_use_page_of_a_home_without_recalls_is_empty(visitor):
     assert "There were no recalls" in visitor.get("/use").text(".empty")
+
+
+def test_message_and_recorded_block_stand_side_by_side(house):
+    """Both in one row of two halves; the answers are kept as labels, can change, and can be taken back."""
+
+    def prepare(home):
+        home.config = Config(user=home.user, live=LiveConfig(shadow=True))
+        assert tell(home, PORT, "It listens on port 8642.") == ""
+        assert tell(home, "On which day do we deploy? <script>alert(1)</script>", later_s=300) == ""
+
+    visitor = house(prepare=prepare).visitor()
+    seen = visitor.get("/recall/shadow")
+    assert seen.text("#counts") == "2 of 20 messages recorded: 0 yes, 0 no, 2 without an answer."
+    newest, oldest = seen.tree.css("#recorded > li")
+    assert PORT in oldest.css_first(".halves > .asked-for").text()
+    assert "8642" in oldest.css_first(".halves > .recorded-block").text()
+    assert "not captured" in newest.css_first(".asked-for").text() and seen.tree.css_first("main script") is None
+    action = oldest.css_first("form").attributes["action"]
+    fields = {"token": seen.fields("#recorded form")["token"]}
+    kept = visitor.post(action, {**fields, "answer": "no"})
+    assert "0 yes, 1 no, 1 without" in kept.text("#counts") and "answered: no" in kept.texts("#recorded > li")[1]
+    assert "1 yes, 0 no" in visitor.post(action, {**fields, "answer": "yes"}).text("#counts")
+    assert "0 yes, 0 no" in visitor.post(action, {**fields, "answer": ""}).text("#counts")
+    assert visitor.post(action, {**fields, "answer": "maybe"}).status == 400
+    assert visitor.post("/recall/shadow/0000000000000000", {**fields, "answer": "yes"}).status == 404
+    assert recalls(visitor.get("/recall")) == []
+
+
+def test_page_without_a_record_says_how_to_begin(told):
+    seen = told.get("/recall/shadow")
+    assert seen.texts(".empty strong") == ["Nothing is recorded."] and "perdure start --shadow" in seen.text()

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from perdure import log, text, turn
 from perdure.access import fence
 from perdure.access.redact import mask
-from perdure.archive.memory_events import WRONG
+from perdure.archive.memory_events import RIGHT, WRONG
 from perdure.context import Context, ContextPart
 from perdure.errors import UsageError
 from perdure.index import encoding
@@ -26,7 +26,7 @@ from perdure.memories import mining_answer
 from perdure.memories.cue_use import USED_SCORE, compute_expected_share
 from perdure.memories.proposals import MAX_UNUSED_SHOWN
 from perdure.recall.tuning import DEFAULT
-from perdure.surfaces import cue_cards, recall_sources, units
+from perdure.surfaces import cue_cards, recall_sources, shadow_review, units
 from perdure.surfaces.cue_cards import Omission, OmissionContext
 from perdure.surfaces.recall_sources import InjectionMoment, PromptMessage
 from perdure.surfaces.web import visits
@@ -157,6 +157,34 @@ def _to_silent_message(
     )
 
 
+# recorded in shadow ----------------------------------------------------------------------------------------------
+
+
+def show_shadow(visit: Visit) -> HtmlPage:
+    """Show the blocks that were recorded in shadow, each beside its message: first those without an answer."""
+    blocks = visit.home.memories.list_shadow_blocks()
+    counts = Counter(block.label for block in blocks)
+    newest_first = sorted(blocks, key=lambda block: (not block.label, block.injection.at), reverse=True)
+    values = {
+        "title": "Recall",
+        "blocks": shadow_review.read_blocks(visit.home, newest_first[:_PAGE_INJECTIONS]),
+        "n_recorded": len(blocks),
+        "recording": units.describe_recording(len(blocks)).partition(";")[0],
+        "n_yes": counts[RIGHT],
+        "n_no": counts[WRONG],
+    }
+    return HtmlPage("shadow.html", values)
+
+
+def answer_block(visit: Visit) -> Redirect:
+    """Keep whether a block that was recorded in shadow belongs to its message, or take that back."""
+    answer = visit.form.get("answer", "")
+    if answer not in shadow_review.LABELS:
+        raise UsageError(f"answer {answer!r} (known: yes, no, or nothing to take it back)")
+    visit.home.memories.label_block(visit.path_params["nonce"], shadow_review.LABELS[answer])
+    return Redirect("/recall/shadow", f"Kept: {answer}." if answer else "The answer was taken back.")
+
+
 # one injection --------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +294,8 @@ def label_cue(visit: Visit) -> Redirect:
 RECALL_VIEWS: tuple[View, ...] = (
     View("GET", "/recall", show_injections, nav="recall"),
     View("GET", "/recall/silent", show_silent, nav="recall"),
+    View("GET", "/recall/shadow", show_shadow, nav="recall"),
+    View("POST", "/recall/shadow/{nonce}", answer_block, nav="recall", pool="write"),
     View("GET", "/recall/{nonce}", show_injection, nav="recall"),
     View("POST", "/recall/{nonce}/label", label_cue, nav="recall", pool="write"),
 )
