@@ -131,6 +131,21 @@ def test_start_imports_the_rest_in_the_background(run, project: Path, tmp_path: 
     raise AssertionError((tmp_path / "home/run/import.log").read_text())
 
 
+def test_client_that_start_sets_up_can_run_its_hook(run, project: Path, tmp_path: Path) -> None:
+    assert run("--yes", cwd=project).returncode == 0
+    settings = json.loads((tmp_path / ".claude/settings.json").read_text())
+    (hook,) = settings["hooks"]["UserPromptSubmit"][0]["hooks"]
+    event = {
+        "hook_event_name": "UserPromptSubmit", "session_id": SESSION.replace("1", "2"), "cwd": str(project),
+        "prompt": "Which database holds the tide tables?",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["sh", "-c", hook["command"]], input=json.dumps(event), env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "SQLite instead of Postgres" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
+
+
 def test_shadow_is_set_before_clients_speak(run, project: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(mode=0o700)
     config = tmp_path / "home/config.toml"

@@ -344,6 +344,7 @@ def _offer_clients(
             if not can_ask or not click.confirm(question, default=True, err=True):
                 shell.note(f"{CLIENT_NAMES[client]} was not changed: `perdure install {client}` sets it up.")
                 continue
+        setup.write_script(setup.make_program(home))
         for change in changes:
             setup.apply_change(change, keep_copy=True)
             changed.append({"client": client, "path": str(change.path)})
