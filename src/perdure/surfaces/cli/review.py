@@ -80,7 +80,8 @@ def _speak(shell: Shell, home: Path, plan: SpeakingPlan) -> None:
         ("perdure start --shadow", "only record again"),
         ("perdure why", "see the last recall, and its reasons"),
     ])  # fmt: skip
-    shell.note(f"For the built-in limits, remove the [live.limits...] tables from {FILE_NAME}.")
+    if plan.fits:
+        shell.note(f"For the built-in limits, remove the [live.limits...] tables from {FILE_NAME}.")
 
 
 def _count_fit(fit: FittedLimits) -> dict[str, int]:
