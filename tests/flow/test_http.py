@@ -364,6 +364,20 @@ def test_recall_into_a_session_is_recorded_and_not_repeated(served, keep, messag
     assert {hit["conversation"] for hit in hits} == {"s1"}, "memory does not eat itself"
 
 
+def test_shadow_silences_hooks_and_not_what_is_asked_for(served, keep):
+    at = served("[live]\nshadow = true\n")
+    keep(at.ada_laptop)
+    prompt = "Which port does the staging server use?"
+    event = {"client": "messages", "kind": "prompt", "session": "h1", "prompt": prompt}
+    reply = at.ada_laptop("POST", "/api/hook", {"event": event, "limit_ms": 10_000})[1]
+    assert reply == {"text": "", "notice": ""}
+    journal = at.serving.home.journal()
+    assert len(journal.read(type_="shadow")) == 1 and journal.read(type_="injected") == []
+    ask = {"message": prompt, "session": "h1", "runtime": "messages"}
+    assert "8443" in at.ada_laptop("POST", "/api/recall", ask)[1]["block"]
+    assert len(journal.read(type_="injected")) == 1
+
+
 def test_hook_gets_the_answer_of_the_resident_home(served, keep):
     at = served()
     keep(at.ada_laptop)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ def told(place: Path, *words: str, status: int = 0) -> dict[str, Any]:
     done = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "HOME": str(place)})
     assert done.returncode == status, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def event_time(why: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(why["at"])
 
 
 def told_to_people(place: Path, *words: str) -> str:
@@ -55,6 +60,9 @@ def test_why_names_each_recall_its_reasons_and_its_cost(tmp_path: Path) -> None:
         assert "1. you said  2026-01-15 09:00 (" in shown and " ago)" in shown
         assert "score" in told_to_people(place, "--explain")
         assert told(place, "--session", "other", status=4)
+        marked = told(place, "--wrong", "1")["result"]
+        assert home.memories.labels(event_time(why)) == {(marked["nonce"], cue["turn"]): "wrong"}
+        assert "1 text" in told(place, "--wrong", "2", status=2)["error"]["message"]
         ((_, turn),) = home.memories.sources(cue["turn"])  # what was stated is a memory, and goes with its turn
         assert turn
         home.forgetting.apply(home.forgetting.plan([turn]))

@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from perdure import text
+from perdure.archive.memory_events import WRONG
+from perdure.errors import UsageError
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time_and_age
 from perdure.surfaces.last_recall import describe_last_recall
@@ -19,20 +21,42 @@ from perdure.surfaces.last_recall import describe_last_recall
     epilog="""\
   perdure why                      the last recall of all sessions
   perdure why --session 5f0c       the last recall of one session
+  perdure why --wrong 2            text 2 did not belong beside the message
   perdure why --json""",
 )
 @click.option("--session", help="Show the last recall of this session (the beginning of its id).")
+@click.option("--wrong", type=click.IntRange(min=1), metavar="N", help="Keep that text N did not belong there.")
 @click.option("--explain", is_flag=True, help="Show the scores, and the time that each step took.")
-def why_command(shell: Shell, session: str | None, explain: bool) -> None:
+def why_command(shell: Shell, session: str | None, wrong: int | None, explain: bool) -> None:
     """Show the last recall that went into a session: the message, the memories and turns beside it, and the reason for
     each.
     """
+    if wrong is not None:
+        _mark_wrong(shell, session or "", wrong)
+        return
     with shell.use_home() as home:
         recall = home.why(session or "") if isinstance(home, RemoteHome) else describe_last_recall(home, session or "")
     if shell.as_json:
         shell.print_json(recall)
         return
     _print_why(shell, recall, explain=explain)
+
+
+def _mark_wrong(shell: Shell, session: str, number: int) -> None:
+    """Keep the label, as one click on the page does; at the home's own machine alone."""
+    with shell.open_home() as home:
+        recall = describe_last_recall(home, session)
+        if number > len(recall["cues"]):
+            raise UsageError(
+                f"the last recall has {format_count(len(recall['cues']), 'text')}: `perdure why` shows them"
+            )
+        cue = recall["cues"][number - 1]
+        home.memories.label_cue(recall["nonce"], cue["turn"], WRONG)
+    if shell.as_json:
+        shell.print_json({"nonce": recall["nonce"], "cue": cue["turn"], "label": WRONG})
+        return
+    shell.out.print(f"Marked as wrong for this message: {text.one_line(cue['text'], 100)}", markup=False)
+    shell.note("The page takes this back (`perdure page`, Recall). A false memory is corrected there, too.")
 
 
 def _print_why(shell: Shell, recall: Mapping[str, Any], *, explain: bool) -> None:
