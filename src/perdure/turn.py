@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 MAX_BLOCK_CHARS = 9_000  # of a block, as JavaScript counts them: Claude Code and Codex cut a hook's output at 10,000
 REMINDER = "[perdure] Is something here worth keeping? `perdure remember TEXT` stores it."
 UNREAD_NOTICE = "[perdure] {n} newer captures are not read yet: what they say may change this."
-TOLD_NOTICE = "Perdure remembered {n}: `perdure why` (`--wrong N` marks one). Silence for this session: /perdure:quiet"
+TOLD_NOTICE = (
+    "Perdure remembered {n}: `perdure why` shows it, `--wrong N` marks a wrong one. "
+    "Silence for this session: /perdure:quiet"
+)
 CATCH_UP_SHARE = 0.6  # share of the remaining time that new captures may take to become findable
 HELPER_SHARE = 0.4  # share of the remaining time that a helper model may use to plan
 MARGIN_MS = 60  # reserved at the end for recording (an fsync) and delivery
