@@ -27,7 +27,7 @@ from perdure.archive.journal import Journal, get_writer_id
 from perdure.archive.memory_events import check_project
 from perdure.captures import Captures
 from perdure.connections import Connections, Progress, local_now, prepare_folder, utc_now
-from perdure.errors import ClientOnly, DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
+from perdure.errors import ClientOnly, ConfigFault, DiskFull, ReadOnlyHome, ThinHome, UnsupportedPlatform
 from perdure.forgetting import Forgetting, floor_cache
 from perdure.home_protocol import HomeProtocol
 from perdure.identity import check_user
@@ -76,6 +76,7 @@ class Home(HomeProtocol):
         self.config = config
         self.user = principal.user
         self.writable = writable
+        self._settings_read_ns: int | None = None  # when the config.toml of `refresh_live_settings` was written
         self.connections = Connections(
             path,
             config,
@@ -122,6 +123,22 @@ class Home(HomeProtocol):
     def close(self) -> None:
         """Release every file. Nothing is lost by not calling it."""
         self.connections.close()
+
+    def refresh_live_settings(self) -> None:
+        """Read the `live` settings again if config.toml changed: what a person sets holds from the next message on.
+
+        A file with a fault changes nothing; `perdure doctor` names the fault.
+        """
+        try:
+            written_ns = (self.path / "config.toml").stat().st_mtime_ns
+            if written_ns == self._settings_read_ns:
+                return
+            self._settings_read_ns = written_ns
+            live = settings.load(self.path).live
+        except (OSError, ConfigFault):
+            return
+        self.config = replace(self.config, live=live)
+        self.connections.config = replace(self.connections.config, live=live)
 
     def clone_for_thread(self, *, read_only: bool = False, identity: Identity | None = None) -> Home:
         """Return this home once more, for another thread: the models are shared, and this one is closed last.

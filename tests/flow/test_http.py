@@ -376,6 +376,10 @@ def test_shadow_silences_hooks_and_not_what_is_asked_for(served, keep):
     ask = {"message": prompt, "session": "h1", "runtime": "messages"}
     assert "8443" in at.ada_laptop("POST", "/api/recall", ask)[1]["block"]
     assert len(journal.read(type_="injected")) == 1
+    (at.place / "config.toml").write_text("[live]\nshadow = maybe\n")  # a fault changes nothing
+    assert at.ada_laptop("POST", "/api/hook", {"event": {**event, "session": "h2"}})[1]["text"] == ""
+    (at.place / "config.toml").write_text("[live]\nshadow = false\n")
+    assert "8443" in at.ada_laptop("POST", "/api/hook", {"event": {**event, "session": "h3"}})[1]["text"]
 
 
 def test_hook_gets_the_answer_of_the_resident_home(served, keep):

@@ -122,6 +122,7 @@ class QueryWorker:
 
     def _answer_request(self, home: Home, query_request: QueryRequest) -> None:
         try:
+            home.refresh_live_settings()
             answer = _answer_query(home, query_request, is_warm=self.is_warm)
             self._health_state.record_proof("read")
         except PerdureError as error:

@@ -90,15 +90,6 @@ def offer_service(shell: Shell, home: Path, *, is_agreed: bool) -> None:
         shell.note(f"The service runs now and starts at login ({system_service.path}).")
 
 
-def note_restart(shell: Shell, home: Path) -> None:
-    """Say that a resident home must start again to use new settings, if one runs."""
-    if server.ask_health(home) is None:
-        return
-    has_unit = unit.describe_local_unit(home, settings.find_user_home()).path.exists()
-    restart = "`perdure service uninstall`, then `perdure service install`" if has_unit else "`perdure serve`"
-    shell.note(f"The resident home still uses the earlier settings: start it again ({restart}).")
-
-
 def plan_client_changes(client: str, home: Path, *, mcp: bool) -> list[setup.SettingsChange]:
     """Return all changes that set up a client, one for each file, before any is made. Raises if one is refused."""
     change = setup.plan_install(client, _find_settings_path(client), setup.make_program(home))

@@ -15,7 +15,6 @@ from perdure.index.injections import ShadowBlock
 from perdure.recall.judge import FittedLimits
 from perdure.surfaces import shadow_review
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time
-from perdure.surfaces.cli.install import note_restart
 from perdure.surfaces.cli.settings_file import FILE_NAME, write_settings
 from perdure.surfaces.shadow_review import LABELS, ReviewedBlock, SpeakingPlan
 from perdure.surfaces.units import describe_recording
@@ -75,7 +74,6 @@ def _speak(shell: Shell, home: Path, plan: SpeakingPlan) -> None:
     shell.out.print(f"Recall speaks from now on: live.shadow = false in {home / FILE_NAME}.", markup=False)
     for line in plan.describe():
         shell.out.print(f"  {line}", markup=False)
-    note_restart(shell, home)
     shell.suggest([
         ("perdure start --shadow", "only record again"),
         ("perdure why", "see the last recall, and its reasons"),

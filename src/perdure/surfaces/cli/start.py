@@ -29,7 +29,7 @@ from perdure.errors import ClientFault
 from perdure.identity import find_project, make_turn_id
 from perdure.regex import lazy_re
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
-from perdure.surfaces.cli.install import CLIENT_NAMES, note_restart, offer_service, plan_client_changes
+from perdure.surfaces.cli.install import CLIENT_NAMES, offer_service, plan_client_changes
 from perdure.surfaces.cli.settings_file import write_settings
 from perdure.surfaces.units import N_SHADOW_MESSAGES, describe_retention
 from perdure.text import one_line
@@ -106,7 +106,6 @@ def start_command(
             f"Shadow: hooks record what recall would tell, and say nothing. After {N_SHADOW_MESSAGES} messages: "
             "`perdure review`."
         )
-        note_restart(shell, home_folder)
     if not no_service and clients and (yes or can_ask):
         offer_service(shell, home_folder, is_agreed=yes)
     if imported["waiting"] or imported["behind"]:

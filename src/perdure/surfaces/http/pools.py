@@ -51,6 +51,7 @@ class HomePool:
         """
         key = (identity, read_only)
         home = self._take_idle(key) or self._make_home(identity, read_only)
+        home.refresh_live_settings()
         try:
             yield home
         except (HttpRefusal, UsageError, NotFound):

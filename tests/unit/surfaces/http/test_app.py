@@ -209,9 +209,13 @@ def test_failure_inside_mcp_returns_an_error_envelope(tmp_path):
 class Fake:
     def __init__(self):
         self.is_closed = False
+        self.n_refreshed = 0
 
     def close(self):
         self.is_closed = True
+
+    def refresh_live_settings(self):
+        self.n_refreshed += 1
 
 
 def test_home_is_reused_for_the_same_identity():
@@ -225,7 +229,7 @@ def test_home_is_reused_for_the_same_identity():
     with homes.lend(ada, read_only=True) as one, homes.lend(ada, read_only=True) as two:
         assert one is not two
     with homes.lend(ada, read_only=True) as again:
-        assert again in (one, two)
+        assert again in (one, two) and again.n_refreshed == 2
     with homes.lend(bob, read_only=True) as other:
         assert other not in (one, two), "never another's"
     assert sum(home.is_closed for home in made) == 1 and len(made) == 3
