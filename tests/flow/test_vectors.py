@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,11 @@ def documents(fake):
     return [text for texts, kind in fake.asked if kind == "document" for text in texts]
 
 
+def embed_after(before, turn):
+    """The text that is embedded for a short turn that comes after another one."""
+    return f"[15 January 2026] {before[0]}: {before[1][-len(turn[1]) :]}\n{turn[0]}: {turn[1]}"
+
+
 # searching ----------------------------------------------------------------------------------------------------
 
 
@@ -92,14 +98,48 @@ def test_search_is_hybrid_once_there_are_vectors(home, message, fake):
     assert home.search("northern quay", mode="keyword").mode == "keyword"
 
 
-def test_embedded_text_names_date_and_role(filled, fake):
-    assert set(documents(fake)) == {f"[15 January 2026] {role}: {words}" for role, words in LINES}
+def test_embedded_text_names_date_and_role_after_the_end_of_the_turn_before(filled, fake):
+    first = f"[15 January 2026] user: {LINES[0][1]}"
+    assert set(documents(fake)) == {first, *(embed_after(*pair) for pair in pairwise(LINES))}
+
+
+def test_only_a_short_text_is_embedded_with_the_turn_before(home, message, fake):
+    lines = [("user", "a" * 300), ("assistant", "b" * 399), ("user", "c" * 400), ("tool", "d"), ("assistant", "e")]
+    lines += [("assistant", "f")]
+    say(home, message, lines)
+    home.upkeep.embed()
+    embedded = {text[-1]: text.partition("] ")[2] for text in documents(fake)}
+    assert embedded["a"] == "user: " + "a" * 300
+    assert embedded["b"] == "user: " + "a" * 200 + "\nassistant: " + "b" * 399
+    assert embedded["c"] == "user: " + "c" * 400
+    assert embedded["e"] == "user: " + "c" * 20 + "\nassistant: e"  # a tool's output is not said
+    assert embedded["f"] == "assistant: f"  # the same agent goes on
+
+
+def test_a_turn_of_another_session_is_not_embedded_with(home, message, fake):
+    say(home, message, [("user", "of the first session")], session="one")
+    say(home, message, [("user", "of the second session")], session="two")
+    home.upkeep.embed()
+    assert all(text.count("session") == 1 for text in documents(fake))
+
+
+def test_forgetting_a_turn_drops_the_vector_that_holds_its_words(filled, fake, grep):
+    """The turn after it was embedded with its end."""
+    embedded = embed_after(LINES[2], LINES[3])
+    numbers = quantise(fake.embed([embedded], "document")).values[0].tobytes()
+    assert grep(filled.path, numbers) and grep(filled.path, hash_embedded_text(embedded))
+    (hit,) = [h for h in filled.search("lighthouse", mode="keyword").hits if h.role == "user"]
+    filled.forgetting.apply(filled.forgetting.plan([hit.turn_id]))
+    assert grep(filled.path, numbers) == [] and grep(filled.path, hash_embedded_text(embedded)) == []
+    filled.upkeep.embed()
+    assert (slab_of(filled).n_embedded, slab_of(filled).n_missing) == (4, 0)
+    assert documents(fake)[-1] == f"[15 January 2026] assistant: {LINES[3][1]}"  # an agent's turn is now before it
 
 
 def test_semantic_search_finds_a_text_without_a_keyword_hit(filled):
     """ "keeper" is in the fake's words; the keyword leg is not asked."""
     found = filled.search("keeper lighthouse", mode="semantic")
-    assert found.mode == "semantic" and found.hits[0].text == LINES[2][1]
+    assert found.mode == "semantic" and LINES[2][1] in texts(found)[:2]  # the turn after it is embedded with its end
     assert found.hits[0].score == found.hits[0].vector_score and found.hits[0].keyword_score is None
 
 
@@ -148,7 +188,7 @@ def test_unknown_modes_are_refused(filled):
 
 def test_a_read_only_home_answers_by_meaning(filled, opened):
     reader = opened(read_only=True, embedder=FakeEmbedder())
-    assert reader.search("keeper lighthouse", mode="semantic").hits[0].text == LINES[2][1]
+    assert LINES[2][1] in texts(reader.search("keeper lighthouse", mode="semantic"))[:2]
     assert reader.upkeep.vector_status().slabs[0].n_embedded == 5
 
 
@@ -224,8 +264,7 @@ def test_people_and_agents_first_then_the_newest(home, message, fake):
     say(home, message, [("tool", "output of a tool"), ("user", "older"), ("assistant", "newer")])
     home.upkeep.embed()
     (asked,) = [texts for texts, kind in fake.asked if kind == "document"][:1]
-    assert [text.partition("] ")[2] for text in sorted(documents(fake))] == [
-        "assistant: newer", "tool: output of a tool", "user: older"]  # fmt: skip
+    assert sorted(text.rpartition(": ")[2] for text in documents(fake)) == ["newer", "older", "output of a tool"]
     assert len(asked) <= 3
     home2 = embed.list_missing(home.index(), vector_search.list_slabs(home.index())[0])
     assert home2 == []
@@ -379,13 +418,15 @@ def test_deleted_index_gets_its_vectors_from_the_cache(filled, fake, opened):
 def test_forgetting_leaves_no_vector(filled, fake, grep):
     """The slab's bytes and the cache's, by the hash of the words and by the numbers themselves."""
     (hit,) = [h for h in filled.search("lighthouse", mode="keyword").hits if h.role == "user"]
-    words = build_embedded_text("person", "user", int(hit.stated_at.timestamp() * 1000), hit.text)
+    words = embed_after(LINES[1], LINES[2])
     numbers = quantise(fake.embed([words], "document")).values[0].tobytes()
     where = grep(filled.path, numbers)
     assert any("vectors/" in name for name in where) and any("cache/" in name for name in where)
     assert any("cache/" in name for name in grep(filled.path, hash_embedded_text(words)))
     filled.forgetting.apply(filled.forgetting.plan([hit.turn_id]))
     assert grep(filled.path, numbers) == [] and grep(filled.path, hash_embedded_text(words)) == []
+    assert (slab_of(filled).n_embedded, slab_of(filled).n_missing) == (3, 1)  # the turn after it held its end
+    filled.upkeep.embed()
     n_asked = len(documents(fake))
     assert slab_of(filled).n_embedded == 4 and slab_of(filled).n_missing == 0
     assert len(filled.search("lighthouse", mode="semantic").hits) == 4

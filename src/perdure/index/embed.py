@@ -17,7 +17,8 @@ import numpy as np
 
 from perdure.errors import TextRefused
 from perdure.index import vector_search
-from perdure.index.encoding import EMBEDDING_POLICIES, EmbeddingPolicy, build_embedded_text, hash_embedded_text
+from perdure.index.embedded_texts import read_embedded_texts
+from perdure.index.encoding import EMBEDDING_POLICIES, EmbeddingPolicy, hash_embedded_text
 from perdure.index.slab import NO_NUMBER, NO_TIME, NUMBER_COLUMNS, ChunkFields, Slab
 from perdure.index.store import IndexConnection
 from perdure.index.vector_search import SlabFiles, SlabInfo
@@ -212,16 +213,15 @@ _CHUNK_WITH_TURN = "chunk LEFT JOIN turn ON turn.id = chunk.turn"  # a memory ha
 def _read_pending(index: IndexConnection, chunks: Sequence[int]) -> Iterator[PendingChunk]:
     """Yield the texts to embed for these chunks; chunks that are gone by now are left out."""
     marks = ", ".join("?" * len(chunks))
-    query = f"""SELECT chunk.id, tie, chunk.stated_ms, {", ".join(f"chunk.{name}" for name in NUMBER_COLUMNS)},
-          turn.author, turn.role, text FROM {_CHUNK_WITH_TURN} JOIN chunk_text ON chunk_text.id = chunk.id
-        WHERE chunk.id IN ({marks}) ORDER BY chunk.id"""
-    n_fields = 3 + len(NUMBER_COLUMNS)
-    for row in index.select(query, *chunks):
-        chunk, tie, stated_ms = row[:3]
-        numbers = tuple(NO_NUMBER if number is None else number for number in row[3:n_fields])
+    query = f"""SELECT id, tie, stated_ms, {", ".join(NUMBER_COLUMNS)} FROM chunk
+        WHERE id IN ({marks}) ORDER BY id"""
+    texts = read_embedded_texts(index, chunks)
+    for chunk, tie, stated_ms, *row_numbers in index.select(query, *chunks):
+        if chunk not in texts:
+            continue
+        numbers = tuple(NO_NUMBER if number is None else number for number in row_numbers)
         fields = ChunkFields(chunk, tie, NO_TIME if stated_ms is None else stated_ms, numbers)
-        author, role, text = row[n_fields:]
-        yield PendingChunk(fields, build_embedded_text(author, role, stated_ms, text))
+        yield PendingChunk(fields, texts[chunk].text)
 
 
 # writing ------------------------------------------------------------------------------------------------------

@@ -100,13 +100,20 @@ def count_embedded_chars(author: Author, chunk: int) -> int | None:
     return HEAD_CHARS if chunk == 0 else 0
 
 
-def build_embedded_text(author: Author | None, role: str | None, stated_ms: int | None, text: str) -> str:
+def build_embedded_text(
+    author: Author | None, role: str | None, stated_ms: int | None, text: str, *, before: str = ""
+) -> str:
     """Return the text that is embedded for a chunk; author and role are None for a memory.
+
+    before: the end of the turn before it, with its role.
 
     >>> build_embedded_text("person", "user", 1778198400000, "We moor at the quay.")
     '[8 May 2026] user: We moor at the quay.'
+    >>> build_embedded_text("person", "user", None, "At the quay.", before="assistant: Where do we moor?")
+    'assistant: Where do we moor?\\nuser: At the quay.'
     """
-    return f"{_format_day(stated_ms)}{role or MEMORY_KIND}: {text[: count_embedded_chars(author or 'person', 0)]}"
+    said = f"{role or MEMORY_KIND}: {text[: count_embedded_chars(author or 'person', 0)]}"
+    return _format_day(stated_ms) + (f"{before}\n{said}" if before else said)
 
 
 def _format_day(stated_ms: int | None) -> str:

@@ -17,7 +17,8 @@ import msgspec
 from perdure import formats
 from perdure.archive.archive import get_stored_sha256
 from perdure.identity import make_turn_id
-from perdure.index.encoding import build_embedded_text, hash_embedded_text, to_ms, to_scope_token
+from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
+from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.text import index_terms
 from perdure.types import ParsedLines, Run, Source, Turn
@@ -193,9 +194,7 @@ def _write_turn(index: IndexConnection, run: Run, number: int, row: TurnRow, sco
     if new_session == indexed_session and indexed_turn.turn_id != row.turn_id:
         first_offset, first_id = min((indexed_turn.offset, indexed_turn.turn_id), (row.turn.offset, row.turn_id))
         if row.turn.offset < indexed_turn.content_offset:
-            index.db.execute(
-                "UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", (first_offset, first_id, indexed_turn.id)
-            )
+            _move_turn(index, indexed_turn.id, first_offset, first_id)
             return 0
         _delete_turn(index, indexed_turn.id)
         return _insert_turn(index, number, row, scope, turn_id=first_id, offset=first_offset)
@@ -220,6 +219,8 @@ def _insert_turn(
     index: IndexConnection, number: int, row: TurnRow, scope: ChunkScope, *, turn_id: str, offset: int
 ) -> int:
     turn = row.turn
+    if row.is_said:
+        _drop_vectors_after(index, row.thread, offset)
     index.db.execute(
         """INSERT INTO turn(turn_id, copy_key, run, offset, content_run, content_offset, role, author, stated_ms,
            model, n_tokens, is_summary, entry, thread, said, speaker)
@@ -292,6 +293,8 @@ def insert_chunk(
 
 def _delete_turn(index: IndexConnection, turn: int) -> None:
     """Delete a turn from every table; its words leave the full-text index by their exact text."""
+    for thread, offset in index.select("SELECT thread, offset FROM turn WHERE id = ?", turn):
+        _drop_vectors_after(index, thread, offset)
     delete_chunks(index, turn)
     facets = index.db.execute("DELETE FROM turn_facet WHERE turn = ? RETURNING facet", (turn,)).fetchall()
     unused = "DELETE FROM facet WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_facet WHERE facet = ?1)"
@@ -301,25 +304,56 @@ def _delete_turn(index: IndexConnection, turn: int) -> None:
 
 def delete_chunks(index: IndexConnection, turn: int) -> None:
     """Delete the chunks of a turn (or of a memory, by its negative number) from every table."""
-    query = """SELECT chunk.id, chunk.user, text, scope, author, turn.role, chunk.stated_ms FROM chunk
-        JOIN chunk_text ON chunk_text.id = chunk.id LEFT JOIN turn ON turn.id = chunk.turn WHERE chunk.turn = ?"""
-    for key, user, chunk_text, scope, author, role, stated_ms in index.select(query, turn):
+    query = """SELECT chunk.id, user, text, scope FROM chunk JOIN chunk_text ON chunk_text.id = chunk.id
+        WHERE turn = ?"""
+    rows = index.select(query, turn)
+    embedded_texts = read_embedded_texts(index, [row[0] for row in rows])
+    for key, user, chunk_text, scope in rows:
         index.db.execute(
             f'INSERT INTO "words_{user}"("words_{user}", rowid, text, scope) VALUES (\'delete\', ?, ?, ?)',
             (key, index_terms(chunk_text), scope),
         )
         index.db.execute("DELETE FROM chunk WHERE id = ?", (key,))
         index.db.execute("DELETE FROM chunk_text WHERE id = ?", (key,))
-        _delete_vectors(index, key, build_embedded_text(author, role, stated_ms, chunk_text))
+        _delete_vectors(index, key, embedded_texts[key])
         index.add_to_counts(user, [user, *(int(scope_word.strip("z")) for scope_word in scope.split())], -1)
 
 
-def _delete_vectors(index: IndexConnection, chunk: int, embedded_text: str) -> None:
-    """Turn a chunk's rows in the slabs into holes, and record the hash of its text for the embedding cache."""
+def _move_turn(index: IndexConnection, turn: int, offset: int, turn_id: str) -> None:
+    """Give a turn another place in its thread, and the id of that place."""
+    ((thread, old_offset),) = index.select("SELECT thread, offset FROM turn WHERE id = ?", turn)
+    _drop_vectors(index, turn)
+    for place in (old_offset, offset):
+        _drop_vectors_after(index, thread, place)
+    index.db.execute("UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", (offset, turn_id, turn))
+
+
+def _drop_vectors_after(index: IndexConnection, thread: int, offset: int) -> None:
+    """Drop the vectors of the first turn behind a place in a thread, before the turn at that place changes: they are
+    made from the words of both.
+    """
+    query = "SELECT id FROM turn WHERE thread = ? AND offset > ? AND said ORDER BY offset LIMIT 1"
+    for (turn_after,) in index.select(query, thread, offset):
+        _drop_vectors(index, turn_after)
+
+
+def _drop_vectors(index: IndexConnection, turn: int) -> None:
+    """Drop the vectors of the turn's short texts; they are embedded again, with the turn that is then before them."""
+    chunks = [chunk for (chunk,) in index.select("SELECT id FROM chunk WHERE turn = ?", turn)]
+    for chunk, embedded in read_embedded_texts(index, chunks).items():
+        if embedded.is_short:
+            lists_again = "UPDATE slab SET n_left = n_left + 1 WHERE id IN (SELECT slab FROM vector WHERE chunk = ?)"
+            index.db.execute(lists_again, (chunk,))
+            _delete_vectors(index, chunk, embedded)
+
+
+def _delete_vectors(index: IndexConnection, chunk: int, embedded: EmbeddedText) -> None:
+    """Turn a chunk's rows in the slabs into holes, and record the hashes of its text for the embedding cache."""
     index.db.execute("INSERT INTO hole(slab, row) SELECT slab, row FROM vector WHERE chunk = ? AND row >= 0", (chunk,))
     index.db.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
     last_chunk = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunk')"
-    index.db.execute(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", (hash_embedded_text(embedded_text),))
+    hashes = [(hash_embedded_text(words),) for words in {embedded.text, embedded.text_alone}]
+    index.db.executemany(f"INSERT OR REPLACE INTO gone VALUES (?, {last_chunk})", hashes)
 
 
 def _delete_run(index: IndexConnection, run: Run) -> None:
@@ -347,8 +381,7 @@ def _release_turn_ids(index: IndexConnection, run: Run) -> None:
     user, runtime = index.add_name("user", source.user), index.add_name("runtime", source.runtime)
     where = (user, runtime, source.session, source.generation, run.run_id, run.from_offset, run.to_offset)
     for turn, offset in index.select(query, *where):
-        values = (offset, make_turn_id(source, offset), turn)
-        index.db.execute("UPDATE turn SET offset = ?, turn_id = ? WHERE id = ?", values)
+        _move_turn(index, turn, offset, make_turn_id(source, offset))
 
 
 def _mark_abandoned_turns(index: IndexConnection, run: Run, parsed: ParsedLines) -> None:
