@@ -52,9 +52,15 @@ SWEEPS: dict[str, list[tuple[str, Tuning]]] = {
     "words of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_words=w)) for w in (0, 0.15, 0.25, 0.4)],
     "vectors of the best hits": [(f"{w:g}", replace(DEFAULT, feedback_vector=w)) for w in (0, 0.2, 0.4, 0.6)],
     "best candidates that lend to neighbours": [(str(n), replace(DEFAULT, lenders=n)) for n in (1, 5, 10, 20, 50)],
+    "words of a turn and its neighbours": [(f"{w:g}", replace(DEFAULT, covered=w)) for w in (0, 0.2, 0.3, 0.4)],
+    "words of a turn, each counting the same": [(f"{w:g}", replace(DEFAULT, held=w)) for w in (0, 0.2, 0.4, 0.6)],
+    "cosine, a second time": [(f"{w:g}", replace(DEFAULT, cosine=w)) for w in (0, 0.2, 0.4, 0.6)],
+    "length of a text": [(f"{w:g}", replace(DEFAULT, full=w)) for w in (0, 0.1, 0.2, 0.4)],
+    "announcements": [(f"{w:g}", replace(DEFAULT, announced=w)) for w in (0, 0.2, 0.4)],
     "candidates of each leg": [(str(n), replace(DEFAULT, pool=n)) for n in (12, 24, 50, 100, 200)],
 }
 LAMBDAS = [(f"{n / 10:.1f}", replace(DEFAULT, relevance=n / 10)) for n in range(11)]
+SHARES = [(f"{n / 100:g}", replace(DEFAULT, weakest=n / 100)) for n in (0, 40, 45, 50, 55, 60, 70)]
 DEPTHS = [(str(k), replace(DEFAULT, k=k, k_broad=max(k, DEFAULT.k_broad))) for k in (3, 4, 5, 6, 8, 12, 20)]
 NEEDS_VECTORS = ("weight of the vectors", "vectors of the best hits")
 
@@ -212,7 +218,8 @@ def sweep_packs(held: Sequence[Opened], base: BenchSetup) -> tuple[list[str], di
     names = [one.data.name for one in held]
     at_default = [packed(one, base) for one in held]
     parts, figures, plots = [], {}, {}
-    for title, variants in (("λ of diversity", LAMBDAS), ("cues for a question of fact", DEPTHS)):
+    packs = ("λ of diversity", LAMBDAS), ("share of the best score", SHARES), ("cues for a question of fact", DEPTHS)
+    for title, variants in packs:
         rows, series = [], {name: [] for name in names}
         for label, tuning in variants:
             found = [packed(one, replace(base, tuning=tuning)) for one in held]

@@ -9,10 +9,11 @@ profile, so a threshold made for two legs never silences one (term-llm #19).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 from perdure import text
 from perdure.config import LimitsConfig
@@ -38,6 +39,7 @@ MIN_WANTED_SHARE = 0.9  # of the wanted blocks that fitted limits still let thro
 COVERAGE_STEPS = (ENOUGH_COVERAGE, 0.7, 0.8, 0.9, 1.0)  # a text with all words of the message always speaks
 _DIGITS = 4  # of relevance and coverage, as they are recorded
 
+_Id = TypeVar("_Id")  # what a text is named by
 _WORDS = lazy_re(r"[^\W_]+")
 _SUFFIX = lazy_re(r"(?<=\w{3})(?:ings?|ed|ies|es|s|ly|'s)$")
 
@@ -93,10 +95,11 @@ def gather_evidence(
     """Return the evidence for candidates with these texts. words: of the query, each with (chunks that hold
     it, rarity).
     """
-    weights = {word: _weigh_word(word, *n_held_and_rarity) for word, n_held_and_rarity in words.items()}
-    stems_by_word = {word: extract_stems(word) for word in weights}
+    weights = weigh_words(words)
+    total = sum(weights.values())
+    held_words = find_held_words(weights, dict(enumerate(texts))).values()
     covered, n_held = max(
-        (_measure_coverage(weights, stems_by_word, extract_stems(candidate_text)) for candidate_text in texts),
+        ((sum(weights[word] for word in held) / total if total else 0.0, len(held)) for held in held_words),
         default=(0.0, 0),
     )
     sightings = list(names.values())
@@ -106,23 +109,27 @@ def gather_evidence(
     return Evidence(cosine, covered, n_held, n_known / n_names, n_unknown / n_names, is_in_time, len(words))
 
 
-def _weigh_word(word: str, n_held: int, rarity: float) -> float:
-    """Return the weight of a word: its rarity. A pair of signs that is nowhere is mostly no word at all."""
-    return max(rarity, MIN_WORD_WEIGHT) * (
-        UNKNOWN_PAIR_FACTOR if not n_held and not word.isascii() and len(word) == PAIR_CHARS else 1.0
-    )
+def weigh_words(words: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+    """Return the weight of each word of a query: its rarity. A pair of signs that is nowhere is mostly no word at
+    all.
 
-
-def _measure_coverage(
-    weights: Mapping[str, float], stems_by_word: Mapping[str, frozenset[str]], held_stems: frozenset[str]
-) -> tuple[float, int]:
-    """Return the share of the weight that a text with these stems holds, and the number of words it holds.
-
-    stems_by_word: the stems of each word of the query.
+    words: each with (chunks that hold it, rarity).
     """
-    total = sum(weights.values())
-    held_words = [word for word in weights if stems_by_word[word] <= held_stems]
-    return (sum(weights[word] for word in held_words) / total if total else 0.0), len(held_words)
+    return {
+        word: max(rarity, MIN_WORD_WEIGHT)
+        * (UNKNOWN_PAIR_FACTOR if not n_held and not word.isascii() and len(word) == PAIR_CHARS else 1.0)
+        for word, (n_held, rarity) in words.items()
+    }
+
+
+def find_held_words(words: Iterable[str], texts: Mapping[_Id, str]) -> dict[_Id, frozenset[str]]:
+    """Return for each text which of the words of a query it holds, in any of their forms."""
+    stems_by_word = {word: extract_stems(word) for word in words}
+    held_words: dict[_Id, frozenset[str]] = {}
+    for text_id, candidate_text in texts.items():
+        held_stems = extract_stems(candidate_text)
+        held_words[text_id] = frozenset(word for word, stems in stems_by_word.items() if stems <= held_stems)
+    return held_words
 
 
 @lru_cache(maxsize=N_CACHED_TEXTS)

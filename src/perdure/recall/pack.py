@@ -19,7 +19,8 @@ from perdure.recall.judge import extract_query_words, extract_stems
 from perdure.regex import lazy_re
 from perdure.types import Cue, Plan, Recalled
 
-TEXT_SIZES = (1600, 800, 400, 200)  # characters of a cue's text that are tried, longest first
+TEXT_SIZES = (1600, 1000, 800, 500, 400, 200)  # characters of a cue's text that are tried, longest first
+LONGEST_TEXTS = (1600, 1000, 1000, 500)  # characters of the first cue's text, the second's, …; the last is for the rest
 BEFORE_CHARS = 240
 SHORT_CHARS = 90  # a shorter text may need the turn before it
 SPEAKER_LABELS = {  # label of a memory, by the lowest trust in its lineage
@@ -74,7 +75,8 @@ def pack(
     unfitted_ids: list[str] = []
     tokens_left = max_tokens
     for cue in cues:
-        fitted_cue = _fit_cue(cue, query_stems, tokens_left)
+        max_chars = LONGEST_TEXTS[min(len(packed_cues), len(LONGEST_TEXTS) - 1)]
+        fitted_cue = _fit_cue(cue, query_stems, max_chars, tokens_left)
         if fitted_cue is None:
             unfitted_ids.append(cue.turn_id)
             continue
@@ -83,9 +85,9 @@ def pack(
     return tuple(packed_cues), tuple(unfitted_ids)
 
 
-def _fit_cue(cue: Cue, query_stems: frozenset[str], tokens_left: int) -> Cue | None:
+def _fit_cue(cue: Cue, query_stems: frozenset[str], max_chars: int, tokens_left: int) -> Cue | None:
     """Return the cue with as much text as fits, with the turn before it if possible; None if nothing fits."""
-    for size in TEXT_SIZES:
+    for size in (size for size in TEXT_SIZES if size <= max_chars):
         shortened = replace(
             cue, text=cut_excerpt(cue.text, query_stems, size), before=text.one_line(cue.before, BEFORE_CHARS)
         )

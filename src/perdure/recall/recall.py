@@ -23,6 +23,7 @@ from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
 from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
 from perdure.recall.rank import PlanVectors, Ranking, rank
+from perdure.recall.refine import refine
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
 from perdure.text import format_age, one_line
@@ -118,7 +119,8 @@ def assess(
     need.
     """
     plan = add_event_windows(candidates, plan)
-    ranking, truth = _apply_beliefs(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
+    ranking = refine(candidates, plan, rank(candidates, plan, vectors, tuning), tuning)
+    ranking, truth = _apply_beliefs(candidates, plan, ranking, tuning)
     name_sightings = candidates.find_names(plan.names)
     verdict = _judge_candidates(candidates, plan, ranking, name_sightings, model if ranking.cosine else "", limits)
     return Assessment(plan, ranking, name_sightings, verdict, truth)
@@ -288,7 +290,8 @@ def _choose_turns(
     if not new_ids:
         return []
     best = max(ranking.scores[new_ids[0]], 1e-9)
-    scores = {turn_id: ranking.scores[turn_id] / best for turn_id in new_ids}
+    weakest = tuning.weakest if ranking.cosine else 0.0  # scores by words alone fall too fast
+    scores = {turn_id: share for turn_id in new_ids if (share := ranking.scores[turn_id] / best) >= weakest}
     measure_likeness = _make_likeness(candidates, new_ids)
     chosen_ids = diversify(scores, measure_likeness, relevance=tuning.relevance, k=k, same_likeness=tuning.same)
     if plan.intent not in ("latest", "fact") or plan.windows:
@@ -438,6 +441,8 @@ def _explain_passed_over(
             reason = "this session already got it"
         elif turn_id in recalled.without_room:
             reason = f"it did not fit into {tuning.max_tokens:,} tokens"
+        elif ranking.cosine and ranking.scores[turn_id] < tuning.weakest * ranking.scores[ranked_ids[0]]:
+            reason = "it matches much less than the best one"
         elif position <= N_DIVERSIFIED:
             reason = "the cues match better or say the same"
         else:

@@ -22,13 +22,19 @@ class Tuning:
     feedback_words: float = 0.0  # weight of the words of the best hits inside the keyword leg
     feedback_vector: float = 0.0  # share of the best hits' mean vector that is added to the query's
     by_rank: bool = False  # fuse by reciprocal rank instead of scores
-    relevance: float = 0.8  # λ of maximal marginal relevance
+    covered: float = 0.3  # added for the share of the message's words that a turn and its neighbours hold
+    held: float = 0.4  # added for the share of the message's words that the turn holds itself, each counting the same
+    cosine: float = 0.4  # added for the cosine
+    full: float = 0.2  # added to a text that is long enough to say anything
+    announced: float = 0.2  # taken from an agent's text that ends in a colon: it announces what the agent does next
+    relevance: float = 0.9  # λ of maximal marginal relevance
+    weakest: float = 0.5  # share of the best score that a cue needs, with vectors
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
-    newer_first: float = 0.6  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
-    newer_fact_first: float = 0.5  # the same, if a fact is asked for and the later one states the same
+    newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
+    newer_fact_first: float = 0.45  # the same, if a fact is asked for and the later one states the same
     corrected: int = 3  # best cues for which a later, correcting turn is searched
-    k: int = 6  # cues for a question of fact
-    k_broad: int = 12  # cues for a history or an overview
+    k: int = 8  # most cues for a question of fact
+    k_broad: int = 12  # most cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k
     entity_rarity: float = 1.0  # lowest ln(turns / turns with the name) of a rare name
     max_tokens: int = 2000  # of the packed cues
@@ -42,5 +48,17 @@ class Tuning:
 
 DEFAULT = Tuning()
 REFERENCE = Tuning(
-    pool=24, vector=0.7, neighbours=(), speaker=0.0, in_time=0.0, recent=0.0, relevance=0.5, newer_first=2.0
+    pool=24,
+    vector=0.7,
+    neighbours=(),
+    speaker=0.0,
+    in_time=0.0,
+    recent=0.0,
+    covered=0.0,
+    held=0.0,
+    cosine=0.0,
+    full=0.0,
+    announced=0.0,
+    relevance=0.5,
+    newer_first=2.0,
 )  # rows X08 to X13

@@ -1,0 +1,88 @@
+"""Refined scores: by what the texts hold, only with vectors, and the cut that follows from them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from perdure.recall.plan import plan
+from perdure.recall.rank import Ranking, rank
+from perdure.recall.recall import recall
+from perdure.recall.refine import cover_with_neighbours, refine
+from perdure.recall.tuning import DEFAULT
+from perdure.testing import WrittenCandidates
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+ASKED = np.array([[1.0, 0.0]], dtype=np.float32)
+OFF = replace(DEFAULT, covered=0.0, held=0.0, cosine=0.0, full=0.0, announced=0.0)
+TURNS = {
+    "t0": ("user", "What do we do about the staging server and its certificate?"),
+    "t1": ("assistant", "Let me look at the staging server and its certificate:"),
+    "t2": ("user", "The certificate of the staging server is renewed by hand on the first of each month, by Ismet."),
+    "t3": ("assistant", "ok"),
+}
+
+
+def _rank(question, vectors=ASKED, turns=TURNS, rows=None):
+    memory = WrittenCandidates(turns, rows or {key: [0.6, 0.8] for key in turns})
+    asked = plan(question, now=NOW)
+    return memory, asked, rank(memory, asked, vectors, OFF)
+
+
+def _refine(question, **numbers):
+    memory, asked, ranking = _rank(question)
+    refined = refine(memory, asked, ranking, replace(OFF, **numbers))
+    best = max(ranking.scores.values())
+    return {turn_id: (refined.scores[turn_id] - ranking.scores[turn_id]) / best for turn_id in ranking.scores}
+
+
+def test_a_turn_gains_by_the_words_that_it_holds():
+    gains = _refine("certificate staging Ismet", held=0.3)
+    assert gains["t2"] == pytest.approx(0.3) and gains["t0"] == pytest.approx(0.2) and gains["t3"] == 0.0
+
+
+def test_a_turn_gains_by_the_words_of_its_neighbours_but_less_sure_ones_do_not():
+    gains = _refine("certificate staging Ismet", covered=1.0)
+    assert gains["t3"] == pytest.approx(gains["t2"]) == pytest.approx(1.0)
+
+
+def test_a_scrap_and_an_announcement_gain_less():
+    assert _refine("certificate staging", full=0.2)["t3"] == pytest.approx(0.2 * 2 / 100)
+    assert _refine("certificate staging", announced=0.2)["t1"] == pytest.approx(-0.2)
+    assert _refine("certificate staging", announced=0.2)["t2"] == 0.0
+
+
+def test_the_cosine_counts_again():
+    assert _refine("certificate staging", cosine=0.5)["t2"] == pytest.approx(0.5 * 0.6)
+
+
+def test_by_words_alone_the_scores_stay():
+    memory, asked, ranking = _rank("certificate staging", vectors=None)
+    assert refine(memory, asked, ranking, DEFAULT) is ranking
+
+
+def test_nothing_found_stays_nothing():
+    memory, asked, _ = _rank("certificate")
+    nothing = Ranking({}, {}, {}, {}, {})
+    assert refine(memory, asked, nothing, DEFAULT) is nothing
+
+
+def test_words_that_are_everywhere_cover_nothing_twice():
+    held = {"a": frozenset({"port"}), "b": frozenset({"port"})}
+    assert cover_with_neighbours({"port": 2.0}, held, {"a": [("b", 1)]}) == {"a": 1.0, "b": 1.0}
+    assert cover_with_neighbours({}, held, {}) == {"a": 0.0, "b": 0.0}
+
+
+def test_a_cue_needs_a_share_of_the_best_score():
+    """With vectors; by words alone, where scores fall faster, every match may be told."""
+    turns = {f"t{n}": ("user", f"Boat number {n} has a red sail.") for n in range(6)}
+    turns["t9"] = ("user", "The berth of the pilot boat Kittiwake at the northern quay is number 14.")
+    rows = {key: [0.1, 0.99] for key in turns} | {"t9": [0.9, 0.43]}
+    memory, asked = WrittenCandidates(turns, rows), plan("Which berth has the pilot boat Kittiwake?", now=NOW)
+    found = recall(memory, asked, vectors=ASKED, model="all-minilm-l6-v2-int8", explain=True)
+    assert [cue.turn_id for cue in found.cues] == ["t9"]
+    assert "matches much less than the best one" in found.passed_over["t1"]
+    everything = recall(memory, asked, vectors=ASKED, model="all-minilm-l6-v2-int8", tuning=replace(DEFAULT, weakest=0))
+    assert len(everything.cues) > 1
+    assert len(recall(memory, asked).cues) > 1
