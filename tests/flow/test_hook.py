@@ -391,6 +391,14 @@ def test_file_that_is_no_transcript_is_refused(text: str, home: Path, tmp_path: 
     assert archived(home) == {}
 
 
+@pytest.mark.parametrize("session", ["../../x", "a\0b", "/etc/passwd", "x" * 300])
+def test_session_id_that_is_a_path_is_refused(session: str, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(line("hello"))
+    called = Called(home, {**ended(tmp_path / "t.jsonl"), "session_id": session}, "claude-code")
+    assert called.status == 0 and "by an id that is refused" in called.said["systemMessage"]
+    assert archived(home) == {}
+
+
 @pytest.mark.parametrize("gone", ["python", "hook"])
 def test_moved_interpreter_or_package_is_reported(gone: str, home: Path, tmp_path: Path) -> None:
     """Moved away for real; the start of a session says so, every other event says nothing."""

@@ -260,6 +260,21 @@ def test_capture_without_required_fields_is_a_bad_request(served, lines, query):
     assert served().ada_laptop("POST", f"/api/runs?{query}", lines)[0] == 400
 
 
+@pytest.mark.parametrize("session", ["../../x", "a\0b", "/etc/passwd", "a\\b", "x" * 300])
+def test_session_id_that_is_a_path_is_a_bad_request(served, lines, session):
+    ada = served().ada_laptop
+    event = {"client": "claude-code", "kind": "prompt", "session": session, "prompt": "where?"}
+    for path, body in (
+        ("/api/runs", {"runtime": "messages", "session": session, "jsonl": lines.decode()}),
+        ("/api/runs", {"runtime": "messages", "session": "s", "parent_session": session, "jsonl": lines.decode()}),
+        ("/api/recall", {"message": "where?", "session": session}),
+        ("/api/context", {"message": "where?", "session": session}),
+        ("/api/hook", {"event": event}),
+    ):
+        status, answer, _ = ada("POST", path, body)
+        assert status == 400 and "is refused: it " in answer["error"]["message"], (path, answer)
+
+
 @pytest.mark.parametrize("raw", [b"", b"garbage", b'{"a": '])
 def test_a_capture_of_no_lines_is_a_bad_request(served, raw):
     assert served().ada_laptop("POST", "/api/runs?runtime=messages&session=s", raw)[0] == 400

@@ -97,6 +97,12 @@ def test_remember_stores_the_agent_and_its_session(place: Place) -> None:
     assert (memory["trust"], memory["conversation"], memory["entities"]) == ("agent", "s1", ["Mira"])
 
 
+@pytest.mark.parametrize("words", [("remember", "Mira is out"), ("context", "where is Mira?")])
+def test_session_id_that_is_a_path_is_refused(place: Place, words: tuple[str, ...]) -> None:
+    status, _, message = place.fails(*words, "--session", "../x")
+    assert status == 2 and "'../x' is refused: it looks like a path" in " ".join(message.split())
+
+
 def test_name_without_letters_is_refused(place: Place) -> None:
     names = ("--entity", "", "--entity", " Mira ", "--entity", "Mira")
     assert place.answer("remember", "Mira is out", *names)["memory"]["entities"] == ["Mira"]

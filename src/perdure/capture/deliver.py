@@ -19,7 +19,7 @@ from perdure.capture import credential, enqueue, remote, settle
 from perdure.capture.policy import CaptureRules
 from perdure.capture.remote import FileExtent, RemoteConnection
 from perdure.capture.settle import Answer, Attempt
-from perdure.capture.transcripts import find_lines_end
+from perdure.capture.transcripts import find_lines_end, find_session_fault
 from perdure.disk import lock_file, replace_file
 from perdure.errors import LineRefused, RemoteAway, RemoteFault, RemoteNonsense
 from perdure.identity import find_project
@@ -342,6 +342,8 @@ def _make_fields(header: dict[str, Any], rules: CaptureRules) -> list[tuple[str,
     fields += [("tag", tag) for tag in header["tags"]]
     if not all(isinstance(value, str) for _, value in fields) or not isinstance(origin["session"], str):
         raise TypeError("a field is no text")
+    if fault := find_session_fault(origin["session"], origin["runtime"]):
+        raise ValueError(f"the session id is refused: {fault}")
     return fields
 
 

@@ -52,7 +52,7 @@ class _HookCall:
         self.began_at = time.monotonic() - time.process_time()  # includes the start of the interpreter
         self.home: Path | None = None
         self.client, self.event_name = "?", ""
-        self.stage = "call"  # current part of the work: call, settings, recall, capture, ship
+        self.stage = "call"  # current part of the work: call, session, settings, recall, capture, ship
         self.event: HookEvent | None = None
         self.payload: dict[str, Any] = {}
         self.rules: policy.CaptureRules | None = None
@@ -88,7 +88,10 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         raise UsageError(call.client)
     if not home.is_dir():
         raise HomeMissing
-    call.home, call.stage = home, "settings"
+    call.home, call.stage = home, "session"
+    for session in events.list_sessions(call.event, call.payload):
+        transcripts.check_session(session)
+    call.stage = "settings"
     capture_rules = policy.read_rules(home)
     call.limit_ms, call.rules = capture_rules.limit_ms, capture_rules
     _set_alarm(call)
@@ -426,6 +429,7 @@ def _note_failure(call: _HookCall, error: BaseException) -> None:
 _CREDENTIAL_CODES = ("remote-refused", "credential-fault", "credential-missing")
 _FAILURE_MESSAGES = {
     "call": "an event of the client could not be handled",
+    "session": "the client named a session by an id that is refused, so that nothing is captured or recalled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
     "recall": "recall failed for this message",
     "capture": "this turn is not captured yet; the next turn tries again",

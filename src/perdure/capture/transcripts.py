@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.disk import make_folder, replace_file
-from perdure.errors import FormatFault
+from perdure.errors import FormatFault, UsageError
 
 # the origin ---------------------------------------------------------------------------------------------------
 
@@ -37,13 +37,38 @@ OriginFields = dict[str, Any]  # the fields of `types.Origin`
 
 
 def clean_id(value: Any) -> str:
-    """Return a native id as one clean segment: no control characters, no slashes, at most MAX_ID_CHARS; else ""."""
+    """Return a native id as one clean segment: only printable characters, no slashes, at most MAX_ID_CHARS; else ""."""
     if not isinstance(value, str):
         return ""
     if _SAFE_ID.fullmatch(value):
         return value
     cleaned = _UNSAFE_CHARS.sub("_", value.replace("\0", "")).strip()
+    cleaned = "".join(char if char.isprintable() else "_" for char in cleaned)
     return cleaned if len(cleaned) <= MAX_ID_CHARS else hash_to_id(cleaned.encode())
+
+
+def find_session_fault(session: str, runtime: str = "") -> str:
+    """Return why a caller may not name a session so, or "".
+
+    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. A note's is its path.
+    """
+    if not session.isprintable():
+        return "it has characters that cannot be printed"
+    if runtime == "notes":
+        return ""
+    segments = session.split("/")
+    if "\\" in session or len(segments) > 2 or (len(segments) == 2 and "" in segments) or {".", ".."} & set(segments):
+        return "it looks like a path"
+    if max(map(len, segments)) > MAX_ID_CHARS:
+        return f"it has more than {MAX_ID_CHARS} characters"
+    return ""
+
+
+def check_session(session: str, runtime: str = "") -> None:
+    """Raise UsageError for a session id that `find_session_fault` refuses."""
+    if fault := find_session_fault(session, runtime):
+        shown = to_plain_name(session)
+        raise UsageError(f"the session id {shown[:60]!r} is refused: {fault}")
 
 
 def hash_to_id(data: bytes) -> str:

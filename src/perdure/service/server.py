@@ -243,9 +243,9 @@ def read_request(connection: socket.socket) -> dict[str, Any] | None:
     raw = bytearray()
     while not raw.endswith(b"\n"):
         received = connection.recv(1 << 16)
+        raw += received
         if not received or len(raw) > events.MAX_LINE_BYTES:
             return None
-        raw += received
     try:
         request = json.loads(raw)
     except ValueError:

@@ -300,6 +300,7 @@ def test_delta_refused_as_wrong_is_set_aside(thin: CaptureRules, afar: ScriptedR
             json.dumps({"origin": origin(), "from_offset": -1, "tags": [], "path": None}).encode() + b"\nx\n",
             json.dumps({"origin": origin(cwd=5), "from_offset": 0, "tags": [], "path": None}).encode() + b"\nx\n",
             json.dumps({"origin": origin(session=5), "from_offset": 0, "tags": [], "path": None}).encode() + b"\nx\n",
+            json.dumps({"origin": origin("../x"), "from_offset": 0, "tags": [], "path": None}).encode() + b"\nx\n",
             json.dumps({"origin": origin(), "from_offset": True, "tags": [], "path": None}).encode() + b"\nx\n"],
 )  # fmt: skip
 def test_invalid_delta_is_set_aside_without_sending(raw: bytes, thin: CaptureRules, afar: ScriptedRemote) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perdure.capture import transcripts
+from perdure.errors import UsageError
 
 HEADER = {"sessionId": "s1", "projectHash": "h", "startTime": "2026-01-15T09:00:00.000Z", "kind": "main"}
 CONTEXT = {"$set": {"messages": [{"id": "m0", "type": "user", "content": "<session_context>"}]}}
@@ -42,6 +43,39 @@ def lines(*rows: object) -> bytes:
 )
 def test_compaction_is_told_from_a_resumption(before: list, gained: list, is_one: bool) -> None:
     assert transcripts.has_compaction(lines(*gained), earlier_bytes=lines(*before)) is is_one
+
+
+@pytest.mark.parametrize(
+    ("session", "runtime", "fault"),
+    [
+        ("5f0c2a1b-0000-4000-8000-000000000000", "claude-code", ""),
+        ("", "", ""),
+        ("5f0c2a1b/a1", "claude-code", ""),  # a sub-agent's session
+        ("ses_1~4f2a", "opencode", ""),
+        ("日记.md", "messages", ""),
+        ("/home/ada/notes/Ideas.md", "notes", ""),
+        ("../x", "claude-code", "path"),
+        ("..", "codex", "path"),
+        ("/etc", "codex", "path"),
+        ("a/", "codex", "path"),
+        ("a/b/c", "codex", "path"),
+        ("a\\b", "codex", "path"),
+        ("a\0b", "codex", "printed"),
+        ("a\nb", "notes", "printed"),
+        ("a\u202eb", "codex", "printed"),
+        ("\ud800", "codex", "printed"),
+        ("x" * 201, "codex", "200 characters"),
+        ("x" * 200, "codex", ""),
+    ],
+)
+def test_session_id_is_one_plain_segment(session: str, runtime: str, fault: str) -> None:
+    found = transcripts.find_session_fault(session, runtime)
+    assert fault in found and bool(fault) is bool(found)
+
+
+def test_refusal_of_a_session_id_names_it_and_the_reason() -> None:
+    with pytest.raises(UsageError, match=r"'\.\./x' is refused: it looks like a path"):
+        transcripts.check_session("../x")
 
 
 def test_half_a_line_at_the_start_is_ignored() -> None:

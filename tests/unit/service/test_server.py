@@ -41,6 +41,13 @@ def test_endless_line_is_not_read_on(monkeypatch):
     assert send(b"x" * 150_000, close=False) is None
 
 
+def test_line_that_ends_beyond_the_limit_is_not_taken(monkeypatch):
+    """The block that ends the line counts, too: 100 bytes are allowed, and these are 123."""
+    monkeypatch.setattr(events, "MAX_LINE_BYTES", 100)
+    assert send(b'{"op": "health", "x": "' + b"x" * 97 + b'"}\n') is None
+    assert send(b'{"op": "health"}\n') == {"op": "health"}
+
+
 @pytest.mark.parametrize(
     ("limit", "limit_ms"), [(500, 500), (0, 1), (-7, 1), (10**9, 60_000), ("5", 10_000), (None, 10_000), (2.9, 2)]
 )

@@ -11,6 +11,7 @@ import click
 from rich.text import Text
 
 from perdure import text
+from perdure.capture.transcripts import check_session
 from perdure.context import Context, ContextPart
 from perdure.errors import UsageError
 from perdure.surfaces.cli.common import Shell, command, emit, format_count, parse_moment
@@ -62,6 +63,7 @@ def context_command(
 def _build_context(shell: Shell, message: str, options: dict[str, Any]) -> Context:
     if not message.strip():
         raise UsageError("a message needs words")
+    check_session(options["session"] or "")
     now = parse_moment(options["now"])
     with shell.use_home() as home:
         context = home.context(

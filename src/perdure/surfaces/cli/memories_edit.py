@@ -12,6 +12,7 @@ import click
 from perdure import text
 from perdure.access import scan, shown_alerts
 from perdure.archive.memory_events import is_unscoped
+from perdure.capture.transcripts import check_session
 from perdure.errors import MemoryMissing, UsageError
 from perdure.home import Home
 from perdure.identity import find_project
@@ -80,6 +81,7 @@ def remember_command(shell: Shell, words: tuple[str, ...], path: str, **options:
     statement = read_words(words, "the memory").strip()
     if not statement:
         raise UsageError("a memory cannot be empty")
+    check_session(options["session"] or "")
     kind: MemoryKind = options["kind"] or guess_kind(statement)
     with shell.use_home(create=True) as home:
         project = _choose_project(home, statement, kind, path, options)

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from perdure.archive.archive import Delta, StoreResult
 from perdure.archive.ingest import clean_origin
-from perdure.capture.transcripts import count_complete_bytes, escape_text, to_plain_name
+from perdure.capture.transcripts import check_session, count_complete_bytes, escape_text, to_plain_name
 from perdure.disk import to_perdure_error
 from perdure.errors import NotFound
 from perdure.surfaces.http import runs, shapes
@@ -113,6 +113,8 @@ def _is_json_object(line: bytes) -> bool:
 
 
 def _build_delta(call: HttpCall, params: shapes.CaptureQuery, data: bytes) -> Delta:
+    for session in (params.session, params.conversation or "", params.parent_session or ""):
+        check_session(session, params.runtime)
     origin = Origin(
         params.runtime,
         params.session,

@@ -19,6 +19,7 @@ from perdure import turn
 from perdure.access import fence
 from perdure.archive import injections
 from perdure.capture.events import HookEvent
+from perdure.capture.transcripts import check_session
 from perdure.errors import IndexFault, NotFound
 from perdure.home import Home
 from perdure.surfaces.http import runs, shapes
@@ -179,6 +180,7 @@ LATE_RECALL: Json = {
 def recall_for_message(call: HttpCall) -> HttpResponse:
     """Return the few turns and memories that matter for a message, as a block to put beside it."""
     body, home, started_s = call.body, call.home, time.perf_counter()
+    check_session(body.session)
     session = injections.read_injected_context(home.journal(), body.runtime, body.session) if body.session else None
     name, folder = home.resolve(body.why_not)[1] if body.why_not else "", choose_folder(body.project, body.cwd)
     result = home.recall(
@@ -241,6 +243,7 @@ def _build_cue(cue: Cue, view: RunView | None) -> Json:
 def answer_hook(call: HttpCall) -> HttpResponse:
     """Answer a hook exactly as the resident home does; with nothing if its time is over."""
     event_fields = msgspec.structs.asdict(call.body.event)
+    check_session(event_fields["session"])
     event = HookEvent(**{**event_fields, "cwd": choose_folder(call.body.project, event_fields["cwd"]) or ""})
     answer = turn.answer_event(
         call.home, event, limit_ms=call.body.limit_ms, mode=call.choose_mode(), deadline=call.deadline
@@ -251,6 +254,7 @@ def answer_hook(call: HttpCall) -> HttpResponse:
 def build_context(call: HttpCall) -> HttpResponse:
     """Build the text that a model is to read for a message, in its provider's format, with the cost of each part."""
     body = call.body
+    check_session(body.session)
     context = call.home.context(
         body.message,
         window=body.window,
