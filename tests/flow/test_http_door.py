@@ -277,14 +277,26 @@ def test_session_id_that_is_a_path_is_a_bad_request(served, lines, session):
 
 @pytest.mark.parametrize("raw", [b"", b"garbage", b'{"a": '])
 def test_a_capture_of_no_lines_is_a_bad_request(served, raw):
-    assert served().ada_laptop("POST", "/api/runs?runtime=messages&session=s", raw)[0] == 400
+    status, answer, _ = served().ada_laptop("POST", "/api/runs?runtime=messages&session=s", raw)
+    assert status == 400 and "no complete line" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"not json\n", b"root:x:0:0:root:/root:/bin/sh\n" * 30, b"\xff\xff\n", b"[1]\n", b"\n\n"]
+)
+@pytest.mark.parametrize("emitted", ["", "&emitted=true"])
+def test_a_capture_without_a_record_is_a_bad_request(served, raw, emitted):
+    at = served()
+    status, answer, _ = at.ada_laptop("POST", f"/api/runs?runtime=messages&session=s{emitted}", raw)
+    assert status == 400 and "none of its lines is a JSON object" in answer["error"]["message"]
+    assert not list(at.place.glob("archive/runs/**/*.jsonl"))
 
 
 @pytest.mark.parametrize("raw", [b"garbage\n", b"\xff\xff\n", b"[1]\n", b"\n\n", b"\n"])
 def test_capture_accepts_blank_and_broken_lines(served, lines, raw):
     """A blank line at the end of a transcript, or one that a crash left half written, comes alone in a capture."""
     at, place, low = served(), "/api/runs?runtime=messages&session=s", 0
-    for data in (raw, lines, raw):
+    for data in (raw + lines, raw, lines):
         status, kept, _ = at.ada_laptop("POST", f"{place}&from_offset={low}", data)
         low += len(data)
         assert (status, kept.get("accepted_up_to")) == (202, low)

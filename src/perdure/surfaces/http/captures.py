@@ -94,11 +94,13 @@ def _read_lines(call: HttpCall) -> tuple[shapes.CaptureQuery, bytes]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise refuse_usage(f"the body is not valid: {error}") from None
         data = params.jsonl.encode("utf-8", "surrogatepass")
-    if params.emitted:
-        if not any(_is_json_object(line) for line in data.split(b"\n")):
-            raise refuse_usage("the body must be complete lines of JSON objects; no line is a JSON object")
-    elif not count_complete_bytes(data):  # any content: a client's own file is stored unchanged
+    n_bytes = count_complete_bytes(data)
+    if not n_bytes:
         raise refuse_usage("the body must be complete lines; it has no complete line")
+    # After the beginning, a blank or broken line of a transcript may come alone: it is stored unchanged.
+    is_beginning = params.emitted or not params.from_offset
+    if is_beginning and not any(map(_is_json_object, data[:n_bytes].split(b"\n"))):
+        raise refuse_usage("the body is no transcript: none of its lines is a JSON object")
     return params, data
 
 
