@@ -1,5 +1,6 @@
 """A home answers the same on this machine and over HTTP: one contract for `perdure.open()` and `perdure.connect()`."""
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +40,9 @@ def served(tmp_path_factory) -> Iterator[tuple[Path, str, str]]:
     folder.mkdir(mode=0o700)
     (folder / "config.toml").write_text(SETTINGS)
     with perdure.open(folder) as home:
-        home.import_files([SAMPLES])
+        transcript = folder.parent / f"{COLUMNS_SESSION}.jsonl"
+        transcript.write_bytes(b"".join(_make_columns()))
+        home.import_files([SAMPLES, transcript])
         home.remember("The staging server listens on port 8642", cwd=None)
         home.floor.write("profile.md", "Ada builds tide gauges.")
         event = HookEvent("pi", "prompt", "live-1", prompt="which port does the staging server listen on?")
@@ -54,6 +57,24 @@ def served(tmp_path_factory) -> Iterator[tuple[Path, str, str]]:
         http.stop()
         serving.stop_event.set()
         thread.join(timeout=10)
+
+
+COLUMNS_SESSION = "5f0c2a1b-0000-4000-8000-000000000000"
+FILES, SKILLS = ("quay/crane.py", "quay/winch.py", "quay/rope.md"), ("rigging", "splicing")
+ENTITIES = ("Grace Hopper", "ABC-42", "Marta Lindqvist", "QUAY-7")
+
+
+def _make_columns() -> Iterator[bytes]:
+    """Yield a session with edits of three files, two skills and four names."""
+    calls = [("Edit", {"file_path": f"/w/{file}", "old_string": "a", "new_string": "b"}) for file in FILES]
+    calls += [("Skill", {"skill": skill}) for skill in SKILLS]
+    blocks = [{"type": "tool_use", "id": f"t{n}", "name": name, "input": said} for n, (name, said) in enumerate(calls)]
+    words = f"The quay is the task of {ENTITIES[0]} and {ENTITIES[2]}: {ENTITIES[1]} and {ENTITIES[3]}."
+    for n, (role, content) in enumerate((("user", words), ("assistant", blocks))):
+        message = {"role": role, "content": content}
+        stated_at = (START + timedelta(minutes=n)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        entry = {"type": role, "uuid": f"c{n}", "sessionId": "s", "timestamp": stated_at, "cwd": "/w"}
+        yield json.dumps({**entry, "message": message}).encode() + b"\n"
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -94,6 +115,16 @@ def test_search_is_the_same(query: str, filters: Filters, both: tuple[HomeProtoc
     here, there = (home.search(query, filters=filters, limit=7) for home in both)
     assert replace(there, took_ms=0, timings_ms={}) == replace(here, took_ms=0, timings_ms={})
     assert here.hits or filters.projects or filters.files or filters.entities
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("files", FILES), ("skills", SKILLS), ("entities", ENTITIES), ("tools", ("Edit", "Skill"))]
+)
+def test_each_column_of_a_session_finds_its_run(column: str, values: tuple[str, ...], home: HomeProtocol) -> None:
+    for value in values:
+        hits = home.search("", filters=Filters(**{column: (value,), "conversations": (COLUMNS_SESSION,)})).hits
+        assert hits and {hit.conversation for hit in hits} == {COLUMNS_SESSION}, value
+    assert home.search("", filters=Filters(**{column: ("nowhere",)})).hits == ()
 
 
 def test_search_finds_and_limits(home: HomeProtocol) -> None:
