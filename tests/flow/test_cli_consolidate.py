@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -93,3 +93,17 @@ def test_utility_lists_unused_cues_last(home, run) -> None:
     figures = f"    4     4   100%   {best['decay']:.2f}  {best['heat']:.2f}  {format_time(SAID)}  {names['b']}"
     assert f"{figures}\n  Fact about b.\n" in shown
     assert max(map(len, shown.splitlines())) < 80
+
+
+def test_list_by_heat_puts_what_is_used_first(home, run) -> None:
+    """Said once, confidence 1. Used now: 0.7 + 0.3 / 2 = 0.85. Not used for 9 days: 0.7 / e^9 = 0.0001."""
+    now = datetime.now(UTC)
+    home.remember("The older one is used.", path="older", stated_at=now - timedelta(days=10))
+    home.remember("The newer one is not.", path="newer", stated_at=now - timedelta(days=9))
+    assert [memory["path"] for memory in run("memories", "list", "--json")["memories"]] == ["newer", "older"]
+    run("memories", "search", "older", "--touch")
+    found = run("memories", "list", "--by-heat", "--json")["memories"]
+    assert [memory["path"] for memory in found] == ["older", "newer"]
+    assert [memory["heat"] for memory in found] == [pytest.approx(0.85, abs=0.01), pytest.approx(0.0001, abs=0.0001)]
+    assert run("memories", "list", "--by-heat").startswith("0.85  The older one is used.")
+    assert run("memories", "list").startswith("The newer one is not.")

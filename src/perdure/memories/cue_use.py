@@ -345,6 +345,12 @@ def rank_by_utility(memories: Iterable[Memory], *, now: datetime) -> list[Memory
     )
 
 
+def rank_by_heat(memories: Iterable[Memory], *, now: datetime) -> list[tuple[Memory, float]]:
+    """Return each memory with its heat, the hottest first."""
+    heats = [(memory, memory_replay.compute_heat(memory, now)) for memory in memories]
+    return sorted(heats, key=lambda pair: (-pair[1], pair[0].memory_id))
+
+
 def sum_utilities(utilities: Sequence[MemoryUtility]) -> UtilitySums:
     """Return the sums of utilities."""
     return UtilitySums(

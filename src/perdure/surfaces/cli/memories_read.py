@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
+from rich.text import Text
 
 from perdure import text
 from perdure.home import Home
-from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, sum_months
+from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, rank_by_heat, sum_months
 from perdure.remote_home import RemoteHome
 from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
@@ -37,6 +40,7 @@ _identifier_argument = click.argument("identifier", metavar="ID|PATH", shell_com
     epilog="""\
   perdure memories list
   perdure memories list --prefix user/preferences --pinned
+  perdure memories list --by-heat -n 10                 what was said or used often and lately
   perdure memories list --as-of 2026-03-01              the memories of that day
   perdure memories list --recorded-as-of 7d --all       recorded a week ago, with superseded memories""",
 )
@@ -47,6 +51,7 @@ _identifier_argument = click.argument("identifier", metavar="ID|PATH", shell_com
     help='Only memories of this project (its path, or the end of the path); "" for those without a project.',
 )
 @click.option("--pinned", is_flag=True, help="Only pinned memories.")
+@click.option("--by-heat", is_flag=True, help="The hottest first, with the heat (0 to 1); it cools without use.")
 @click.option("--all", "include_all", is_flag=True, help="Also superseded and retired memories.")
 @click.option("--as-of", help="Show the memories that were current at this time: a date, or 7d, 4w ago.")
 @click.option("--recorded-as-of", help="Show the memories that Perdure had recorded by this time.")
@@ -64,10 +69,9 @@ def list_command(
     kind: str | None,
     project: str | None,
     pinned: bool,
-    include_all: bool,
-    as_of: str | None,
-    recorded_as_of: str | None,
+    by_heat: bool,
     limit: int,
+    **options: Any,
 ) -> None:
     """List the current memories, newest first: text, path, time of the statement, level of trust."""
     with shell.use_home() as home:
@@ -75,20 +79,26 @@ def list_command(
             prefix=prefix,
             kind=kind or "",
             project=None if project is None else resolve_project(home, project) or "",
-            every=include_all,
-            as_of=parse_moment(as_of),
-            recorded_as_of=parse_moment(recorded_as_of),
+            every=options["include_all"],
+            as_of=parse_moment(options["as_of"]),
+            recorded_as_of=parse_moment(options["recorded_as_of"]),
         )
     memories = [memory for memory in memories if memory.pinned or not pinned]
-    _print_memories(shell, memories, limit)
+    heats = rank_by_heat(memories, now=datetime.now(UTC)) if by_heat else [(memory, None) for memory in memories]
+    _print_memories(shell, heats, limit)
 
 
-def _print_memories(shell: Shell, memories: list[Memory], limit: int) -> None:
+def _print_memories(shell: Shell, memories: Sequence[tuple[Memory, float | None]], limit: int) -> None:
+    """Print memories, each with its heat where the list is in that order."""
     if shell.as_json:
-        shell.print_json({"memories": [memory_to_json(memory) for memory in memories[:limit]], "total": len(memories)})
+        rows = [
+            memory_to_json(memory) | ({} if heat is None else {"heat": round(heat, 4)})
+            for memory, heat in memories[:limit]
+        ]
+        shell.print_json({"memories": rows, "total": len(memories)})
         return
-    for memory in memories[:limit]:
-        shell.out.print(format_memory(memory))
+    for memory, heat in memories[:limit]:
+        shell.out.print(Text("" if heat is None else f"{heat:.2f}  ", style="dim") + format_memory(memory))
     if not memories:
         shell.out.print("No memories. `perdure remember` stores one.")
     if len(memories) > limit:
