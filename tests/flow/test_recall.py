@@ -216,6 +216,38 @@ def test_a_memory_of_one_turn_is_recalled(opened):
     assert said(home.recall("Which port does the server listen on?", now=NOW)) == [TALK[2][1]]
 
 
+STAGING = (
+    "The staging server listens on port 8642.", "The staging server is listening on port 8642 now.",
+    "Our staging server listens on port 8642, as always.", "The staging database runs on tern.",
+    "Staging deploys happen on Mondays.", "The server certificate for staging expires in May.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+@pytest.mark.parametrize(
+    "message", ["Which port does the staging server listen on?", "staging server", "What do we know about staging?"]
+)
+def test_one_of_three_like_memories_is_among_the_first(opened, mode, message):
+    """Row X13: three that say nearly the same, and three others. One of the three is in the first four places."""
+    home = opened()
+    for n, statement in enumerate(STAGING):
+        home.remember(statement, path=f"staging/{n}", stated_at=START + timedelta(minutes=n))
+    if mode == "hybrid":
+        home.upkeep.embed()
+    found = said(home.recall(message, now=NOW, mode=mode))
+    assert set(found) == set(STAGING)
+    assert len(set(found[:4]) & set(STAGING[:3])) == 1
+
+
+def test_like_memories_with_other_numbers_keep_their_places(opened):
+    home = opened()
+    home.remember("The staging server listens on port 8642.", path="a", stated_at=START)
+    home.remember("The staging server listens on port 9000.", path="b", stated_at=START + timedelta(days=1))
+    home.remember("The staging server is rebooted in May.", path="c", stated_at=START)
+    found = said(home.recall("Which port does the staging server listen on?", now=NOW, mode="keyword"))
+    assert [words[-5:-1] for words in found[:2]] == ["9000", "8642"]
+
+
 def test_two_principals_share_nothing(opened):
     ada, bob = opened(user="ada"), opened(user="bob")
     ada.capture(lines(TALK), runtime="messages", session="tides")

@@ -6,7 +6,7 @@ with all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from perdure.recall.fuse import rank_ids
 
@@ -39,3 +39,16 @@ def diversify(
             highest_likeness[item_id] = max(highest_likeness[item_id], likeness(best_id, item_id))
         remaining = [item_id for item_id in remaining if highest_likeness[item_id] < same_likeness]
     return chosen_ids
+
+
+def split_repeats(ids: Sequence[str], repeats: Callable[[str, str], bool]) -> tuple[list[str], list[str]]:
+    """Return (the ids that repeat no earlier one, the others), each in their order.
+
+    >>> split_repeats(["a1", "a2", "b1"], lambda a, b: a[0] == b[0])
+    (['a1', 'b1'], ['a2'])
+    """
+    distinct_ids: list[str] = []
+    for item_id in ids:
+        if not any(repeats(item_id, distinct_id) for distinct_id in distinct_ids):
+            distinct_ids.append(item_id)
+    return distinct_ids, [item_id for item_id in ids if item_id not in distinct_ids]

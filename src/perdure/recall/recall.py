@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
 from perdure import text
@@ -18,7 +18,7 @@ from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
 from perdure.recall.corrections import find_corrections, is_later, order_newer_first, restates
-from perdure.recall.diversify import Likeness, diversify
+from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
 from perdure.recall.pack import BEFORE_CHARS, explain_cue, find_matching_words, is_dependent, pack
@@ -169,7 +169,7 @@ def compose(
     held_back: dict[str, WithheldText] = {}
     cues: list[Cue] = []
     for _ in range(N_SCANNED):
-        chosen_ids = _choose_turns(candidates, plan, ranking, {*session_turn_ids, *left_out_ids, *held_back}, tuning)
+        chosen_ids = _choose_turns(candidates, assessment, {*session_turn_ids, *left_out_ids, *held_back}, tuning)
         names_by_turn = {
             turn_id: name
             for turn_id, name in names_by_turn.items()
@@ -282,9 +282,13 @@ def _choose_named_turns(name_sightings: Mapping[str, NameSighting], ranking: Ran
 
 
 def _choose_turns(
-    candidates: CandidateSource, plan: Plan, ranking: Ranking, excluded_ids: Collection[str], tuning: Tuning
+    candidates: CandidateSource, assessment: Assessment, excluded_ids: Collection[str], tuning: Tuning
 ) -> list[str]:
-    """Choose turns by relevance and diversity, as many as the kind of question calls for."""
+    """Choose turns by relevance and diversity, as many as the kind of question calls for.
+
+    Of memories that say nearly the same, one keeps its place, and the others come last.
+    """
+    plan, ranking = assessment.plan, assessment.ranking
     k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
     new_ids = [turn_id for turn_id in rank_ids(ranking.scores) if turn_id not in set(excluded_ids)][:N_DIVERSIFIED]
     if not new_ids:
@@ -292,13 +296,37 @@ def _choose_turns(
     best = max(ranking.scores[new_ids[0]], 1e-9)
     weakest = tuning.weakest if ranking.cosine else 0.0  # scores by words alone fall too fast
     scores = {turn_id: share for turn_id in new_ids if (share := ranking.scores[turn_id] / best) >= weakest}
-    measure_likeness = _make_likeness(candidates, new_ids)
-    chosen_ids = diversify(scores, measure_likeness, relevance=tuning.relevance, k=k, same_likeness=tuning.same)
-    if plan.intent not in ("latest", "fact") or plan.windows:
-        return chosen_ids
-    corrects = _make_correction_test(candidates, plan, ranking, measure_likeness, tuning)
-    chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
-    return order_newer_first(chosen_ids, corrects)
+    measure_likeness, repeats = _make_likeness(candidates, new_ids), _make_repeat_test(assessment.truth, tuning)
+    distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
+    choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
+    chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
+    if repeated_ids and len(chosen_ids) < k:
+        more_ids = [turn_id for turn_id in choose(scores, k=k) if turn_id not in chosen_ids]
+        chosen_ids += more_ids[: k - len(chosen_ids)]
+    if plan.intent in ("latest", "fact") and not plan.windows:
+        corrects = _make_correction_test(candidates, plan, ranking, measure_likeness, tuning)
+        chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
+        chosen_ids = order_newer_first(chosen_ids, corrects)
+    return [turn_id for part in split_repeats(chosen_ids, repeats) for turn_id in part]
+
+
+def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:
+    """Return a function that says whether two current memories say nearly the same, with the same numbers."""
+
+    @cache
+    def read_stems(memory_id: str) -> frozenset[str]:
+        belief = truth.beliefs.get(memory_id)
+        return (
+            extract_stems(belief.memory.text) - text.STOPWORDS if belief and not belief.is_superseded else frozenset()
+        )
+
+    def repeats(memory_id: str, other_id: str) -> bool:
+        stems, other_stems = read_stems(memory_id), read_stems(other_id)
+        n_shared = len(stems & other_stems)
+        has_same_numbers = not any(stem.isdecimal() for stem in stems ^ other_stems)
+        return bool(n_shared) and has_same_numbers and n_shared >= tuning.repeated * len(stems | other_stems)
+
+    return repeats
 
 
 def _make_correction_test(

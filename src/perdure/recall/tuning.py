@@ -30,6 +30,7 @@ class Tuning:
     relevance: float = 0.9  # λ of maximal marginal relevance
     weakest: float = 0.5  # share of the best score that a cue needs, with vectors
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
+    repeated: float = 0.7  # share of common words from which two memories say nearly the same
     newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
     newer_fact_first: float = 0.45  # the same, if a fact is asked for and the later one states the same
     corrected: int = 3  # best cues for which a later, correcting turn is searched

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.recall.diversify import diversify
+from perdure.recall.diversify import diversify, split_repeats
 
 
 def _alike(one, other):
@@ -22,6 +22,10 @@ def test_only_the_chosen_count_against_a_candidate():
 def test_duplicate_is_never_chosen():
     scores = {"a1": 1.0, "a2": 0.98, "b1": 0.1}
     assert diversify(scores, _alike, relevance=1.0, k=3, same_likeness=0.97) == ["a1", "b1"]
+
+
+def test_repeats_are_split_off_in_their_order():
+    assert split_repeats(["a1", "b1", "a2", "c1", "b2", "a3"], _alike) == (["a1", "b1", "c1"], ["a2", "b2", "a3"])
 
 
 def test_full_relevance_gives_the_ranking():
