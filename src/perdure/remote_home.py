@@ -43,6 +43,7 @@ from perdure.types import (
     GrantScope,
     Live,
     Memory,
+    MemoryHit,
     MemoryKind,
     Node,
     Recalled,
@@ -640,15 +641,13 @@ class RemoteMemories:
         query += [("project", project)] if project is not None else []
         return [to_noun(item, Memory) for item in self._remote_home.iterate_items("memories", query, _PAGE_MEMORIES)]
 
-    def search(
-        self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False
-    ) -> list[tuple[Memory, float]]:
+    def search(self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False) -> list[MemoryHit]:
         """Search memories by words and meaning; return the matches, best first, with their scores."""
         self._refuse_if(every or touch)
         response = self._remote_home.request(
             "POST", "memories/search", body={"query": query, "limit": min(limit, _PAGE_MEMORIES)}
         )
-        return [(to_noun(item, Memory), float(item.get("score") or 0.0)) for item in get_items(response, "items")]
+        return [to_noun({**item, "memory": item}, MemoryHit) for item in get_items(response, "items")]
 
     def remember(
         self,

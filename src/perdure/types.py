@@ -364,6 +364,16 @@ class Memory:
         return self.superseded_by is None and not self.retired
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryHit:
+    """One memory in the result of a search of memories."""
+
+    memory: Memory
+    score: float  # higher is better; 1 / rank where memories of others could be found
+    keyword_score: float | None = None  # BM25, if the words matched
+    vector_score: float | None = None  # cosine, if it has a vector; both None where `score` is 1 / rank
+
+
 Intent = Literal["fact", "latest", "history", "overview"]
 
 

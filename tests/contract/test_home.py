@@ -203,6 +203,7 @@ def test_memories_are_the_same(both) -> None:
     assert here.memories.get(memory.memory_id) == there.memories.get(memory.memory_id) == memory
     assert there.memories.list_memories() == here.memories.list_memories()
     assert here.remember("The backup runs at 03:40").n_stated == 2
+    assert there.memories.search("staging port") == here.memories.search("staging port") != []
 
 
 def test_runs_are_the_same(both) -> None:

@@ -232,7 +232,7 @@ def test_instructions_become_memories_of_their_repository(home: Home, tmp_path: 
     assert first.path.startswith("notes/claude-md/testing/run-the-tests-before")
     assert (first.text, first.kind, second.kind) == ("Run the tests before you push", "procedure", "preference")
     assert (first.project, first.trust, first.how, first.stated_at) == (str(root), "owner", "imported", AT)
-    assert home.memories.search("tests")[0][0].memory_id == first.memory_id
+    assert home.memories.search("tests")[0].memory.memory_id == first.memory_id
 
 
 def test_second_import_changes_nothing_and_an_edit_supersedes(home: Home, tmp_path: Path) -> None:

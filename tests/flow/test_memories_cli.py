@@ -97,6 +97,13 @@ def test_remember_stores_the_agent_and_its_session(place: Place) -> None:
     assert (memory["trust"], memory["conversation"], memory["entities"]) == ("agent", "s1", ["Mira"])
 
 
+def test_search_shows_the_parts_of_a_score(place: Place) -> None:
+    place.remember("Mira keeps the quay")
+    (hit,) = place.answer("memories", "search", "quay")["memories"]
+    assert hit["keyword_score"] == hit["score"] and hit["vector_score"] is None
+    assert f"score {hit['score']:.3f}, words {hit['score']:.3f}" in place.ok("memories", "search", "quay")
+
+
 @pytest.mark.parametrize("words", [("remember", "Mira is out"), ("context", "where is Mira?")])
 def test_session_id_that_is_a_path_is_refused(place: Place, words: tuple[str, ...]) -> None:
     status, _, message = place.fails(*words, "--session", "../x")

@@ -26,7 +26,7 @@ def home(opened) -> Home:
 
 
 def texts(home: Home, query: str, **how: object) -> list[str]:
-    return [memory.text for memory, _ in home.memories.search(query, **how)]  # type: ignore[arg-type]
+    return [hit.memory.text for hit in home.memories.search(query, **how)]  # type: ignore[arg-type]
 
 
 def test_meaning_finds_memories_without_common_words(home: Home, opened) -> None:
@@ -41,9 +41,17 @@ def test_scores_fall_and_no_turn_is_returned(home: Home, message) -> None:
     home.capture(message("user", "the northern quay is full of turns"), runtime="messages", session="s")
     home.upkeep.embed()
     found = home.memories.search("northern quay")
-    scores = [score for _, score in found]
-    assert found[0][0].text == "we moor at the northern quay" and scores == sorted(scores, reverse=True)
-    assert all(memory.memory_id.startswith("mem-") for memory, _ in found)
+    scores = [hit.score for hit in found]
+    assert found[0].memory.text == "we moor at the northern quay" and scores == sorted(scores, reverse=True)
+    assert all(hit.memory.memory_id.startswith("mem-") for hit in found)
+
+
+def test_each_hit_has_the_parts_of_its_score(home: Home) -> None:
+    """Both legs found the first; by words alone the score is that of the words, and there is no cosine."""
+    first = home.memories.search("northern quay")[0]
+    assert first.keyword_score and first.vector_score and first.score
+    (by_words,) = home.memories.search("northern", mode="keyword")
+    assert by_words.vector_score is None and by_words.keyword_score == by_words.score
 
 
 def test_a_limit_has_to_be_one_or_more(home: Home) -> None:

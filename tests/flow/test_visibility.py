@@ -327,7 +327,10 @@ def test_shared_chain_is_settled_over_readable_memories(shore):
     assert (old.memory_id, old.superseded_by, new.is_current) == (one.memory_id, three.memory_id, True)
     assert old.ended_at == new.stated_at and {old.shared_by, new.shared_by} == {"ada"}
     assert (new.trust, new.n_used, new.order, new.pinned) == ("agent", 0, "", False)
-    assert {m.text for m, _ in given.memories.search("port", every=True)} == {"the port is 4001", "the port is 4003"}
+    assert {hit.memory.text for hit in given.memories.search("port", every=True)} == {
+        "the port is 4001",
+        "the port is 4003",
+    }
     told = repr(given.recall("which port is it, what was the port before?", explain=True))
     assert "4003" in told and "4002" not in told and two.memory_id not in told
     with pytest.raises(MemoryMissing):

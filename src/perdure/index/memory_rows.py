@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -28,7 +28,7 @@ from perdure.index.memory_replay import MemoryChain, ReplayEvent, settle_chain
 from perdure.index.store import IndexConnection
 from perdure.index.visibility import ReadScope
 from perdure.regex import lazy_re
-from perdure.types import Filters, Memory, Principal, Span
+from perdure.types import Filters, Memory, MemoryHit, Principal, Span
 
 if TYPE_CHECKING:
     from perdure.index.hybrid import QueryVector
@@ -352,15 +352,17 @@ def _build_test(index: IndexConnection, user: str, memory_filter: MemoryFilter) 
 
 _ONLY_MEMORIES = Filters(roles=(MEMORY_KIND,), kinds=(MEMORY_KIND,), memories=True)
 _WORD = lazy_re(r"\w+")
+_LegScores: TypeAlias = tuple[float, float | None, float | None]  # fused, by words, by meaning
+_PATH_SCORES: _LegScores = (0.0, None, None)  # of a memory that only its path names
 _WIDEN_FACTOR = 4  # the factor by which more candidates are read when too few of them fit
 
 
 def search_memories(
     index: IndexConnection, principal: Principal, query: str, query_vector: QueryVector | None, *, limit: int,
     fits: Callable[[Memory], bool],
-) -> list[tuple[Memory, float]]:  # fmt: skip
+) -> list[MemoryHit]:  # fmt: skip
     """Return the best memories that fit with their scores, best first; where others share theirs, scores are 1
-    / rank.
+    / rank, without parts.
 
     Superseded memories are found only if `fits` accepts them.
     """
@@ -370,17 +372,17 @@ def search_memories(
         path_turns = _find_by_path(index, read_scope, query)
         while True:
             by_words = _score_memories(index, principal, query, query_vector, n_candidates)
-            scores = dict.fromkeys(path_turns, 0.0) | dict(by_words)
+            scores = dict.fromkeys(path_turns, _PATH_SCORES) | dict(by_words)
             memory_by_number = list_readable(index, read_scope, [-memory_turn for memory_turn in scores])
             fitting = [
-                (memory_by_number[-memory_turn], score)
-                for memory_turn, score in scores.items()
+                MemoryHit(memory_by_number[-memory_turn], *leg_scores)
+                for memory_turn, leg_scores in scores.items()
                 if -memory_turn in memory_by_number and fits(memory_by_number[-memory_turn])
             ]
             if len(fitting) >= limit or len(by_words) < n_candidates:
                 best = sorted(fitting, key=_to_order_key)[:limit]
                 return (
-                    [(best_memory, 1 / rank) for rank, (best_memory, _) in enumerate(best, start=1)]
+                    [MemoryHit(hit.memory, 1 / rank) for rank, hit in enumerate(best, start=1)]
                     if read_scope.other_owners
                     else best
                 )
@@ -399,14 +401,13 @@ def _find_by_path(index: IndexConnection, read_scope: ReadScope, query: str) -> 
     return [-number for number, folded_path in rows if not set(terms).isdisjoint(_WORD.findall(folded_path))]
 
 
-def _to_order_key(item: tuple[Memory, float]) -> tuple[float, float, str]:
-    memory, score = item
-    return -round(score, 9), -memory.stated_at.timestamp(), memory.memory_id
+def _to_order_key(hit: MemoryHit) -> tuple[float, float, str]:
+    return -round(hit.score, 9), -hit.memory.stated_at.timestamp(), hit.memory.memory_id
 
 
 def _score_memories(
     index: IndexConnection, principal: Principal, query: str, query_vector: QueryVector | None, n_candidates: int
-) -> Mapping[int, float]:
+) -> Mapping[int, _LegScores]:
     """Return the scores of at least n memories, if so many match, by their negative numbers."""
     if query_vector is not None:
         from perdure.index import hybrid
@@ -415,11 +416,11 @@ def _score_memories(
             ranking = hybrid.rank_turns(
                 index, principal, query, query_vector, filters=_ONLY_MEMORIES, limit=n_candidates
             )
-            return {turn: score.fused for turn, score in ranking.scores.items()}
+            return {turn: (leg.fused, leg.keyword, leg.vector) for turn, leg in ranking.scores.items()}
         except VectorsMissing:
             pass  # search by words alone; `status` reports the missing vectors
     by_words = keyword.find_candidates(index, principal, query, filters=_ONLY_MEMORIES, limit=n_candidates)
-    best: dict[int, float] = {}
+    best: dict[int, _LegScores] = {}
     for item in by_words.scored:
-        best.setdefault(item.turn, item.score)
+        best.setdefault(item.turn, (item.score, item.score, None))
     return best

@@ -18,7 +18,7 @@ from perdure.connections import Connections, Progress, pending_rows, utc_now
 from perdure.errors import IndexFault, MemoryMissing, PerdureError, RecallMissing, UsageError
 from perdure.index import memory_rows
 from perdure.memories.store import Memories, SharedMemories
-from perdure.types import Memory, Principal
+from perdure.types import Memory, MemoryHit, Principal
 from perdure.upkeep import Upkeep
 
 # Loaded where they are used: a recall by words needs none of them.
@@ -111,7 +111,7 @@ class MemoryRoom(Memories):
 
     def search(
         self, query: str, *, limit: int = 20, every: bool = False, touch: bool = False, mode: str | None = None
-    ) -> list[tuple[Memory, float]]:
+    ) -> list[MemoryHit]:
         """Return memories that match by words and meaning, best first, with their scores. Retired ones never match.
 
         every: superseded ones too. touch: note that those found were used; without it nothing is written. mode:
@@ -120,14 +120,14 @@ class MemoryRoom(Memories):
         if limit < 1:
             raise UsageError("the limit must be at least 1")
         hits = self._nearest(query, limit=limit, fits=lambda memory: every or memory.is_current, mode=mode)
-        own_ids = [memory.memory_id for memory, _ in hits if not memory.shared_by]
+        own_ids = [hit.memory.memory_id for hit in hits if not hit.memory.shared_by]
         if touch and own_ids:
             self._note_used(own_ids, by="search")
         return hits
 
     def _nearest(
         self, query: str, *, limit: int, fits: Callable[[Memory], bool], is_own: bool = False, mode: str | None = None
-    ) -> list[tuple[Memory, float]]:
+    ) -> list[MemoryHit]:
         """is_own: search the principal's alone, for what will be made of them."""
         index = self.connections.index_with_memories()
         pending, _ = self.connections.ask_vectors(index, [query], mode)
@@ -188,7 +188,7 @@ class MemoryRoom(Memories):
 
     def _find_related(self, text: str, fits: Callable[[Memory], bool]) -> list[Memory]:
         """Return the memories nearest to a text, of those that fit, best first."""
-        return [memory for memory, _ in self._nearest(text, limit=_RELATED, fits=fits, is_own=True)]
+        return [hit.memory for hit in self._nearest(text, limit=_RELATED, fits=fits, is_own=True)]
 
     def keep_stated(self, *, limit_s: float | None = None) -> StatementsResult:
         """Keep what people plainly stated in new captures: preferences, decisions, facts.

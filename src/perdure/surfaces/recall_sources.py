@@ -270,6 +270,6 @@ def find_subjects(home: Home, words: str) -> dict[str, CueSubject]:
             kind, name = home.resolve(words)
             if kind in ("turn", "memory"):
                 return to_subjects(read_sources(home, [name]))
-    memories = [memory for memory, _ in home.memories.search(words, limit=_MAX_MATCHES)]
+    memories = [hit.memory for hit in home.memories.search(words, limit=_MAX_MATCHES)]
     hits = home.search(words, limit=_MAX_MATCHES).hits
     return {**{memory.memory_id: memory for memory in memories}, **{hit.turn_id: hit for hit in hits}}

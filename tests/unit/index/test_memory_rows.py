@@ -25,7 +25,8 @@ def texts(memories):
 
 
 def search(file, query, *, principal=ADA, limit=10, fits=lambda memory: memory.is_current):
-    return memory_rows.search_memories(file.index, principal, query, None, limit=limit, fits=fits)
+    hits = memory_rows.search_memories(file.index, principal, query, None, limit=limit, fits=fits)
+    return [(hit.memory, hit.score) for hit in hits]
 
 
 def list_all(file, user="ada"):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # costs 0.1 s; commands that the resident home answers do not
     from perdure.capture.policy import CaptureRules
     from perdure.home import Home
     from perdure.remote_home import RemoteHome
+    from perdure.types import Hit, MemoryHit
 
 __all__ = [
     "ROLE_STYLES",
@@ -40,6 +41,7 @@ __all__ = [
     "emit",
     "format_age",
     "format_count",
+    "format_scores",
     "format_size",
     "format_time",
     "format_time_and_age",
@@ -226,6 +228,13 @@ def _print_error(shell: Shell, text: str) -> None:
         shell.err.print(text, style="red", markup=False)
     except ModuleNotFoundError:  # a machine that only captures
         click.echo(text, err=True)
+
+
+def format_scores(hit: Hit | MemoryHit) -> str:
+    """Format the score of a hit and its parts."""
+    keyword_part = "" if hit.keyword_score is None else f", words {hit.keyword_score:.3f}"
+    vector_part = "" if hit.vector_score is None else f", meaning {hit.vector_score:.3f}"
+    return f"score {hit.score:.3f}{keyword_part}{vector_part}"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from perdure import text
 from perdure.home import Home
 from perdure.memories.cue_use import MemoryMonth, count_by_month, count_memories, rank_by_heat, sum_months
 from perdure.remote_home import RemoteHome
-from perdure.surfaces.cli.common import Shell, command, format_count, format_time, parse_moment
+from perdure.surfaces.cli.common import Shell, command, format_count, format_scores, format_time, parse_moment
 from perdure.surfaces.cli.memory_common import (
     complete_memory_ids,
     find_memory,
@@ -150,16 +150,23 @@ def show_memory(shell: Shell, home: Home | RemoteHome, identifier: str) -> None:
 @click.option("--all", "include_all", is_flag=True, help="Also superseded memories, with a mark.")
 @click.option("--touch", is_flag=True, help="Count the results as used, so that they fade more slowly.")
 def search_command(shell: Shell, words: tuple[str, ...], limit: int, include_all: bool, touch: bool) -> None:
-    """Find memories by words, and by meaning if there are vectors. Only --touch changes data."""
+    """Find memories by words, and by meaning if there are vectors, with the score of each. Only --touch changes
+    data.
+    """
     with shell.use_home() as home:
-        scored_memories = home.memories.search(" ".join(words), limit=limit, every=include_all, touch=touch)
+        hits = home.memories.search(" ".join(words), limit=limit, every=include_all, touch=touch)
     if shell.as_json:
-        hits = [{"score": score, **memory_to_json(memory)} for memory, score in scored_memories]
-        shell.print_json({"memories": hits, "touched": len(scored_memories) if touch else 0})
+        rows = [
+            {"score": hit.score, "keyword_score": hit.keyword_score, "vector_score": hit.vector_score}
+            | memory_to_json(hit.memory)
+            for hit in hits
+        ]
+        shell.print_json({"memories": rows, "touched": len(hits) if touch else 0})
         return
-    for memory, _ in scored_memories:
-        shell.out.print(format_memory(memory))
-    if not scored_memories:
+    for hit in hits:
+        shell.out.print(format_memory(hit.memory))
+        shell.out.print(f"    {format_scores(hit)}", style="dim", markup=False)
+    if not hits:
         shell.out.print("Nothing found.")
         shell.suggest([("perdure search " + " ".join(words), "search the turns instead")])
 

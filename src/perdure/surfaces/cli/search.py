@@ -24,6 +24,7 @@ from perdure.surfaces.cli.common import (
     Shell,
     command,
     format_count,
+    format_scores,
     format_time,
     format_time_and_age,
     parse_moment,
@@ -141,9 +142,7 @@ def search_command(
 
 
 def _describe_hit(hit: Hit) -> str:
-    keyword_part = "" if hit.keyword_score is None else f", words {hit.keyword_score:.3f}"
-    vector_part = "" if hit.vector_score is None else f", meaning {hit.vector_score:.3f}"
-    return f"{hit.kind}, score {hit.score:.3f}{keyword_part}{vector_part}, run {hit.run_id}"
+    return f"{hit.kind}, {format_scores(hit)}, run {hit.run_id}"
 
 
 def _print_notices(shell: Shell, result: SearchResult) -> None:

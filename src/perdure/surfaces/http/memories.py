@@ -144,6 +144,14 @@ def search_memories(call: HttpCall) -> HttpResponse:
     """Search memories; return them best first, with their scores."""
     if not call.body.query.strip():
         raise refuse_usage("a search needs words: `query` is empty")
-    matches = call.home.memories.search(call.body.query, limit=call.body.limit)
-    items = [{**build_list_item(memory, _build_memory_links(memory)), "score": score} for memory, score in matches]
+    hits = call.home.memories.search(call.body.query, limit=call.body.limit)
+    items = [
+        {
+            **build_list_item(hit.memory, _build_memory_links(hit.memory)),
+            "score": hit.score,
+            "keyword_score": hit.keyword_score,
+            "vector_score": hit.vector_score,
+        }
+        for hit in hits
+    ]
     return HttpResponse(build_list(items, None, {"memories": MEMORIES_PATH}))

@@ -69,7 +69,7 @@ def search(home: Home, query: str, tool_filters: ToolFilters, *, limit: int = 10
     memories: list[Memory] = []
     if tool_filters == ToolFilters():
         with contextlib.suppress(IndexFault):  # the archive itself was searched, which holds no memories
-            memories = [memory for memory, _ in home.memories.search(query, limit=5)]
+            memories = [hit.memory for hit in home.memories.search(query, limit=5)]
     items = [*map(_format_memory, memories), *(_format_hit(hit, result.terms, home.user) for hit in result.hits)]
     notes = [f"({result.n_behind} runs are not indexed yet; try again in a moment.)"] if result.n_behind else []
     if "index" in result.degraded:

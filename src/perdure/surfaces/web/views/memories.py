@@ -100,8 +100,8 @@ def _to_list_url(visit: Visit, **changed: Any) -> str:
 
 def _search_memories(visit: Visit, words: str, filters: MemoryFilter, *, is_shared: bool) -> list[Memory]:
     """Search memories by words, best first."""
-    matches = visit.home.memories.search(words, limit=_MAX_SEARCHED, every=filters.every)
-    selected = [memory for memory, _ in matches if memory_display.is_match(memory, filters)]
+    hits = visit.home.memories.search(words, limit=_MAX_SEARCHED, every=filters.every)
+    selected = [hit.memory for hit in hits if memory_display.is_match(hit.memory, filters)]
     return [memory for memory in selected if memory.shared_by or not is_shared][:_PAGE_MEMORIES]
 
 

@@ -288,10 +288,10 @@ def _find_memories(visit: Visit, question: SearchQuestion, filters: Filters) -> 
     if text.STOPWORDS.issuperset(words) or not question.chosen.keys() <= {"project"}:  # no memory has a client or role
         return []
     try:
-        matches = visit.home.memories.search(question.words, limit=_MAX_MEMORIES_READ, mode="keyword")
+        hits = visit.home.memories.search(question.words, limit=_MAX_MEMORIES_READ, mode="keyword")
     except IndexFault:
         return []
-    return list(islice((memory for memory, _ in matches if is_related_memory(memory, words, filters)), _MAX_MEMORIES))
+    return list(islice((hit.memory for hit in hits if is_related_memory(hit.memory, words, filters)), _MAX_MEMORIES))
 
 
 # results ----------------------------------------------------------------------------------------------------------
