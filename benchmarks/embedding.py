@@ -2,6 +2,7 @@
 
     python -m benchmarks.embedding quality      # each tier alone, and 0.5 / 0.5 with BM25, beside BM25 alone
     python -m benchmarks.embedding precision    # neighbours and quality after int8 and fp16
+    python -m benchmarks.embedding shortened    # the same with the first numbers of each vector only (shorten_to)
     python -m benchmarks.embedding reference    # our int8 models and batches against float32 (needs onnx, and .cache)
     python -m benchmarks.embedding speed        # texts a second, load, query, memory: each in a process of its own
     python -m benchmarks.embedding texts        # kinds of text in real transcripts, and what each costs
@@ -47,6 +48,7 @@ from perdure.models.embedder import (
     Vectors,
     quantise,
     restore,
+    shorten,
     to_unit_length,
 )
 from perdure.models.lanes import EmbeddingLanes
@@ -61,6 +63,7 @@ TIERS: dict[str, Callable[[int], Embedder]] = {
 }
 APART = "5-adversarial"
 K = 50
+CUTS = (256, 192, 128, 64, 32)  # numbers of a vector that are kept
 
 
 # ------------------------------------------------------------------------------------------------------- quality
@@ -204,21 +207,42 @@ def precision(data: Path) -> None:
                 rows.append({
                     "set": name, "tier": tier, "kept as": label, "bytes": _bytes(label, docs.shape[1]),
                     "R@10": round(average["ALL"]["R@10"] * 100, 2),
-                    "same 10 nearest %": round(_overlap(docs, kept, queries), 2),
+                    "same 10 nearest %": round(_overlap((docs, queries), (kept, queries)), 2),
                     "least cosine": round(float((docs * kept).sum(axis=1).min()), 5),
                 })  # fmt: skip
     table("vectors as they are kept", rows)
     save("embedding-precision", {"kept": rows})
 
 
+def shortened(data: Path) -> None:
+    """R@10 and nearest neighbours with only the first numbers of each vector, as `shorten_to` keeps them."""
+    module = scorer(data / "retrieval")
+    rows = []
+    for name in SETS[:2]:
+        found = load(data / "retrieval", name)
+        for tier in TIERS:
+            docs, queries = _vectors(tier, found)
+            for dimension in [docs.shape[1], *(cut for cut in CUTS if cut < docs.shape[1])]:
+                kept, asked = shorten(docs, dimension), shorten(queries, dimension)
+                run = _runs(module, found, {tier: (kept, asked)})[tier]
+                average, _ = module.score(run, found.queries, exclude=(APART,))
+                rows.append({
+                    "set": name, "tier": tier, "numbers": dimension,
+                    "R@10": round(average["ALL"]["R@10"] * 100, 1),
+                    "same 10 nearest %": round(_overlap((docs, queries), (kept, asked)), 1),
+                    "length": round(float(np.linalg.norm(kept, axis=1).max()), 4),
+                })  # fmt: skip
+    table("vectors cut short", rows)
+    save("embedding-shortened", {"kept": rows})
+
+
 def _bytes(label: str, dimension: int) -> int:
     return {"float32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[label]
 
 
-def _overlap(docs: Vectors, kept: Vectors, queries: Vectors) -> float:
-    """Percent of each question's ten nearest chunks of the whole set that stay among the ten."""
-    exact = np.argsort(-(queries @ docs.T), axis=1, kind="stable")[:, :10]
-    found = np.argsort(-(queries @ kept.T), axis=1, kind="stable")[:, :10]
+def _overlap(whole: tuple[Vectors, Vectors], other: tuple[Vectors, Vectors]) -> float:
+    """Percent of each question's ten nearest chunks of the whole set that stay among the ten. (documents, queries)"""
+    exact, found = (np.argsort(-(queries @ docs.T), axis=1, kind="stable")[:, :10] for docs, queries in (whole, other))
     return float(np.mean([len(set(a) & set(b)) for a, b in zip(exact, found, strict=True)]) * 10)
 
 
@@ -256,7 +280,8 @@ def reference(data: Path) -> None:
         rows.append({
             "model": label, "R@10 alone": round(alone["ALL"]["R@10"] * 100, 1),
             "fused": round(average["ALL"]["R@10"] * 100, 1), "cosine mean": round(float(cosines.mean()), 4),
-            "least": round(float(cosines.min()), 4), "same 10 nearest %": round(_overlap(tier, vectors, tier[:200]), 1),
+            "least": round(float(cosines.min()), 4),
+            "same 10 nearest %": round(_overlap((tier, tier[:200]), (vectors, tier[:200])), 1),
             "CPU s": round(clock.cpu_s, 1),
         })  # fmt: skip
     table("models as carried, against float32 (LoCoMo, categories 1-4)", rows)
@@ -535,7 +560,7 @@ def _behind(embedder: Embedder, beam: Sequence[str], lane: str, n_runs: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", choices=("quality", "precision", "reference", "speed", "texts", "heads", "lanes", "one")
+        "what", choices=("quality", "precision", "shortened", "reference", "speed", "texts", "heads", "lanes", "one")
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--tier", default="minilm")
