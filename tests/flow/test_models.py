@@ -35,6 +35,7 @@ provider = "openai"
 model = "m-1"
 url = "{url}/v1"
 max_output_tokens = 1000
+effort = "low"
 {more}
 """
 
@@ -70,6 +71,12 @@ def test_a_model_is_listed_tested_and_timed(tmp_path: Path) -> None:
         listed = run(home, "models", "--json")["result"]
         miner = next(role for role in listed["roles"] if role["role"] == "miner")
         assert (miner["provider"], miner["has_key"], miner["missing"]) == ("openai", None, "")
+        assert [(job["job"], job["effort"], job["n_calls"]) for job in listed["jobs"]] == [("models", "low", 2)]
+        estimate = listed["estimates"]["openai:m-1"]
+        assert (estimate["n_calls"], estimate["n_reported"]) == (2, listed["today"]["n_tokens"] - 14)
+        assert estimate["error"] == round(estimate["n_estimated"] / estimate["n_reported"] - 1, 4)
+        shown = run(home, "models")
+        assert "miner openai:m-1, effort low: 2 calls" in shown and "input tokens estimated" in shown
         assert listed["today"]["n_calls"] == 2 and listed["today"]["n_unpriced"] == 0
         n_input = sum(len(json.dumps(request.body)) // 4 for request in server.requests)
         assert listed["today"]["money"] == pytest.approx((n_input * 1000 + 14 * 2000) / 1e6)

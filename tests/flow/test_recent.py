@@ -570,7 +570,7 @@ def test_model_calls_are_recorded_under_the_job(scripted, message):
     home, _ = scripted(page())
     say(home, message, ("user", "first"))
     home.floor.update_recent()
-    assert [job for job, *_ in home.connections.roles().meter.read_spending_by_job()] == ["recent"]
+    assert [call.job for call in home.connections.roles().meter.read_spending_by_job()] == ["recent"]
 
 
 class Narrow:

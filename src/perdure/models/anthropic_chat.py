@@ -210,4 +210,5 @@ class _PartialMessage:
             ToolCall(call_id, name, parse_arguments(raw_json, self.model, usage))
             for call_id, name, raw_json in self._calls.values()
         )
-        return ChatReply("".join(self._pieces), None, calls, usage, self.model, _STOPS.get(self._stop, "end"))
+        text, stop = "".join(self._pieces), _STOPS.get(self._stop, "end")
+        return ChatReply(text, None, calls, usage, self.model, stop, is_usage_reported=bool(self._usage))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from perdure import text
@@ -194,6 +194,7 @@ class ChatReply:
     usage: TokenUsage = field(default_factory=TokenUsage)
     model: str = ""  # the model's name in the provider's answer
     stop: StopReason = "end"
+    is_usage_reported: bool = True  # False: the provider reported none, and `usage` is an estimate
 
 
 class Chat(Protocol):
@@ -228,7 +229,7 @@ def check_reply(reply: ChatReply, schema: Mapping[str, Any] | None) -> ChatReply
     if schema is None or reply.stop == "tool":
         return reply
     try:
-        return ChatReply(reply.text, _parse_value(reply, schema), reply.calls, reply.usage, reply.model, reply.stop)
+        return replace(reply, value=_parse_value(reply, schema))
     except BadAnswer as error:
         error.usage = reply.usage
         raise

@@ -117,7 +117,8 @@ CREATE TABLE IF NOT EXISTS call(
   n_input INTEGER NOT NULL, n_output INTEGER NOT NULL, n_cache_read INTEGER NOT NULL, n_cache_write INTEGER NOT NULL,
   money REAL, took_ms REAL, outcome TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS call_at ON call(at_s);
-"""
+CREATE TABLE IF NOT EXISTS call_detail(call INTEGER PRIMARY KEY, effort TEXT NOT NULL, n_estimated INTEGER);
+"""  # a table of its own, so that an earlier version can write its calls into the same file
 _SUM_SQL = (
     "count(*), coalesce(sum(n_input + n_output + n_cache_read + n_cache_write), 0), coalesce(sum(money), 0.0), "
     "count(*) - count(money)"
@@ -131,6 +132,20 @@ class ModelCall:
     job: str
     role: str
     model: str  # "provider:model"
+    effort: str = ""  # the effort of the settings; "" for the model's default
+
+
+class EstimateError(NamedTuple):
+    """How well the input tokens of a model's calls were estimated, against what its provider reported."""
+
+    n_calls: int
+    n_estimated: int
+    n_reported: int
+
+    @property
+    def share(self) -> float:
+        """The error of the estimate as a share of the report: +0.1 is 10 % too high."""
+        return (self.n_estimated - self.n_reported) / max(1, self.n_reported)
 
 
 class Meter:
@@ -149,16 +164,27 @@ class Meter:
             if problem:
                 raise BudgetSpent(problem)
             db.execute("DELETE FROM call WHERE at_s < ?", (now.timestamp() - KEPT_DAYS * 86400,))
-            row = (now.timestamp(), *vars(model_call).values(), *vars(max_usage).values(), money)
+            db.execute("DELETE FROM call_detail WHERE call NOT IN (SELECT id FROM call)")
+            caller = (model_call.job, model_call.role, model_call.model)
+            row = (now.timestamp(), *caller, *vars(max_usage).values(), money)
             db.execute(f"INSERT INTO call VALUES(NULL, {', '.join('?' * len(row))}, NULL, 'open')", row)
-            return db.last_insert_rowid()
+            call_id = db.last_insert_rowid()
+            db.execute("INSERT INTO call_detail VALUES(?, ?, NULL)", (call_id, model_call.effort))
+            return call_id
 
-    def end(self, call_id: int, usage: TokenUsage, money: float | None, *, took_ms: float, outcome: str) -> None:
-        """Record the real cost of a call. Raises MeterFault: then the maximum from its beginning still counts."""
+    def end(
+        self, call_id: int, usage: TokenUsage, money: float | None, *, took_ms: float, outcome: str,
+        n_estimated_input: int | None = None,
+    ) -> None:  # fmt: skip
+        """Record the real cost of a call. Raises MeterFault: then the maximum from its beginning still counts.
+
+        n_estimated_input: the estimate of its input tokens, where the provider reported how many there were.
+        """
         fields = "n_input = ?, n_output = ?, n_cache_read = ?, n_cache_write = ?, money = ?, took_ms = ?, outcome = ?"
         with self._open() as db, transaction(db):
             row = (*vars(usage).values(), money, round(took_ms, 1), outcome, call_id)
             db.execute(f"UPDATE call SET {fields} WHERE id = ?", row)
+            db.execute("UPDATE call_detail SET n_estimated = ? WHERE call = ?", (n_estimated_input, call_id))
 
     def read_spending(self, job: str = "") -> dict[str, Spending]:
         """Return the totals of this "job" in the day, and of all jobs in this "day" and "month". Raises MeterFault."""
@@ -167,16 +193,29 @@ class Meter:
         with self._open() as db:
             return _sum_periods(db, job, self._now())
 
-    def read_spending_by_job(self) -> dict[tuple[str, str, str], Spending]:
-        """Return the total of each (job, role, model) in this month, most tokens first. Raises MeterFault."""
+    def read_spending_by_job(self) -> dict[ModelCall, Spending]:
+        """Return the total of each job, role, model and effort in this month, most tokens first. Raises MeterFault."""
         if not self._path.exists():
             return {}
         since_s = find_periods(self._now()).month_at.timestamp()
         query = (
-            f"SELECT job, role, model, {_SUM_SQL} FROM call WHERE at_s >= ? GROUP BY 1, 2, 3 ORDER BY 5 DESC, 1, 2, 3"
+            f"SELECT job, role, model, coalesce(effort, ''), {_SUM_SQL} FROM call "
+            "LEFT JOIN call_detail ON call = id WHERE at_s >= ? GROUP BY 1, 2, 3, 4 ORDER BY 6 DESC, 1, 2, 3, 4"
         )
         with self._open() as db:
-            return {(job, role, model): Spending(*sums) for job, role, model, *sums in db.execute(query, (since_s,))}
+            return {ModelCall(*row[:4]): Spending(*row[4:]) for row in db.execute(query, (since_s,))}
+
+    def read_estimate_errors(self) -> dict[str, EstimateError]:
+        """Return for each model how its input tokens were estimated this month. Raises MeterFault."""
+        if not self._path.exists():
+            return {}
+        since_s = find_periods(self._now()).month_at.timestamp()
+        query = (
+            "SELECT model, count(*), sum(n_estimated), sum(n_input + n_cache_read + n_cache_write) FROM call "
+            "JOIN call_detail ON call = id WHERE at_s >= ? AND n_estimated IS NOT NULL GROUP BY 1 ORDER BY 1"
+        )
+        with self._open() as db:
+            return {model: EstimateError(*sums) for model, *sums in db.execute(query, (since_s,))}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[apsw.Connection]:

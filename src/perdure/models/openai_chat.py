@@ -115,7 +115,8 @@ class PartialCompletion:
             for n, call in sorted(self._calls.items())
         )
         stop: StopReason = "refused" if self._is_refused else "tool" if calls else _STOPS.get(self._stop, "end")
-        return ChatReply("".join(self._pieces), None, calls, usage, self.model, stop)
+        is_reported = self._usage is not None
+        return ChatReply("".join(self._pieces), None, calls, usage, self.model, stop, is_usage_reported=is_reported)
 
     def count_usage(self, messages: Sequence[ChatMessage]) -> TokenUsage | None:
         """Return the usage so far; None before the endpoint took the question."""

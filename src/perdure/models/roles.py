@@ -67,7 +67,7 @@ class Roles:
             self._chats[role] = _make_chat(role, config)
         chat = self._chats[role]
         model_call, limits = (
-            ModelCall(job, role, chat.name),
+            ModelCall(job, role, chat.name, config.effort),
             _CallLimits(self._find_price(config), self._config.caps, config),
         )
         if limits.price is None and (cap := find_money_cap(limits.caps)):
@@ -147,10 +147,11 @@ class MeteredChat:
         n_input = _count_tokens(masked_messages, schema, tools)
         max_usage = TokenUsage(n_input, self._limits.role.max_output_tokens)
         call_id = self._meter.begin(self._model_call, max_usage, self._compute_money(max_usage), self._limits.caps)
-        began_s, usage, outcome = time.monotonic(), TokenUsage(n_input), "interrupted"
+        began_s, usage, outcome, n_estimated = time.monotonic(), TokenUsage(n_input), "interrupted", None
         try:
             reply = self._chat.reply(masked_messages, schema=schema, tools=tools, on_text=on_text, timeout_s=timeout_s)
             usage, outcome = reply.usage, {"end": "done", "tool": "done"}.get(reply.stop, reply.stop)
+            n_estimated = n_input if reply.is_usage_reported else None
             return reply
         except ModelFault as error:
             usage, outcome = _estimate_failed_usage(error, n_input), error.code
@@ -158,7 +159,8 @@ class MeteredChat:
         finally:
             took_ms = (time.monotonic() - began_s) * 1000
             with contextlib.suppress(MeterFault):  # then the recorded maximum of the call stays
-                self._meter.end(call_id, usage, self._compute_money(usage), took_ms=took_ms, outcome=outcome)
+                money = self._compute_money(usage)
+                self._meter.end(call_id, usage, money, took_ms=took_ms, outcome=outcome, n_estimated_input=n_estimated)
 
     def _compute_money(self, usage: TokenUsage) -> float | None:
         return compute_money(usage, self._limits.price)

@@ -12,7 +12,16 @@ import pytest
 from perdure.config import CapsConfig, PriceConfig
 from perdure.errors import BudgetSpent, MeterFault
 from perdure.models.chat import TokenUsage
-from perdure.models.cost_meter import KEPT_DAYS, Meter, ModelCall, Spending, compute_money, find_periods
+from perdure.models.cost_meter import (
+    KEPT_DAYS,
+    EstimateError,
+    Meter,
+    ModelCall,
+    Spending,
+    compute_money,
+    find_periods,
+)
+from perdure.sqlite import apsw
 
 ZONE = timezone(timedelta(hours=9))
 NOON = datetime(2026, 12, 31, 12, 30, tzinfo=ZONE)
@@ -88,13 +97,54 @@ def test_sums_by_job_day_and_month(meter: Meter, clock: Clock) -> None:
         "job": Spending(2, 120, 0.5, 1), "day": Spending(3, 123, 0.75, 1), "month": Spending(3, 123, 0.75, 1),
     }  # fmt: skip
     assert meter.read_spending_by_job() == {
-        ("mine", "miner", "openai:m-1"): Spending(2, 120, 0.5, 1),
-        ("models", "helper", "gguf:x"): Spending(1, 3, 0.25, 0),
+        MINE: Spending(2, 120, 0.5, 1),
+        ModelCall("models", "helper", "gguf:x"): Spending(1, 3, 0.25, 0),
     }
     clock.now = NOON - timedelta(days=1)  # still in December
     assert meter.read_spending("mine")["month"] == Spending(3, 123, 0.75, 1)
     clock.now = NOON + timedelta(hours=12)  # the first of January
     assert meter.read_spending("mine") == dict.fromkeys(("job", "day", "month"), Spending())
+
+
+def test_sums_are_apart_by_effort(meter: Meter) -> None:
+    low, high = (ModelCall("mine", "miner", "openai:m-1", effort) for effort in ("low", "high"))
+    for n_tokens, asked in ((100, low), (20, low), (900, high)):
+        spend(meter, n_tokens, asked=asked)
+    assert list(meter.read_spending_by_job().items()) == [
+        (high, Spending(1, 900, 0.0, 1)),
+        (low, Spending(2, 120, 0.0, 2)),
+    ]
+
+
+def test_estimates_are_compared_with_the_reports(meter: Meter) -> None:
+    """Estimated 100 + 60, reported (80 + 30) + 50: 160 of 160, no error. The third call reported nothing."""
+    for n_estimated, usage in ((100, TokenUsage(80, 9, 20, 10)), (60, TokenUsage(50, 1)), (None, TokenUsage(7, 7))):
+        call = meter.begin(MINE, usage, None, NO_CAPS)
+        meter.end(call, usage, None, took_ms=5, outcome="done", n_estimated_input=n_estimated)
+    assert meter.read_estimate_errors() == {MINE.model: (2, 160, 160)}
+    assert EstimateError(1, 110, 100).share == pytest.approx(0.1)
+    assert EstimateError(1, 5, 0).share == 5.0
+
+
+OLD_TABLE = """
+CREATE TABLE call(
+  id INTEGER PRIMARY KEY, at_s REAL NOT NULL, job TEXT NOT NULL, role TEXT NOT NULL, model TEXT NOT NULL,
+  n_input INTEGER NOT NULL, n_output INTEGER NOT NULL, n_cache_read INTEGER NOT NULL, n_cache_write INTEGER NOT NULL,
+  money REAL, took_ms REAL, outcome TEXT NOT NULL);
+"""
+OLD_INSERT = "INSERT INTO call VALUES(NULL, ?, 'mine', 'miner', 'openai:m-1', 5, 0, 0, 0, NULL, NULL, 'open')"
+
+
+def test_file_of_an_earlier_version_goes_on_in_both(meter: Meter, tmp_path: Path) -> None:
+    """Its calls have no effort; and that version can still write, because its table is as it was."""
+    (tmp_path / "run").mkdir()
+    old = apsw.Connection(str(tmp_path / "run" / "meter.db"))
+    old.execute(OLD_TABLE)
+    old.execute(OLD_INSERT, (NOON.timestamp(),))
+    spend(meter, 9)
+    old.execute(OLD_INSERT, (NOON.timestamp(),))
+    assert meter.read_spending_by_job() == {MINE: Spending(3, 19, 0.0, 3)} and meter.read_estimate_errors() == {}
+    old.close()
 
 
 CAPPED = [

@@ -15,7 +15,7 @@ from perdure.config import CapsConfig
 from perdure.errors import BudgetSpent, UsageError
 from perdure.home import Home
 from perdure.models.chat import Chat, ChatMessage, ChatReply
-from perdure.models.cost_meter import Spending
+from perdure.models.cost_meter import EstimateError, Spending
 from perdure.models.roles import ROLES, RoleState
 from perdure.surfaces.cli.common import Shell, command, format_count, show_progress
 
@@ -63,11 +63,9 @@ def _list_roles(shell: Shell, home: Home) -> None:
     roles = home.connections.roles()
     states = [roles.get_state(role) for role in ROLES]
     spent, by_job = roles.meter.read_spending(), roles.meter.read_spending_by_job()
+    errors = roles.meter.read_estimate_errors()
     if shell.as_json:
-        jobs = [
-            {"job": job_name, "role": role_name, "model": model_name, **asdict(sums)}
-            for (job_name, role_name, model_name), sums in by_job.items()
-        ]
+        jobs = [{**asdict(model_call), **asdict(sums)} for model_call, sums in by_job.items()]
         shell.print_json(
             {
                 "roles": [asdict(state) for state in states],
@@ -75,6 +73,9 @@ def _list_roles(shell: Shell, home: Home) -> None:
                 "month": asdict(spent["month"]),
                 "caps": asdict(home.config.models.caps),
                 "jobs": jobs,
+                "estimates": {
+                    model: {**error._asdict(), "error": round(error.share, 4)} for model, error in errors.items()
+                },
             }
         )
         return
@@ -87,8 +88,12 @@ def _list_roles(shell: Shell, home: Home) -> None:
         shell.out.print(
             f"{name:<11} {_format_spending(spent[period])}{_format_caps(home.config.models.caps, period)}", markup=False
         )
-    for (job, role, model), sums in by_job.items():
-        shell.out.print(f"  {job:<9} {role} {model}: {_format_spending(sums)}", style="dim", markup=False)
+    for call, sums in by_job.items():
+        effort_text = f", effort {call.effort}" if call.effort else ""
+        caller = f"{call.job:<9} {call.role} {call.model}{effort_text}"
+        shell.out.print(f"  {caller}: {_format_spending(sums)}", style="dim", markup=False)
+    for model, error in errors.items():
+        shell.out.print(f"  {_format_estimate(model, error)}", style="dim", markup=False)
     if not any(state.provider for state in states):
         shell.note("No model is set: rules do all the work. docs/models.md describes how to set a model.")
 
@@ -107,6 +112,13 @@ def _format_spending(spent: Spending) -> str:
     return (
         f"{format_count(spent.n_calls, 'call')}, {format_count(spent.n_tokens, 'token')}, "
         f"{spent.money:.4f}{unpriced_text}"
+    )
+
+
+def _format_estimate(model: str, error: EstimateError) -> str:
+    return (
+        f"estimate  {model}: {error.n_estimated:,} input tokens estimated, {error.n_reported:,} reported "
+        f"({error.share:+.0%}) in {format_count(error.n_calls, 'call')}"
     )
 
 
