@@ -71,6 +71,7 @@ RECENT_JOB = "recent"
 MAX_SOURCES = 1000  # spans of turns behind a text; with more it is rebuilt
 MAX_TRIES = 3  # with the same messages; then wait for new ones
 MIN_KEPT_SHARE = 0.3  # an update shorter than this share of the old page has lost content
+_MEMORIES_SHARE = 1 / 3  # of a question, and of a page by rules, that memories may take
 _SMALL_PAGE_TOKENS = 300  # a page of at most this size may shrink to any size
 
 RecentOutcome = Literal["nothing new", "updated", "rebuilt", "kept"]
@@ -105,6 +106,7 @@ class _RecentDraft(NamedTuple):
     n_turns: int
     sources: tuple[Span, ...]
     is_rebuild: bool = False
+    n_memories_left: int = 0  # memories that did not fit
 
 
 @dataclass(frozen=True)
@@ -256,12 +258,23 @@ class _RecentUpdate:
         old_text = (
             summary_text.select_owner_paragraphs(self._old_text, owner_paragraphs) if is_rebuild else self._old_text
         )
-        sources = summary_input.merge_spans(new_turns.messages, () if is_rebuild else self._list_sources())
+        old_text = summary_text.drop_memories(old_text, owner_paragraphs)
+        memories, n_left = self._select_memories(max_tokens * _MEMORIES_SHARE)
+        memory_text = summary_text.render_memories(memories, n_left)
         text = summary_text.extract_recent(
-            new_turns.messages, old_text, zone=self._zone, max_tokens=max_tokens, owner_paragraphs=owner_paragraphs
+            new_turns.messages,
+            old_text,
+            zone=self._zone,
+            max_tokens=max_tokens - tokens(memory_text),
+            owner_paragraphs=owner_paragraphs,
         )
+        text = "\n\n".join(filter(None, (text, memory_text)))
         text = summary_text.drop_suspicious(text, self._is_refused, owner_paragraphs=owner_paragraphs)
-        return _RecentDraft(text, "rules", len(new_turns.messages), sources, is_rebuild) if text else None
+        sources = summary_input.merge_spans(
+            new_turns.messages,
+            [*(() if is_rebuild else self._list_sources()), *(span for memory in memories for span in memory.sources)],
+        )
+        return _RecentDraft(text, "rules", len(new_turns.messages), sources, is_rebuild, n_left) if text else None
 
     def _is_refused(self, text: str) -> bool:
         return self._writer.floor.is_refused(text, self._old_text)
@@ -269,10 +282,10 @@ class _RecentUpdate:
     def _draft_from_memories(self, chat: Chat) -> _RecentDraft | None:
         """Draft the page from all memories and the last messages, in one call."""
         all_turns = self._writer.turn_source.read_since(-1, self._upto_change, stop=self._stop)
-        memories = self._select_memories()
+        memories, n_left = self._select_memories(self._writer.limits.question * _MEMORIES_SHARE)
         if self._stop() or not (all_turns.messages or memories):
             return None
-        text = self._ask(chat, partial(summary_text.build_rebuild_lines, memories), all_turns)
+        text = self._ask(chat, partial(summary_text.build_rebuild_lines, memories, n_left=n_left), all_turns)
         sources = summary_input.merge_spans(
             all_turns.messages, [span for memory in memories for span in memory.sources]
         )
@@ -282,19 +295,20 @@ class _RecentUpdate:
             len(all_turns.messages),
             sources,
             is_rebuild=True,
+            n_memories_left=n_left,
         )
 
-    def _select_memories(self) -> list[Memory]:
-        """Return the memories for a new page: as many as a third of a question holds, none from the web."""
-        left_tokens = self._writer.limits.question / 3
+    def _select_memories(self, max_tokens: float) -> tuple[list[Memory], int]:
+        """Return (the most important memories that fit, how many did not). None is from the web."""
         memories: list[Memory] = []
-        for memory in self._writer.memories():
-            if memory.trust != "web" and not self._writer.floor.find_injections(memory.text):
-                left_tokens -= tokens(summary_text.render_memory(memory))
-                if left_tokens < 0:
-                    break
+        trusted = [memory for memory in self._writer.memories() if memory.trust != "web"]
+        for n, memory in enumerate(trusted):
+            max_tokens -= tokens(summary_text.render_memory(memory))
+            if max_tokens < 0:
+                return memories, len(trusted) - n
+            if not self._writer.floor.find_injections(memory.text):
                 memories.append(memory)
-        return memories
+        return memories, 0
 
     def _ask(self, chat: Chat, build_lines: Callable[[str], list[str]], turns: RecentTurns) -> str:
         self._n_calls += 1
@@ -314,6 +328,8 @@ class _RecentUpdate:
             RECENT, draft.text, by=draft.by, base_text=self._old_text, why=why, sources=draft.sources, cursor=cursor
         )
         explanation = f"{why}; {new_turns.n_left} older ones did not fit" if new_turns.n_left else why
+        if draft.n_memories_left:
+            explanation += f"; {draft.n_memories_left:,} memories did not fit (`perdure memories list` shows all)"
         outcome: RecentOutcome = "rebuilt" if replaces_page else "updated"
         return RecentResult(outcome, draft.n_turns, self._n_calls, tokens(writer.text), explanation)
 

@@ -306,10 +306,28 @@ def build_update_lines(page_text: str, new_messages: str) -> list[str]:
     return ["The page as it stands:", _indent(page_text), "", "Said since then:", _indent(new_messages)]
 
 
-def build_rebuild_lines(memories: Sequence[Memory], new_messages: str) -> list[str]:
-    """Return the lines for a new page: the memories and the last messages."""
-    memory_lines = ["Memories, the newest and most used first:", *map(render_memory, memories), ""] if memories else []
+def build_rebuild_lines(memories: Sequence[Memory], new_messages: str, *, n_left: int = 0) -> list[str]:
+    """Return the lines for a new page: the memories and the last messages. n_left: memories that did not fit."""
+    memory_lines = [*render_memories(memories, n_left).splitlines(), ""] if memories else []
     return ["There is no page yet.", "", *memory_lines, "Said last:", _indent(new_messages or "nothing")]
+
+
+_MEMORIES_HEADING = "Memories, the newest and most used first:"
+
+
+def render_memories(memories: Sequence[Memory], n_left: int) -> str:
+    """Render memories as one paragraph that says how many are not in it; "" for none."""
+    more_lines = [f"- {n_left:,} more did not fit"] if n_left else []
+    return "\n".join([_MEMORIES_HEADING, *map(render_memory, memories), *more_lines]) if memories else ""
+
+
+def drop_memories(text: str, owner_paragraphs: Collection[str]) -> str:
+    """Return a page without the paragraph of memories that rules wrote."""
+    return "\n\n".join(
+        paragraph
+        for paragraph in text.strip().split("\n\n")
+        if not paragraph.startswith(_MEMORIES_HEADING) or paragraph in owner_paragraphs
+    )
 
 
 def render_memory(memory: Memory) -> str:

@@ -1,5 +1,6 @@
 """recent.md and the diary: nothing new costs no call, and a bad answer or another hand changes nothing."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from perdure.floor.summary_input import TurnSource
 from perdure.floor.summary_text import SummaryLimits
 from perdure.index import catchup
 from perdure.testing import ScriptedChat
+from perdure.text import tokens
 from rig.floor import Clock, make_floor
 from rig.index_rows import START, ArchiveFile, make_memory
 
@@ -149,6 +151,35 @@ def test_rebuild_uses_memories_but_none_of_the_web(desk):
     assert "port is 9090" in question and "buy now" not in question
     assert (result.outcome, result.n_calls) == ("updated", 1)
     assert desk.update("Another new page about the port.", rebuild=True).outcome == "rebuilt"
+
+
+def test_memories_that_do_not_fit_are_counted(desk):
+    """8,000 tokens a question: a third holds 2,666, and a memory of this length takes about 20."""
+    capture(desk)
+    desk.memories = [make_memory(f"pump {n} of the long quay needs four bar", f"p{n}", n=n) for n in range(400)]
+    result = desk.update("A new page about the pumps.", rebuild=True)
+    shown = re.findall(r"pump (\d+) of", desk.chat.asked[0].messages[1].text)
+    n_left = 400 - len(shown)
+    assert shown == [str(n) for n in range(len(shown))] and n_left > 200
+    assert f"- {n_left} more did not fit" in desk.chat.asked[0].messages[1].text
+    assert f"{n_left} memories did not fit (`perdure memories list` shows all)" in result.why
+
+
+def test_page_by_rules_has_the_memories_that_hold_now(desk):
+    """A third of the page's 600 tokens. The list is written again with each update, so that it states nothing old."""
+    capture(desk)
+    desk.memories = [make_memory("the port is 9090", "port"), make_memory("buy now", "ad", n=1, trust="web")]
+    desk.memories += [make_memory(f"pump {n} of the long quay needs four bar", f"p{n}", n=n + 2) for n in range(60)]
+    result = desk.update(rebuild=True)
+    page = desk.floor.read("recent.md")
+    n_left = 61 - page.count("\n- ") + 1
+    assert "port is 9090" in page and "buy now" not in page and tokens(page) <= 600
+    assert page.rstrip().endswith(f"- {n_left} more did not fit") and f"{n_left} memories did not fit" in result.why
+    desk.memories = [make_memory("the port is 8080", "port")]
+    capture(desk, "The gasket is missing.")
+    desk.update()
+    page = desk.floor.read("recent.md")
+    assert "port is 8080" in page and "9090" not in page and "gasket" in page and page.count("Memories,") == 1
 
 
 def test_removed_page_begins_with_what_is_said_after_that(desk):
