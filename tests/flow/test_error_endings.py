@@ -35,6 +35,15 @@ def test_unknown_command_suggests_the_nearest(home: Path) -> None:
         assert done.returncode == 2 and f"Did you mean {right!r}?" in done.stderr
 
 
+def test_doctor_finds_a_killed_resident_until_it_is_stopped(home: Path) -> None:
+    (home / "run").mkdir(exist_ok=True)
+    (home / "run" / "serve.json").write_text('{"pid": 4242, "since_at": "2026-01-15T09:00:00+00:00"}')
+    done = run(home, "doctor")
+    assert done.returncode == 1 and "killed or crashed" in done.stdout and "perdure serve --detach" in done.stdout
+    assert run(home, "serve", "--stop").returncode == 0
+    assert "killed or crashed" not in run(home, "doctor").stdout
+
+
 def test_doctor_finds_a_damaged_index(home: Path) -> None:
     """Pages in the middle of the file are overwritten; the first page, and so the version, is good."""
     assert "✓ index" in run(home, "doctor").stdout

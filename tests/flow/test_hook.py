@@ -451,6 +451,18 @@ def test_slow_resident_is_not_awaited_and_reported_once(home: Path) -> None:
         assert Called(home, prompt(), "claude-code").raw  # another incident
 
 
+def test_killed_resident_is_reported_once_until_one_answers(home: Path) -> None:
+    """A process that ends as it should deletes serve.json; one that was killed leaves it, and its lock is free."""
+    assert Called(home, prompt(), "claude-code").raw == b""  # nobody ever served this home
+    (home / "run" / "serve.json").write_text('{"pid": 4242, "since_at": "2026-01-15T09:00:00+00:00"}')
+    first, second = (Called(home, prompt(), "claude-code") for _ in range(2))
+    assert "`perdure serve` was killed or crashed" in first.said["systemMessage"] and second.raw == b""
+    assert failures.list_open_incidents(home) == ["resident"]
+    with ScriptedResident(home, "in time"):
+        assert Called(home, prompt(), "claude-code").text == "in time"
+    assert failures.list_open_incidents(home) == []
+
+
 def test_the_limit_is_a_setting(home: Path) -> None:
     (home / "config.toml").write_text("[hooks]\nlimit_ms = 3000\n")
     with ScriptedResident(home, "in time", delay_s=1.5):

@@ -23,6 +23,9 @@ import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from perdure.disk import lock_file
+from perdure.errors import Busy
+
 _MAX_SOCKET_PATH_BYTES = 100  # bytes of a Unix socket's path that every system takes
 MAX_LINE_BYTES = 32_000_000  # of a request or an answer
 
@@ -55,6 +58,27 @@ def to_socket_path(home: Path) -> Path:
 
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"perdure-{os.geteuid()}" / f"{name}.sock"
+
+
+def to_lock_path(home: Path) -> Path:
+    """Return the path of the lock that the resident home holds."""
+    return home / "run" / "serve.lock"
+
+
+def to_holder_path(home: Path) -> Path:
+    """Return the path of the file that names the resident home. A process that ends as it should deletes it."""
+    return home / "run" / "serve.json"
+
+
+def has_resident_died(home: Path) -> bool:
+    """Return True if the last resident home of this home was killed or crashed, and none runs now."""
+    if not to_holder_path(home).exists():
+        return False
+    try:
+        with lock_file(to_lock_path(home), wait_s=0):
+            return True
+    except Busy:
+        return False
 
 
 def ask_resident(home: Path, request: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:

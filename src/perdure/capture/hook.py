@@ -52,7 +52,7 @@ class _HookCall:
         self.began_at = time.monotonic() - time.process_time()  # includes the start of the interpreter
         self.home: Path | None = None
         self.client, self.event_name = "?", ""
-        self.stage = "call"  # current part of the work: call, session, settings, recall, capture, ship
+        self.stage = "call"  # current part of the work: call, session, settings, recall, resident, capture, ship
         self.event: HookEvent | None = None
         self.payload: dict[str, Any] = {}
         self.rules: policy.CaptureRules | None = None
@@ -163,7 +163,8 @@ def _recall_for_event(call: _HookCall, home: Path) -> None:
     """
     event = call.event
     assert event is not None
-    text, call.notices = _ask_home(call, home, event)
+    text, notice = _ask_home(call, home, event)
+    call.notices = f"{call.notices} {notice}".strip()
     call.text = _join_pending_text(home, event, text) if event.client in events.DELAYED_CLIENTS else text
 
 
@@ -200,7 +201,12 @@ def _ask_home(call: _HookCall, home: Path, event: HookEvent) -> tuple[str, str]:
     try:
         request = {"op": "event", "event": event._asdict(), "limit_ms": limit_ms}
         answer = events.ask_resident(home, request, timeout_s=limit_ms / 1000)
-    except (FileNotFoundError, ConnectionError, BrokenPipeError):  # no resident home, or it was killed meanwhile
+        failures.end_incident(home, "resident")
+    except (FileNotFoundError, ConnectionError, BrokenPipeError) as error:  # no resident home, or it was killed
+        if events.has_resident_died(home):
+            call.stage = "resident"
+            _note_failure(call, error)
+            call.stage = "recall"
         limit_ms = int(call.get_time_left_s() * 1000) - _PRINT_RESERVE_MS
         answer = _import_installed("perdure.turn").answer_alone(home, event, limit_ms=limit_ms)
     return _unpack_answer(call, answer)
@@ -431,6 +437,7 @@ _FAILURE_MESSAGES = {
     "call": "an event of the client could not be handled",
     "session": "the client named a session by an id that is refused, so that nothing is captured or recalled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
+    "resident": "`perdure serve` was killed or crashed: no job runs, and recall is slower, until you start it again",
     "recall": "recall failed for this message",
     "capture": "this turn is not captured yet; the next turn tries again",
     "ship": "captures wait in the outbox, because the remote home does not accept them",

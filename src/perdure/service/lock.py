@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from perdure.capture.events import to_holder_path, to_lock_path
 from perdure.disk import lock_file, make_folder, write_file
 from perdure.errors import AlreadyServing, Busy
 
@@ -27,16 +28,16 @@ def hold_lock(home: Path, *, now: datetime) -> Iterator[None]:
     """Hold the serve lock of a home for the block. Raises AlreadyServing, which names the holder."""
     make_folder(home / "run")
     try:
-        with lock_file(_to_lock_path(home), wait_s=0.3):  # another process may only be checking who holds it
+        with lock_file(to_lock_path(home), wait_s=0.3):  # another process may only be checking who holds it
             write_file(
-                _to_holder_path(home),
+                to_holder_path(home),
                 json.dumps({"pid": os.getpid(), "since_at": now.isoformat()}).encode(),
                 sync=False,
             )
             yield
-            _to_holder_path(home).unlink(missing_ok=True)
+            to_holder_path(home).unlink(missing_ok=True)
     except Busy as error:
-        if error.detail != str(_to_lock_path(home)):
+        if error.detail != str(to_lock_path(home)):
             raise
         holder = find_resident(home)
         raise AlreadyServing(_describe_process(holder) if holder else "another process") from error
@@ -49,23 +50,15 @@ def _describe_process(holder: ResidentProcess) -> str:
 
 def find_resident(home: Path) -> ResidentProcess | None:
     """Return the process that serves this home now, or None."""
-    if not _to_lock_path(home).exists():
+    if not to_lock_path(home).exists():
         return None
     try:
-        with lock_file(_to_lock_path(home), wait_s=0):
+        with lock_file(to_lock_path(home), wait_s=0):
             return None
     except Busy:
         pass
     try:
-        body = json.loads(_to_holder_path(home).read_bytes())
+        body = json.loads(to_holder_path(home).read_bytes())
         return ResidentProcess(int(body["pid"]), datetime.fromisoformat(body["since_at"]))
     except (OSError, ValueError, KeyError, TypeError):  # it has just started
         return ResidentProcess(0, None)
-
-
-def _to_lock_path(home: Path) -> Path:
-    return home / "run" / "serve.lock"
-
-
-def _to_holder_path(home: Path) -> Path:
-    return home / "run" / "serve.json"

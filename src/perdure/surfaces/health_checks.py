@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perdure import log, turn
-from perdure.capture import enqueue, failures
+from perdure.capture import enqueue, events, failures
 from perdure.config import ServerConfig
 from perdure.errors import IndexFault, NotFound, PerdureError
 from perdure.home import Home
@@ -163,7 +163,10 @@ def check_outbox(home: Home) -> Iterator[HealthCheck]:
 
 def check_resident_home(home: Home, state: Mapping[str, Any] | None) -> Iterator[HealthCheck]:
     """Check the state that the resident home reports."""
-    if state is None:
+    if state is None and events.has_resident_died(home.path):
+        advice = "`perdure serve --detach` starts it again; `perdure serve --stop` if you want none"
+        yield HealthCheck("resident home", "problem", "the last one was killed or crashed, and none is running", advice)
+    elif state is None:
         advice = "`perdure serve` answers hooks faster, and runs the jobs; `perdure service install` starts it at login"
         yield HealthCheck("resident home", "notice", "none is running", advice)
     elif state["problems"]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from perdure.capture import events
 from perdure.errors import AlreadyServing
 from perdure.service import lock
 
@@ -23,3 +24,16 @@ def test_only_one_process_holds_the_lock_and_a_second_learns_who(tmp_path):
     assert lock.find_resident(tmp_path) is None
     with lock.hold_lock(tmp_path, now=NOW):
         pass
+
+
+def test_killed_process_is_told_from_one_that_ended(tmp_path):
+    assert not events.has_resident_died(tmp_path)
+    with lock.hold_lock(tmp_path, now=NOW):
+        assert not events.has_resident_died(tmp_path)
+    assert not events.has_resident_died(tmp_path)
+    with pytest.raises(RuntimeError), lock.hold_lock(tmp_path, now=NOW):
+        raise RuntimeError("a crash")
+    assert events.has_resident_died(tmp_path)
+    with lock.hold_lock(tmp_path, now=NOW):
+        pass
+    assert not events.has_resident_died(tmp_path)

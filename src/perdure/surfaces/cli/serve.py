@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from perdure import disk, jobs
-from perdure.capture import events
+from perdure.capture import events, failures
 from perdure.capture.policy import CaptureRules
 from perdure.config import find_home_path, find_user_home
 from perdure.errors import AlreadyServing, ServiceFault, UsageError
@@ -149,6 +149,9 @@ def _stop_resident(shell: Shell) -> None:
             time.sleep(0.05)
         if not reply.get("ok") or lock.find_resident(home) is not None:
             raise ServiceFault(f"process {resident.pid} does not end")
+    if events.has_resident_died(home):
+        events.to_holder_path(home).unlink(missing_ok=True)
+        failures.end_incident(home, "resident")
     if shell.as_json:
         shell.print_json({"stopped": resident.pid if resident else None})
     else:
