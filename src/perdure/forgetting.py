@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -94,12 +94,13 @@ class Forgetting:
         self, report: ForgetReport, query: str, targets: Sequence[ForgetTarget], lines: Sequence[FloorLine]
     ) -> ForgetReport:
         """Return a report with what holds the same words and stays. lines: those that are going to be deleted."""
-        rows = dict.fromkeys(self.floor_lines_quoting(targets), "")
-        rows |= {(line.name, line.line): line.op for line in (self.list_floor_lines(query) if query else ())}
+        found = self.floor_lines_quoting(targets, report.memories) + (self.list_floor_lines(query) if query else [])
+        rows = {(line.name, line.line): line.op for line in found}
         for line in lines:
             rows.pop((line.name, line.line), None)
         left_lines = tuple((name, line, op) for (name, line), op in rows.items())
-        return replace(report, left_lines=left_lines, left_files=tuple(map(str, self.list_files_left(targets, query))))
+        left_files = [str(path.relative_to(self._path)) for path in self.list_files_left(targets, query)]
+        return replace(report, left_lines=left_lines, left_files=tuple(left_files))
 
     def _select(self, request: ForgetRequest) -> tuple[list[ForgetTarget], list[Memory], list[FloorLine]]:
         """Return the (turns, memories, lines of the floor) of a request, with the memories that were made from them."""
@@ -218,33 +219,30 @@ class Forgetting:
         versions = add_file_states(self._connections.journal(), forget.add_versions(candidates, ids))
         return forget.add_descendants(candidates, [*versions, *forget.list_memories_from(candidates, doomed)])
 
-    def floor_lines_quoting(self, doomed: Sequence[ForgetTarget]) -> list[tuple[str, str]]:
-        """Return (page, line) of every line of the floor that repeats one of these turns word for word.
+    def floor_lines_quoting(self, doomed: Sequence[ForgetTarget], memories: Iterable[Memory] = ()) -> list[FloorLine]:
+        """Return every line that repeats one of these turns or memories, where `list_floor_lines` looks.
 
         Lines made of a memory are left out. A person wrote the others, so they stay until the person deletes them
-        (`floor.forget_line`). For cards and proposals their id stands in the place of the page (`floor.forget_asked`).
+        (`floor.forget_line`, and `floor.forget_asked` for cards and proposals).
         """
-        from perdure.floor import forget, notes
-
-        floor = self._floor()
-        turn_texts = [target.turn.text("text", "pasted") for target in doomed if target.turn is not None]
-        texts = [(name, floor.read(name)) for name in floor.list_pages()]
-        texts += [(card.id, card.text) for card in floor.list_cards()]
-        texts += [(proposal.id, proposal.text) for proposal in floor.list_proposals(with_decided=True)]
-        quotes = forget.find_repeating_lines(texts, turn_texts)
-        return [(name, raw) for name, raw in quotes if not notes.parse_line(raw).memory]
+        texts = [target.turn.text("text", "pasted") for target in doomed if target.turn is not None]
+        return self._find_floor_lines("", [*texts, *(memory.text for memory in memories)])
 
     def list_floor_lines(self, query: str) -> list[FloorLine]:
         """Return every line with all words of a query, in any version of any agent's pages, cards, proposals and files.
 
         `apply` forgets those that are not of files; files go with their memories.
         """
+        return self._find_floor_lines(query, ())
+
+    def _find_floor_lines(self, query: str, texts: Sequence[str]) -> list[FloorLine]:
         from perdure.floor import forget, notes
 
         floor = self._floor()
         for name in floor.list_pages():
             floor.read(name)  # this records an edit by hand
-        lines = forget.find_lines(self._connections.journal(), forget.make_matcher(query))
+        matches = forget.make_matcher(query, texts)
+        lines = forget.find_lines(self._connections.journal(), lambda raw: matches(notes.parse_line(raw).words))
         return [line for line in lines if not notes.parse_line(line.line).memory]
 
     def list_files_left(self, doomed: Sequence[ForgetTarget], query: str = "") -> list[Path]:
@@ -408,7 +406,9 @@ class Forgetting:
 
 
 _MANAGED_FOLDERS = ("archive", "runs", "packs", "manifest", "cache", "vectors")  # forgetting reaches every byte there
-_MANAGED_FILES = ("index.db", "index-", "run/floor-")  # and in files whose paths begin so
+_MANAGED_FILES = (  # and in files whose paths begin so; the last two hold no words
+    "index.db", "index-", "run/floor-", "run/http.db", "run/meter.db",
+)  # fmt: skip
 _JOURNAL_FILE = lazy_re(r"archive/journal/[^/]+/[^/]+/[0-9-]+\.jsonl\Z")
 _ESCAPED_CHARACTER = lazy_re(r"\\u([0-9a-fA-F]{4})")
 

@@ -253,7 +253,7 @@ class ForgetReport:
     lines: tuple[tuple[str, str], ...]  # (page or id, line) of the floor
     digest: str  # names the items, memories and lines: what was shown is what is deleted
     left_lines: tuple[tuple[str, str, str], ...] = ()  # (page or id, line, write, card, propose, file or ""): they stay
-    left_files: tuple[str, ...] = ()  # in this home, that may hold the same words; they stay
+    left_files: tuple[str, ...] = ()  # paths below the home, that may hold the same words; they stay
     rewritten_runs: tuple[str, ...] = ()  # empty in a preview
 
 

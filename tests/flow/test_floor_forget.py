@@ -35,6 +35,10 @@ def say(home, message, text, session, minute=0):
     return Span(run, 0, len(raw))
 
 
+def _quotes(home, doomed):
+    return [(line.name, line.line) for line in home.forgetting.floor_lines_quoting(doomed)]
+
+
 def forget(home, query="marmalade"):
     home.forgetting.apply(home.forgetting.plan([hit.turn_id for hit in home.search(query).hits]))
 
@@ -232,7 +236,7 @@ def test_hand_written_line_is_reported_and_can_be_forgotten(kept, message, grep)
     say(kept, message, "The key of the shed hangs behind the door of the larder", "k", 7)
     kept.floor.write("core", "# House\n- the key of the shed hangs behind the door\n- A second line")
     doomed = kept.forgetting.plan([hit.turn_id for hit in kept.search("shed").hits])
-    assert kept.forgetting.floor_lines_quoting(doomed) == [("core.md", "- the key of the shed hangs behind the door")]
+    assert _quotes(kept, doomed) == [("core.md", "- the key of the shed hangs behind the door")]
     kept.forgetting.apply(doomed)
     assert len(grep(kept.path, b"behind the door")) >= 2
     kept.floor.forget_line("core", "the key of the shed hangs behind the door")
@@ -350,7 +354,7 @@ def test_card_with_the_same_words_is_reported(kept, message):
     card = kept.floor.add_card("The key of the shed hangs behind the door")
     say(kept, message, "The key of the shed hangs behind the door", "k", 7)
     doomed = kept.forgetting.plan([hit.turn_id for hit in kept.search("shed").hits])
-    assert (card.id, card.text) in kept.forgetting.floor_lines_quoting(doomed)
+    assert (card.id, card.text) in _quotes(kept, doomed)
 
 
 def test_the_command_forgets_a_line_and_a_card(tmp_path, grep):

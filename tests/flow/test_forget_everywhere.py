@@ -111,6 +111,31 @@ def test_floor_of_another_agent_is_searched_too(full, opened, grep):
     assert grep(full.path, WORD) == []
 
 
+def test_forgetting_by_id_names_every_line_with_the_words(full, opened):
+    """By id, too: the history of a page, another agent's page, a card; a turn's words and a memory's."""
+    full.close()
+    (full.path / "config.toml").write_text('user = "ada"\nagent = "jarvis"\n')
+    jarvis = opened()
+    jarvis.floor.note("The quokka eats at noon")
+    jarvis.close()
+    (full.path / "config.toml").write_text('user = "ada"\n')
+    home = opened()
+    home.floor.write("core", "- We decided: the quokka lives in the shed\n")
+    home.floor.write("core", "- nothing here\n")
+    home.floor.add_card("Remember: the quokka eats at noon")
+    memory = next(hit.memory for hit in home.memories.search("quokka noon") if "noon" in hit.memory.text)
+    turn = next(hit.turn_id for hit in home.search("quokka shed").hits if hit.role == "user")
+    home.close()
+    report = json.loads(run(full, "forget", memory.memory_id, "--yes", "--json"))["result"]
+    lines = {row["line"] for row in report["left_on_floor"]}
+    assert any("eats at noon" in line and "Remember" not in line for line in lines)
+    assert "Remember: the quokka eats at noon" in lines
+    report = json.loads(run(full, "forget", turn, "--yes", "--json"))["result"]
+    assert ("core.md", "- We decided: the quokka lives in the shed") in {
+        (row["page"], row["line"]) for row in report["left_on_floor"]
+    }
+
+
 def test_dry_run_deletes_nothing(full, grep):
     full.close()
     before = grep(full.path, WORD)

@@ -10,7 +10,7 @@ cleaned when they are merged. If a person writes the same words again later, the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -108,25 +108,6 @@ def has_line(journal: Journal, agent: str, name: str, text: str) -> bool:
         for event in journal.read(type_=state.EVENT_TYPE)
         if event.data["op"] in ("write", "propose") and (event.data["agent"], event.data["name"]) == (agent, name)
     )
-
-
-def find_repeating_lines(pages: Iterable[tuple[str, str]], messages: Sequence[str]) -> Iterator[tuple[str, str]]:
-    r"""Yield (page, line) of every line that repeats a message word for word. pages: (name, text).
-
-    >>> pages = [("core.md", "# House\n- The key is under the mat")]
-    >>> list(find_repeating_lines(pages, ["the key is under the mat!"]))
-    [('core.md', '- The key is under the mat')]
-    """
-    bare_messages = [f" {_to_bare_words(message)} " for message in messages]
-    for name, text in pages:
-        for raw_line in text.splitlines():
-            line = f" {_to_bare_words(notes.parse_line(raw_line).words)} "
-            if any(
-                min(line, message, key=len) in max(line, message, key=len)
-                for message in bare_messages
-                if min(len(line), len(message)) >= MIN_REPEATED_CHARS
-            ):
-                yield name, raw_line
 
 
 def find_lines(journal: Journal, matches: Callable[[str], bool]) -> list[FloorLine]:

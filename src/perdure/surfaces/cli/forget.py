@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -105,6 +105,8 @@ def forget_command(
             if not confirm(shell, question, yes=yes):
                 raise UsageError("nothing was deleted")
             report = home.forgetting.delete(request, digest=report.digest)
+        if isinstance(home, Home):
+            report = replace(report, left_files=tuple(str(home.path / name) for name in report.left_files))
     _print_report(shell, report, dry_run=dry_run)
 
 

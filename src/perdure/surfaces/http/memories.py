@@ -135,9 +135,14 @@ def change_memory(call: HttpCall) -> HttpResponse:
 def forget_memory(call: HttpCall) -> HttpResponse:
     """Delete a memory permanently, with every memory that was made from it."""
     memory_id = call.home.memories.get(call.path_params["memory_id"]).memory_id
-    forgotten_ids = [memory.memory_id for memory in call.home.forgetting.memories_of(memories=[memory_id])]
+    forgotten = call.home.forgetting.memories_of(memories=[memory_id])
     call.home.forgetting.apply([], memories=[memory_id])
-    return HttpResponse({"forgotten": forgotten_ids, "_links": {"memories": MEMORIES_PATH}, "next_actions": []})
+    lines = call.home.forgetting.floor_lines_quoting([], forgotten)
+    fields = {
+        "forgotten": [memory.memory_id for memory in forgotten],
+        "left_on_floor": [{"page": line.name, "line": line.line} for line in lines],
+    }
+    return HttpResponse({**fields, "_links": {"memories": MEMORIES_PATH}, "next_actions": []})
 
 
 def search_memories(call: HttpCall) -> HttpResponse:

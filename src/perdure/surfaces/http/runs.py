@@ -202,7 +202,8 @@ def forget_run(call: HttpCall) -> HttpResponse:
         "rewritten_runs": changed,
         "memories": [msgspec.to_builtins(memory, str_keys=True) for memory in memories],
         "left_on_floor": [
-            {"page": page, "line": line} for page, line in call.home.forgetting.floor_lines_quoting(targets)
+            {"page": line.name, "line": line.line}
+            for line in call.home.forgetting.floor_lines_quoting(targets, memories)
         ],
         "transcripts": sorted({item.run.path for item in targets if item.run.path}),
     }

@@ -260,9 +260,10 @@ def forget_memory(visit: Visit) -> ViewResult:
     visit.home.forgetting.apply(turns, memories=memory_ids)
     message = f"Forgotten: {len(forgotten)} {'memory' if len(forgotten) == 1 else 'memories'}"
     message += f" and {len(turns)} {'turn' if len(turns) == 1 else 'turns'}" if turns else ""
-    return Redirect(
-        "/memories", f"{message}. Copies outside this home are not deleted: transcripts of clients, backups, exports."
-    )
+    message += ". Copies outside this home are not deleted: transcripts of clients, backups, exports."
+    if pages := dict.fromkeys(line.name for line in visit.home.forgetting.floor_lines_quoting(turns, forgotten)):
+        message += f" Lines with the same words stay on the floor until you delete them there: {', '.join(pages)}."
+    return Redirect("/memories", message)
 
 
 _MEMORY_URL = "/memories/{memory_id}"

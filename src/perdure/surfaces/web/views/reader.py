@@ -296,7 +296,7 @@ def _collect_forget_values(
         "n_memories": len(memories),
         "counted": format_forgotten(len(targets), "turn", len(memories)),
         "said": "",
-        "left": visit.home.forgetting.floor_lines_quoting(targets)[:_MAX_FORGET_ROWS],
+        "left": visit.home.forgetting.floor_lines_quoting(targets, memories)[:_MAX_FORGET_ROWS],
         "files": sorted({item.run.path for item in targets if item.run.path})[:_MAX_FORGET_ROWS],
     }
 
