@@ -56,6 +56,8 @@ def test_doctor_finds_a_damaged_index(home: Path) -> None:
         file.write(b"\xa5" * 4096 * 8)
     done = run(home, "doctor")
     assert done.returncode == 1 and "✗ index" in done.stdout and "perdure rebuild" in done.stdout
+    path.write_bytes(b"garbage" * 4096)
+    assert run(home, "status").returncode == 1
 
 
 def test_why_before_any_recall_says_when_there_is_one(home: Path) -> None:

@@ -492,12 +492,14 @@ def test_full_home_cannot_join_another(laptop: Machine, afar: ScriptedRemote) ->
 
 def test_thin_machine_creates_no_home(laptop: Machine) -> None:
     laptop.settings()
-    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"], ["review"], ["start", "--shadow"]):
+    machine_words = ["review"], ["start", "--shadow"], ["import", "--again"]
+    for words in (["verify"], ["embed"], ["consolidate"], ["memories", "stats"], *machine_words):
         done = laptop.run(*words)
         assert done.returncode == 3 and "Run this command on the machine of that home" in done.stderr, (
             words,
             done.stderr,
         )
+    assert "must be copied there first" in done.stderr and "(there: `perdure import --again`)" in done.stderr
     assert not (laptop.home / "archive").exists()
 
 

@@ -198,6 +198,8 @@ def import_command(
 
 def _take_again(shell: Shell, paths: tuple[Path, ...], runtime: str | None) -> None:
     """Take in again what is missing or damaged. Exit status 1: something still is."""
+    if shell.load_thin_rules() is not None:  # opening the home refuses, and says where to run this
+        shell.note("A transcript on this machine must be copied there first.")
     with shell.open_home() as home:
         taken = home.upkeep.take_again(paths or None, runtime=runtime)
         home.upkeep.catch_up()
