@@ -35,6 +35,13 @@ def test_unknown_command_suggests_the_nearest(home: Path) -> None:
         assert done.returncode == 2 and f"Did you mean {right!r}?" in done.stderr
 
 
+def test_import_of_a_device_or_a_pipe_fails(home: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path / "pipe.jsonl", Path("/dev/zero")):
+        done = run(home, "import", str(path))
+        assert done.returncode == 1 and "cannot be read" in done.stderr
+
+
 def test_doctor_finds_a_killed_resident_until_it_is_stopped(home: Path) -> None:
     (home / "run").mkdir(exist_ok=True)
     (home / "run" / "serve.json").write_text('{"pid": 4242, "since_at": "2026-01-15T09:00:00+00:00"}')

@@ -369,6 +369,19 @@ def test_unreadable_settings_capture_nothing(home: Path, tmp_path: Path) -> None
     assert len(archived(home)) == 1 and failures.list_open_incidents(home) == []
 
 
+def test_settings_that_took_too_long_are_not_called_unreadable(home: Path, tmp_path: Path) -> None:
+    """A pipe that nobody writes to stands for a machine that is too busy to read a file within the limit."""
+    (home / "config.toml").unlink(missing_ok=True)
+    os.mkfifo(home / "config.toml")
+    (tmp_path / "t.jsonl").write_bytes(line("hello"))
+    called = Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+    assert called.status == 0 and "over before it read its settings" in called.said["systemMessage"]
+    assert failures.list_open_incidents(home) == ["time"]
+    (home / "config.toml").unlink()
+    Called(home, ended(tmp_path / "t.jsonl"), "claude-code")
+    assert len(archived(home)) == 1 and failures.list_open_incidents(home) == []
+
+
 @pytest.mark.parametrize("kind", ["folder", "pipe", "gone", "link to itself"])
 def test_transcript_that_is_no_file_ends_with_status_zero(kind: str, home: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"

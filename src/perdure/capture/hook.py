@@ -95,7 +95,8 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
     capture_rules = policy.read_rules(home)
     call.limit_ms, call.rules = capture_rules.limit_ms, capture_rules
     _set_alarm(call)
-    failures.end_incident(home, "settings")
+    for stage in ("session", "settings", "time"):
+        failures.end_incident(home, stage)
     if call.event.client in events.DELAYED_CLIENTS:
         _run_stage(call, "recall", lambda: _recall_after_compaction(call, home))
     call.notices = quiet.follow_command(home, call.event)
@@ -415,6 +416,8 @@ def _note_failure(call: _HookCall, error: BaseException) -> None:
     """Note a failure; the first of its kind is also shown to the person."""
     code = error.code if isinstance(error, PerdureError) else type(error).__name__
     stage = "credential" if code in _CREDENTIAL_CODES else call.stage
+    if stage == "settings" and isinstance(error, TimeoutError):
+        stage = "time"  # a busy machine: the settings may be fine
     is_start = call.event is not None and call.event.kind == "start"
     try:
         if call.home is None:
@@ -437,6 +440,7 @@ _FAILURE_MESSAGES = {
     "call": "an event of the client could not be handled",
     "session": "the client named a session by an id that is refused, so that nothing is captured or recalled",
     "settings": "nothing is captured or recalled, because its settings cannot be read",
+    "time": "the time of the hook was over before it read its settings; the next event captures what this one missed",
     "resident": "`perdure serve` was killed or crashed: no job runs, and recall is slower, until you start it again",
     "recall": "recall failed for this message",
     "capture": "this turn is not captured yet; the next turn tries again",
