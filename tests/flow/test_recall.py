@@ -228,14 +228,16 @@ STAGING = (
     "message", ["Which port does the staging server listen on?", "staging server", "What do we know about staging?"]
 )
 def test_one_of_three_like_memories_is_among_the_first(opened, mode, message):
-    """Row X13: three that say nearly the same, and three others. One of the three is in the first four places."""
+    """Row X13: three that say nearly the same, and three others. One of the three is in the first four places; with
+    vectors, which tell what is far from the best match, the other two are not told.
+    """
     home = opened()
     for n, statement in enumerate(STAGING):
         home.remember(statement, path=f"staging/{n}", stated_at=START + timedelta(minutes=n))
     if mode == "hybrid":
         home.upkeep.embed()
     found = said(home.recall(message, now=NOW, mode=mode))
-    assert set(found) == set(STAGING)
+    assert set(found) == set(STAGING) if mode == "keyword" else set(found) < set(STAGING)
     assert len(set(found[:4]) & set(STAGING[:3])) == 1
 
 

@@ -286,7 +286,7 @@ def _choose_turns(
 ) -> list[str]:
     """Choose turns by relevance and diversity, as many as the kind of question calls for.
 
-    Of memories that say nearly the same, one keeps its place, and the others come last.
+    Of memories that say nearly the same, one keeps its place. By words alone, which cut nothing, the others come last.
     """
     plan, ranking = assessment.plan, assessment.ranking
     k = tuning.k_broad if plan.intent in ("history", "overview") else tuning.k
@@ -300,14 +300,15 @@ def _choose_turns(
     distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
     choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
     chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
-    if repeated_ids and len(chosen_ids) < k:
+    if repeated_ids and len(chosen_ids) < k and not weakest:
         more_ids = [turn_id for turn_id in choose(scores, k=k) if turn_id not in chosen_ids]
         chosen_ids += more_ids[: k - len(chosen_ids)]
     if plan.intent in ("latest", "fact") and not plan.windows:
         corrects = _make_correction_test(candidates, plan, ranking, measure_likeness, tuning)
         chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
         chosen_ids = order_newer_first(chosen_ids, corrects)
-    return [turn_id for part in split_repeats(chosen_ids, repeats) for turn_id in part]
+    distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
+    return distinct_ids if weakest else [*distinct_ids, *repeated_ids]
 
 
 def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:
