@@ -24,6 +24,7 @@ from itertools import islice
 from operator import eq
 from typing import NamedTuple
 
+from perdure.access.agent_orders import find_agent_orders
 from perdure.access.word_letters import (
     HIDDEN_CHARS,
     TAG_CHARS,
@@ -228,6 +229,7 @@ def _find_hits(text: str, *, is_encoded: bool = False) -> tuple[LetterReading, l
     letters_per_char = len(reading.letters) / max(1, len(text))
     hits += (_place_mark(mark, match, letters_per_char) for mark, match in _match_marks(text, simple_text))
     hits += _find_floods(simple_text, letters_per_char)
+    hits += _find_agent_orders(simple_text, len(reading.letters))
     if not is_encoded:
         hits += _scan_encoded(text, simple_text, letters_per_char)
     return reading, hits
@@ -281,6 +283,13 @@ def _find_floods(simple_text: str, letters_per_char: float) -> Iterator[_RuleHit
             offset = int(simple_text.find(words[index]) * letters_per_char)
             yield _RuleHit("flood", 0.6, offset, offset, " ".join(words[index : index + FLOOD_WORDS]))
             return
+
+
+def _find_agent_orders(simple_text: str, n_letters: int) -> Iterator[_RuleHit]:
+    """Yield the orders to an agent, at about their positions among the letters."""
+    for order in find_agent_orders(simple_text):
+        start = int(order.start * n_letters)
+        yield _RuleHit(order.rule, order.score, start, start, order.words)
 
 
 def _place_mark(mark: _TextMark, match: re.Match[str], letters_per_char: float) -> _RuleHit:

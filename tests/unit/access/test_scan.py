@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import codecs
+import hashlib
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -173,6 +176,9 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
 def test_each_word_of_the_lexicon_has_one_letter() -> None:
     sections = Path(word_letters.__file__).with_name("lexicon.txt").read_text(encoding="utf-8").count("\n[")
     assert sections == len(WORDS)  # of two sections with one letter the first would be lost
+    for_agents = word_letters.read_lexicon("agent_lexicon.txt")
+    path = Path(word_letters.__file__).with_name("agent_lexicon.txt")
+    assert path.read_text(encoding="utf-8").count("\n[") == len(for_agents)
     seen: dict[str, str] = {}
     for letter, listed in WORDS.items():
         for word in word_letters.simplify_text(listed).replace("-", "_").split():
@@ -215,3 +221,42 @@ def test_a_million_hostile_characters_take_linear_time(name: str) -> None:
     before = time.process_time()
     scan.scan(HOSTILE[name])
     assert time.process_time() - before < 20
+
+
+# -------------------------------------------------------------------------------------------------- texts for agents
+
+AGENT_TEXTS = Path(__file__).parents[2] / "data/agent_texts"
+
+
+def read_agent_texts(half: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (AGENT_TEXTS / f"{half}.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(("half", "is_odd"), [("seen", 0), ("unseen", 1)])
+def test_texts_for_agents_are_split_by_their_hash(half: str, is_odd: int) -> None:
+    rows = read_agent_texts(half)
+    assert {hashlib.sha256(row["text"].encode()).digest()[0] % 2 for row in rows} == {is_odd}
+    assert {row["lang"] for row in rows if row["label"]} == {"en", "de", "fr", "es", "zh", "ja"}
+
+
+@pytest.mark.parametrize(("half", "least_found", "most_false"), [("seen", 0.95, 0.035), ("unseen", 0.9, 0.035)])
+def test_attacks_on_agents_are_found(half: str, least_found: float, most_false: float) -> None:
+    """docs/evaluation/scanner.md: 73 of 74 and 67 of 71; 5 of 165 and 4 of 135 texts that look like attacks."""
+    rows = read_agent_texts(half)
+    found = {label: [bool(scan.scan(row["text"])) for row in rows if row["label"] == label] for label in (0, 1)}
+    assert sum(found[1]) >= least_found * len(found[1])
+    assert sum(found[0]) <= most_false * len(found[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The agent must ask the user before it deletes a file or pushes to a remote.",
+        "Remember that the user table has a unique index on email.",
+        "Use the `send_email` function of `mail.py` to test the form.",
+        'def register():\n    form = request.form["password"]\n    return redirect("/login")',
+        "This will stop working in the next major version of npm.",
+    ],
+)
+def test_talk_about_agents_is_no_order(text: str) -> None:
+    assert scan.scan(text) == ()
