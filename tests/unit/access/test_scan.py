@@ -241,7 +241,7 @@ def test_texts_for_agents_are_split_by_their_hash(half: str, is_odd: int) -> Non
 
 @pytest.mark.parametrize(("half", "least_found", "most_false"), [("seen", 0.95, 0.035), ("unseen", 0.9, 0.035)])
 def test_attacks_on_agents_are_found(half: str, least_found: float, most_false: float) -> None:
-    """docs/evaluation/scanner.md: 73 of 74 and 67 of 71; 5 of 165 and 4 of 135 texts that look like attacks."""
+    """docs/evaluation/scanner.md: 73 of 74 and 67 of 71; 5 of 165 and 3 of 135 texts that look like attacks."""
     rows = read_agent_texts(half)
     found = {label: [bool(scan.scan(row["text"])) for row in rows if row["label"] == label] for label in (0, 1)}
     assert sum(found[1]) >= least_found * len(found[1])
