@@ -198,6 +198,10 @@ class WrittenCandidates:
         """Return nothing: there are turns only."""
         return {}
 
+    def find_from_web(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return the turns whose ids begin with "web"."""
+        return frozenset(name for name in ids if name.startswith("web"))
+
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
         """Return role and time of turns."""
         return {n: TurnFact(self.turns[n][0], self._get_time(n)) for n in ids}

@@ -431,6 +431,7 @@ class Cue:
     chunk: int | None = None  # which piece of the turn matched, from 0; None for a memory
     project: str | None = None  # of the turn or the memory
     age: str = ""  # how long before the message it was said, in words
+    is_from_web: bool = False  # an agent said it after it read something from the web for the same message
 
 
 class WithheldText(NamedTuple):

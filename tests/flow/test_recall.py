@@ -7,7 +7,7 @@ import pytest
 
 from perdure.errors import ModelUnreachable
 from perdure.recall.judge import THRESHOLDS
-from perdure.recall.pack import explain_absence
+from perdure.recall.pack import explain_absence, render_cue
 from perdure.testing import FakeEmbedder
 from perdure.types import Live
 
@@ -255,3 +255,35 @@ def test_two_principals_share_nothing(opened):
     ada.capture(lines(TALK), runtime="messages", session="tides")
     assert ada.recall("Which port does the server listen on?", now=NOW).cues
     assert not bob.recall("Which port does the server listen on?", now=NOW).cues
+
+
+def web_talk(claude, tool, arguments):
+    return b"".join([
+        claude("user", "What is the berth fee of the northern quay?", "1", 0),
+        claude("assistant", [{"type": "tool_use", "id": "t1", "name": tool, "input": arguments}], "2", 1),
+        claude("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "berth fee: 40 crowns"}], "3", 2),
+        claude("assistant", [{"type": "text", "text": "The berth fee of the northern quay: 40 crowns a day."}], "4", 3),
+        claude("user", "Thanks. Which colour has the northern quay's crane?", "5", 4),
+        claude("assistant", [{"type": "text", "text": "The crane of the northern quay is green."}], "6", 5),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "is_web"),
+    [
+        ("WebFetch", {"url": "https://quay.example"}, True),
+        ("Bash", {"command": "curl -s https://quay.example/fees"}, True),
+        ("Read", {"file_path": "/w/fees.md"}, False),
+        ("Edit", {"file_path": "/w/a.md", "old_string": "a", "new_string": "see https://quay.example"}, False),
+    ],
+)
+def test_what_an_agent_says_about_a_page_keeps_the_label_of_the_web(opened, claude, tool, arguments, is_web):
+    """Until the next message of a person: what the agent says then has nothing to do with the page."""
+    home = opened()
+    home.capture(web_talk(claude, tool, arguments), runtime="claude-code", session="s")
+    found = home.recall("What did we learn about the northern quay: berth fee, crane colour?", now=NOW)
+    by_text = {cue.text: cue for cue in found.cues}
+    fee, crane = (next(cue for words, cue in by_text.items() if part in words) for part in ("40 crowns a", "green"))
+    assert fee.is_from_web is is_web and not crane.is_from_web
+    assert ("assistant · from the web, unverified · " in render_cue(fee)) is is_web
+    assert "from the web" not in render_cue(crane)

@@ -8,7 +8,7 @@ ids or memory ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -86,6 +86,11 @@ class CandidateSource(Protocol):
 
     def find_beliefs(self, ids: Sequence[str]) -> Beliefs:
         """Return the memories among these ids and those made of these turns, each with what became of it."""
+
+    def find_from_web(self, ids: Sequence[str]) -> Collection[str]:
+        """Return those of these turns in which an agent speaks after it read something from the web for the same
+        message.
+        """
 
     def get_facts(self, ids: Sequence[str]) -> Mapping[str, TurnFact]:
         """Return the speaker and time of these turns."""

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.access.redact import mask
+from perdure.formats.call_text import calls_web
 from perdure.index import keyword, memory_replay, memory_rows, visibility
 from perdure.index.encoding import MEMORY_KIND, from_ms, to_ms
 from perdure.index.store import IndexConnection
@@ -194,6 +195,19 @@ class IndexCandidates:
         n_held = n_chunks if chunks_by_turn else 0
         return NameSighting(
             n_held, compute_rarity(n_held, total), tuple(self._key_by_id(dict.fromkeys(newest_turns, 0.0)))
+        )
+
+    def find_from_web(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return those of these turns of agents that follow a web call, back to the last message of a person."""
+        call_kind = self.index.find_name("kind", "call")
+        return frozenset(
+            turn_id
+            for turn_id in ids
+            if self._numbers_by_id.get(turn_id, 0) > 0
+            and any(
+                calls_web(tools or "", call)
+                for call, tools in self.index.select(_CALLS_BEFORE, call_kind, self._numbers_by_id[turn_id])
+            )
         )
 
     def get_facts(self, ids: Sequence[str]) -> dict[str, TurnFact]:
@@ -386,6 +400,13 @@ def _to_detail(memory: Memory, user: str) -> CandidateDetail:
     )
 
 
+_CALLS_BEFORE = """SELECT text, (SELECT group_concat(value, ' ')
+    FROM turn_facet JOIN facet ON facet.id = facet WHERE turn_facet.turn = near.id AND facet.kind = 'tool')
+  FROM turn AS here JOIN turn AS near ON near.run = here.run AND near.offset <= here.offset
+    AND near.offset > coalesce((SELECT max(offset) FROM turn WHERE run = here.run AND offset < here.offset
+      AND author = 'person'), -1)
+  JOIN chunk ON chunk.turn = near.id AND chunk.kind = ? JOIN chunk_text ON chunk_text.id = chunk.id
+  WHERE here.id = ? AND here.author = 'agent' ORDER BY near.offset DESC LIMIT 200"""
 _NEIGHBOUR_SQL = {
     sign: f"""(SELECT id FROM turn WHERE thread = here.thread AND offset {sign} here.offset AND said
       ORDER BY offset {order} LIMIT 1 OFFSET {{}})"""

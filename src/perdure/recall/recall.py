@@ -408,6 +408,7 @@ def _build_cues(
     neighbour_details = candidates.get_details(
         sorted({neighbour_id for turn_neighbours in neighbours.values() for neighbour_id, _ in turn_neighbours})
     )
+    from_web_ids = candidates.find_from_web([turn_id for turn_id in turn_ids if turn_id in details])
     cues = []
     for turn_id in (turn_id for turn_id in turn_ids if turn_id in details):
         detail = details[turn_id]
@@ -444,6 +445,7 @@ def _build_cues(
                 chunk=detail.chunk,
                 project=detail.project,
                 age=format_age(detail.stated_at, plan.asked_at),
+                is_from_web=turn_id in from_web_ids,
             )
         )
     return cues

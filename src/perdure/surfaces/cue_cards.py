@@ -260,7 +260,8 @@ def restore_note(memory: Memory, chain: Iterable[Memory], injected_at: datetime)
 def cut_as_injected(cue: Cue, plan: Plan) -> Cue:
     """Cut the text of a cue as it was injected: at the size that costs as many tokens as were counted."""
     stems = _list_stems(plan)
-    candidates = [replace(cue, text=cut_excerpt(cue.text, stems, size)) for size in TEXT_SIZES]
+    excerpts = [cut_excerpt(cue.text, stems, size) for size in TEXT_SIZES]
+    candidates = [replace(cue, text=words, is_from_web=is_web) for is_web in (False, True) for words in excerpts]
     return next(
         (candidate for candidate in candidates if tokens(render_cue(candidate)) + 1 == cue.n_tokens), candidates[0]
     )

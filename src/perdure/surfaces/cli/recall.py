@@ -154,7 +154,7 @@ def _print_cue(shell: Shell, cue: Cue, number: int, n_chars: int | None, *, now:
         location = f"{label_with_owner(SPEAKER_LABELS[cue.memory.trust], owner, '')}"
     else:
         header.append(label_with_owner(cue.role, owner, ""), style=ROLE_STYLES[cue.role])
-        location = f"{cue.runtime} @{cue.machine}"
+        location = f"{cue.runtime} @{cue.machine}" + (f"  {SPEAKER_LABELS['web']}" if cue.is_from_web else "")
     if cue.project:
         header.append(f"  {text.shorten_project(cue.project)}", style="bold cyan")
     header.append(text.printable(f"  {time_text}  {location}  {cue.turn_id}"), style="dim")

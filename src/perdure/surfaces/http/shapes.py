@@ -502,6 +502,7 @@ class CueJson(Struct, frozen=True, rename={"links": "_links"}):
     chunk: int | None
     project: str | None
     age: str
+    is_from_web: bool
     memory_id: str | None
     links: dict[str, str]
 
