@@ -362,7 +362,8 @@ _RANDOM = {"event", "since", "order", "cursor", "would_send_tokens", "secret", "
            "next_cursor"}  # fmt: skip
 _COUNTED = {"tokens", "n_tokens"}  # of a context and of what is recalled in it, with a random nonce
 _WORDING = {"description", "title", "summary"}  # of a schema: comes from names and docstrings of the code
-_MASKED = _TIMED | _DISK | _AFTER | _RANDOM
+_TIED = {"curve"}  # of silence: equal scores of memories are ordered by their ids, which are random
+_MASKED = _TIMED | _DISK | _AFTER | _RANDOM | _TIED
 _DECIMALS = 6
 
 

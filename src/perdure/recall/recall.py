@@ -294,13 +294,24 @@ def _choose_turns(
     if not new_ids:
         return []
     best = max(ranking.scores[new_ids[0]], 1e-9)
-    weakest = tuning.weakest if ranking.cosine else 0.0  # scores by words alone fall too fast
-    scores = {turn_id: share for turn_id in new_ids if (share := ranking.scores[turn_id] / best) >= weakest}
+    is_cut = bool(ranking.cosine)  # scores by words alone fall too fast
+    named_ids = {
+        turn_id
+        for sighting in assessment.name_sightings.values()
+        if sighting.rarity >= tuning.entity_rarity
+        for turn_id in sighting.newest
+    }
+    shares = {turn_id: ranking.scores[turn_id] / best for turn_id in new_ids}
+    scores = {
+        turn_id: share
+        for turn_id, share in shares.items()
+        if not is_cut or share >= tuning.weakest or turn_id in named_ids
+    }
     measure_likeness, repeats = _make_likeness(candidates, new_ids), _make_repeat_test(assessment.truth, tuning)
     distinct_ids, repeated_ids = split_repeats(list(scores), repeats)
     choose = partial(diversify, likeness=measure_likeness, relevance=tuning.relevance, same_likeness=tuning.same)
     chosen_ids = choose({turn_id: scores[turn_id] for turn_id in distinct_ids}, k=k)
-    if repeated_ids and len(chosen_ids) < k and not weakest:
+    if repeated_ids and len(chosen_ids) < k and not is_cut:
         more_ids = [turn_id for turn_id in choose(scores, k=k) if turn_id not in chosen_ids]
         chosen_ids += more_ids[: k - len(chosen_ids)]
     if plan.intent in ("latest", "fact") and not plan.windows:
@@ -308,7 +319,7 @@ def _choose_turns(
         chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
         chosen_ids = order_newer_first(chosen_ids, corrects)
     distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
-    return distinct_ids if weakest else [*distinct_ids, *repeated_ids]
+    return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
 
 
 def _make_repeat_test(truth: TruthScores, tuning: Tuning) -> Callable[[str, str], bool]:

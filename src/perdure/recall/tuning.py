@@ -28,7 +28,7 @@ class Tuning:
     full: float = 0.2  # added to a text that is long enough to say anything
     announced: float = 0.2  # taken from an agent's text that ends in a colon: it announces what the agent does next
     relevance: float = 0.9  # λ of maximal marginal relevance
-    weakest: float = 0.5  # share of the best score that a cue needs, with vectors
+    weakest: float = 0.5  # share of the best score that a cue without a rare name of the message needs, with vectors
     same: float = 0.97  # from this likeness on a candidate only repeats a chosen one
     repeated: float = 0.7  # share of common words from which two memories say nearly the same
     newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for

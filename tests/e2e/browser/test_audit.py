@@ -43,6 +43,7 @@ ADDRESSES = {  # of a view: such pages as there are, with what stands for ids
     "/proposals/found": ["/proposals/found"],
     "/recall": ["/recall"],
     "/recall/silent": ["/recall/silent"],
+    "/recall/shadow": ["/recall/shadow"],
     "/recall/try": ["/recall/try", f"/recall/try?{ASKED}", f"/recall/try?{ASKED}&why_not=ostrich"],
     "/recall/{nonce}": ["/recall/{nonce}"],
     "/context": ["/context", f"/context?{ASKED}"],
