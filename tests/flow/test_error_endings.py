@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure.service import lock
+from perdure.capture import events
+from perdure.service import lock, server
+from rig.index_rows import START
 
 SAMPLES = Path(perdure.__file__).parent / "samples"
 
@@ -93,3 +95,19 @@ def test_page_without_its_packages_starts_no_process(home: Path) -> None:
     done = run(home, "page", prelude="sys.modules['uvicorn'] = None")
     assert done.returncode == 1 and "pip install 'perdure[server]'" in done.stderr
     assert lock.find_resident(home) is None
+
+
+def test_stop_waits_for_a_resident_that_ends_before_it_answers(home: Path) -> None:
+    """The first request finds the process busy, the second is heard and not answered: it ends, and that is success."""
+    with lock.hold_lock(home, now=START), server.open_socket(events.to_socket_path(home)) as listener:
+        stopping = subprocess.Popen(
+            [sys.executable, "-m", "perdure.surfaces.cli", "serve", "--stop", "--home", str(home)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        listener.settimeout(30)
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                assert server.read_request(connection) == {"op": "stop"}
+    said, complaint = stopping.communicate(timeout=30)
+    assert (stopping.returncode, complaint) == (0, "") and said.startswith("Stopped"), complaint

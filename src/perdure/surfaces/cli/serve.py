@@ -138,17 +138,13 @@ def _stop_resident(shell: Shell) -> None:
     home = find_home_path(shell.home)
     resident = lock.find_resident(home)
     if resident is not None:
-        try:
-            reply = events.ask_resident(home, {"op": "stop"}, timeout_s=5)
-        except (OSError, ValueError) as error:
-            raise ServiceFault(
-                f"process {resident.pid} does not answer; run `kill {resident.pid}` to end it; no data is lost"
-            ) from error
         deadline_s = time.monotonic() + _STOP_LIMIT_S
         while lock.find_resident(home) is not None and time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError, ValueError):  # it may end before it answers
+                events.ask_resident(home, {"op": "stop"}, timeout_s=5)
             time.sleep(0.05)
-        if not reply.get("ok") or lock.find_resident(home) is not None:
-            raise ServiceFault(f"process {resident.pid} does not end")
+        if lock.find_resident(home) is not None:
+            raise ServiceFault(f"process {resident.pid} does not end; run `kill {resident.pid}`; no data is lost")
     if events.has_resident_died(home):
         events.to_holder_path(home).unlink(missing_ok=True)
         failures.end_incident(home, "resident")
