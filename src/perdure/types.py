@@ -374,7 +374,7 @@ class MemoryHit:
     vector_score: float | None = None  # cosine, if it has a vector; both None where `score` is 1 / rank
 
 
-Intent = Literal["fact", "latest", "history", "overview"]
+Intent = Literal["fact", "latest", "history", "overview", "task"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,19 @@ def test_newest_of_contradicting_turns_is_recalled(home):
     assert {START + timedelta(days=2), NOW} <= {cue.stated_at for cue in cues}
 
 
+def test_task_is_told_the_later_rule_first(home):
+    """The earlier rule holds more words of the task; the agent stated the later one, in another session."""
+    old = "The server retries the webhook five times at night, thirty seconds apart."
+    new = "The server retries the webhook all night, with a growing pause."
+    home.capture(lines([("user", old)], START), runtime="messages", session="first")
+    home.capture(lines([("assistant", new)], NOW - timedelta(days=1)), runtime="messages", session="second")
+    home.upkeep.embed()
+    task = "The webhook fails five times at night. Let the server retry the webhook thirty seconds later."
+    assert said(home.recall(task, now=NOW))[:2] == [new, old]
+    question = "Does the webhook fail five times at night, and shall the server retry the webhook thirty seconds later?"
+    assert said(home.recall(question, now=NOW))[0] == old
+
+
 def test_old_turn_is_found_when_it_is_the_only_one(home):
     """Row D03: age hides nothing."""
     old = datetime(2009, 5, 1, tzinfo=UTC)

@@ -64,6 +64,31 @@ def order_newer_first(chosen: Sequence[str], corrects: Callable[[str, str], bool
     return ordered
 
 
+def put_latest_before(
+    chosen: Sequence[str],
+    turn_ids: Sequence[str],
+    measure_likeness: Likeness,
+    follows: Callable[[str, str], bool],
+    *,
+    n_first: int,
+) -> list[str]:
+    """Return the chosen turns; before each of the first ones stands the turn most like it that follows it.
+
+    follows: (later turn, earlier turn) -> whether the first continues the second in a later session. A task is done by
+    the rule in force, and a later session about the same may have changed the rule.
+    """
+    ordered = list(chosen)
+    for chosen_id in chosen[:n_first]:
+        later_ids = [turn_id for turn_id in turn_ids if turn_id != chosen_id and follows(turn_id, chosen_id)]
+        if not later_ids:
+            continue
+        latest_id = max(later_ids, key=lambda turn_id: measure_likeness(chosen_id, turn_id))
+        if latest_id not in ordered[: ordered.index(chosen_id)]:
+            ordered = [turn_id for turn_id in ordered if turn_id != latest_id]
+            ordered.insert(ordered.index(chosen_id), latest_id)
+    return ordered
+
+
 def is_later(turn_id: str, other_id: str, times: TimesByTurn) -> bool:
     """Return True if a turn was said after another; False if one of them is undated."""
     said_at, other_said_at = times.get(turn_id), times.get(other_id)

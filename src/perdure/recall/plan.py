@@ -47,6 +47,7 @@ _FILLER_WORDS = frozenset(
     est je tu nous vous que qui quoi quand comment pourquoi où s'il el los las una y yo es fue que qué cuándo cómo por
     please let's i'm i've i'd i'll it's that's what's there's don't didn't can't""".split()
 )
+_SENTENCE_BREAK = lazy_re(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _COURTESY = lazy_re(
     r"(?:\b(?:please|pls|thanks?(?: you)?|hi|hello|hey|ok|okay|bitte|danke|hallo|merci|por favor|gracias)\b[,!]?"
     r"|s'il (?:te|vous) plaît|请|谢谢|你好)",
@@ -191,7 +192,18 @@ def _weigh_word(word: str) -> float:
 
 
 def _find_intent(request: str) -> Intent:
-    return next((intent for intent, pattern in _INTENTS if pattern.search(request)), "fact")
+    found = next((intent for intent, pattern in _INTENTS if pattern.search(request)), None)
+    return found or ("task" if _is_task(request) else "fact")
+
+
+def _is_task(request: str) -> bool:
+    """Return True for work described in sentences, not all of them questions.
+
+    >>> _is_task("The import fails at night. Which retry did we choose?"), _is_task("Which retry did we choose?")
+    (True, False)
+    """
+    sentences = [sentence.strip() for sentence in _SENTENCE_BREAK.split(request) if sentence.strip()]
+    return len(sentences) > 1 and not all(sentence.endswith(("?", "？")) for sentence in sentences)
 
 
 def _find_speakers(request: str) -> tuple[str, ...]:
@@ -300,7 +312,7 @@ def _apply_reply(plan: Plan, answer: Any) -> Plan:
         by_model=True,
         queries=queries,
         names=tuple(dict.fromkeys((*plan.names, *names)))[:MAX_NAMES],
-        intent=answer["intent"],
+        intent=plan.intent if answer["intent"] == "fact" else answer["intent"],  # it does not tell tasks from questions
     )
 
 

@@ -17,7 +17,7 @@ from perdure.config import LimitsConfig
 from perdure.formats.call_text import describe_calls
 from perdure.recall import judge
 from perdure.recall.candidates import CandidateDetail, CandidateSource, NameSighting
-from perdure.recall.corrections import find_corrections, is_later, order_newer_first, restates
+from perdure.recall.corrections import find_corrections, is_later, order_newer_first, put_latest_before, restates
 from perdure.recall.diversify import Likeness, diversify, split_repeats
 from perdure.recall.fuse import rank_ids
 from perdure.recall.judge import Verdict, extract_stems
@@ -314,10 +314,13 @@ def _choose_turns(
     if repeated_ids and len(chosen_ids) < k and not is_cut:
         more_ids = [turn_id for turn_id in choose(scores, k=k) if turn_id not in chosen_ids]
         chosen_ids += more_ids[: k - len(chosen_ids)]
-    if plan.intent in ("latest", "fact") and not plan.windows:
+    if plan.intent in ("latest", "fact", "task") and not plan.windows:
         corrects = _make_correction_test(candidates, plan, ranking, measure_likeness, tuning)
         chosen_ids += find_corrections(chosen_ids, new_ids, measure_likeness, corrects, n_first=tuning.corrected)
         chosen_ids = order_newer_first(chosen_ids, corrects)
+        if plan.intent == "task":
+            follows = _make_later_run_test(candidates, ranking, measure_likeness, tuning)
+            chosen_ids = put_latest_before(chosen_ids, new_ids, measure_likeness, follows, n_first=tuning.n_settled)
     distinct_ids, repeated_ids = split_repeats(chosen_ids, repeats)
     return distinct_ids if is_cut else [*distinct_ids, *repeated_ids]
 
@@ -372,6 +375,28 @@ def _make_correction_test(
         )
 
     return corrects
+
+
+def _make_later_run_test(
+    candidates: CandidateSource, ranking: Ranking, measure_likeness: Likeness, tuning: Tuning
+) -> Callable[[str, str], bool]:
+    """Return a function that says whether the first of two turns was said later than the second, in another session,
+    about the same. Memories are left out: what became of them is known.
+    """
+    times = {turn_id: fact.stated_at for turn_id, fact in ranking.facts.items()}
+
+    @cache
+    def read_run(turn_id: str) -> str:
+        detail = candidates.get_details((turn_id,)).get(turn_id)
+        return detail.run_id if detail and detail.memory is None else ""
+
+    def follows(turn_id: str, other_id: str) -> bool:
+        if not is_later(turn_id, other_id, times) or measure_likeness(turn_id, other_id) < tuning.newer_first:
+            return False
+        run_id, other_run_id = read_run(turn_id), read_run(other_id)
+        return bool(run_id and other_run_id) and run_id != other_run_id
+
+    return follows
 
 
 def _make_likeness(candidates: CandidateSource, turn_ids: Sequence[str]) -> Likeness:

@@ -34,6 +34,7 @@ class Tuning:
     newer_first: float = 0.5  # from this likeness on a later cue precedes an earlier one, if the latest is asked for
     newer_fact_first: float = 0.45  # the same, if a fact is asked for and the later one states the same
     corrected: int = 3  # best cues for which a later, correcting turn is searched
+    n_settled: int = 2  # best cues of a task before which the nearest turn of a later session goes
     k: int = 8  # most cues for a question of fact
     k_broad: int = 12  # most cues for a history or an overview
     entity_hits: int = 2  # turns found by a rare name, beyond k

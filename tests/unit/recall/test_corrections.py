@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.recall.corrections import find_corrections, is_later, order_newer_first, restates
+from perdure.recall.corrections import find_corrections, is_later, order_newer_first, put_latest_before, restates
 
 FIRST_AT = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = {name: FIRST_AT + timedelta(days=n) for n, name in enumerate("abcd")} | {"undated": None}
@@ -31,6 +31,15 @@ def test_unlike_or_undated_cues_keep_their_place() -> None:
 
 def test_three_statements_are_sorted_newest_first() -> None:
     assert order_newer_first(["a", "b", "c"], lambda one, other: is_later(one, other, TIMES)) == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "n_first", "ordered"),
+    [("ab", 1, "cab"), ("abc", 1, "cab"), ("cab", 2, "cab"), ("bad", 1, "bad"), ("bad", 2, "bcad"), ("dab", 0, "dab")],
+)
+def test_turn_of_a_later_session_stands_before_the_best_cues(chosen: str, n_first: int, ordered: str) -> None:
+    """c is like a and later; it is found among all candidates, moved or added, and never stands twice."""
+    assert put_latest_before(list(chosen), list("abcd"), measure_likeness, corrects, n_first=n_first) == list(ordered)
 
 
 def test_correction_is_added_once() -> None:

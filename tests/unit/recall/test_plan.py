@@ -49,6 +49,9 @@ def test_time_is_a_window_and_no_query_word():
         ("how has the port changed over time?", "history"),
         ("summarise what we know of the port", "overview"),
         ("现在用哪个端口", "latest"),
+        ("The upload fails at night. Which port does it use?", "task"),
+        ("Which port does it use? And which host?", "fact"),
+        ("上传总是失败。端口在哪里？", "task"),
     ],
 )
 def test_question_has_an_intent(message, intent):
