@@ -29,7 +29,7 @@ def run(tmp_path, message, monkeypatch):
         (("--changes", "--half", "held-out", "--errors"), "--errors needs --half dev"),
         (("--changes", "talk.jsonl"), "it takes no SOURCE"),
         (("--stated",), "--stated needs a SOURCE"),
-        (("--poison",), "--poison needs a SOURCE"),
+        (("--attacks",), "--attacks needs a SOURCE"),
         (("talk.jsonl", "poison.jsonl"), "give only one SOURCE"),
         (("--stated", "talk.jsonl"), "the transcripts contain none of the labelled messages"),
     ],
@@ -41,9 +41,9 @@ def test_conflicting_arguments_are_refused(run, arguments, says):
 
 
 def test_poisoned_passages_answer_in_json_and_as_a_table(run):
-    answer = json.loads(run("--poison", "--keyword", "--json", "poison.jsonl").stdout)["result"]
+    answer = json.loads(run("--attacks", "--keyword", "--json", "poison.jsonl").stdout)["result"]
     assert {name: row["n"] for name, row in answer.items()} == {"on": 1, "off": 1}
-    assert "poison first" in run("--poison", "--keyword", "poison.jsonl").stdout
+    assert "poison first" in run("--attacks", "--keyword", "poison.jsonl").stdout
 
 
 def test_scanner_is_measured_on_shipped_texts_and_on_a_file(run, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -466,3 +468,17 @@ def test_resident_is_gone_after_serving(place: Path) -> None:
     with perdure.open(place) as home, serving(home):
         assert lock.find_resident(place) is not None
     assert lock.find_resident(place) is None
+
+
+@pytest.mark.parametrize(("hung_s", "is_alive"), [(60.0, True), (-1.0, False)])
+def test_service_manager_hears_of_it_only_while_searches_return(place, tmp_path, monkeypatch, hung_s, is_alive):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10 if is_alive else 0.5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with perdure.open(place) as home, serving(home, replace(FAST, alive_s=0.05, hung_s=hung_s)):
+            if is_alive:
+                assert systemd.recv(100) == b"WATCHDOG=1"
+            else:
+                with pytest.raises(TimeoutError):
+                    systemd.recv(100)

@@ -59,11 +59,13 @@ _TOOLS = (  # (kind, its tools in lower case)
 
 
 _WEB_TOOL = lazy_re(r"(?i)web|fetch|brows|https?|\burl|playwright|puppeteer|firecrawl|tavily|crawl|scrape|brave|google")
-_WEB_COMMAND = lazy_re(r"(?i)\b(?:curl|wget)\b[^\n]{0,200}https?://")
+_WEB_COMMAND = lazy_re(
+    r"(?i)\b(?:curl|wget|aria2c|lynx|w3m|iwr|invoke-webrequest|requests|httpx|urlopen|urlretrieve|fetch)\b[^\n]{0,200}https?://"
+)
 
 
 def calls_web(tool_names: str, call: str) -> bool:
-    """Return True if a call asks for something from the web: by a tool's name, or by curl or wget and an address.
+    """Return True if a call asks for something from the web: by a tool's name, or by a command that fetches an address.
 
     >>> calls_web("WebFetch", "{}"), calls_web("Bash", "curl -s https://example.org"), calls_web("Edit", "https://x.org")
     (True, True, False)

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure.archive.memory_events import MinedRange
+from perdure.formats.call_text import calls_web
 from perdure.regex import lazy_re
 from perdure.text import clip, tokens
 from perdure.types import MEMORY_KINDS, TRUSTS, Author, Memory, Span, Trust, Turn
@@ -23,8 +24,6 @@ from perdure.types import MEMORY_KINDS, TRUSTS, Author, Memory, Span, Trust, Tur
 
 BATCH_SIZE = 10  # messages of a batch (row M04)
 _CODE_FENCE = lazy_re(r"^ {0,3}(```+|~~~+)[^\n]*\n(.*?)(?:^ {0,3}\1[ \t]*$|\Z)", 0x10 | 0x08)  # DOTALL | MULTILINE
-_WEB_TOOL = lazy_re(r"(?i)web|fetch|brows|https?|\burl|playwright|puppeteer|firecrawl|tavily|crawl|scrape|brave|google")
-_WEB_COMMAND = lazy_re(r"(?i)https?://|\bcurl\b|\bwget\b")
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,7 @@ def to_span(run_id: str, turn: Turn) -> Span:
 
 def has_web_call(turn: Turn) -> bool:
     """Return True if a turn asks a tool for something from the web."""
-    return any(
-        part.kind == "call" and bool(_WEB_TOOL.search(part.name) or _WEB_COMMAND.search(part.text))
-        for part in turn.parts
-    )
+    return any(part.kind == "call" and calls_web(part.name, part.text) for part in turn.parts)
 
 
 def rate_trust(turn: Turn, earlier_turns: Iterable[Turn]) -> Trust:

@@ -20,6 +20,7 @@ from perdure.errors import Busy, PerdureError
 from perdure.service import lock
 from perdure.service.health import read_rss_bytes
 from perdure.service.server import open_socket, read_request
+from perdure.service.unit import report_alive
 
 ROUND_S = 2.0  # between two looks at the outbox
 _WAIT_S = 1.0  # for a hook that is sending
@@ -45,6 +46,7 @@ class OutboxSender:
             on_ready()
             while not self.stop_event.is_set():
                 self.send_waiting()
+                report_alive()
                 self._wake.wait(self._round_s)
                 self._wake.clear()
             log.append_entry(self.home, "stopped")

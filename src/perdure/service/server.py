@@ -27,7 +27,7 @@ from perdure.capture import alert, enqueue, events
 from perdure.disk import make_folder
 from perdure.errors import HomeNotPrivate, PerdureError
 from perdure.home import Home
-from perdure.service import health, lock
+from perdure.service import health, lock, unit
 from perdure.service.clock import JobClock
 from perdure.service.worker import IngestWorker, QueryRequest, QueryWorker
 from perdure.types import Identity
@@ -47,6 +47,8 @@ class Intervals:
     prove_s: float = 10.0  # between two proofs that writing and searching work
     tick_s: float = 5.0  # between two looks at the clock
     stale_s: float = health.STALE_S
+    alive_s: float = 30.0  # between two signs of life to the service manager
+    hung_s: float = 120.0  # without a search that returned there is no sign of life
     n_query_workers: int = 2
     max_connections: int = 128
 
@@ -110,7 +112,9 @@ class HomeServer:
                 target=self._accept_connections, args=(listener,), name="perdure-accept", daemon=True
             )
             accept_thread.start()
-            self.stop_event.wait()
+            while not self.stop_event.wait(self.intervals.alive_s):
+                if self.health_state.measure_ages_s()["read"] < self.intervals.hung_s:
+                    unit.report_alive()
             self.ingest_worker.wake()
             for _ in range(self.intervals.n_query_workers):
                 self.query_worker.wake()

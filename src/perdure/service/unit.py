@@ -1,10 +1,13 @@
 """The resident home as a service of the user: a systemd user unit, or a launchd agent on macOS.
 
-Writes one file and lets the system's own tool load it; both are shown. Nothing needs root.
+Writes one file and lets the system's own tool load it; both are shown. Nothing needs root. systemd also starts a
+process again that hangs: one that has not called `report_alive` for WATCHDOG_S. launchd only starts one that has ended.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +16,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from perdure.disk import make_folder, replace_file
+from perdure.environ import read_variable
 from perdure.errors import UnsupportedPlatform, UsageError
 
 LABEL = "org.perdure.home"
+WATCHDOG_S = 600  # without a sign of life, before systemd ends the process and starts it again
 _SYSTEMD_UNIT = """\
 [Unit]
 Description=Perdure, the resident home in {home}
@@ -24,6 +29,8 @@ Description=Perdure, the resident home in {home}
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
+NotifyAccess=main
+WatchdogSec={watchdog_s}
 Nice=5
 
 [Install]
@@ -83,7 +90,11 @@ def describe_unit(platform: str, user_home: Path, home: Path, python: str) -> Se
 
 def _describe_systemd(user_home: Path, home: Path, arguments: Sequence[str]) -> ServiceUnit:
     name = "perdure.service"
-    content = _SYSTEMD_UNIT.format(home=str(home).replace("%", "%%"), command=" ".join(map(_quote_argument, arguments)))
+    content = _SYSTEMD_UNIT.format(
+        home=str(home).replace("%", "%%"),
+        command=" ".join(map(_quote_argument, arguments)),
+        watchdog_s=WATCHDOG_S,
+    )
     systemctl = ("systemctl", "--user")
     return ServiceUnit(
         user_home / ".config/systemd/user" / name,
@@ -119,6 +130,14 @@ def _describe_launchd(user_home: Path, arguments: Sequence[str]) -> ServiceUnit:
 def describe_local_unit(home: Path, user_home: Path) -> ServiceUnit:
     """Describe a home's service on this machine, run by this Python."""
     return describe_unit(sys.platform, user_home, home, sys.executable)
+
+
+def report_alive() -> None:
+    """Tell the watchdog of systemd that this process works; nothing happens where systemd did not start it."""
+    address = read_variable("NOTIFY_SOCKET")
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def install(unit: ServiceUnit, run: CommandRunner = run_command) -> list[tuple[str, ...]]:

@@ -1,10 +1,11 @@
 import plistlib
+import socket
 from pathlib import Path
 
 import pytest
 
 from perdure.errors import UnsupportedPlatform, UsageError
-from perdure.service.unit import describe_unit, install, uninstall
+from perdure.service.unit import WATCHDOG_S, describe_unit, install, report_alive, uninstall
 
 HOME = Path("/home/ada/my memory/100%")
 
@@ -22,6 +23,19 @@ def test_a_launchd_agent_is_a_property_list():
     body = plistlib.loads(found.content.encode())
     assert body["ProgramArguments"][-2:] == ["--home", "/Users/ada/a & b"]
     assert body["RunAtLoad"] is True
+
+
+def test_sign_of_life_reaches_the_watchdog(tmp_path, monkeypatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    report_alive()  # nothing listens
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        report_alive()
+        assert systemd.recv(100) == b"WATCHDOG=1"
+    report_alive()  # it listens no more
+    assert f"NotifyAccess=main\nWatchdogSec={WATCHDOG_S}\n" in describe_unit("linux", tmp_path, HOME, "py").content
 
 
 def test_installing_writes_the_file_and_then_runs_the_tool(tmp_path):

@@ -14,7 +14,7 @@ from perdure.surfaces.cli.common import Shell, command, show_progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUITES = ("block", "contradictions", "changes", "stated", "poison", "use", "scanner")
+SUITES = ("block", "contradictions", "changes", "stated", "attacks", "use", "scanner")
 
 
 _HALVED_SUITES = ("block", "changes", "stated")
@@ -53,7 +53,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
   perdure eval --changes --half held-out   facts that changed, from turns and from memories (about 2 min)
   perdure eval --stated transcripts/       statements found in messages of people, against labels made by hand
   perdure eval --stated transcripts/ --half dev --errors
-  perdure eval --poison passages.jsonl     how often a false memory reaches the pack, with trust on and off
+  perdure eval --attacks passages.jsonl    how often a false memory reaches the pack, with trust on and off
   perdure eval --use                       how well the rules notice that an answer used a cue
   perdure eval --scanner                   attacks found and false alarms, on the 153 texts of Perdure
   perdure eval --scanner texts.jsonl       on your texts; fields: text, label (1 = attack), kind, lang""",
@@ -65,7 +65,7 @@ _DEFAULT_REQUEST = _EvalRequest((), vectors=True, scratch_home=None, half=None, 
 @click.option("--contradictions", is_flag=True, help="Measure recall of statements that contradict each other.")
 @click.option("--changes", is_flag=True, help="Measure recall of facts that changed, without and with memories.")
 @click.option("--stated", is_flag=True, help="Compare the statements found in SOURCE with labels made by hand.")
-@click.option("--poison", is_flag=True, help="Measure recall of false memories, from the passages in SOURCE.")
+@click.option("--attacks", is_flag=True, help="Measure recall of false memories, from the passages in SOURCE.")
 @click.option("--use", is_flag=True, help="Measure how well the rules notice that an answer used a cue.")
 @click.option("--scanner", is_flag=True, help="Measure the injection scan: attacks found, and false alarms.")
 @click.option(
@@ -127,7 +127,7 @@ def _choose_suite(suites: Mapping[str, bool], request: _EvalRequest) -> str:
         raise UsageError("--errors needs --half dev: the other half shows only figures")
     if suite == "changes" and request.sources:
         raise UsageError("--changes makes its own messages: it takes no SOURCE")
-    if suite in ("block", "stated", "poison") and not request.sources:
+    if suite in ("block", "stated", "attacks") and not request.sources:
         raise UsageError(f"--{suite} needs a SOURCE")
     if suite not in ("block", "stated") and len(request.sources) > 1:
         raise UsageError("give only one SOURCE")
@@ -147,7 +147,7 @@ def _run_suite(suite: str, request: _EvalRequest, step: Callable[..., None]) -> 
             request.sources, half=request.half, vectors=request.vectors, home=request.scratch_home, progress=step
         )
         return _add_errors(block_report, request)
-    if suite == "poison":
+    if suite == "attacks":
         from perdure.eval import attacks
 
         return attacks.run_poison(request.sources[0], vectors=request.vectors, progress=step)
