@@ -26,6 +26,7 @@ COVERAGE_WEIGHT, KNOWN_NAME_WEIGHT, UNKNOWN_NAME_WEIGHT, IN_TIME_WEIGHT = 0.4, 0
 WORD_PENALTY, MAX_PENALISED_WORDS = 0.015, 10  # per query word: a long message is near to something by chance
 KEYWORD_THRESHOLD = 0.035  # without vectors, or with those of a model that was never calibrated
 THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.33, "potion-base-8m-int8": 0.36}  # by the model's name
+LAST_LATIN_LETTER = "\u024f"  # the models above know hardly a word in another script: cosines say little there
 UNKNOWN_PAIR_FACTOR, PAIR_CHARS = 0.25, 2  # without spaces terms are overlapping pairs, half of them across words
 MIN_WORD_WEIGHT = 0.1  # weight of a word that occurs everywhere: in a memory of one turn every word does
 MIN_NAME_RARITY = 1.0  # lowest ln(turns / turns with the name) at which a known name counts
@@ -55,6 +56,7 @@ class Evidence:
     unknown_names: float  # share of them that occur nowhere
     is_in_time: bool = False  # a candidate lies in a window that the message names
     n_asked: int = 0  # query words of the message
+    is_unread: bool = False  # the models do not read the script of most letters of the query words
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,14 @@ def gather_evidence(
     n_known = sum(bool(sighting.n_turns) and sighting.rarity >= MIN_NAME_RARITY for sighting in sightings)
     n_unknown = sum(not sighting.n_turns for sighting in sightings)
     n_names = max(1, len(sightings))
-    return Evidence(cosine, covered, n_held, n_known / n_names, n_unknown / n_names, is_in_time, len(words))
+    return Evidence(
+        cosine, covered, n_held, n_known / n_names, n_unknown / n_names, is_in_time, len(words), _is_unread(words)
+    )
+
+
+def _is_unread(words: Iterable[str]) -> bool:
+    letters = [character for word in words for character in word if character.isalpha()]
+    return sum(letter > LAST_LATIN_LETTER for letter in letters) * 2 > len(letters)
 
 
 def weigh_words(words: Mapping[str, tuple[int, float]]) -> dict[str, float]:
@@ -145,22 +154,22 @@ def judge(evidence: Evidence, model: str, limits: Mapping[str, LimitsConfig] | N
     vectors. limits: a home's own, by model or WORDS.
 
     The vectors of a model that was never calibrated have no threshold: then the words decide, as without
-    vectors.
+    vectors. In a script that the model does not read, the words have to pass, too.
     """
     is_hybrid = evidence.cosine is not None and model in THRESHOLDS
     judged_for = model if is_hybrid else WORDS
     own_limits = (limits or {}).get(judged_for, LimitsConfig())
     threshold = own_limits.relevance or get_threshold(judged_for)
     enough_coverage = own_limits.coverage or ENOUGH_COVERAGE
-    word_score = evidence.covered
-    if is_hybrid:
-        word_score = (
+    name_score = KNOWN_NAME_WEIGHT * evidence.known_names - UNKNOWN_NAME_WEIGHT * evidence.unknown_names
+    by_words = relevance = evidence.covered + name_score + IN_TIME_WEIGHT * evidence.is_in_time
+    if is_hybrid and not (evidence.is_unread and by_words < KEYWORD_THRESHOLD):
+        vector_score = (
             (evidence.cosine or 0.0)
             + COVERAGE_WEIGHT * evidence.covered
             - WORD_PENALTY * min(evidence.n_asked, MAX_PENALISED_WORDS)
         )
-    name_score = KNOWN_NAME_WEIGHT * evidence.known_names - UNKNOWN_NAME_WEIGHT * evidence.unknown_names
-    relevance = word_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
+        relevance = vector_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
     coverage = evidence.covered if evidence.n_held >= MIN_HELD_WORDS else 0.0
     spoke_by = "relevance" if relevance >= threshold else "coverage" if coverage >= enough_coverage else ""
     silent = "" if spoke_by else "the best match is below the threshold"

@@ -53,6 +53,27 @@ def test_relevance_of_two_legs_by_hand():
     assert long.silent
 
 
+def test_words_decide_too_in_a_script_that_the_model_does_not_read():
+    """All texts in one such script are alike for the model: 0.6 is above 0.33, but no word of the question is held."""
+    assert judge(_evidence(cosine=0.6, is_unread=True), MINILM).silent
+    assert not judge(_evidence(cosine=0.6), MINILM).silent
+    assert not judge(_evidence(cosine=0.6, covered=0.04, n_held=1, is_unread=True), MINILM).silent
+    assert judge(_evidence(cosine=0.2, covered=0.04, n_held=1, is_unread=True), MINILM).silent
+    assert (
+        judge(_evidence(cosine=0.6, is_unread=True), MINILM).relevance < judge(_evidence(cosine=0.6), MINILM).threshold
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "is_unread"),
+    [(("部署", "端口"), True), (("端口", "limiter", "go"), False), (("где", "порт"), True),
+     (("ポート番号", "api"), True), (("größe", "façade"), False), (("8080",), False), ((), False)],
+)  # fmt: skip
+def test_script_of_most_letters_counts(words, is_unread):
+    weighed = dict.fromkeys(words, (1, 1.0))
+    assert gather_evidence(weighed, {}, texts=["text"], cosine=0.4).is_unread is is_unread
+
+
 def test_verdict_names_the_rule_that_let_recall_speak():
     """0.3 + 0.4 · 0.5 = 0.5 is above 0.33; 0.4 · 0.7 = 0.28 is below, and 0.7 of two words is enough."""
     by_relevance = judge(_evidence(cosine=0.3, covered=0.5, n_held=2), MINILM)
@@ -85,12 +106,12 @@ def test_missing_evidence_is_silent_with_a_reason(model):
     assert "below the threshold" in judge(_evidence(cosine=None if not model else 0.1), model).silent
 
 
-@given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(MODELS))
-def test_more_evidence_never_silences(cosine, covered, n_held, unknown, more, more_covered, model):
-    less = Evidence(None if not model else cosine, covered, n_held, 0.0, unknown)
+@given(SHARE, SHARE, st.integers(0, 6), SHARE, SHARE, SHARE, st.sampled_from(MODELS), st.booleans())
+def test_more_evidence_never_silences(cosine, covered, n_held, unknown, more, more_covered, model, is_unread):
+    less = Evidence(None if not model else cosine, covered, n_held, 0.0, unknown, is_unread=is_unread)
     grown = Evidence(
         None if not model else min(1, cosine + more),
-        min(1, covered + more_covered), n_held + 1, 0.0, unknown * (1 - more),
+        min(1, covered + more_covered), n_held + 1, 0.0, unknown * (1 - more), is_unread=is_unread,
     )  # fmt: skip
     if not judge(less, model).silent:
         assert not judge(grown, model).silent
