@@ -59,13 +59,14 @@ _TOOLS = (  # (kind, its tools in lower case)
 
 
 _WEB_TOOL = lazy_re(r"(?i)web|fetch|brows|https?|\burl|playwright|puppeteer|firecrawl|tavily|crawl|scrape|brave|google")
-_WEB_COMMAND = lazy_re(
-    r"(?i)\b(?:curl|wget|aria2c|lynx|w3m|iwr|invoke-webrequest|requests|httpx|urlopen|urlretrieve|fetch)\b[^\n]{0,200}https?://"
-)
+_FETCHERS = r"curl|wget|aria2c|lynx|w3m|iwr|invoke-webrequest|requests|httpx|urlopen|urlretrieve|fetch"
+_OWN_MACHINE = r"(?:localhost|127\.|0\.0\.0\.0|\[::1?\])"
+_WEB_COMMAND = lazy_re(rf"(?i)\b(?:{_FETCHERS})\b[^\n]{{0,200}}https?://(?!{_OWN_MACHINE})")
 
 
 def calls_web(tool_names: str, call: str) -> bool:
-    """Return True if a call asks for something from the web: by a tool's name, or by a command that fetches an address.
+    """Return True if a call asks for something from the web: by a tool's name, or by a command that fetches an address
+    of another machine.
 
     >>> calls_web("WebFetch", "{}"), calls_web("Bash", "curl -s https://example.org"), calls_web("Edit", "https://x.org")
     (True, True, False)

@@ -134,7 +134,12 @@ def test_only_a_shell_command_that_fetches_counts_as_web():
     said, asked = turn("agent", "it is so"), turn("person", "go")
     curl = turn("agent", "", call("Bash", '{"command": "curl -s https://x.example | head"}'))
     assert mining_question.rate_trust(said, [curl, asked]) == "web"
-    assert mining_question.rate_trust(said, [turn("agent", "", call("Bash", '{"command": "ls"}')), asked]) == "agent"
+    for command in ("ls", "curl -s http://localhost:8417/tides", "curl http://127.0.0.1/", "echo https://x.example"):
+        call_of_it = call("Bash", json.dumps({"command": command}))
+        assert mining_question.rate_trust(said, [turn("agent", "", call_of_it), asked]) == "agent", command
+    for command in ("curl localhost && wget http://x.example/a", "python -c 'requests.get(\"http://x.example\")'"):
+        call_of_it = call("Bash", json.dumps({"command": command}))
+        assert mining_question.rate_trust(said, [turn("agent", "", call_of_it), asked]) == "web", command
     for name in ("mcp__brave-search__query", "browser_navigate", "web_search", "google_web_search"):
         assert mining_question.rate_trust(said, [turn("agent", "", call(name)), asked]) == "web", name
     for name in ("Read", "Grep", "Edit", "TodoWrite"):
