@@ -24,6 +24,7 @@ from perdure.regex import lazy_re
 # any of four sets fall below, the shipped one included (docs/evaluation/recall.md, silence).
 COVERAGE_WEIGHT, KNOWN_NAME_WEIGHT, UNKNOWN_NAME_WEIGHT, IN_TIME_WEIGHT = 0.4, 0.1, 0.3, 0.2
 WORD_PENALTY, MAX_PENALISED_WORDS = 0.015, 10  # per query word: a long message is near to something by chance
+FEW_WORDS_PENALTY = 0.05  # with vectors, if the best text holds fewer than MIN_HELD_WORDS of the words
 KEYWORD_THRESHOLD = 0.035  # without vectors, or with those of a model that was never calibrated
 THRESHOLDS: Mapping[str, float] = {"all-minilm-l6-v2-int8": 0.33, "potion-base-8m-int8": 0.36}  # by the model's name
 LAST_LATIN_LETTER = "\u024f"  # the models above know hardly a word in another script: cosines say little there
@@ -168,6 +169,7 @@ def judge(evidence: Evidence, model: str, limits: Mapping[str, LimitsConfig] | N
             (evidence.cosine or 0.0)
             + COVERAGE_WEIGHT * evidence.covered
             - WORD_PENALTY * min(evidence.n_asked, MAX_PENALISED_WORDS)
+            - FEW_WORDS_PENALTY * (evidence.n_held < MIN_HELD_WORDS and not evidence.is_unread)
         )
         relevance = vector_score + name_score + IN_TIME_WEIGHT * evidence.is_in_time
     coverage = evidence.covered if evidence.n_held >= MIN_HELD_WORDS else 0.0

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from perdure import text
+from perdure.capture.events import is_human
 from perdure.errors import ConfigFault, ModelFault
 from perdure.models.chat import Chat, ChatMessage
 from perdure.recall.routine import is_routine
@@ -101,7 +102,7 @@ def plan(message: str, *, now: datetime) -> Plan:
     return Plan(
         message=request,
         asked_at=now,
-        queries=() if is_routine(request) else tuple(_build_queries(text_without_times)),
+        queries=() if is_routine(request) or not is_human(message) else tuple(_build_queries(text_without_times)),
         names=_find_names(text_without_times),
         windows=time_expressions.windows,
         events=time_expressions.events,

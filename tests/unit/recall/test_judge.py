@@ -42,15 +42,18 @@ def test_evidence_is_worked_out_by_hand():
 
 def test_relevance_of_two_legs_by_hand():
     """0.3 + 0.4 · 0.5 - 0.015 · 4 = 0.44, above 0.33; with an unknown name 0.44 - 0.3 = 0.14, below. Of twenty asked
-    words ten count: 0.46 - 0.15 = 0.31, below.
+    words ten count: 0.46 - 0.15 = 0.31, below. With one word of the question held 0.37 - 0.05 = 0.32, below.
     """
-    spoken = judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4), MINILM)
+    spoken = judge(_evidence(cosine=0.3, covered=0.5, n_held=2, n_asked=4), MINILM)
     assert spoken.relevance == pytest.approx(0.44)
     assert not spoken.silent
-    assert judge(_evidence(cosine=0.3, covered=0.5, n_held=1, n_asked=4, unknown_names=1.0), MINILM).silent
-    long = judge(_evidence(cosine=0.26, covered=0.5, n_held=1, n_asked=20), MINILM)
+    assert judge(_evidence(cosine=0.3, covered=0.5, n_held=2, n_asked=4, unknown_names=1.0), MINILM).silent
+    long = judge(_evidence(cosine=0.26, covered=0.5, n_held=2, n_asked=20), MINILM)
     assert long.relevance == pytest.approx(0.31)
     assert long.silent
+    one_word = judge(_evidence(cosine=0.25, covered=0.3, n_held=1), MINILM)
+    assert one_word.relevance == pytest.approx(0.32)
+    assert one_word.silent and not judge(_evidence(cosine=0.25, covered=0.3, n_held=2), MINILM).silent
 
 
 def test_words_decide_too_in_a_script_that_the_model_does_not_read():

@@ -22,7 +22,10 @@ def test_two_questions_become_two_queries():
     assert queries == ("port staging use", "owns billing service")
 
 
-@pytest.mark.parametrize("message", ["ok, go on", "thanks!", "yes please", "", "   ", "???"])
+@pytest.mark.parametrize(
+    "message",
+    ["ok, go on", "thanks!", "yes please", "", "   ", "???", "/effort medium", "<local-command-stdout>Compacted</"],
+)
 def test_message_without_a_question_gives_no_query(message):
     assert _plan(message).queries == ()
 
