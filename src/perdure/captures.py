@@ -220,7 +220,7 @@ class Captures:
     def transcripts_to_import(self, paths: Iterable[Path] | None = None) -> list[Path]:
         """Return the files that an import would look at: never those of the home itself."""
         if paths is None:
-            return [path for _, path in transcripts.find_transcripts(settings.find_user_home(), settings.read_variable)]
+            return list(transcripts.find_sources(settings.find_user_home(), settings.read_variable))
         home = self._path.resolve()
         files = [file for path in paths for file in transcripts.find_files_below(path)]
         return [file for file in files if not file.resolve().is_relative_to(home)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure.errors import NotFound
 from perdure.identity import make_turn_id
-from perdure.types import RunView, Source, Turn
+from perdure.types import PROMPTS_ONLY, RunView, Source, Turn
 
 if TYPE_CHECKING:  # who shows a shared hit needs no home
     from perdure.home import Home
@@ -32,11 +32,12 @@ def load_placed_turns(home: Home | RemoteHome, kind: str, name: str) -> list[Pla
         run_id, _ = home.runs.locate_turn(name)
         turn_view = home.runs.get(run_id)
         views = home.runs.conversation(turn_view.conversation)
-        views = [view for view in views if view.session == turn_view.session]
+        views = [view for view in views if (view.runtime, view.session) == (turn_view.runtime, turn_view.session)]
     elif kind == "run":
         views = [home.runs.get(name)]
     else:
         views = home.runs.conversation(name)
+        views = [view for view in views if view.n_turns or not view.runtime.endswith(PROMPTS_ONLY)]
     return list(_iterate_turns(home, views))
 
 

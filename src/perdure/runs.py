@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from perdure import config as settings
 from perdure.archive import forget
 from perdure.archive.store import LedgerEntry
+from perdure.capture import transcripts
 from perdure.connections import Connections
 from perdure.errors import IndexFault, NotFound
 from perdure.formats.run_turns import parse_run
@@ -237,6 +240,20 @@ class Runs:
             return statistics.Growth(
                 statistics.count_by_month(index, principal), statistics.count_memories_by_week(index, principal)
             )
+
+    def count_saved_sessions(self) -> int:
+        """Return how many sessions of this machine are in the archive alone: their client deleted the transcript."""
+        from perdure.index import statistics
+
+        index, machine = self._connections.index(create=True), self._connections.config.machine
+        roots = dict(transcripts.list_roots(settings.find_user_home(), settings.read_variable))
+        roots.pop("opencode")  # one database for all its sessions
+        is_there: dict[tuple[str, str], bool] = {}
+        for runtime, session, path in statistics.list_source_paths(index, Principal(self._connections.user), machine):
+            if runtime in roots and "/" not in session and Path(path).is_relative_to(roots[runtime]):
+                source = runtime, session
+                is_there[source] = is_there.get(source, False) or Path(path).is_file()
+        return sum(not exists for exists in is_there.values())
 
     def captures_by_machine(self) -> dict[str, MachineCaptures]:
         """Return what each machine captured of the principal's own, by the machine's name."""

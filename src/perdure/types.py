@@ -15,7 +15,12 @@ Role = Literal["user", "assistant", "tool", "system"]
 Author = Literal["person", "machine", "agent", "tool"]
 PartKind = Literal["text", "pasted", "thinking", "call", "result", "image"]
 
-RUNTIMES = ("claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes")
+PROMPTS_ONLY = "-prompts-only"  # ends the runtime of a client's prompt history
+OTHER_LINES = "other-lines"  # the session of its lines that name neither a session nor a time
+RUNTIMES = (
+    "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes",
+    "claude-code-prompts-only", "codex-prompts-only",
+)  # fmt: skip
 
 
 GrantScope = Literal["run", "tag", "project", "agent"]

@@ -30,7 +30,7 @@ from perdure.capture.transcripts import count_complete_bytes, escape_text, find_
 from perdure.config import Config
 from perdure.errors import Busy, FormatFault, UsageError
 from perdure.identity import find_project
-from perdure.types import Line, Origin, Source
+from perdure.types import OTHER_LINES, PROMPTS_ONLY, Line, Origin, Source
 
 HEAD_BYTES = 1 << 16  # enough to detect the format and the session
 _PIECE_BYTES = 1 << 26  # a larger file is captured in runs of about this size
@@ -53,6 +53,14 @@ class IngestResult:
     by_runtime: Counter[str] = field(default_factory=Counter)  # new runs
     left_out: list[tuple[str, str]] = field(default_factory=list)  # (path, why), by the owner's own rules
     refused: list[tuple[str, str]] = field(default_factory=list)  # (path, why) of files of no known format
+    n_recovered_prompts: int = 0  # new lines of prompt histories
+    n_recovered_sessions: int = 0  # deleted sessions with such lines
+
+    def count_recovered(self, origin: Origin, n_lines: int) -> None:
+        """Count the new lines of one session, if they are of a prompt history."""
+        if origin.runtime.endswith(PROMPTS_ONLY) and origin.session != OTHER_LINES and n_lines:
+            self.n_recovered_prompts += n_lines
+            self.n_recovered_sessions += 1
 
 
 @dataclass(frozen=True)
@@ -311,14 +319,34 @@ def _read_pieces(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
 
 def _import_document(archive: Archive, rules: IngestRules, runtime: str, path: Path, batch: _DeltaBatch) -> None:
     """Capture a source that is not append-only: the lines that its adapter emits and the archive lacks."""
-    for emitted_origin, lines in formats.emit(runtime, path):
+    batch.flush()
+    origins: set[Origin] = set()
+    for emitted_origin, lines in emit_missing(runtime, path):
         origin = clean_origin(_add_folder(emitted_origin, path))
         refusal = rules.find_refusal(origin)
         if refusal:
             batch.totals.left_out.append((f"{path} ({origin.session})", refusal))
-            continue
-        batch.flush()
-        _append_lines(archive, rules, origin, lines, path=str(path.absolute()), batch=batch)
+        elif not _has_transcript(archive, rules, origin):
+            if origin in origins:  # its earlier lines must count as stored
+                batch.flush()
+            origins.add(origin)
+            n_lines = _append_lines(archive, rules, origin, lines, path=str(path.absolute()), batch=batch)
+            batch.totals.count_recovered(origin, n_lines)
+
+
+def emit_missing(runtime: str, path: Path) -> list[tuple[Origin, list[bytes]]]:
+    """Return the sessions of a document; of a prompt history, those whose transcripts the client has deleted."""
+    sessions = formats.emit(runtime, path)
+    if not runtime.endswith(PROMPTS_ONLY):
+        return sessions
+    present_ids = transcripts.list_session_ids(path)
+    return [(origin, lines) for origin, lines in sessions if origin.session not in present_ids]
+
+
+def _has_transcript(archive: Archive, rules: IngestRules, origin: Origin) -> bool:
+    """Return True if these are prompts of a session whose transcript is in the archive."""
+    client = origin.runtime.removesuffix(PROMPTS_ONLY)
+    return client != origin.runtime and archive.ledger.get_end(Source(rules.user, client, origin.session)) > 0
 
 
 def _append_lines(
@@ -330,8 +358,8 @@ def _append_lines(
     path: str | None,
     batch: _DeltaBatch,
     is_live: bool = False,
-) -> None:
-    """Add the lines of a session that its source lacks, after those that it has.
+) -> int:
+    """Add the lines of a session that its source lacks, after those that it has; return how many.
 
     is_live: the lines describe the current state, so a state that returned counts; a document may be old.
     """
@@ -343,6 +371,7 @@ def _append_lines(
     if new_lines:
         data = b"".join(line + b"\n" for line in new_lines)
         batch.add(rules.make_delta(origin, data, path=path, from_offset=end))
+    return len(new_lines)
 
 
 def _read_stored_lines(archive: Archive, source: Source) -> tuple[int, list[bytes]]:

@@ -238,13 +238,19 @@ def _read_witness(path: Path, offset: int) -> str:
 _PIECE_BYTES = 1 << 23  # enqueued at a time: about 50 ms of writing on a slow disk
 
 
+_PROMPTS_ONLY = "-prompts-only"  # as in `types`, which a hook does not load
+
+
 def get_refusal(rules: CaptureRules, origin: OriginFields) -> str | None:
     """Return why nothing of this session may be copied, or None."""
     related_sessions = {origin["session"], origin["conversation"], origin["parent_session"] or origin["session"]}
-    if any(policy.is_incognito(rules.home, rules.user, origin["runtime"], session) for session in related_sessions):
+    client = origin["runtime"].removesuffix(_PROMPTS_ONLY)
+    if any(policy.is_incognito(rules.home, rules.user, client, session) for session in related_sessions):
         return "incognito session"
     if not rules.exclude:
         return None
+    if client != origin["runtime"] and origin["cwd"] is None:
+        return "excluded: its folder is not known, and the settings exclude some folders"
     from perdure.identity import find_project  # only needed where something is excluded
 
     pattern = policy.find_excluding_pattern(origin["cwd"], find_project(origin["cwd"]), rules.exclude, rules.user_home)

@@ -253,6 +253,9 @@ _STANDARD_FOLDERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ("copilot-cli", ".copilot", "COPILOT_HOME", ("session-state/*/events.jsonl", "session-state/*.jsonl")),
     ("opencode", ".local/share/opencode", "XDG_DATA_HOME/opencode", ("opencode.db", "opencode-*.db")),
 )
+_CLIENTS_WITH_HISTORY = ("claude-code", "codex")
+_PROMPT_HISTORY = "history.jsonl"
+_N_UUID_CHARS = 36  # a transcript is called by the UUID of its session, after a time in Codex
 
 
 def find_transcripts(
@@ -266,6 +269,19 @@ def find_transcripts(
         for pattern in patterns:
             for path in sorted(root.glob(pattern)):
                 yield runtime, path
+
+
+def find_sources(user_home: Path, environment: EnvironmentReader) -> Iterator[Path]:
+    """Yield the path of every transcript in the standard folders, then the clients' prompt histories."""
+    yield from (path for _, path in find_transcripts(user_home, environment))
+    roots = dict(list_roots(user_home, environment))
+    yield from (path for client in _CLIENTS_WITH_HISTORY if (path := roots[client] / _PROMPT_HISTORY).is_file())
+
+
+def list_session_ids(history: Path) -> set[str]:
+    """Return the ids of the sessions whose transcripts lie below the folder of a prompt history."""
+    patterns = [pattern for name, _, _, some in _STANDARD_FOLDERS if name in _CLIENTS_WITH_HISTORY for pattern in some]
+    return {path.stem[-_N_UUID_CHARS:] for pattern in patterns for path in history.parent.glob(pattern)}
 
 
 def list_roots(user_home: Path, environment: EnvironmentReader) -> Iterator[tuple[str, Path]]:

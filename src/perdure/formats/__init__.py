@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from perdure.errors import FormatFault
 from perdure.formats.branches import find_abandoned
-from perdure.types import RUNTIMES, Line, Origin, ParsedLines
+from perdure.types import PROMPTS_ONLY, RUNTIMES, Line, Origin, ParsedLines
 
 __all__ = ["detect", "emit", "emit_session", "find_abandoned", "identify", "is_append_only", "list_new_lines", "parse"]
 
@@ -32,8 +32,11 @@ class _TranscriptFormat(Protocol):
     def emit_session(self, path: Path, session: str) -> EmittedSessions: ...
 
 
-_MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIMES}
-_EMITTED_RUNTIMES = ("gemini-cli", "messages", "notes", "opencode")
+_MODULES = {
+    name: "prompts_only" if name.endswith(PROMPTS_ONLY) else name.removesuffix("-cli").replace("-", "_")
+    for name in RUNTIMES
+}
+_EMITTED_RUNTIMES = {"gemini-cli", "messages", "notes", "opencode", "claude-code-prompts-only", "codex-prompts-only"}
 
 
 def _load_format(runtime: str) -> _TranscriptFormat:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
-from perdure.formats import codex, messages
+from perdure.formats import codex, messages, prompts_only
 from perdure.formats.json_text import MAX_HEAD_BYTES, get_first_line, read_document, read_objects
 from perdure.formats.store import SQLITE_MAGIC
 from perdure.types import Json
@@ -117,6 +117,16 @@ def _is_opencode_line(line: Json, kind: Any) -> bool:
     return kind is None and _has_inner_key(line, "info", "sessionID", "id") and ("parts" in line or "messages" in line)
 
 
+def _is_claude_prompt(line: Json, kind: Any) -> bool:
+    """Return True if Claude Code wrote this line into its prompt history."""
+    return kind is None and prompts_only.is_claude_prompt(line)
+
+
+def _is_codex_prompt(line: Json, kind: Any) -> bool:
+    """Return True if Codex wrote this line into its prompt history."""
+    return kind is None and prompts_only.is_codex_prompt(line)
+
+
 def _is_messages(line: Json, kind: Any) -> bool:  # noqa: ARG001 - every test is asked alike
     """Return True if this is a message, or a conversation, of one of the APIs."""
     return messages.is_message_line(line) or messages.is_conversation(line)
@@ -129,5 +139,7 @@ _LINES: tuple[tuple[str, Callable[[Json, Any], bool]], ...] = (
     ("copilot-cli", _is_copilot),
     ("gemini-cli", _is_gemini),
     ("opencode", _is_opencode_line),
+    (prompts_only.CLAUDE_RUNTIME, _is_claude_prompt),
+    (prompts_only.CODEX_RUNTIME, _is_codex_prompt),
     ("messages", _is_messages),
 )

@@ -493,7 +493,8 @@ def find_first_runs(index: IndexConnection, principal: Principal, run_ids: Itera
 
 _FIRST_RUNS = """SELECT asked.run_id, (SELECT run.id FROM run INDEXED BY run_conversation
     WHERE run.conversation = asked.conversation AND run.user = asked.user AND run.thread = '' AND {may_read}
-    ORDER BY run.session <> (SELECT value FROM name WHERE id = run.conversation), run.session, run.generation,
+    ORDER BY run.n_turns + run.n_forgotten = 0, run.session <> (SELECT value FROM name WHERE id = run.conversation),
+      run.session, run.generation,
       run.from_offset, run.run_id LIMIT 1) AS first
   FROM (SELECT run.run_id, run.conversation, run.user FROM json_each(?) AS given
       CROSS JOIN run ON run.run_id = given.value WHERE {may_read}) AS asked

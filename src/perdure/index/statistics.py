@@ -103,6 +103,14 @@ def count_captures_by_machine(index: IndexConnection, principal: Principal) -> d
     return {machine: MachineCaptures(n, datetime.fromtimestamp(at_ms / 1000, UTC)) for machine, n, at_ms in rows}
 
 
+def list_source_paths(index: IndexConnection, principal: Principal, machine: str) -> list[tuple[str, str, str]]:
+    """Return (runtime, session, path) of what one of the principal's machines captured from files."""
+    sql = f"""SELECT DISTINCT runtime.value, session, path FROM run JOIN name AS machine ON machine.id = run.machine
+        JOIN name AS runtime ON runtime.id = run.runtime {_OWNED_BY_USER.format(table="run")}
+        AND machine.value = ? AND path IS NOT NULL"""
+    return index.select(sql, principal.user, machine)
+
+
 _GRANTED_RUNS_BY_SCOPE = {
     "tag": "run.id IN (SELECT run FROM run_tag JOIN name ON name.id = tag WHERE value = ?)",
     "project": "run.project IN (SELECT id FROM name WHERE kind = 'project' AND value = ?)",

@@ -9,7 +9,7 @@ not depend on the order in which runs arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from perdure.index.embedded_texts import EmbeddedText, read_embedded_texts
 from perdure.index.encoding import hash_embedded_text, to_ms, to_scope_token
 from perdure.index.store import IndexConnection
 from perdure.text import index_terms
-from perdure.types import ParsedLines, Run, Source, Turn
+from perdure.types import PROMPTS_ONLY, ParsedLines, Run, Source, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,40 @@ def write_run(index: IndexConnection, run: Run, parsed: ParsedLines, rows: Seque
     _delete_run(index, run)
     scope = _build_scope(index, run)
     n_chunks = 0
+    if _is_of_known_session(index, run, scope):
+        rows = [replace(row, turns=(), title="", intent="", n_calls=0, n_tokens=0) for row in rows]
     for row in rows:
         number = _insert_run(index, run, parsed, row, scope)
         n_chunks += sum(_write_turn(index, run, number, turn, scope) for turn in row.turns)
     if parsed.links:
         _mark_abandoned_turns(index, run, parsed)
+    if parsed.turns or parsed.n_forgotten:
+        _empty_prompts_only(index, run, scope)
     index.write_counts()
     return n_chunks
+
+
+def _is_of_known_session(index: IndexConnection, run: Run, scope: ChunkScope) -> bool:
+    """Return True if a run holds only prompts, of a session whose transcript is in the index."""
+    client = run.source.runtime.removesuffix(PROMPTS_ONLY)
+    if client == run.source.runtime:
+        return False
+    query = """SELECT EXISTS (SELECT 1 FROM run WHERE user = ? AND runtime = ? AND session = ?
+        AND n_turns + n_forgotten > 0)"""
+    ((is_known,),) = index.select(query, scope.user, index.find_name("runtime", client), run.source.session)
+    return bool(is_known)
+
+
+def _empty_prompts_only(index: IndexConnection, run: Run, scope: ChunkScope) -> None:
+    """Delete the turns that only repeat the prompts of this run's session; the archive keeps their bytes."""
+    runtime = index.find_name("runtime", run.source.runtime + PROMPTS_ONLY)
+    if runtime is None:
+        return
+    query = "SELECT id FROM run WHERE user = ? AND runtime = ? AND session = ? AND n_turns > 0"
+    for (number,) in index.select(query, scope.user, runtime, run.source.session):
+        for (turn,) in index.select("SELECT id FROM turn WHERE content_run = ?", number):
+            _delete_turn(index, turn)
+        index.db.execute("UPDATE run SET n_turns = 0, n_user = 0, title = '', intent = '' WHERE id = ?", (number,))
 
 
 def _build_scope(index: IndexConnection, run: Run) -> ChunkScope:

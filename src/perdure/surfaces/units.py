@@ -119,6 +119,15 @@ def describe_retention(item: Retention) -> str:
     return f"deletes a session {age} after its last use{limit}"
 
 
+def describe_saved(n_sessions: int) -> str:
+    """Say how many sessions are in the archive alone; "" for none.
+
+    >>> describe_saved(2), describe_saved(0)
+    ('2 sessions that their clients have deleted since', '')
+    """
+    return f"{format_count(n_sessions, 'session')} that their clients have deleted since" if n_sessions else ""
+
+
 def describe_recording(n_blocks: int) -> str:
     """Return one line on how far the recording is.
 

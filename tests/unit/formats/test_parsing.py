@@ -175,6 +175,14 @@ SAMPLES = {
     "opencode": OPENCODE,
     "messages": MESSAGES,
     "notes": NOTES,
+    "claude-code-prompts-only": {
+        "display": "see [Pasted text #1]",
+        "pastedContents": {"1": {"id": 1, "type": "text", "content": "words"}},
+        "timestamp": 1763681581544,
+        "project": "/w",
+        "sessionId": "s",
+    },
+    "codex-prompts-only": {"session_id": "s", "ts": 1763681581, "text": "hi"},
 }
 TYPES = (
     "user",

@@ -19,10 +19,11 @@ import msgspec
 import perdure
 from perdure import config as settings
 from perdure import formats
-from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin
+from perdure.archive.ingest import HEAD_BYTES, IngestResult, clean_origin, emit_missing
 from perdure.capture import deliver, enqueue, policy, transcripts
 from perdure.capture.policy import CaptureRules
 from perdure.capture.transcripts import OriginFields
+from perdure.clients import retention
 from perdure.errors import ConfigFault, FormatFault, IndexFault, PerdureError, UsageError
 from perdure.service import lock
 from perdure.surfaces.cli.common import (
@@ -34,7 +35,9 @@ from perdure.surfaces.cli.common import (
     parse_moment,
     show_progress,
 )
-from perdure.types import RUNTIMES, Origin
+from perdure.surfaces.cli.install import CLIENT_NAMES
+from perdure.surfaces.units import describe_retention, describe_saved
+from perdure.types import PROMPTS_ONLY, RUNTIMES, Origin
 
 if TYPE_CHECKING:  # a machine that only captures has no home of its own
     from perdure.home import Home
@@ -74,7 +77,7 @@ def import_to_remote(
 def _list_sources(home: Path, paths: Sequence[Path]) -> Iterable[Path]:
     """List the files to look at; never those of Perdure itself."""
     if not paths:
-        return [path for _, path in transcripts.find_transcripts(settings.find_user_home(), settings.read_variable)]
+        return transcripts.find_sources(settings.find_user_home(), settings.read_variable)
     home_folder = home.resolve()
     all_paths = [below for path in paths for below in transcripts.find_files_below(path)]
     return [path for path in all_paths if not path.resolve().is_relative_to(home_folder)]
@@ -92,12 +95,12 @@ def _capture_file(
     elif runtime is None:
         raise FormatFault(str(path))
     elif not formats.is_append_only(runtime, first_bytes):
-        for emitted_origin, lines in formats.emit(runtime, path):
+        for emitted_origin, lines in emit_missing(runtime, path):
             fields = msgspec.to_builtins(_add_folder(clean_origin(emitted_origin), path))
             if _check_allowed(rules, fields, path, imported):
-                _count_capture(
-                    imported, runtime, enqueue.enqueue_lines(rules, fields, lines, path=str(path.absolute()))
-                )
+                n_lines = enqueue.enqueue_lines(rules, fields, lines, path=str(path.absolute()))
+                imported.count_recovered(emitted_origin, n_lines)
+                _count_capture(imported, runtime, n_lines)
     elif not (runtime == "gemini-cli" and transcripts.is_blank(path)):
         fields = msgspec.to_builtins(identify_origin(runtime, first_bytes, path))
         if _check_allowed(rules, fields, path, imported):
@@ -180,18 +183,19 @@ def import_command(
             imported = home.import_files(
                 paths or None, tags=tags, runtime=runtime, index=False, progress=lambda _, n: step(n)
             )
-        n_chunks, embedding = 0, (0, "")
+        n_chunks, embedding, n_saved = 0, (0, ""), 0
         try:
             if not no_index:
                 with show_progress(shell, "indexing", imported.n_bytes, in_bytes=True) as step:
                     n_chunks = home.upkeep.catch_up(progress=lambda _, n: step(n)).n_chunks
                 home.upkeep.embed_new()
                 embedding = _describe_embedding(home)
+                n_saved = home.runs.count_saved_sessions()
         except IndexFault:
             if not shell.as_json:  # what was captured is safe, and the error does not say so
                 _print_import(shell, imported, 0, paths)
             raise
-        _print_import(shell, imported, n_chunks, paths, embedding)
+        _print_import(shell, imported, n_chunks, paths, embedding, n_saved)
     if _has_refused(imported, paths):
         sys.exit(1)
 
@@ -247,6 +251,7 @@ def _print_import(
     n_chunks: int | None,
     paths: tuple[Path, ...],
     embedding: tuple[int, str] = (0, ""),
+    n_saved: int = 0,
 ) -> None:
     actions = [("perdure search WORDS", "find something in it"), ("perdure tree", "show the runs")]
     if shell.as_json:
@@ -260,6 +265,8 @@ def _print_import(
                 "chunks": n_chunks,
                 "unembedded": embedding[0],
                 "by_runtime": dict(imported.by_runtime),
+                "recovered": {"prompts": imported.n_recovered_prompts, "sessions": imported.n_recovered_sessions},
+                "saved_sessions": n_saved,
                 "left_out": [{"path": path, "why": reason} for path, reason in imported.left_out],
                 "refused": [{"path": path, "why": reason} for path, reason in imported.refused],
             },
@@ -274,6 +281,13 @@ def _print_import(
     news = f"{format_count(imported.n_runs, 'new run')} ({kinds})" if imported.n_runs else "nothing new"
     outcome = "sent to the remote home" if n_chunks is None else f"captured, {n_chunks:,} chunks indexed"
     shell.out.print(f"{format_count(imported.n_files, 'file')}: {news}, {format_size(imported.n_bytes)} {outcome}.")
+    if imported.n_recovered_prompts:
+        shell.out.print(f"{describe_recovered(imported)}.", markup=False)
+    if n_saved:
+        shell.out.print(f"The archive holds {describe_saved(n_saved)}.", markup=False)
+    if not paths:
+        for line in describe_retentions(imported.by_runtime):
+            shell.out.print(line, style="dim", markup=False)
     if imported.n_unchanged:
         shell.out.print(f"{format_count(imported.n_unchanged, 'file')} unchanged since the last import.", style="dim")
     if imported.n_rewritten:
@@ -297,6 +311,21 @@ def _print_import(
         shell.out.print(embedding[1])
     if imported.n_runs:
         shell.suggest(actions)
+
+
+def describe_recovered(imported: IngestResult) -> str:
+    """Say what the prompt histories of clients gave back."""
+    n_prompts, n_sessions = imported.n_recovered_prompts, imported.n_recovered_sessions
+    sessions = format_count(n_sessions, "deleted session")
+    return f"Recovered {format_count(n_prompts, 'prompt')} of {sessions}, without the answers"
+
+
+def describe_retentions(runtimes: Iterable[str]) -> list[str]:
+    """Say how long each of these clients keeps its transcripts, if it deletes them."""
+    clients = {runtime.removesuffix(PROMPTS_ONLY) for runtime in runtimes} & set(retention.SOURCES)
+    user_home = settings.find_user_home()
+    rules = [retention.read_retention(client, user_home, settings.read_variable) for client in sorted(clients)]
+    return [f"{CLIENT_NAMES[rule.client]} {describe_retention(rule)}." for rule in rules if rule.days is not None]
 
 
 def _has_refused(imported: IngestResult, paths: tuple[Path, ...]) -> bool:

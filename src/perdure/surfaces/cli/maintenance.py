@@ -26,8 +26,9 @@ from perdure.surfaces import health_checks
 from perdure.surfaces.cli import selftest
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
 from perdure.surfaces.cli.floor_common import costs_to_json, kept_to_json
+from perdure.surfaces.cli.import_ import describe_retentions
 from perdure.surfaces.health_checks import Grade, HealthCheck, describe_resident, make_http_address
-from perdure.surfaces.units import describe_recording
+from perdure.surfaces.units import describe_recording, describe_saved
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 _GROWTH_DAYS = 14
@@ -75,6 +76,7 @@ def _collect_status(home: Home) -> dict[str, Any]:
             for first_day, n_day_runs, n_day_bytes in ledger.count_by_day(since_s)
         ],
         "index": _read_index_status(home),
+        "saved_sessions": _count_saved_sessions(home),
         "memories": _read_memory_status(home),
         "floor": costs_to_json(home.floor.layers(cwd=str(Path.cwd()))) | {"kept": kept_to_json(home.floor.list_kept())},
         "vectors": _read_vector_status(home),
@@ -100,6 +102,13 @@ def _read_index_status(home: Home) -> dict[str, Any]:
         }
     except IndexFault as error:
         return {"state": error.code, "advice": str(error)}
+
+
+def _count_saved_sessions(home: Home) -> int | None:
+    try:
+        return home.runs.count_saved_sessions()
+    except (IndexFault, Busy):
+        return None
 
 
 def _read_memory_status(home: Home) -> dict[str, Any]:
@@ -130,6 +139,8 @@ def _print_status(shell: Shell, status: dict[str, Any]) -> None:
         ("free", format_size(status["disk_free_bytes"])),
         ("growth", _format_growth(status["growth"])),
         ("index", _format_index(status["index"])),
+        *(("clients", line) for line in describe_retentions(status["index"].get("by_runtime", ()))),
+        ("saved", describe_saved(status["saved_sessions"] or 0)),
         ("memories", _format_memories(status["memories"])),
         ("floor", _format_floor(status["floor"])),
         *(("vectors", line) for line in _format_vectors(status["vectors"])),

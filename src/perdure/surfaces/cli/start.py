@@ -22,6 +22,7 @@ import click
 
 from perdure import config as settings
 from perdure.access import redact
+from perdure.archive.ingest import IngestResult
 from perdure.capture import transcripts
 from perdure.clients import retention, setup
 from perdure.disk import make_folder
@@ -29,6 +30,7 @@ from perdure.errors import ClientFault
 from perdure.identity import find_project, make_turn_id
 from perdure.regex import lazy_re
 from perdure.surfaces.cli.common import Shell, command, format_count, format_size, format_time, show_progress
+from perdure.surfaces.cli.import_ import describe_recovered
 from perdure.surfaces.cli.install import CLIENT_NAMES, offer_service, plan_client_changes
 from perdure.surfaces.cli.settings_file import write_settings
 from perdure.surfaces.units import N_SHADOW_MESSAGES, describe_retention
@@ -146,6 +148,7 @@ def _import_newest(shell: Shell, home: Home) -> dict[str, Any]:
     """Import and index transcripts, newest first, for some seconds; return how many were read and how many are left."""
     paths = sorted(filter(Path.is_file, home.captures.transcripts_to_import()), key=_read_age)
     ends_s, counts = time.monotonic() + _FIRST_IMPORT_S, {"files": len(paths), "runs": 0, "bytes": 0}
+    recovered = IngestResult()
     total, n_read = sum(path.stat().st_size for path in paths), 0
     with show_progress(shell, "reading", total, in_bytes=True) as step:
         for batch in _iter_batches(paths):
@@ -154,13 +157,18 @@ def _import_newest(shell: Shell, home: Home) -> dict[str, Any]:
             result = home.import_files(batch, index=False)
             counts["runs"] += result.n_runs
             counts["bytes"] += result.n_bytes
+            recovered.n_recovered_prompts += result.n_recovered_prompts
+            recovered.n_recovered_sessions += result.n_recovered_sessions
             paths = paths[len(batch) :]
             n_read += sum(path.stat().st_size for path in batch)
             step(n_read)
     with show_progress(shell, "indexing", counts["bytes"], in_bytes=True) as step:
         indexed = home.upkeep.catch_up(limit_s=_FIRST_INDEX_S, progress=lambda _, n: step(n))
     home.upkeep.embed_new()
-    return {**counts, "waiting": len(paths), "behind": indexed.n_behind}
+    if recovered.n_recovered_prompts:
+        shell.note(f"{describe_recovered(recovered)}.")
+    n_recovered = {"prompts": recovered.n_recovered_prompts, "sessions": recovered.n_recovered_sessions}
+    return {**counts, "recovered": n_recovered, "waiting": len(paths), "behind": indexed.n_behind}
 
 
 def _read_age(path: Path) -> float:
