@@ -5,6 +5,7 @@ Each capture is durable before its call returns. The archive takes it; the index
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,11 +19,12 @@ from perdure import disk, log
 from perdure.archive import ingest
 from perdure.archive.archive import Delta, StoreResult
 from perdure.archive.manifest import RunRecord
-from perdure.capture import enqueue, policy, transcripts
+from perdure.capture import enqueue, host_memories, policy, transcripts
 from perdure.capture.enqueue import OutboxDelta
 from perdure.connections import Connections, Progress, utc_now
-from perdure.errors import FormatFault, PerdureError, UsageError
+from perdure.errors import FormatFault, IndexFault, PerdureError, UsageError
 from perdure.identity import find_project
+from perdure.index import runs
 from perdure.sqlite import apsw
 from perdure.types import Origin
 
@@ -220,10 +222,18 @@ class Captures:
     def transcripts_to_import(self, paths: Iterable[Path] | None = None) -> list[Path]:
         """Return the files that an import would look at: never those of the home itself."""
         if paths is None:
-            return list(transcripts.find_sources(settings.find_user_home(), settings.read_variable))
+            sources = list(transcripts.find_sources(settings.find_user_home(), settings.read_variable))
+            return sources + (self._find_host_files() if self._connections.config.capture.host_memories else [])
         home = self._path.resolve()
         files = [file for path in paths for file in transcripts.find_files_below(path)]
         return [file for file in files if not file.resolve().is_relative_to(home)]
+
+    def _find_host_files(self) -> list[Path]:
+        """Return the host files of this user and of all projects that the index knows, and of the current folder."""
+        folders: list[str] = []
+        with contextlib.suppress(IndexFault):
+            folders = runs.list_names(self._connections.index(), self._connections.principal, "project")
+        return list(host_memories.find_files([*folders, find_project(str(Path.cwd())) or ""]))
 
     # rules ------------------------------------------------------------------------------------------------
 

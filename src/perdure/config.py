@@ -48,6 +48,7 @@ class CaptureConfig:
     exclude: tuple[str, ...] = ()  # glob patterns of folders (`~` is the home folder); nothing in them is copied
     outbox_alarm_bytes: int = 256_000_000  # more than this waiting in the outbox is reported
     outbox_alarm_age_s: int = 24 * 3600  # data that waited longer than this is reported, too
+    host_memories: bool = True  # also capture what hosts keep in files: their models' memories, and instructions
 
 
 @dataclass(frozen=True)

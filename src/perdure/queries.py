@@ -133,7 +133,7 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
             project=connections.project_of(request.cwd),
             projects=runs.list_names(index, principal, "project"),
             all_projects=request.all_projects,
-            live_sessions=(request.session,) if request.session else (),
+            live_sessions=_list_live(request.session) if request.session else (),
         )
         filters = replace(filters, until_at=request.as_of)
         with index.begin_read(), pending.lanes.pause_bulk() if pending else contextlib.nullcontext():
@@ -160,6 +160,11 @@ def recall_cues(connections: Connections, upkeep: Upkeep, request: RecallRequest
     shortfalls = {"vector": has_vector_failed, "behind": n_behind > 0, HELPER: has_helper_failed}
     degraded = tuple(name for name, is_degraded in shortfalls.items() if is_degraded)
     return replace(recalled, degraded=degraded, n_behind=n_behind)
+
+
+def _list_live(session: Live) -> list[Live]:
+    """Return what the model reads anyway: the session, and the instructions that its client loads."""
+    return [session, *map(Live, session.loaded_files)]
 
 
 def plan_with_helper(connections: Connections, plan: Plan, *, timeout_s: float) -> tuple[Plan, bool]:

@@ -474,6 +474,17 @@ def shorten_project(project: str | None) -> str:
     return one_line(path.rpartition("/")[2] or project or "", MAX_PROJECT_CHARS)
 
 
+def describe_file(runtime: str, path: str, *, is_left: bool) -> str:
+    """Name the file of a paragraph that a host or a person wrote; "" for a turn of a session.
+
+    >>> describe_file("host-memory", "/h/MEMORY.md", is_left=True), describe_file("codex", "s1", is_left=True)
+    ('no longer in /h/MEMORY.md', '')
+    """
+    if runtime not in ("host-memory", "instructions"):
+        return ""
+    return f"no longer in {path}" if is_left else f"from {path}"
+
+
 # -------------------------------------------------------------------------------------------------------- names
 
 _CAPITAL = "A-ZÀ-ÖØ-ÞĀ-ž"  # the last range holds small letters too; `_check_single_word` checks again

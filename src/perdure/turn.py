@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure import log
-from perdure.capture import alert, events
+from perdure.capture import alert, events, host_memories
 from perdure.capture.events import HookEvent, is_command
 from perdure.errors import IndexFault
 
@@ -342,7 +342,11 @@ class _EventTurn:
             self.event.prompt,
             now=self.now,
             cwd=self.event.cwd or None,
-            session=Live(self.event.session, session_state.since_at),
+            session=Live(
+                self.event.session,
+                session_state.since_at,
+                tuple(host_memories.list_loaded_files(self.event.client, self.event.cwd)),
+            ),
             already=already,
             mode=self.mode,
             helper_s=self.deadline.left_s * HELPER_SHARE,

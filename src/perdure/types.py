@@ -19,7 +19,7 @@ PROMPTS_ONLY = "-prompts-only"  # ends the runtime of a client's prompt history
 OTHER_LINES = "other-lines"  # the session of its lines that name neither a session nor a time
 RUNTIMES = (
     "claude-code", "codex", "pi", "gemini-cli", "copilot-cli", "opencode", "messages", "notes",
-    "claude-code-prompts-only", "codex-prompts-only",
+    "claude-code-prompts-only", "codex-prompts-only", "host-memory", "instructions",
 )  # fmt: skip
 
 
@@ -199,6 +199,7 @@ class Live:
 
     conversation: str
     since_at: datetime | None = None  # time of the last compaction, which removed all before it; None: no compaction
+    loaded_files: tuple[str, ...] = ()  # instructions that the client reads by itself
 
 
 @dataclass(frozen=True, slots=True)

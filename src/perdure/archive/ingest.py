@@ -205,7 +205,7 @@ def _open_streams(rules: IngestRules, path: Path) -> Iterator[tuple[Origin, Call
         return
     with path.open("rb") as file:
         header = file.read(HEAD_BYTES)
-    runtime = rules.forced_runtime or formats.detect(header, path.name)
+    runtime = rules.forced_runtime or formats.detect(header, str(path.absolute()))
     if runtime is None:
         return
     if formats.is_append_only(runtime, header):
@@ -259,7 +259,7 @@ def _import_file(
     if not header.strip():
         batch.totals.n_unchanged += 1
         return
-    runtime = rules.forced_runtime or formats.detect(header, path.name)
+    runtime = rules.forced_runtime or formats.detect(header, str(path.absolute()))
     if runtime is None:
         raise FormatFault(str(path))
     full_path = str(path.absolute())

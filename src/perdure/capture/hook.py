@@ -106,6 +106,8 @@ def _run_stages(call: _HookCall, arguments: list[str]) -> None:
         if events.can_read_lines(call.event):  # others read one object, printed at the end or at the limit
             _print_answer(call)
     _run_stage(call, "capture", lambda: _capture_transcripts(call, capture_rules))
+    if call.event.kind == "start" and capture_rules.host_memories:
+        _run_stage(call, "capture", lambda: _capture_host_files(call, capture_rules))
     if capture_rules.remote.url:
         _run_stage(call, "ship", lambda: _deliver_and_warn(call, capture_rules))
 
@@ -276,6 +278,14 @@ def _capture_transcripts(call: _HookCall, capture_rules: policy.CaptureRules) ->
                 enqueue.enqueue_file(capture_rules, origin_fields, path)
             except UsageError:  # paused, excluded or incognito: no failure
                 continue
+
+
+def _capture_host_files(call: _HookCall, capture_rules: policy.CaptureRules) -> None:
+    """Enqueue what a host's model, or a person, changed in the files that hosts read."""
+    from perdure.capture import host_memories
+
+    assert call.event is not None
+    host_memories.enqueue_changed(capture_rules, call.event.cwd)
 
 
 def _deliver_and_warn(call: _HookCall, capture_rules: policy.CaptureRules) -> None:

@@ -50,11 +50,12 @@ def clean_id(value: Any) -> str:
 def find_session_fault(session: str, runtime: str = "") -> str:
     """Return why a caller may not name a session so, or "".
 
-    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. A note's is its path.
+    The id of a session is one plain segment; that of a sub-agent is `<session>/<agent>`. A note's, or a host file's, is
+    its path.
     """
     if not session.isprintable():
         return "it has characters that cannot be printed"
-    if runtime == "notes":
+    if runtime in ("notes", "host-memory", "instructions"):
         return ""
     segments = session.split("/")
     if "\\" in session or len(segments) > 2 or (len(segments) == 2 and "" in segments) or {".", ".."} & set(segments):

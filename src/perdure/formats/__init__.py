@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from perdure.errors import FormatFault
 from perdure.formats.branches import find_abandoned
-from perdure.types import PROMPTS_ONLY, RUNTIMES, Line, Origin, ParsedLines
+from perdure.types import RUNTIMES, Line, Origin, ParsedLines
 
 __all__ = ["detect", "emit", "emit_session", "find_abandoned", "identify", "is_append_only", "list_new_lines", "parse"]
 
@@ -32,11 +32,16 @@ class _TranscriptFormat(Protocol):
     def emit_session(self, path: Path, session: str) -> EmittedSessions: ...
 
 
-_MODULES = {
-    name: "prompts_only" if name.endswith(PROMPTS_ONLY) else name.removesuffix("-cli").replace("-", "_")
-    for name in RUNTIMES
+_MODULES = {name: name.removesuffix("-cli").replace("-", "_") for name in RUNTIMES} | {
+    "claude-code-prompts-only": "prompts_only",
+    "codex-prompts-only": "prompts_only",
+    "instructions": "host_memory",
 }
-_EMITTED_RUNTIMES = {"gemini-cli", "messages", "notes", "opencode", "claude-code-prompts-only", "codex-prompts-only"}
+_HOST_FILES = ("host-memory", "instructions")
+_EMITTED_RUNTIMES = {
+    *("gemini-cli", "messages", "notes", "opencode", "claude-code-prompts-only", "codex-prompts-only"),
+    *_HOST_FILES,
+}
 
 
 def _load_format(runtime: str) -> _TranscriptFormat:
@@ -121,5 +126,9 @@ def list_new_lines(
         from perdure.formats import opencode
 
         return opencode.list_new_lines(stored_lines, lines, is_live=is_live)
+    if runtime in _HOST_FILES:
+        from perdure.formats import host_memory
+
+        return host_memory.list_new_lines(stored_lines, lines)
     stored_set = set(stored_lines)
     return [line for line in dict.fromkeys(lines) if line not in stored_set]

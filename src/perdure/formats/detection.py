@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
+from perdure.capture import host_memories
 from perdure.formats import codex, messages, prompts_only
 from perdure.formats.json_text import MAX_HEAD_BYTES, get_first_line, read_document, read_objects
 from perdure.formats.store import SQLITE_MAGIC
@@ -20,6 +21,8 @@ _LINE_FILES = frozenset(("claude-code", "codex", "pi", "copilot-cli"))
 def detect(first_bytes: bytes, name: str = "") -> str | None:
     """See `perdure.formats.detect`."""
     first_bytes = first_bytes[:MAX_HEAD_BYTES]
+    if (runtime := host_memories.find_runtime(name)) and b"\0" not in first_bytes and first_bytes.strip():
+        return runtime
     if first_bytes.startswith(SQLITE_MAGIC):
         return "opencode" if _is_opencode(first_bytes, name) else None
     first_char = first_bytes.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]

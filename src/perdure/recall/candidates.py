@@ -44,6 +44,7 @@ class CandidateDetail:
     is_shared: bool = False  # the owner is not the one who asks
     chunk: int | None = None  # chunk number within the turn; None for a memory
     project: str | None = None  # masked if it is another owner's
+    is_left: bool = False  # on an abandoned branch, or no longer in its file
     is_call: bool = False  # the chunk holds tool calls
     before_call: str = ""  # the chunks before it, if it begins inside a call
 

@@ -254,6 +254,7 @@ class IndexCandidates:
                 user=hit.user,
                 is_shared=hit.user != self.principal.user,
                 chunk=hit.chunk,
+                is_left=hit.abandoned,
                 is_call=hit.kind == "call",
                 before_call=before.get((hit.turn_id, hit.chunk), ""),
                 project=hit.project if hit.user == self.principal.user else mask(hit.project or "") or None,

@@ -26,7 +26,7 @@ from perdure.recall.rank import PlanVectors, Ranking, rank
 from perdure.recall.refine import refine
 from perdure.recall.truth import N_LOOKED_AT, TruthScores, describe_belief, score_beliefs
 from perdure.recall.tuning import DEFAULT, Tuning
-from perdure.text import format_age, one_line
+from perdure.text import describe_file, format_age, one_line
 from perdure.types import Cue, Plan, Recalled, Window, WithheldText
 
 N_JUDGED = 10  # best candidates whose words the judge reads
@@ -482,6 +482,7 @@ def _build_cues(
                 project=detail.project,
                 age=format_age(detail.stated_at, plan.asked_at),
                 is_from_web=turn_id in from_web_ids,
+                note=describe_file(detail.runtime, detail.conversation, is_left=detail.is_left),
             )
         )
     return cues

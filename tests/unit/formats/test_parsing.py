@@ -182,6 +182,14 @@ SAMPLES = {
         "project": "/w",
         "sessionId": "s",
     },
+    "host-memory": {
+        "id": "a",
+        "headings": ["A"],
+        "text": "- words",
+        "version": "v",
+        "paragraphs": ["a"],
+    },
+    "instructions": {"file": "/w/AGENTS.md", "version": "v", "paragraphs": ["a", "b"], "at": None},
     "codex-prompts-only": {"session_id": "s", "ts": 1763681581, "text": "hi"},
 }
 TYPES = (

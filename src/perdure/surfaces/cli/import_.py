@@ -77,7 +77,7 @@ def import_to_remote(
 def _list_sources(home: Path, paths: Sequence[Path]) -> Iterable[Path]:
     """List the files to look at; never those of Perdure itself."""
     if not paths:
-        return transcripts.find_sources(settings.find_user_home(), settings.read_variable)
+        return transcripts.find_sources(settings.find_user_home(), settings.read_variable)  # a hook takes host files
     home_folder = home.resolve()
     all_paths = [below for path in paths for below in transcripts.find_files_below(path)]
     return [path for path in all_paths if not path.resolve().is_relative_to(home_folder)]
@@ -89,7 +89,7 @@ def _capture_file(
     """Put the new bytes of a file into the outbox."""
     with path.open("rb") as file:
         first_bytes = file.read(HEAD_BYTES)
-    runtime = forced_runtime or formats.detect(first_bytes, path.name)
+    runtime = forced_runtime or formats.detect(first_bytes, str(path.absolute()))
     if not first_bytes.strip():
         imported.n_unchanged += 1
     elif runtime is None:

@@ -205,7 +205,9 @@ def _format_hit(hit: Hit, terms: Sequence[str], reader: str, now: datetime) -> T
     for start, end in spans:
         snippet_text.stylize("bold yellow", start, end)
     row.append_text(snippet_text)
-    marks_text = " [abandoned branch]" if hit.abandoned else " [summary]" if hit.is_summary else ""
+    file_text = text.describe_file(hit.runtime, hit.conversation, is_left=hit.abandoned)
+    branch_text = f" [{text.printable(file_text)}]" if file_text else " [abandoned branch]" if hit.abandoned else ""
+    marks_text = branch_text or (" [summary]" if hit.is_summary else "")
     row.append(f"{marks_text}  {format_time_and_age(hit.stated_at, now)}  {hit.turn_id}", style="dim")
     return row
 

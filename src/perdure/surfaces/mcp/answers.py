@@ -234,6 +234,8 @@ def _format_hit(hit: Hit, terms: Sequence[str], reader: str) -> str:
     project_text = f" · {text.shorten_project(hit.project)}" if hit.project else ""
     role = label_with_owner(hit.role, hit.user, reader)
     origin = f"{_format_time(hit.stated_at)} · {role} · {hit.runtime} @{hit.machine}{project_text}"
+    if file_text := text.describe_file(hit.runtime, hit.conversation, is_left=hit.abandoned):
+        origin += f" · {text.printable(file_text)}"
     return f"[{origin} · turn {hit.turn_id} · run {hit.run_id}]\n{snippet}"
 
 

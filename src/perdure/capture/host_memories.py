@@ -1,0 +1,188 @@
+"""Find the files in which a host keeps instructions and its model's own memories, and split them into paragraphs.
+
+A host rewrites these files and drops lines from them. `make_lines` gives each paragraph one line and the whole version
+another: a paragraph that stays is the same line, and the version says which ones are there. The paragraphs of a
+version, joined in its order, are the text of the file. Standard library only: a hook calls this when a session starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.capture import enqueue, policy, transcripts
+from perdure.disk import make_folder, replace_file
+from perdure.environ import find_user_home, read_variable
+from perdure.errors import PerdureError
+
+MEMORY_RUNTIME, INSTRUCTIONS_RUNTIME = "host-memory", "instructions"
+_USER_FILES = (  # (client, patterns below its folder)
+    ("claude-code", ("CLAUDE.md", "projects/*/memory/*.md")),
+    ("codex", ("AGENTS.md", "memories/*.md", "memories/*/*.md")),
+    ("gemini-cli", ("GEMINI.md",)),
+    ("copilot-cli", ("copilot-instructions.md",)),
+)
+_PROJECT_FILES = (
+    "CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "GEMINI.md", ".github/copilot-instructions.md",
+    ".cursor/rules/*.mdc",
+)  # fmt: skip
+_LOADED_NAMES = {  # client -> files of instructions that it reads by itself
+    "claude-code": ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md"),
+    "codex": ("AGENTS.md",),
+    "pi": ("AGENTS.md", "CLAUDE.md"),
+    "opencode": ("AGENTS.md", "CLAUDE.md"),
+    "gemini-cli": ("GEMINI.md",),
+    "copilot-cli": (".github/copilot-instructions.md", "AGENTS.md"),
+}
+_INSTRUCTION_NAMES = {"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", "copilot-instructions.md"}
+_MEMORY_PATH = re.compile(r"/projects/[^/]+/memory/[^/]+\.md|/\.?codex[^/]*/memories/.+\.md")
+_RULE_PATH = re.compile(r"/\.cursor/rules/.+\.mdc")
+_N_ANCESTORS = 6  # folders above the current one whose instructions a client reads
+_MAX_BYTES = 1 << 20  # a larger file is no memory
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*\s*")
+_ITEM = re.compile(r"(?:[-*+]|\d{1,4}[.)])[ \t]")
+_FENCE = re.compile(r" {0,3}(```|~~~)")
+
+
+def find_runtime(path: str) -> str:
+    """Return the runtime of a file by its path: host-memory, instructions, or "" for another file.
+
+    >>> find_runtime("/home/a/.claude/projects/-w/memory/MEMORY.md"), find_runtime("/w/AGENTS.md")
+    ('host-memory', 'instructions')
+    """
+    path = path.replace("\\", "/")
+    if _MEMORY_PATH.search(path):
+        return MEMORY_RUNTIME
+    is_instructions = path.rpartition("/")[2] in _INSTRUCTION_NAMES or _RULE_PATH.search(path)
+    return INSTRUCTIONS_RUNTIME if is_instructions else ""
+
+
+def find_files(folders: Iterable[str]) -> Iterator[Path]:
+    """Yield the host files of this user, then those of these projects; each once."""
+    roots = dict(transcripts.list_roots(find_user_home(), read_variable))
+    places = [(roots[client], pattern) for client, patterns in _USER_FILES for pattern in patterns]
+    places += [(Path(folder), pattern) for folder in folders if folder.startswith("/") for pattern in _PROJECT_FILES]
+    seen: set[Path] = set()
+    for folder, pattern in places:
+        for path in sorted(folder.glob(pattern)) if "*" in pattern else [folder / pattern]:
+            if path not in seen and path.is_file() and path.stat().st_size <= _MAX_BYTES:
+                seen.add(path)
+                yield path
+
+
+def list_loaded_files(client: str, cwd: str) -> list[str]:
+    """Return the paths of instructions that a client would read by itself in this folder, whether they exist or not."""
+    names = _LOADED_NAMES.get(client, ())
+    roots = dict(transcripts.list_roots(find_user_home(), read_variable))
+    folders = [Path(cwd), *list(Path(cwd).parents)[:_N_ANCESTORS]] if cwd.startswith("/") else []
+    folders += [roots[client]] if client in roots else []
+    return [str(folder / name) for folder in folders for name in names]
+
+
+def find_project_folder(path: Path) -> str | None:
+    """Return the folder to whose sessions a host file belongs; None for a file of all projects."""
+    if path.parent.name == "memory" and path.parents[2].name == "projects":
+        return _read_folder_of_sessions(path.parents[1])
+    roots = {root for _, root in transcripts.list_roots(find_user_home(), read_variable)}
+    if roots & set(path.parents):
+        return None
+    n_below = 2 if path.parent.name == "rules" else 1 if path.parent.name in (".claude", ".github") else 0
+    return str(path.parents[n_below])
+
+
+def _read_folder_of_sessions(folder: Path) -> str:
+    """Return the folder in which Claude Code worked, as its newest transcript there names it; else its coded name."""
+    paths = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in paths[:3]:
+        try:
+            if cwd := transcripts.read_origin("claude-code", path, session="", cwd="")["cwd"]:
+                return str(cwd)
+        except (PerdureError, OSError):
+            continue
+    return folder.name
+
+
+def make_origin(path: str) -> dict[str, Any]:
+    """Return the origin of a host file: its path names it."""
+    fields = {"runtime": find_runtime(path) or INSTRUCTIONS_RUNTIME, "session": path, "conversation": path}
+    return {**fields, "cwd": find_project_folder(Path(path)) if path else None, "parent_session": None, "fork": False}
+
+
+def make_lines(data: bytes, path: str, changed_at: datetime | None) -> list[bytes]:
+    """Return a line for each paragraph of a version, and one for the version itself."""
+    rows: dict[str, dict[str, Any]] = {}
+    ids = []
+    for headings, text in _split_paragraphs(data.decode("utf-8-sig", "replace")):
+        identifier = _hash("\0".join([path, *headings, text.strip()]).encode("utf-8", "replace"))
+        rows[identifier] = {"id": identifier, "headings": headings, "text": text}
+        ids.append(identifier)
+    version = {"version": _hash(data), "at": changed_at.isoformat() if changed_at else None, "paragraphs": ids}
+    return [json.dumps(row, ensure_ascii=False).encode("utf-8") for row in ({"file": path}, *rows.values(), version)]
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _split_paragraphs(text: str) -> Iterator[tuple[list[str], str]]:
+    """Yield (headings above it, text with the blank lines behind it) of each paragraph and list item, in order."""
+    path: list[tuple[int, str]] = []
+    rows: list[str] = []
+    fence, is_after_blank = "", False
+    for row in text.splitlines(keepends=True):
+        mark = _FENCE.match(row)
+        heading = None if fence or mark else _HEADING.fullmatch(row)
+        is_start = not fence and (heading or is_after_blank or _ITEM.match(row)) and row.strip()
+        if is_start and rows:
+            yield [title for _, title in path], "".join(rows)
+            rows = []
+        if heading:
+            path = [*(level for level in path if level[0] < len(heading[1])), (len(heading[1]), heading[2])]
+        if mark and (not fence or fence == mark[1]):
+            fence = "" if fence else mark[1]
+        rows.append(row)
+        is_after_blank = not fence and (not row.strip() or heading is not None)
+    if rows:
+        yield [title for _, title in path], "".join(rows)
+
+
+def read_changed_at(path: Path) -> datetime | None:
+    """Return when a file was changed last; None if there is no such file."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return None
+
+
+# at the start of a session --------------------------------------------------------------------------------------
+
+
+def enqueue_changed(rules: policy.CaptureRules, cwd: str) -> int:
+    """Enqueue the host files of this user and this folder that changed since the last call; return how many."""
+    if policy.read_pause(rules.home, datetime.now(UTC)):
+        return 0
+    cache_path = rules.home / "cache" / "host-files.json"
+    try:
+        seen = json.loads(cache_path.read_bytes())
+    except (OSError, ValueError):
+        seen = {}
+    n_changed, new = 0, dict(seen) if isinstance(seen, dict) else {}
+    for path in find_files([cwd, *map(str, Path(cwd).parents)] if cwd else []):
+        status = path.stat()
+        signature = [status.st_size, status.st_mtime_ns]
+        if new.get(str(path)) == signature:
+            continue
+        new[str(path)] = signature
+        origin = make_origin(str(path))
+        if status.st_size and enqueue.get_refusal(rules, origin) is None:
+            lines = make_lines(path.read_bytes(), str(path), read_changed_at(path))
+            n_changed += bool(enqueue.enqueue_lines(rules, origin, lines, path=str(path)))
+    if new != seen:
+        make_folder(cache_path.parent)
+        replace_file(cache_path, json.dumps(new).encode(), sync=False)
+    return n_changed

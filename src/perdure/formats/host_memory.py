@@ -1,0 +1,99 @@
+"""Files that a host's model or a person wrote for a host -> turns of the agent: one a paragraph.
+
+Claude Code's `projects/*/memory/*.md`, `CLAUDE.md`, Codex's `memories/*` and `AGENTS.md`, `GEMINI.md`, and the rules of
+Copilot and Cursor. `capture.host_memories` makes the lines; a version's line says which paragraphs the file holds, so
+that the others count as left, like the turns on an abandoned branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.capture import host_memories
+from perdure.formats.json_text import decode_json
+from perdure.formats.notes import normalize_note_path
+from perdure.formats.parsing import TurnCollector, TurnDraft, feed_lines
+from perdure.formats.values import parse_instant, text_or_empty
+from perdure.types import Line, Origin, ParsedLines, Part
+
+
+class _HostLine(msgspec.Struct, gc=False):
+    """A header, a paragraph or a version."""
+
+    file: Any = None
+    id: Any = None
+    headings: Any = None
+    text: Any = None
+    version: Any = None
+    at: Any = None
+    paragraphs: Any = None
+
+
+_line_decoder = msgspec.json.Decoder(_HostLine)
+
+
+def identify(first_bytes: bytes, path: str) -> Origin:  # noqa: ARG001 - every format is asked alike
+    """Return the session of a host file: its path."""
+    return Origin(**host_memories.make_origin(normalize_note_path(path)))
+
+
+def emit(data: bytes, path: str) -> list[tuple[Origin, list[bytes]]]:
+    """Return the lines of the file's present version."""
+    origin = identify(data, path)
+    return [(origin, host_memories.make_lines(data, origin.session, host_memories.read_changed_at(Path(path))))]
+
+
+def list_new_lines(stored_lines: Iterable[bytes], lines: Iterable[bytes]) -> list[bytes]:
+    """Return the lines that a source lacks; none if its last version is this one, even if paragraphs were forgotten."""
+    stored, new_lines = list(stored_lines), list(dict.fromkeys(lines))
+    last_version = next(filter(None, map(_read_version, reversed(stored))), "")
+    versions = [version for version in map(_read_version, new_lines) if version]
+    if versions and versions[-1] == last_version:
+        return []
+    stored_set = set(stored)
+    return [line for line in new_lines if line not in stored_set or _read_version(line)]
+
+
+def _read_version(raw: bytes) -> str:
+    value = decode_json(raw) if b'"version"' in raw else None
+    return text_or_empty(value.get("version")) if isinstance(value, dict) else ""
+
+
+def parse(lines: Iterable[Line], *, spawned: bool = False) -> ParsedLines:  # noqa: ARG001
+    """Return one turn for each paragraph, and as links the paragraphs of each version in order."""
+    collector = TurnCollector()
+    feed_lines(lines, partial(_read_line, collector), collector)
+    return collector.to_parsed_lines()
+
+
+def _read_line(collector: TurnCollector, line: Line, raw: bytes) -> None:
+    row = _line_decoder.decode(raw)
+    if isinstance(row.text, str):
+        identifier = text_or_empty(row.id).replace("\0", "")
+        headings = [text_or_empty(heading) for heading in row.headings] if isinstance(row.headings, list) else []
+        is_heading = row.text.lstrip().startswith("#")
+        above = headings[:-1] if is_heading else headings
+        words = "\n".join(filter(None, [" > ".join(above), row.text.strip()]))
+        if not words:
+            collector.skip("blank")
+            return
+        draft = TurnDraft("assistant", "agent", [line.span], [Part("text", words)], native_id=identifier or None)
+        draft.link = (identifier, None) if identifier else None
+        collector.drafts.append(draft)
+    elif isinstance(row.version, str):
+        changed_at, before = parse_instant(row.at), None
+        for draft in collector.drafts:
+            draft.stated_at = draft.stated_at or changed_at
+        for identifier in row.paragraphs if isinstance(row.paragraphs, list) else ():
+            if isinstance(identifier, str) and identifier != before:
+                collector.links.append((identifier, before))
+                before = identifier
+        collector.skip("version")
+    else:
+        collector.title = text_or_empty(row.file) or collector.title
+        collector.skip("header" if row.file is not None else "")
