@@ -859,3 +859,17 @@ def test_home_killed_repeatedly_loses_and_repeats_nothing(tmp_path: Path) -> Non
         assert tower.bytes_of(laptop.transcript.stem) == laptop.transcript.read_bytes()
     finally:
         tower.kill()
+
+
+def test_prompts_of_deleted_sessions_are_sent_home(laptop: Machine, afar: ScriptedRemote) -> None:
+    laptop.settings()
+    laptop.says("user", "still there")
+    lines = [
+        {"display": "of a deleted session", "timestamp": 1768467600000, "project": "/w", "sessionId": "gone"},
+        {"display": "still there", "timestamp": 1768467600000, "project": "/w", "sessionId": laptop.transcript.stem},
+    ]
+    history = laptop.transcript.parents[2] / "history.jsonl"
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for n_prompts in (1, 0):
+        done = laptop.run("import", "--json")
+        assert json.loads(done.stdout)["result"]["recovered"]["prompts"] == n_prompts, done.stderr
