@@ -67,6 +67,12 @@ def test_every_version_stays_and_says_what_is_gone(opened, memory: Path) -> None
     assert [left for _, left in search(home, "lighthouse")] == [False]
     cues = home.recall("what is the badger key?").cues
     assert f"no longer in {memory}" in [cue.note for cue in cues]
+    write(memory, "- The harbour opens at nine.\n")
+    home.import_files()
+    write(memory, "- The harbour opens at ten.\n")
+    home.import_files()
+    cues = home.recall("when does the harbour open?").cues
+    assert cues[0].text == "- The harbour opens at ten." and cues[1].is_history
     write(memory, first)
     home.import_files()
     assert [left for _, left in search(home, "badger") + search(home, "lighthouse")] == [False, True]

@@ -482,10 +482,11 @@ def _build_cues(
                 project=detail.project,
                 age=format_age(detail.stated_at, plan.asked_at),
                 is_from_web=turn_id in from_web_ids,
+                is_history=detail.is_left and bool(describe_file(detail.runtime, detail.conversation, is_left=True)),
                 note=describe_file(detail.runtime, detail.conversation, is_left=detail.is_left),
             )
         )
-    return cues
+    return sorted(cues, key=lambda cue: cue.is_history)  # a paragraph that left its file comes after the others
 
 
 def _show_text(detail: CandidateDetail) -> str:
